@@ -1,0 +1,1 @@
+"""The configuration files, importable as `lit_gans.conf`."""

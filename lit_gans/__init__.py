@@ -1,0 +1,46 @@
+"""GANs for PyTorch Lightning that train anywhere.
+
+    from lit_gans import DCGAN, load
+
+Every GAN of `lit_gans.models` can be imported from here; nothing is imported before it is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lit_gans.config import build, compose
+    from lit_gans.data.digits import Digits
+    from lit_gans.errors import RefusedInput
+    from lit_gans.loading import load
+    from lit_gans.models.base import AdversarialModule
+    from lit_gans.models.dcgan import DCGAN
+
+__version__ = "0.1.0"
+
+_PLACES = {
+    "AdversarialModule": "lit_gans.models.base",
+    "Digits": "lit_gans.data.digits",
+    "RefusedInput": "lit_gans.errors",
+    "build": "lit_gans.config",
+    "compose": "lit_gans.config",
+    "load": "lit_gans.loading",
+}
+
+__all__ = ["DCGAN", "AdversarialModule", "Digits", "RefusedInput", "build", "compose", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    place = _PLACES.get(name)
+    if place is None:
+        from lit_gans.registry import gan_files
+
+        stem = gan_files().get(name.lower())
+        place = f"lit_gans.models.{stem}" if stem else None
+    found = getattr(importlib.import_module(place), name, None) if place else None
+    if found is None:
+        raise AttributeError(f"module 'lit_gans' has no attribute '{name}'")
+    globals()[name] = found
+    return found

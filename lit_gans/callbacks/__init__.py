@@ -1,0 +1,21 @@
+"""Callbacks: averaged weights, samples, metrics, throughput, checkpoints, progress."""
+
+from lit_gans.callbacks.checkpoint import Checkpoint
+from lit_gans.callbacks.ema import EMA
+from lit_gans.callbacks.generative_metrics import GenerativeMetrics
+from lit_gans.callbacks.init_from import InitFrom
+from lit_gans.callbacks.progress_bar import ProgressBar
+from lit_gans.callbacks.run_config import RunConfig
+from lit_gans.callbacks.samples import Samples
+from lit_gans.callbacks.throughput import Throughput
+
+__all__ = [
+    "EMA",
+    "Checkpoint",
+    "GenerativeMetrics",
+    "InitFrom",
+    "ProgressBar",
+    "RunConfig",
+    "Samples",
+    "Throughput",
+]

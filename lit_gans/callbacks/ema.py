@@ -1,0 +1,47 @@
+"""The averaged generator (Yazici et al. 2019): what samples, metrics and `sample()` use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, Trainer
+
+from lit_gans.errors import RefusedInput
+from lit_gans.models.generative import GenerativeModule
+
+
+class EMA(Callback):
+    """Keeps an exponential moving average of the generator's weights; batch-norm buffers are copied, not averaged.
+
+    The average lives in the module (`averaged_generator`) and in the checkpoint (`generator_ema`).
+
+    Args:
+        decay: weight of the past in one generator iteration, in [0, 1); the first iterations use the smaller
+            (1 + t) / (10 + t), so that a short run does not average its beginning.
+
+    Raises:
+        RefusedInput: `decay` lies outside [0, 1).
+    """
+
+    updates_average = True
+
+    def __init__(self, decay: float = 0.999) -> None:
+        if not 0 <= decay < 1:
+            raise RefusedInput(f"decay={decay} must lie in [0, 1).")
+        self.decay = decay
+
+    def on_train_start(self, trainer: Trainer, pl_module: GenerativeModule) -> None:
+        if pl_module.averaged_generator is None:
+            pl_module.start_average()
+        average = pl_module.averaged_generator.to(pl_module.device)
+        self._weights = list(average.parameters()), list(pl_module.generator.parameters())
+        self._buffers = list(average.buffers()), list(pl_module.generator.buffers())
+
+    @torch.no_grad()
+    def on_train_batch_end(self, trainer: Trainer, pl_module: GenerativeModule, *_: Any) -> None:
+        step = trainer.global_step
+        decay = min(self.decay, (1 + step) / (10 + step))
+        torch._foreach_lerp_(*self._weights, 1 - decay)
+        for copied, current in zip(*self._buffers, strict=True):
+            copied.copy_(current)

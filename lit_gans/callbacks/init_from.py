@@ -1,0 +1,26 @@
+"""Fine-tuning: a new run that begins with the networks of a checkpoint."""
+
+from __future__ import annotations
+
+from lightning.pytorch import Callback, Trainer
+
+from lit_gans.models.generative import GenerativeModule, read_checkpoint
+
+
+class InitFrom(Callback):
+    """Loads the trained (raw) networks of a checkpoint into a new run; optimizers, averages and counters start anew.
+
+    A resumed run has its own weights and ignores this.
+
+    Args:
+        checkpoint: path of the checkpoint.
+    """
+
+    def __init__(self, checkpoint: str) -> None:
+        self.checkpoint = checkpoint
+
+    def setup(self, trainer: Trainer, pl_module: GenerativeModule, stage: str) -> None:
+        if stage == "fit" and trainer.ckpt_path is None:
+            checkpoint = read_checkpoint(self.checkpoint)
+            pl_module.refuse_other_architecture(checkpoint)
+            pl_module.load_state_dict(checkpoint["state_dict"])

@@ -1,0 +1,84 @@
+"""One line about the run: iteration, losses, images a second, the last FID."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import ProgressBar as LightningProgressBar
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from lit_gans.callbacks.throughput import Throughput
+
+_LINES = 20  # without a terminal: this many lines in a run
+
+
+class ProgressBar(LightningProgressBar):
+    """A bar over generator iterations in a terminal or notebook; a line now and then elsewhere.
+
+    Args:
+        refresh_every: iterations between two updates of the numbers; each reads the losses from the device.
+    """
+
+    def __init__(self, refresh_every: int = 10) -> None:
+        super().__init__()
+        self.refresh_every = max(1, refresh_every)
+        self._enabled = True
+        self._progress: Progress | None = None
+
+    def disable(self) -> None:
+        self._enabled = False
+
+    def enable(self) -> None:
+        self._enabled = True
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not self._enabled or not trainer.is_global_zero:
+            return
+        self._console = Console()
+        total = trainer.estimated_stepping_batches
+        self._total = int(total) if total != float("inf") else None
+        if not (self._console.is_terminal or self._console.is_jupyter):
+            return
+        self._progress = Progress(
+            TextColumn("iteration"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=20),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=self._console,
+        )
+        self._progress.start()
+        self._task = self._progress.add_task("", total=self._total, completed=trainer.global_step)
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        if not self._enabled or not trainer.is_global_zero:
+            return
+        step = trainer.global_step
+        if self._progress is not None:
+            self._progress.update(self._task, completed=step)
+            if step % self.refresh_every == 0 or step == self._total:
+                self._progress.update(self._task, description=self._numbers(trainer))
+        elif step % max(1, (self._total or 100 * _LINES) // _LINES) == 0:
+            self._console.print(f"iteration {step}/{self._total or '?'}  {self._numbers(trainer)}", soft_wrap=True)
+
+    def _numbers(self, trainer: Trainer) -> str:
+        values = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        shown = [f"{name.removeprefix('loss/')} {value:.3f}" for name, value in values.items() if "loss/" in name]
+        speed = [c.images_per_second for c in trainer.callbacks if isinstance(c, Throughput) and c.images_per_second]
+        shown += [f"{value:.0f} images/s" for value in speed]
+        shown += [f"{name.removeprefix('metric/')} {value:.2f}" for name, value in values.items() if "/fid" in name]
+        return "  ".join(shown)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._stop()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None

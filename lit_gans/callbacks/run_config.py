@@ -1,0 +1,41 @@
+"""The configuration of a run: in its checkpoints, and the same on every rank."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from lit_gans.errors import RefusedInput
+from lit_gans.models.generative import FORMAT_KEY
+
+
+class RunConfig(Callback):
+    """Stores the resolved configuration in checkpoints, where `lit-gans evaluate` finds data and metrics, and compares
+    its hash over all ranks before the first step: ranks that differ would train something that nobody asked for.
+
+    Args:
+        config: the resolved configuration.
+    """
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+        text = json.dumps(config, sort_keys=True, default=str)
+        self.fingerprint = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if trainer.world_size == 1:
+            return
+        mine = torch.tensor([self.fingerprint], device=trainer.strategy.root_device)
+        everyone = trainer.strategy.all_gather(mine).flatten().tolist()
+        if len(set(everyone)) > 1:
+            other = [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]
+            raise RefusedInput(
+                f"ranks {other} have another configuration than rank 0: start every process with the same overrides."
+            )
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        checkpoint[FORMAT_KEY] = checkpoint.get(FORMAT_KEY, {}) | {"config": self.config}

@@ -1,0 +1,74 @@
+"""Grids of the same latents over the training, and a film of them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback, Trainer
+from PIL import Image
+from torchvision.utils import save_image
+
+from lit_gans.callbacks.throughput import paused
+from lit_gans.errors import RefusedInput
+from lit_gans.models.generative import GenerativeModule
+
+FILM = "training.gif"
+
+
+class Samples(Callback):
+    """Writes `samples/<iteration>.png` under the run folder, and at the end `samples/training.gif` of all of them.
+
+    Args:
+        every_n_steps: generator iterations between two grids.
+        num: images in a grid.
+        seed: of the latents, the same in every grid.
+        frames_per_second: of the film.
+
+    Raises:
+        RefusedInput: a number below 1.
+    """
+
+    def __init__(self, every_n_steps: int = 100, num: int = 64, seed: int = 0, frames_per_second: float = 4.0) -> None:
+        if every_n_steps < 1 or num < 1 or frames_per_second <= 0:
+            raise RefusedInput(f"{every_n_steps=}, {num=} and {frames_per_second=} must be greater than 0.")
+        self.every_n_steps, self.num, self.seed = every_n_steps, num, seed
+        self.frames_per_second = frames_per_second
+        self._written = -1
+
+    @staticmethod
+    def folder(trainer: Trainer) -> Path:
+        """Returns where the grids of this trainer lie."""
+        return Path(trainer.default_root_dir) / "samples"
+
+    def on_train_start(self, trainer: Trainer, pl_module: GenerativeModule) -> None:
+        if trainer.global_step == 0:
+            self._write(trainer, pl_module)
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: GenerativeModule, *_: Any) -> None:
+        if trainer.global_step % self.every_n_steps == 0:
+            self._write(trainer, pl_module)
+
+    def on_train_end(self, trainer: Trainer, pl_module: GenerativeModule) -> None:
+        if self._written != trainer.global_step:
+            self._write(trainer, pl_module)
+        if trainer.is_global_zero:
+            write_film(self.folder(trainer), self.frames_per_second)
+
+    def _write(self, trainer: Trainer, module: GenerativeModule) -> None:
+        self._written = trainer.global_step
+        if not trainer.is_global_zero:
+            return
+        with paused(trainer):
+            path = self.folder(trainer) / f"{trainer.global_step:06d}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            save_image(module.sample(self.num, seed=self.seed), path, nrow=round(math.sqrt(self.num)))
+
+
+def write_film(folder: Path, frames_per_second: float) -> Path:
+    """Makes `training.gif` of the grids in `folder`, in the order of their names; the last stays two seconds."""
+    frames = [Image.open(path).convert("RGB") for path in sorted(folder.glob("[0-9]*.png"))]
+    duration = [round(1000 / frames_per_second)] * (len(frames) - 1) + [2000]
+    frames[0].save(folder / FILM, save_all=True, append_images=frames[1:], duration=duration, loop=0)
+    return folder / FILM

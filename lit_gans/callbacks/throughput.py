@@ -1,0 +1,52 @@
+"""Images a second, without waiting for the device."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+
+class Throughput(Callback):
+    """Logs `throughput/images_per_second`: real images of all ranks that the discriminators saw, over wall time.
+
+    Evaluation, sample grids and checkpoints do not count: they run inside `paused`. It is logged with every other
+    value, each `log_every_n_steps` iterations.
+    """
+
+    def __init__(self) -> None:
+        self.images_per_second = 0.0
+        self._start = self._excluded = 0.0
+        self._images = 0
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._restart()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        image = batch["image"] if isinstance(batch, dict) else batch[0] if isinstance(batch, list | tuple) else batch
+        self._images += len(image) * trainer.world_size
+        if trainer.global_step % trainer.log_every_n_steps:
+            return
+        self.images_per_second = self._images / max(time.perf_counter() - self._start - self._excluded, 1e-9)
+        pl_module.log("throughput/images_per_second", self.images_per_second)
+        self._restart()
+
+    def _restart(self) -> None:
+        self._start, self._excluded, self._images = time.perf_counter(), 0.0, 0
+
+
+@contextmanager
+def paused(trainer: Trainer) -> Iterator[None]:
+    """Keeps the time spent inside out of the throughput."""
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        for callback in trainer.callbacks:
+            if isinstance(callback, Throughput):
+                callback._excluded += time.perf_counter() - start

@@ -1,0 +1,99 @@
+"""The datamodule of every image source: a source says how to load its images, everything else is here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Int64, UInt8
+from lightning.pytorch import LightningDataModule
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from lit_gans.data.loader import ResumableLoader, StepSampler
+from lit_gans.errors import RefusedInput
+
+
+class ImagesInMemory(Dataset):
+    """uint8 images with labels; an index tensor gathers a whole step at once."""
+
+    def __init__(self, images: UInt8[Tensor, "n c h w"], labels: Int64[Tensor, " n"]) -> None:
+        self.images, self.labels = images, labels
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, indices: Int64[Tensor, " b"]) -> dict[str, Tensor]:
+        return {"image": self.images[indices], "label": self.labels[indices]}
+
+
+class ImageData(LightningDataModule):
+    """Serves the images of a source. A source overrides `load`.
+
+    Args:
+        image_size: height and width of the images that are served.
+        channels: 1 or 3.
+        batch_size: images of one process in one discriminator update, before gradient accumulation.
+        num_workers: processes that gather batches; 0 gathers in the training process, the fastest for data in memory.
+        seed: of the order of the images.
+
+    Raises:
+        RefusedInput: a value that cannot work, or too few images for one step.
+    """
+
+    num_classes = 0
+
+    def __init__(
+        self, image_size: int = 32, channels: int = 1, batch_size: int = 64, num_workers: int = 0, seed: int = 0
+    ) -> None:
+        super().__init__()
+        for name, value in {"image_size": image_size, "batch_size": batch_size}.items():
+            if value < 1:
+                raise RefusedInput(f"{name}={value} must be at least 1.")
+        if num_workers < 0:
+            raise RefusedInput(f"num_workers={num_workers} must be at least 0.")
+        if channels not in (1, 3):
+            raise RefusedInput(f"channels={channels} must be 1 or 3.")
+        self.image_size, self.channels = image_size, channels
+        self.batch_size, self.num_workers, self.seed = batch_size, num_workers, seed
+        self._dataset: ImagesInMemory | None = None
+
+    def load(self) -> tuple[UInt8[Tensor, "n c s s"], Int64[Tensor, " n"]]:
+        """Returns all images at `image_size` and their labels (zeros where there are none)."""
+        raise NotImplementedError
+
+    @property
+    def dataset(self) -> ImagesInMemory:
+        """The images, loaded on first use."""
+        if self._dataset is None:
+            self._dataset = ImagesInMemory(*self.load())
+        return self._dataset
+
+    def setup(self, stage: str | None = None) -> None:
+        self._sampler()  # too few images end here, before any training
+
+    def train_dataloader(self) -> ResumableLoader:
+        on_cuda = self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
+        return ResumableLoader(self.dataset, self._sampler(), self.num_workers, pin_memory=on_cuda)
+
+    def _sampler(self) -> StepSampler:
+        trainer = self.trainer
+        num_batches = getattr(trainer.lightning_module, "batches_per_step", 1) if trainer else 1
+        rank, world_size = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
+        return StepSampler(len(self.dataset), self.batch_size, num_batches, rank, world_size, self.seed)
+
+    def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c s s"]]:
+        """Yields every image once, in the order of the source."""
+        yield from self.dataset.images.split(batch_size)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(image_size={self.image_size}, channels={self.channels})"
+
+
+def resized(images: UInt8[Tensor, "n c h w"], image_size: int) -> UInt8[Tensor, "n c s s"]:
+    """Resizes with antialiasing and rounds to uint8; images of the right size pass untouched."""
+    if images.shape[-2:] == (image_size, image_size):
+        return images
+    size = (image_size, image_size)
+    floats = torch.nn.functional.interpolate(images.float(), size, mode="bilinear", antialias=True)
+    return floats.round().clamp(0, 255).to(torch.uint8)

@@ -1,0 +1,89 @@
+"""The order of the images as a function of (seed, epoch): resumable at any batch, with any number of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+from lit_gans.errors import RefusedInput
+from lit_gans.random import mix
+
+
+class StepSampler(DistributedSampler):
+    """Yields the image indices of each step of this rank.
+
+    A step holds `num_batches` batches of `batch_size` for each rank. Of each global batch a rank takes its contiguous
+    part, so that 2 ranks x B/2 see what 1 rank x B sees; what is left over at the end of an epoch is dropped. It is a
+    `DistributedSampler` so that Lightning keeps it and tells it the epoch.
+    """
+
+    def __init__(self, num_images: int, batch_size: int, num_batches: int, rank: int, world_size: int, seed: int):
+        self.num_images, self.batch_size, self.num_batches = num_images, batch_size, num_batches
+        self.rank, self.world_size, self.seed = rank, world_size, seed
+        self.epoch, self.start = 0, 0
+        if len(self) < 1:
+            raise RefusedInput(
+                f"the data has {num_images} images, one step needs {self.images_per_step} (batch_size {batch_size} x"
+                f" {num_batches} batches a step x {world_size} processes): use a smaller data.batch_size."
+            )
+
+    @property
+    def images_per_step(self) -> int:
+        return self.batch_size * self.num_batches * self.world_size
+
+    def __len__(self) -> int:
+        return self.num_images // self.images_per_step
+
+    def __iter__(self) -> Iterator[Tensor]:
+        generator = torch.Generator().manual_seed(mix(self.seed, "order", self.epoch))
+        order = torch.randperm(self.num_images, generator=generator)
+        steps = order[: len(self) * self.images_per_step].view(len(self), self.num_batches, self.world_size, -1)
+        start, self.start = self.start, 0
+        for step in steps[start:, :, self.rank]:
+            yield step.flatten()
+
+
+class ResumableLoader(DataLoader):
+    """A loader of whole steps whose state is how many steps of the epoch it has yielded."""
+
+    def __init__(self, dataset: Dataset, sampler: StepSampler, num_workers: int, pin_memory: bool) -> None:
+        # the private generator keeps the workers' seeds from being drawn out of the training's random numbers
+        super().__init__(
+            dataset,
+            sampler=sampler,
+            batch_size=None,
+            num_workers=num_workers,
+            pin_memory=pin_memory,
+            generator=torch.Generator(),
+        )
+        self._yielded = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        sampler: Any = self.sampler
+        return {
+            "epoch": sampler.epoch,
+            "images": self._yielded * sampler.images_per_step,
+            "num_images": sampler.num_images,
+            "seed": sampler.seed,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        sampler: Any = self.sampler
+        for name in ("num_images", "seed"):
+            if state[name] != getattr(sampler, name):
+                raise RefusedInput(
+                    f"the checkpoint was trained on data with {name}={state[name]}, this run has"
+                    f" {getattr(sampler, name)}: a resumed run must see the same data. To start anew from its networks,"
+                    " use init_from=PATH."
+                )
+        sampler.epoch, sampler.start = state["epoch"], state["images"] // sampler.images_per_step
+
+    def __iter__(self) -> Iterator[Any]:
+        self._yielded = self.sampler.start
+        for step in super().__iter__():
+            self._yielded += 1
+            yield step

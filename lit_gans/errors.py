@@ -1,0 +1,27 @@
+"""The one exception for input that cannot work: a sentence for the user, exit code 2 on the command line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RefusedInput(Exception):
+    """Raised before any training when a value cannot work. The message says what, where, and what would be right.
+
+    No `ValueError`: jsonargparse would take that for a value of another type of a union and bury the sentence.
+    """
+
+
+def nearest(name: str, candidates: Iterable[str]) -> str:
+    """Returns the ending of an error sentence: the nearest valid name, or all of them where none is near."""
+    names = sorted(set(candidates))
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return f"valid names: {', '.join(names)}." if names else "there is no valid name here."
+
+
+def install_command(extra: str) -> str:
+    """Returns the sentence that names the command for a missing optional dependency."""
+    return f'install it with: python -m pip install "lit-gans[{extra}]"'

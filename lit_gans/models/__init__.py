@@ -1,0 +1,1 @@
+"""One file a GAN. `lit_gans.registry` finds them here."""

@@ -1,0 +1,278 @@
+"""The one training loop of every GAN. A GAN brings networks and losses; see `dcgan.py` for how little that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor
+from torch.optim.lr_scheduler import LambdaLR
+
+from lit_gans.errors import RefusedInput
+from lit_gans.models.checks import refuse_settings, refuse_trainer
+from lit_gans.models.generative import GenerativeModule, from_plain
+from lit_gans.optim import Adam, Optimizer
+from lit_gans.penalties import r1_penalty
+from lit_gans.random import Noise, mix, seed_dropout
+
+Batch = dict[str, Tensor]  # "image" (n, c, s, s) in [-1, 1], perhaps "label" (n,), and the update's noise
+
+
+def as_batch(data: Any) -> Batch:
+    """Names what a loader yields: a dict with "image", a pair (image, label), or images alone. Shares the tensors."""
+    if isinstance(data, dict):
+        return dict(data)
+    if isinstance(data, Sequence):
+        return dict(zip(("image", "label"), data, strict=False))
+    return {"image": data}
+
+
+class AdversarialModule(GenerativeModule):
+    """Trains a generator against its discriminators. One `training_step` is one generator iteration.
+
+    The loader yields batch_size x n_critic x accumulate_gradients images; the step cuts them into sub-batches: n_critic
+    discriminator updates, each on fresh real images and latents, then one generator update. `trainer.global_step`
+    counts generator iterations.
+
+    Args:
+        image_size: height and width of the images.
+        channels: channels of the images.
+        latent_dim: length of a latent.
+        n_critic: discriminator updates in an iteration.
+        accumulate_gradients: parts into which each update's batch is cut; their mean gradient makes one step.
+        clip_gradients: largest norm of a network's gradient, after unscaling.
+        r1_gamma: weight of the R1 penalty on every discriminator (Mescheder et al. 2018); 0 is off.
+        r1_every: iterations between two penalties, each then weighted `r1_every` times (Karras et al. 2020, B).
+        generator_optimizer, discriminator_optimizer: each discriminator has an optimizer of its own.
+        channels_last: memory layout of networks and images; faster convolutions on CPU and CUDA.
+        compile: compiles the networks in place.
+        seed: of weights, latents and every other random number of the training.
+
+    Raises:
+        RefusedInput: a value that cannot work, with what would be right.
+    """
+
+    discriminator_names: ClassVar[tuple[str, ...]] = ("discriminator",)
+    network_names: ClassVar[tuple[str, ...]]
+    reuses_fake: ClassVar[bool] = False  # the last discriminator update's fake images serve the generator's update
+    training_networks: tuple[str, ...] = ()  # the networks that the current update trains: the others are frozen
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.network_names = ("generator", *cls.discriminator_names)
+
+    def __init__(
+        self,
+        *,
+        image_size: int = 64,
+        channels: int = 3,
+        latent_dim: int = 100,
+        n_critic: int = 1,
+        accumulate_gradients: int = 1,
+        clip_gradients: float | None = None,
+        r1_gamma: float = 0.0,
+        r1_every: int = 1,
+        generator_optimizer: Optimizer = Adam(learning_rate=2e-4, betas=(0.5, 0.999)),
+        discriminator_optimizer: Optimizer = Adam(learning_rate=2e-4, betas=(0.5, 0.999)),
+        channels_last: bool = True,
+        compile: bool = False,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(seed=seed, channels_last=channels_last, compile=compile)
+        self.automatic_optimization = False
+        self.image_size, self.channels, self.latent_dim = image_size, channels, latent_dim
+        self.n_critic, self.accumulate_gradients = n_critic, accumulate_gradients
+        self.clip_gradients_to = clip_gradients
+        self.r1_gamma, self.r1_every = r1_gamma, r1_every
+        self.generator_optimizer: Optimizer = from_plain(generator_optimizer)
+        self.discriminator_optimizer: Optimizer = from_plain(discriminator_optimizer)
+        self._record_hyperparameters()
+        refuse_settings(self)
+
+    # ---- what a GAN overrides
+
+    def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Returns one scalar for each discriminator; `fake` carries no graph."""
+        raise NotImplementedError
+
+    def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
+        """Returns the generator's scalar; the discriminators are frozen."""
+        raise NotImplementedError
+
+    def generate(self, batch: Batch) -> Tensor:
+        """Returns the generated images of a sub-batch."""
+        return self.generator(batch["latents"])
+
+    def draw(self, noise: Noise, num: int) -> Batch:
+        """Returns the random tensors of one update, each with `num` rows; they join the batch."""
+        return {"latents": noise.normal("latents", num, self.latent_dim)}
+
+    # ---- the loop
+
+    @property
+    def batches_per_step(self) -> int:
+        """How many batches of the data's batch size the loader yields at once."""
+        return self.n_critic * self.accumulate_gradients
+
+    def training_step(self, data: Any, batch_idx: int) -> None:
+        iteration = self.trainer.global_step
+        seed_dropout(self.device, mix(self.seed, iteration, self.trainer.global_rank))  # after a resume too
+        updates = self._cut(self._prepare(data), self.n_critic)
+        losses: dict[str, Tensor] = {}
+        fakes: list[Tensor] | None = None
+        for update, batch in enumerate(updates):
+            parts = self._parts(batch, ("discriminator", iteration, update))
+            share = self.reuses_fake and update == self.n_critic - 1 and self.accumulate_gradients == 1
+            fakes = [self.generate(part) for part in parts] if share else None
+            losses |= self._update_discriminators(parts, fakes, iteration)
+        if not self.reuses_fake:
+            parts = self._parts(updates[-1], ("generator", iteration))
+        losses["generator"] = self._update_generator(parts, fakes)
+        for scheduler in self._schedulers:
+            scheduler.step()
+        self.log_dict({f"loss/{name}": loss for name, loss in losses.items()}, prog_bar=True)
+
+    def _update_discriminators(
+        self, parts: list[Batch], fakes: list[Tensor] | None, iteration: int
+    ) -> dict[str, Tensor]:
+        total: dict[str, Tensor] = {}
+        with self._training_only(self.discriminator_names):
+            for index, part in enumerate(parts):
+                if fakes is None:
+                    with torch.no_grad():
+                        fake = self.generate(part)
+                else:
+                    fake = fakes[index].detach()
+                losses = self.discriminator_losses(part["image"], fake, part)
+                with self._synchronised_only_if(index == len(parts) - 1):
+                    for name, loss in losses.items():
+                        self.backpropagate(self._regularised(name, loss, part["image"], iteration) / len(parts), name)
+                        total[name] = total.get(name, 0) + loss.detach() / len(parts)
+            for name in self.discriminator_names:
+                self.update(name)
+        return total
+
+    def _update_generator(self, parts: list[Batch], fakes: list[Tensor] | None) -> Tensor:
+        total: Any = 0
+        with self._training_only(("generator",)):
+            for index, part in enumerate(parts):
+                fake = fakes[index] if fakes else self.generate(part)
+                loss = self.generator_loss(fake, part)
+                with self._synchronised_only_if(index == len(parts) - 1):
+                    self.backpropagate(loss / len(parts), "generator")
+                total = total + loss.detach() / len(parts)
+            self.update("generator")
+        return total
+
+    def _regularised(self, name: str, loss: Tensor, real: Tensor, iteration: int) -> Tensor:
+        if not self.r1_gamma or iteration % self.r1_every:
+            return loss
+        return loss + self.r1_gamma * self.r1_every * r1_penalty(getattr(self, name), real)
+
+    # ---- vocabulary that the strategies share
+
+    def backpropagate(self, loss: Tensor, network: str) -> None:
+        """Adds the gradient of `loss` to the network's parameters."""
+        self.manual_backward(loss)
+
+    def update(self, network: str) -> None:
+        """Steps the network's optimizer and clears its gradients. Only the generator's step counts in global_step."""
+        optimizer = self._optimizers_by_name[network]
+        if network == "generator":
+            optimizer.step()
+        else:  # past the LightningOptimizer, whose hooks do the counting
+            self.trainer.strategy.optimizer_step(optimizer.optimizer, _nothing)
+        optimizer.zero_grad()
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        if self.clip_gradients_to is not None:
+            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            torch.nn.utils.clip_grad_norm_(parameters, self.clip_gradients_to)
+
+    @contextmanager
+    def _training_only(self, names: tuple[str, ...]) -> Iterator[None]:
+        """Freezes the other networks, so that their weight gradients are never computed."""
+        self.training_networks = names
+        for network, parameters in self._trainable.items():
+            for parameter in parameters:
+                parameter.requires_grad_(network in names)
+        try:
+            yield
+        finally:
+            self.training_networks = ()
+            for parameters in self._trainable.values():
+                for parameter in parameters:
+                    parameter.requires_grad_(True)
+
+    def _synchronised_only_if(self, last: bool) -> Any:
+        block = getattr(self.trainer.strategy, "block_backward_sync", None)
+        return nullcontext() if last or block is None else block()
+
+    # ---- batches
+
+    def _prepare(self, data: Any) -> Batch:
+        batch = as_batch(data)
+        image = batch["image"]
+        if image.dtype == torch.uint8:
+            image = image.to(torch.float32).div_(127.5).sub_(1)
+        if self.channels_last:
+            image = image.contiguous(memory_format=torch.channels_last)
+        return batch | {"image": image}
+
+    def _cut(self, batch: Batch, num: int) -> list[Batch]:
+        size = len(batch["image"])
+        if size % num:
+            raise RefusedInput(
+                f"a batch of {size} images cannot be cut into {num} equal parts: the loader must yield batch_size x"
+                f" n_critic x accumulate_gradients images ({self.n_critic} x {self.accumulate_gradients})."
+            )
+        if num == 1:
+            return [batch]
+        pieces = {name: tensor.chunk(num) for name, tensor in batch.items()}
+        return [{name: piece[index] for name, piece in pieces.items()} for index in range(num)]
+
+    def _parts(self, batch: Batch, key: tuple[int | str, ...]) -> list[Batch]:
+        noise = Noise(self._noise_generator, (self.seed, *key), self.trainer.global_rank, self.trainer.world_size)
+        return self._cut(batch | self.draw(noise, len(batch["image"])), self.accumulate_gradients)
+
+    # ---- Lightning's hooks
+
+    def setup(self, stage: str) -> None:
+        refuse_trainer(self, self.trainer)
+
+    def configure_optimizers(self) -> list[dict[str, Any]]:
+        # a gradient scaler must unscale before clipping, which a fused step would do inside itself
+        fused = getattr(self.trainer.precision_plugin, "scaler", None) is None and self.device.type in ("cpu", "cuda")
+        configured = []
+        for name in self.network_names:
+            settings = self.generator_optimizer if name == "generator" else self.discriminator_optimizer
+            parameters = [p for p in getattr(self, name).parameters() if p.requires_grad]
+            optimizer = settings.build(parameters, fused)
+            total = self.trainer.estimated_stepping_batches if settings.schedule.needs_total else 0
+            scheduler = LambdaLR(optimizer, partial(settings.schedule.factor, total=total))
+            configured.append({"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "name": name}})
+        return configured
+
+    def on_train_start(self) -> None:
+        optimizers = self.optimizers()
+        optimizers = optimizers if isinstance(optimizers, list) else [optimizers]
+        self._optimizers_by_name = dict(zip(self.network_names, optimizers, strict=True))
+        self._schedulers = [config.scheduler for config in self.trainer.lr_scheduler_configs]
+        self._trainable = {
+            name: [p for p in getattr(self, name).parameters() if p.requires_grad] for name in self.network_names
+        }
+        self._noise_generator = torch.Generator(device=self.device)
+
+    def on_fit_start(self) -> None:
+        updates_average = any(getattr(callback, "updates_average", False) for callback in self.trainer.callbacks)
+        if self.averaged_generator is not None and not updates_average:
+            rank_zero_warn("no EMA callback: the checkpoint's averaged generator would go stale and is dropped.")
+            object.__setattr__(self, "averaged_generator", None)
+
+
+def _nothing() -> None:
+    """The closure of an optimizer step whose gradients are already there."""

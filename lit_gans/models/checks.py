@@ -1,0 +1,45 @@
+"""Refusals of the training loop: what would fail late, or silently do something else, ends before the first step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from lit_gans.errors import RefusedInput
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+    from lit_gans.models.base import AdversarialModule
+
+
+def refuse_settings(module: AdversarialModule) -> None:
+    """Raises `RefusedInput` for a setting of the module that no training could use."""
+    for name in ("image_size", "channels", "latent_dim", "n_critic", "accumulate_gradients", "r1_every"):
+        if getattr(module, name) < 1:
+            raise RefusedInput(f"{name}={getattr(module, name)} must be at least 1.")
+    if module.clip_gradients_to is not None and not module.clip_gradients_to > 0:
+        raise RefusedInput(f"clip_gradients={module.clip_gradients_to} must be greater than 0, or null for none.")
+    if module.r1_gamma < 0:
+        raise RefusedInput(f"r1_gamma={module.r1_gamma} must be at least 0.")
+
+
+def refuse_trainer(module: AdversarialModule, trainer: Trainer) -> None:
+    """Raises `RefusedInput` where device, precision, data and module do not go together."""
+    device = trainer.strategy.root_device.type
+    precision = str(trainer.precision)
+    if precision.startswith("16") and device != "cuda":
+        raise RefusedInput(
+            f"precision=fp16 ({precision}) needs a CUDA device, and on {device} Lightning would silently compute in"
+            " bf16: use precision=bf16 or precision=fp32."
+        )
+    if precision.startswith("bf16") and device == "cuda" and not torch.cuda.is_bf16_supported():
+        raise RefusedInput("precision=bf16: this CUDA device has no bfloat16: use precision=fp16 or precision=fp32.")
+    data = trainer.datamodule
+    for name in ("image_size", "channels"):
+        theirs = getattr(data, name, None)
+        if theirs is not None and theirs != getattr(module, name):
+            raise RefusedInput(
+                f"the data has {name}={theirs} and the model {name}={getattr(module, name)}: they must be the same."
+            )

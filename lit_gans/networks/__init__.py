@@ -1,0 +1,1 @@
+"""Plain networks: they know nothing of Lightning, devices or ranks."""

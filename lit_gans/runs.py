@@ -1,0 +1,90 @@
+"""Where a run lives: `outputs/<experiment or model_data>/version_N`, the same for every process of the run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from lit_gans.errors import RefusedInput
+
+OUTPUTS = Path("outputs")
+LAST = Path("checkpoints") / "last.ckpt"
+
+
+def run_folder(experiment: str | None, model: str, data: str, resume: str) -> str:
+    """Returns the folder of this run: a new version, or the resumed run's own."""
+    return agreed(lambda: str(_run_folder(OUTPUTS / (experiment or f"{model}_{data}"), resume)))
+
+
+def _run_folder(parent: Path, resume: str) -> Path:
+    if resume == "auto":
+        newest = newest_run(parent)
+        return newest or _next_version(parent)
+    if resume != "none" and Path(resume).parent.name == LAST.parent.name:
+        return Path(resume).parent.parent
+    return _next_version(parent)
+
+
+def sweep_folder() -> str:
+    """Returns a new folder for the runs of a sweep."""
+    return agreed(lambda: str(_next_version(OUTPUTS / "sweeps")))
+
+
+def newest_run(parent: Path) -> Path | None:
+    """Returns the highest version in `parent` that has a last checkpoint."""
+    versions = [folder for folder in parent.glob("version_*") if (folder / LAST).is_file()]
+    return max(versions, key=_number, default=None)
+
+
+def resume_path(resume: str, folder: str | Path) -> Path | None:
+    """Returns the checkpoint to resume from, or None for a new run.
+
+    Raises:
+        RefusedInput: the named checkpoint does not exist.
+    """
+    if resume == "none":
+        return None
+    if resume == "auto":
+        last = Path(folder) / LAST
+        return last if last.is_file() else None
+    if not Path(resume).is_file():
+        raise RefusedInput(f"resume={resume}: there is no such checkpoint; resume=auto takes the newest run.")
+    return Path(resume)
+
+
+def _next_version(parent: Path) -> Path:
+    """Claims the next free number; two runs that start at once get two folders. Under SLURM the job is the number."""
+    job = os.environ.get("SLURM_JOB_ID") if "SLURM_PROCID" in os.environ else None
+    if job:
+        return parent / f"version_{job}"
+    parent.mkdir(parents=True, exist_ok=True)
+    number = max(map(_number, parent.glob("version_*")), default=-1) + 1
+    while True:
+        try:
+            (parent / f"version_{number}").mkdir()
+            return parent / f"version_{number}"
+        except FileExistsError:
+            number += 1
+
+
+def _number(folder: Path) -> int:
+    number = folder.name.removeprefix("version_")
+    return int(number) if number.isdigit() else -1
+
+
+_agreements = 0
+
+
+def agreed(choose) -> str:
+    """Returns rank 0's choice on every process that torchrun started; they share the store of its agent."""
+    global _agreements
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return choose()
+    from torch.distributed import TCPStore
+
+    store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    _agreements += 1
+    key = f"lit_gans/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}/{_agreements}"
+    if os.environ["RANK"] == "0":
+        store.set(key, choose())
+    return store.get(key).decode()

@@ -1,0 +1,130 @@
+"""`lit-gans train`: one run or a sweep. Also `python -m lit_gans.train`, as which further processes are started."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from hydra.core.hydra_config import HydraConfig
+from lightning.pytorch import Trainer
+from omegaconf import DictConfig
+
+from lit_gans.callbacks import Checkpoint, GenerativeMetrics, RunConfig, Samples
+from lit_gans.callbacks.samples import FILM
+from lit_gans.config import build, resolve, to_cli
+from lit_gans.launch import DONE, hydra_command, refused_is_2
+from lit_gans.models.generative import read_checkpoint
+from lit_gans.runs import resume_path
+from lit_gans.settings import quiet
+
+DEFAULT_EXPERIMENT = "dcgan_digits"
+CONFIG_FILE, CLI_FILE = "config.yaml", "run.yaml"
+_RESOLVED = "--resolved"  # how a further process is started: with the file of the resolved configuration
+
+
+def main() -> int:
+    """Runs what `sys.argv` says and returns the exit code."""
+    quiet()
+    if sys.argv[1:2] == [_RESOLVED]:
+        return refused_is_2(lambda: train(yaml.safe_load(Path(sys.argv[2]).read_text())))
+    chosen = {argument.partition("=")[0].lstrip("+~") for argument in sys.argv[1:]}
+    if not chosen & {"experiment", "model", "data"}:
+        sys.argv.append(f"experiment={DEFAULT_EXPERIMENT}")
+    return hydra_command("train", _job)
+
+
+def _job(composed: DictConfig) -> int:
+    config = resolve(composed)
+    folder = Path(config["trainer"]["default_root_dir"])
+    config["resume"] = str(resume_path(config["resume"], folder) or "none")  # the same for every further process
+    hydra_config = HydraConfig.instance()
+    hidden, hydra_config.cfg = hydra_config.cfg, None  # or Lightning would rebuild further processes from overrides
+    try:
+        with _own_processes(folder / CONFIG_FILE):
+            return train(config)
+    finally:
+        hydra_config.cfg = hidden
+
+
+@contextmanager
+def _own_processes(config_file: Path) -> Iterator[None]:
+    """Lets Lightning start further processes that read the resolved configuration, and forgets them afterwards: in a
+    sweep the next run must not take the variables of this one for those of a launcher.
+    """
+    arguments, environment, threads = sys.argv, dict(os.environ), torch.get_num_threads()
+    sys.argv = [arguments[0], _RESOLVED, str(config_file)]
+    try:
+        yield
+    finally:
+        sys.argv = arguments
+        if "LOCAL_RANK" not in environment and torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+        if "LOCAL_RANK" not in environment:
+            os.environ.clear()
+            os.environ.update(environment)
+            torch.set_num_threads(threads)
+
+
+def train(config: dict[str, Any]) -> int:
+    """Trains what a resolved configuration says and returns the exit code.
+
+    Raises:
+        RefusedInput: the configuration cannot work; nothing was trained.
+    """
+    checkpoint = resume_path(config["resume"], "")
+    for path in (checkpoint, config["init_from"]):
+        if path is not None:
+            read_checkpoint(path)  # a damaged file ends here
+    module, data, trainer = build(config)
+    trainer.callbacks.insert(0, RunConfig(config))
+    if trainer.is_global_zero:
+        _write_files(config)
+    trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    return _report(trainer)
+
+
+def _write_files(config: dict[str, Any]) -> None:
+    """Writes the resolved configuration, and the same for the Lightning CLI, whose run writes beside this one."""
+    folder = Path(config["trainer"]["default_root_dir"])
+    folder.mkdir(parents=True, exist_ok=True)
+    text = yaml.safe_dump(config, sort_keys=False)
+    (folder / CONFIG_FILE).write_text(text)
+    beside = yaml.safe_load(text.replace(str(folder), str(folder / "fit")))
+    (folder / CLI_FILE).write_text(yaml.safe_dump(to_cli(beside), sort_keys=False))
+
+
+def _report(trainer: Trainer) -> int:
+    """Prints where everything lies and returns the exit code: that of the shell for a signal, else 0."""
+    kinds = (Checkpoint, Samples, GenerativeMetrics)
+    checkpoint, samples, metrics = (next((c for c in trainer.callbacks if isinstance(c, k)), None) for k in kinds)
+    step, signal = trainer.global_step, checkpoint.received_signal if checkpoint else None
+    lines = [f"{'Stopped after' if signal else 'Done:'} {step} iterations in {trainer.default_root_dir}"]
+    best = None
+    if metrics is not None and metrics.values:
+        lines += metrics.summary()
+    if samples is not None:
+        lines.append(f"samples     {samples.folder(trainer) / f'{step:06d}.png'}, over time: {FILM} beside it")
+    if checkpoint is not None:
+        paths = {name: checkpoint.folder(trainer) / f"{name}.ckpt" for name in ("best", "last")}
+        best = paths["best"] if checkpoint.best_value is not None else paths["last"]
+        if best == paths["best"]:
+            lines.append(f"best        {best} ({checkpoint.best_value:.2f} at iteration {checkpoint.best_step})")
+        lines.append(f"last        {paths['last']}")
+        lines.append(
+            f"next        lit-gans train <the same overrides> resume={paths['last']}"
+            if signal
+            else f"next        lit-gans sample checkpoint={best} num=64"
+        )
+    if trainer.is_global_zero:
+        print("\n  ".join(lines), flush=True)
+    return 128 + signal if signal else DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
