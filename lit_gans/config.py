@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import inspect
 import re
+import warnings
 from argparse import ArgumentError
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from hydra import compose as hydra_compose
@@ -21,8 +24,9 @@ from lightning.pytorch import Callback, LightningDataModule, Trainer, seed_every
 from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import MISSING, DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from lit_gans.commands import commands
 from lit_gans.errors import RefusedInput, install_command, nearest
 from lit_gans.metrics.extractor import Extractor
 from lit_gans.models.base import AdversarialModule
@@ -84,6 +88,8 @@ def register() -> None:
         "trainer/_schema": {"trainer": Trainer},
     }
     store = ConfigStore.instance()
+    for name, function in commands().items():
+        store.store(group="command", name=name, node=schema(function))
     for group, members in groups.items():
         for name, cls in members.items():
             store.store(group=group, name=name, node=schema(cls))
@@ -114,6 +120,8 @@ def resolve(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
         return config
     try:
         return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except MissingMandatoryValue as error:
+        raise RefusedInput(f"{error.full_key} is required: give it as {error.full_key}=...") from error
     except OmegaConfBaseException as error:
         raise RefusedInput(f"{getattr(error, 'full_key', None) or 'a value'}: {str(error).splitlines()[0]}") from error
 
@@ -141,36 +149,67 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
     Raises:
         RefusedInput: a value that its signature or its class does not accept, named by its key.
     """
-    parts = to_cli(config)
-    seed_everything(parts["seed_everything"], verbose=False)
-    data = construct(parts["data"], "data")
-    module = construct(parts["model"], "model")
-    try:
-        trainer = construct({"class_path": "lightning.pytorch.Trainer", "init_args": parts["trainer"]}, "trainer")
-    except (MisconfigurationException, ValueError, RuntimeError) as error:
-        raise RefusedInput(f"trainer: {' '.join(str(error).split())}") from error
+    config = resolve(config)
+    if not isinstance(config["seed"], int):
+        raise RefusedInput(f"seed={config['seed']!r} is not valid: expected int.")
+    seed_everything(config["seed"], verbose=False)
+    nodes = {f"callbacks.{name}": node for name, node in (config.get("callbacks") or {}).items()}
+    nodes |= {"metrics": config.get("metrics"), "init_from": _init_from(config)}
+    loggers = {f"logger.{name}": node for name, node in (config.get("logger") or {}).items()}
+    data, module = (construct(to_class_path(config[name]), name) for name in ("data", "model"))
+    arguments = {name: to_class_path(value) for name, value in config["trainer"].items() if name != "_target_"}
+    callbacks, loggers = (
+        [construct(to_class_path(node), name) for name, node in group.items() if node] for group in (nodes, loggers)
+    )
+    with trainer_refusals():
+        trainer = call(partial(Trainer, callbacks=callbacks, logger=loggers or False), arguments, "trainer")
     return module, data, trainer
+
+
+@contextmanager
+def trainer_refusals() -> Iterator[None]:
+    """Turns what the Trainer's constructor cannot do, and what it would do otherwise than asked, into `RefusedInput`."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*AMP with fp16 is not supported on CPU.*")
+        try:
+            yield
+        except UserWarning as error:
+            raise RefusedInput(
+                "precision=fp16 needs a CUDA device: on a CPU Lightning would silently compute in bf16; use"
+                " precision=bf16 or precision=fp32."
+            ) from error
+        except (MisconfigurationException, ValueError, RuntimeError) as error:
+            raise RefusedInput(f"trainer: {' '.join(str(error).split())}") from error
 
 
 def construct(node: dict[str, Any], key: str) -> Any:
     """Checks and constructs a `class_path` / `init_args` node and those inside it; `key` names it in errors."""
     cls = _class(node["class_path"], key)
-    init_args = _accepted(cls, node["init_args"], key)
-    inner = {name: _construct_inside(value, f"{key}.{name}") for name, value in init_args.items() if _has_node(value)}
-    plain = {name: value for name, value in init_args.items() if name not in inner}
+    return call(cls, _accepted(cls, node["init_args"], key), key)
+
+
+def call(target: type | Callable[..., Any], arguments: dict[str, Any], key: str = "") -> Any:
+    """Calls a class or function with plain arguments, each checked against the signature and nodes constructed."""
+    prefix = f"{key}." if key else ""
+    inner = {name: _construct_inside(value, f"{prefix}{name}") for name, value in arguments.items() if _has_node(value)}
+    plain = {name: value for name, value in arguments.items() if name not in inner}
     parser = ArgumentParser(exit_on_error=False)
-    parser.add_class_arguments(cls, "it", fail_untyped=False, skip=set(inner))
+    preset = target.keywords if isinstance(target, partial) else {}
+    plain = {name: value for name, value in plain.items() if name not in preset}
+    bare = target.func if isinstance(target, partial) else target
+    add = parser.add_class_arguments if inspect.isclass(bare) else parser.add_function_arguments
+    add(bare, "it", fail_untyped=False, skip={*inner, *preset})
     try:
         values = parser.parse_object({"it": plain}).it.as_dict() if plain else {}
-        return cls(**values, **inner)
+        return target(**values, **inner)
     except RefusedInput as error:
-        raise RefusedInput(f"{key}: {error}") from error
+        raise RefusedInput(f"{key}: {error}" if key else str(error)) from error
     except ArgumentError as error:
-        raise RefusedInput(_sentence(key, plain, str(error))) from error
+        raise RefusedInput(_sentence(prefix, plain, str(error))) from error
     except ModuleNotFoundError as error:
         extra = next((extra for module, extra in _EXTRAS.items() if module in str(error)), None)
         advice = install_command(extra) if extra else f"install {error.name}."
-        raise RefusedInput(f"{key}: {str(error).splitlines()[0]} {advice}") from error
+        raise RefusedInput(f"{key}: a package is missing ({str(error).splitlines()[0].split('. ')[0]}); {advice}") from error
 
 
 def _class(path: str, key: str) -> type:
@@ -203,14 +242,14 @@ def _construct_inside(value: Any, key: str) -> Any:
     return construct(value, key) if _has_node(value) else value
 
 
-def _sentence(key: str, values: dict[str, Any], report: str) -> str:
+def _sentence(prefix: str, values: dict[str, Any], report: str) -> str:
     """Turns jsonargparse's report of one wrong value into a sentence."""
     name = re.search(r'key "it\.([^"]+)"', report)
     found = re.findall(r"Expected an? (.*?)(?:\. Got value.*)?\s*$", report, flags=re.M)
     expected = " or ".join(dict.fromkeys(_readable(text) for text in found))
     if name is None or not expected:
-        return f"{key}: {' '.join(report.split())}"
-    return f"{key}.{name[1]}={values.get(name[1].partition('.')[0])!r} is not valid: expected {expected}."
+        return f"{prefix}{' '.join(report.split())}"
+    return f"{prefix}{name[1]}={values.get(name[1].partition('.')[0])!r} is not valid: expected {expected}."
 
 
 def _readable(text: str) -> str:

@@ -19,7 +19,7 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if close:
         return f"did you mean '{close[0]}'?"
-    return f"valid names: {', '.join(names)}." if names else "there is no valid name here."
+    return f"valid names: {', '.join(names)}." if names else "nothing can be set there."
 
 
 def install_command(extra: str) -> str:

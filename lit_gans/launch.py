@@ -11,7 +11,7 @@ from typing import Any
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException, MissingConfigException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -41,12 +41,15 @@ def hydra_command(config_name: str, job: Callable[[DictConfig], Any]) -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not as Hydra's print and exit code 1
     codes: list[int] = []
 
+    def caught(config: DictConfig) -> None:  # within the job, or Hydra would print about it too
+        codes.append(refused_is_2(lambda: job(config) or DONE))
+
     def run() -> int:
         register_resolvers()
         register()
         with refusals(config_name, sys.argv[1:]):
             decorate = hydra.main(version_base="1.3", config_path=f"pkg://{CONFIG_PACKAGE}", config_name=config_name)
-            decorate(lambda config: codes.append(job(config) or DONE))()
+            decorate(caught)()
         return max(codes, default=DONE)
 
     return refused_is_2(run)
@@ -75,6 +78,8 @@ def _sentence(error: Exception, config_name: str, overrides: list[str]) -> str:
     if isinstance(error, MissingConfigException) and error.options is not None:
         group, _, option = str(error.missing_cfg_file).rpartition("/")
         return f"{group}={option}: there is no such {group}; {nearest(option, error.options)}"
+    if isinstance(error, OverrideParseException):
+        return f"'{error.override}' cannot be read as key=value: {text.splitlines()[0]}."
     override = re.search(r"Could not override '([^']+)'", text)
     if override:
         return f"{override[1]}: there is no such key; {_nearest_key(override[1], config_name, overrides)}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from omegaconf import DictConfig
 from lit_gans.callbacks import Checkpoint, GenerativeMetrics, RunConfig, Samples
 from lit_gans.callbacks.samples import FILM
 from lit_gans.config import build, resolve, to_cli
+from lit_gans.errors import RefusedInput
 from lit_gans.launch import DONE, hydra_command, refused_is_2
 from lit_gans.models.generative import read_checkpoint
 from lit_gans.runs import resume_path
@@ -48,8 +50,20 @@ def _job(composed: DictConfig) -> int:
     try:
         with _own_processes(folder / CONFIG_FILE):
             return train(config)
+    except RefusedInput:
+        _discard(folder)
+        raise
     finally:
         hydra_config.cfg = hidden
+
+
+def _discard(folder: Path) -> None:
+    """Removes the folder of a run that was refused before it trained; anything else in it stays."""
+    for name in (CONFIG_FILE, CLI_FILE):
+        (folder / name).unlink(missing_ok=True)
+    shutil.rmtree(folder / ".hydra", ignore_errors=True)
+    with suppress(OSError):  # not empty: it is not ours alone
+        folder.rmdir()
 
 
 @contextmanager

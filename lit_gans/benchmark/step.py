@@ -1,0 +1,2 @@
+def step(preset: str = "full") -> None:
+    """Placeholder"""
