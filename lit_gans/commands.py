@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
 from omegaconf import DictConfig
 
+_PLACES = {
+    "sample": "lit_gans.sampling",
+    "interpolate": "lit_gans.sampling",
+    "evaluate": "lit_gans.evaluate",
+    "bench_step": "lit_gans.benchmark.step",
+}
 
-def commands() -> dict[str, Callable[..., Any]]:
-    """Returns the functions by the name of their configuration file."""
-    from lit_gans.benchmark.step import step
-    from lit_gans.evaluate import evaluate
-    from lit_gans.sampling import interpolate, sample
 
-    return {"sample": sample, "interpolate": interpolate, "evaluate": evaluate, "bench_step": step}
+def command(name: str) -> Callable[..., Any] | None:
+    """Returns the function of a configuration file, or None where the file is not that of a function."""
+    place = _PLACES.get(name)
+    return getattr(importlib.import_module(place), name.removeprefix("bench_")) if place else None
 
 
 def run(name: str) -> int:
@@ -24,7 +29,7 @@ def run(name: str) -> int:
     from lit_gans.settings import quiet
 
     def job(composed: DictConfig) -> None:
-        function = commands()[name]
+        function = command(name)
         arguments = {key: value for key, value in resolve(composed).items() if key in schema(function)}
         call(function, to_class_path(arguments))
 

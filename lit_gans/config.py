@@ -26,7 +26,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from lit_gans.commands import commands
+from lit_gans.commands import command
 from lit_gans.errors import RefusedInput, install_command, nearest
 from lit_gans.metrics.extractor import Extractor
 from lit_gans.models.base import AdversarialModule
@@ -74,8 +74,8 @@ def to_class_path(node: Any) -> Any:
     return [to_class_path(item) for item in node] if isinstance(node, list) else node
 
 
-def register() -> None:
-    """Puts the schema of every class that a configuration may name into Hydra's store."""
+def register(config_name: str) -> None:
+    """Puts the schema of every class that a configuration may name, and of its command, into Hydra's store."""
     loggers = {"tensorboard": TensorBoardLogger, "wandb": WandbLogger, "mlflow": MLFlowLogger}
     groups: dict[str, dict[str, Any]] = {
         "optimizer": classes("lit_gans.optim", Optimizer),
@@ -88,8 +88,9 @@ def register() -> None:
         "trainer/_schema": {"trainer": Trainer},
     }
     store = ConfigStore.instance()
-    for name, function in commands().items():
-        store.store(group="command", name=name, node=schema(function))
+    function = command(config_name)
+    if function is not None:
+        store.store(group="command", name=config_name, node=schema(function))
     for group, members in groups.items():
         for name, cls in members.items():
             store.store(group=group, name=name, node=schema(cls))
@@ -104,9 +105,9 @@ def compose(*overrides: str, config_name: str = "train") -> DictConfig:
     from lit_gans.launch import refusals, register_resolvers
 
     register_resolvers()
-    register()
+    register(config_name)
     GlobalHydra.instance().clear()
-    with refusals(config_name), initialize_config_module(CONFIG_PACKAGE, version_base="1.3"):
+    with refusals(config_name, list(overrides)), initialize_config_module(CONFIG_PACKAGE, version_base="1.3"):
         return hydra_compose(config_name, list(overrides))
 
 

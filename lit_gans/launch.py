@@ -46,7 +46,7 @@ def hydra_command(config_name: str, job: Callable[[DictConfig], Any]) -> int:
 
     def run() -> int:
         register_resolvers()
-        register()
+        register(config_name)
         with refusals(config_name, sys.argv[1:]):
             decorate = hydra.main(version_base="1.3", config_path=f"pkg://{CONFIG_PACKAGE}", config_name=config_name)
             decorate(caught)()
@@ -96,6 +96,7 @@ def _nearest_key(key: str, config_name: str, overrides: list[str]) -> str:
     from lit_gans.config import CONFIG_PACKAGE
 
     groups = [item for item in overrides if "." not in item.partition("=")[0] and not item.startswith("-")]
+    groups += [item for item in overrides if item.startswith("hydra.searchpath=")]
     GlobalHydra.instance().clear()
     config: Any = {}
     for kept in ([item for item in groups if not item.startswith(f"{key}=")], []):

@@ -35,6 +35,7 @@ def main() -> int:
     quiet()
     if sys.argv[1:2] == [_RESOLVED]:
         return refused_is_2(lambda: train(yaml.safe_load(Path(sys.argv[2]).read_text())))
+    sys.argv[1:] = sorted(sys.argv[1:], key=lambda argument: argument not in ("-m", "--multirun"))  # for argparse
     chosen = {argument.partition("=")[0].lstrip("+~") for argument in sys.argv[1:]}
     if not chosen & {"experiment", "model", "data"}:
         sys.argv.append(f"experiment={DEFAULT_EXPERIMENT}")
@@ -44,10 +45,10 @@ def main() -> int:
 def _job(composed: DictConfig) -> int:
     config = resolve(composed)
     folder = Path(config["trainer"]["default_root_dir"])
-    config["resume"] = str(resume_path(config["resume"], folder) or "none")  # the same for every further process
     hydra_config = HydraConfig.instance()
     hidden, hydra_config.cfg = hydra_config.cfg, None  # or Lightning would rebuild further processes from overrides
     try:
+        config["resume"] = str(resume_path(config["resume"], folder) or "none")  # the same for every further process
         with _own_processes(folder / CONFIG_FILE):
             return train(config)
     except RefusedInput:
@@ -113,19 +114,24 @@ def _write_files(config: dict[str, Any]) -> None:
     (folder / CLI_FILE).write_text(yaml.safe_dump(to_cli(beside), sort_keys=False))
 
 
+def _shown(path: Path) -> Path:
+    """Returns a path as short as it can be typed from here."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
 def _report(trainer: Trainer) -> int:
     """Prints where everything lies and returns the exit code: that of the shell for a signal, else 0."""
     kinds = (Checkpoint, Samples, GenerativeMetrics)
     checkpoint, samples, metrics = (next((c for c in trainer.callbacks if isinstance(c, k)), None) for k in kinds)
+    folder = _shown(Path(trainer.default_root_dir))
     step, signal = trainer.global_step, checkpoint.received_signal if checkpoint else None
-    lines = [f"{'Stopped after' if signal else 'Done:'} {step} iterations in {trainer.default_root_dir}"]
-    best = None
+    lines = [f"{'Stopped after' if signal else 'Done:'} {step} iterations in {folder}"]
     if metrics is not None and metrics.values:
         lines += metrics.summary()
     if samples is not None:
-        lines.append(f"samples     {samples.folder(trainer) / f'{step:06d}.png'}, over time: {FILM} beside it")
+        lines.append(f"samples     {folder / 'samples' / f'{step:06d}.png'}, over time: {FILM} beside it")
     if checkpoint is not None:
-        paths = {name: checkpoint.folder(trainer) / f"{name}.ckpt" for name in ("best", "last")}
+        paths = {name: folder / "checkpoints" / f"{name}.ckpt" for name in ("best", "last")}
         best = paths["best"] if checkpoint.best_value is not None else paths["last"]
         if best == paths["best"]:
             lines.append(f"best        {best} ({checkpoint.best_value:.2f} at iteration {checkpoint.best_step})")

@@ -24,13 +24,13 @@ class RunConfig(Callback):
     def __init__(self, config: dict[str, Any]) -> None:
         self.config = config
         text = json.dumps(config, sort_keys=True, default=str)
-        self.fingerprint = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
+        self.fingerprint = hashlib.sha256(text.encode()).hexdigest()
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if trainer.world_size == 1:
             return
-        mine = torch.tensor([self.fingerprint], device=trainer.strategy.root_device)
-        everyone = trainer.strategy.all_gather(mine).flatten().tolist()
+        everyone: list[str] = [""] * trainer.world_size
+        torch.distributed.all_gather_object(everyone, self.fingerprint)
         if len(set(everyone)) > 1:
             other = [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]
             raise RefusedInput(

@@ -80,7 +80,8 @@ class ResumableLoader(DataLoader):
                     f" {getattr(sampler, name)}: a resumed run must see the same data. To start anew from its networks,"
                     " use init_from=PATH."
                 )
-        sampler.epoch, sampler.start = state["epoch"], state["images"] // sampler.images_per_step
+        finished, sampler.start = divmod(state["images"] // sampler.images_per_step, len(sampler))
+        sampler.epoch = state["epoch"] + finished  # saved after an epoch's last step, a run goes on with the next
 
     def __iter__(self) -> Iterator[Any]:
         self._yielded = self.sampler.start

@@ -183,6 +183,9 @@ class GenerativeModule(LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.configure_model()
         self.refuse_other_architecture(checkpoint)
+        changed = self._changed_settings(checkpoint)
+        if changed:
+            rank_zero_warn(f"the checkpoint was trained with other settings: {changed}.")
         if EMA_KEY in checkpoint:
             self.start_average()
             self.averaged_generator.load_state_dict(checkpoint[EMA_KEY]["state_dict"])
@@ -192,27 +195,28 @@ class GenerativeModule(LightningModule):
         object.__setattr__(self, "averaged_generator", copy.deepcopy(self.generator).eval().requires_grad_(False))
 
     def refuse_other_architecture(self, checkpoint: dict[str, Any]) -> None:
-        """Raises `RefusedInput` where the checkpoint's networks are not this module's; warns of other settings."""
+        """Raises `RefusedInput` where the checkpoint's networks are not this module's, or of a later format."""
         version = checkpoint.get(FORMAT_KEY, {}).get("format_version", FORMAT_VERSION)
         if version > FORMAT_VERSION:
             raise RefusedInput(f"the checkpoint has format {version}, this lit_gans reads up to {FORMAT_VERSION}: upgrade.")
         theirs = {name: tuple(value.shape) for name, value in checkpoint.get("state_dict", {}).items()}
         ours = {name: tuple(value.shape) for name, value in self.state_dict().items()}
+        if theirs and theirs != ours:
+            first = next(name for name in [*ours, *theirs] if ours.get(name) != theirs.get(name))
+            made_by = checkpoint.get(FORMAT_KEY, {}).get("class_path", "an unknown class")
+            raise RefusedInput(
+                f"the checkpoint is of another architecture ({made_by};"
+                f" {self._changed_settings(checkpoint) or 'same settings'}):"
+                f" {first} is {theirs.get(first)} there and {ours.get(first)} in this {type(self).__name__}."
+            )
+
+    def _changed_settings(self, checkpoint: dict[str, Any]) -> str:
         settings = checkpoint.get("hyper_parameters", {})
-        changed = [
+        return "; ".join(
             f"{key}={settings[key]} there, {value} here"
             for key, value in self.hparams.items()
             if key in settings and settings[key] != value
-        ]
-        if theirs and theirs != ours:
-            first = next(n for n in [*ours, *theirs] if ours.get(n) != theirs.get(n))
-            made_by = checkpoint.get(FORMAT_KEY, {}).get("class_path", "an unknown class")
-            raise RefusedInput(
-                f"the checkpoint is of another architecture ({made_by}; {'; '.join(changed) or 'same settings'}):"
-                f" {first} is {theirs.get(first)} there and {ours.get(first)} in this {type(self).__name__}."
-            )
-        if changed:
-            rank_zero_warn(f"the checkpoint was trained with other settings: {'; '.join(changed)}.")
+        )
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:

@@ -1,0 +1,137 @@
+"""Three training loops in one process, step by step in turns, so that all see the same machine."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+
+import torch
+from jaxtyping import Float
+from lightning.pytorch import Callback, Trainer
+from torch import Tensor, nn
+
+from lit_gans.benchmark.loops import BareLoop, Loop, TutorialLoop
+from lit_gans.benchmark.measure import now
+from lit_gans.callbacks import EMA, Throughput
+from lit_gans.loggers import CSVMetrics
+from lit_gans.models.dcgan import DCGAN
+
+_NUM_BATCHES = 4
+_EMA_DECAY = 0.999
+
+
+class Race:
+    """The loader of the real `Trainer`: before it yields a batch, the loops by hand do and time their step on it.
+
+    From the yield to the next request all time belongs to `lit_gans`: fetching, step, callbacks, logging. The order of
+    the loops by hand changes every iteration, so that each follows each of the others equally often.
+
+    Args:
+        loops: the loops by hand.
+        module: the module in the `Trainer`.
+        batches: images on the device, in [-1, 1].
+        num_iterations: how many batches to yield.
+
+    Attributes:
+        seconds: of each step of each loop. The last step of `lit_gans` is not timed: no request follows.
+        memory: the most bytes that a step of each loop held beyond those held before it; CUDA only.
+        first_losses: of each loop.
+    """
+
+    def __init__(
+        self, loops: dict[str, Loop], module: DCGAN, batches: list[Float[Tensor, "n c s s"]], num_iterations: int
+    ) -> None:
+        self.loops, self.module, self.batches, self.num_iterations = loops, module, batches, num_iterations
+        self.device = batches[0].device
+        self.seconds: dict[str, list[float]] = {name: [] for name in (*loops, "lit_gans")}
+        self.memory: dict[str, int] = {}
+        self.first_losses: dict[str, dict[str, float]] = {}
+
+    def __len__(self) -> int:
+        return self.num_iterations
+
+    def __iter__(self) -> Iterator[Float[Tensor, "n c s s"]]:
+        for iteration in range(self.num_iterations):
+            images = self.batches[iteration % len(self.batches)]
+            for name in list(self.loops)[:: 1 if iteration % 2 else -1]:
+                with self._timed(name):
+                    losses = self.loops[name].step(images)
+                if iteration == 0:
+                    self.first_losses[name] = {key: float(loss) for key, loss in losses.items()}
+            with self._timed("lit_gans"):
+                yield images
+            if iteration == 0:
+                logged = self.module.trainer.callback_metrics
+                self.first_losses["lit_gans"] = {name: float(logged[f"loss/{name}"]) for name in losses}
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        on_cuda = self.device.type == "cuda"
+        if on_cuda:
+            before = torch.cuda.memory_allocated(self.device)
+            torch.cuda.reset_peak_memory_stats(self.device)
+        start = now(self.device)
+        yield
+        self.seconds[name].append(now(self.device) - start)
+        if on_cuda:
+            held = torch.cuda.max_memory_allocated(self.device) - before
+            self.memory[name] = max(held, self.memory.get(name, 0))
+
+    def largest_weight_difference(self) -> float:
+        """Returns how far the weights and buffers of `bare` and `lit_gans` are apart, averaged generator included."""
+        bare = self.loops["bare"]
+        theirs = (bare.generator, bare.discriminator, bare.average)
+        ours = (self.module.generator, self.module.discriminator, self.module.averaged_generator)
+        pairs = zip(_tensors(theirs), _tensors(ours), strict=True)
+        return max(float((one - other).abs().max()) for one, other in pairs)
+
+
+def _tensors(networks: Iterable[nn.Module]) -> Iterator[Tensor]:
+    return chain.from_iterable(network.state_dict().values() for network in networks)
+
+
+def run(
+    sizes: dict[str, int],
+    batch_size: int,
+    num_iterations: int,
+    precision: str,
+    compile: bool,
+    log_every_n_steps: int,
+    seed: int,
+    device: torch.device,
+) -> Race:
+    """Lets the three loops do `num_iterations` steps each, from the same weights, and returns what was timed."""
+    fast = {"channels_last": True, "compile": compile}
+    tutorial, bare = (DCGAN(**sizes, **layout, seed=seed) for layout in ({"channels_last": False}, fast))
+    module = DCGAN(**sizes, **fast, seed=seed)
+    loops: dict[str, Loop] = {
+        "tutorial": TutorialLoop(tutorial.to(device)),
+        "bare": BareLoop(bare.to(device), bf16=precision == "bf16", ema_decay=_EMA_DECAY),
+    }
+    generator = torch.Generator().manual_seed(seed)
+    shape = (batch_size, module.channels, module.image_size, module.image_size)
+    batches = [torch.rand(shape, generator=generator).mul(2).sub(1).to(device) for _ in range(_NUM_BATCHES)]
+    race = Race(loops, module, batches, num_iterations)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(
+            accelerator=device.type,
+            devices=1,
+            precision="bf16-mixed" if precision == "bf16" else "32-true",
+            max_epochs=1,
+            logger=CSVMetrics(folder),
+            callbacks=_callbacks(),
+            log_every_n_steps=min(log_every_n_steps, num_iterations),  # a short run is to log too
+            default_root_dir=folder,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        trainer.fit(module, race)
+    return race
+
+
+def _callbacks() -> list[Callback]:
+    """Those of every training that neither measure nor write: their work is none of the step's."""
+    return [EMA(_EMA_DECAY), Throughput()]
