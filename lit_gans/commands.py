@@ -24,7 +24,8 @@ def command(name: str) -> Callable[..., Any] | None:
 
 def run(name: str) -> int:
     """Runs the command of that name with what `sys.argv` composes and returns the exit code."""
-    from lit_gans.config import call, resolve, schema, to_class_path
+    from lit_gans.config import resolve, to_class_path
+    from lit_gans.construct import call, schema
     from lit_gans.launch import hydra_command
     from lit_gans.settings import quiet
 

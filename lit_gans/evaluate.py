@@ -34,7 +34,8 @@ def evaluate(
         output: JSON file; null is `evaluation_<name of the checkpoint>.json` beside the checkpoint.
         device: where to compute; null is CUDA where there is one, else the CPU.
     """
-    from lit_gans.config import construct, to_class_path
+    from lit_gans.config import to_class_path
+    from lit_gans.construct import construct
 
     trained_with = read_checkpoint(checkpoint).get(FORMAT_KEY, {}).get("config", {})
     if data is None:

@@ -18,7 +18,6 @@ from lit_gans.models.base import AdversarialModule
 from lit_gans.registry import classes, gans
 from lit_gans.settings import quiet
 
-
 _LINKED = ("image_size", "channels")
 
 
@@ -51,10 +50,12 @@ def other_class_other_arguments() -> Iterator[None]:
     finally:
         _typehints.discard_init_args_on_class_path_change = kept
 
+
 def main() -> int:
     """Runs what `sys.argv` says and returns the exit code."""
     quiet()
     return refused_is_2(_run)
+
 
 def _buried_refusal(error: BaseException | None) -> RefusedInput | None:
     """jsonargparse reports what a constructor raises as a value of another type: finds our sentence beneath."""

@@ -102,22 +102,24 @@ def test_damaged_and_foreign_checkpoints_are_refused(command, tmp_path, trained)
 
 def test_sample_interpolate_and_evaluate(command, trained):
     last = trained / "checkpoints/last.ckpt"
-    code, out, _ = command("sample", f"checkpoint={last}", "num=5", "output=pictures")
+    code, _, _ = command("sample", f"checkpoint={last}", "num=5", "output=pictures")
     assert code == 0
     assert sorted(path.name for path in Path("pictures").iterdir()) == [*(f"{i:05d}.png" for i in range(5)), "grid.png"]
     with Image.open("pictures/00000.png") as picture:
         assert picture.size == (16, 16)
-    code, out, _ = command("interpolate", f"checkpoint={last}", "num=2", "steps=3")
+    code, _, _ = command("interpolate", f"checkpoint={last}", "num=2", "steps=3")
     assert code == 0
     assert (trained / "generated/interpolation.png").is_file()
     code, _, err = command("evaluate", f"checkpoint={last}")
     assert (code, "metrics=digits" in err) == (2, True), "it was trained without metrics"
-    code, out, _ = command("evaluate", f"checkpoint={last}", "metrics=digits", "metrics.num_samples=40", "output=a.json")
+    code, out, _ = command(
+        "evaluate", f"checkpoint={last}", "metrics=digits", "metrics.num_samples=40", "output=a.json"
+    )
     assert code == 0
     values = json.loads(Path("a.json").read_text())
     assert values["metric/fid_digits"] > 0
     assert values["weights"] == "ema"
-    code, out, err = command("evaluate", f"checkpoint={last}", "metrics=digits", "data=digits", "metrics.num_samples=40")
+    code, _, err = command("evaluate", f"checkpoint={last}", "metrics=digits", "data=digits", "metrics.num_samples=40")
     assert (code, "add data.image_size=16" in err) == (2, True)
 
 
@@ -137,7 +139,8 @@ def test_wrong_input_of_other_commands(command, arguments, sentence):
 
 
 def test_help_names_every_command_and_does_not_import_torch():
-    code = "import sys; from lit_gans import cli; sys.argv = ['lit-gans', '--help']\ntry: cli.main()\nexcept SystemExit: pass"
+    code = "import sys; from lit_gans import cli; sys.argv = ['lit-gans', '--help']\ntry: cli.main()\n"
+    code += "except SystemExit: pass"
     done = subprocess.run(
         [sys.executable, "-c", f"{code}\nassert 'torch' not in sys.modules"], capture_output=True, text=True, check=True
     )
@@ -156,7 +159,15 @@ def test_the_lightning_cli_runs_an_exported_file_with_identical_values(command, 
     assert one["hyper_parameters"] == other["hyper_parameters"]
 
 
-TINY_CLI = ["fit", "--model", "DCGAN", "--data", "Digits", "--trainer.logger=false", "--trainer.enable_progress_bar=false"]
+TINY_CLI = [
+    "fit",
+    "--model",
+    "DCGAN",
+    "--data",
+    "Digits",
+    "--trainer.logger=false",
+    "--trainer.enable_progress_bar=false",
+]
 TINY_CLI += ["--trainer.accelerator=cpu", "--model.generator_width=4", "--model.discriminator_width=4"]
 TINY_CLI += ["--trainer.enable_model_summary=false", "--trainer.max_epochs=-1"]
 

@@ -18,13 +18,13 @@ class Checkpoint(LightningCheckpoint):
     """Writes `checkpoints/last.ckpt` and `checkpoints/best.ckpt` under the run folder.
 
     Lightning's `ModelCheckpoint` counts every optimizer step of a manual optimization as its own and warns in each
-    save; this one counts generator iterations. On Ctrl-C or SIGTERM the current iteration is finished, `last.ckpt` is
-    written and the training stops; a second signal stops at once.
+    save; this one counts generator iterations. On Ctrl-C or SIGTERM the current iteration is finished,
+    `last.ckpt` is written and the training stops; a second signal stops at once.
 
     Args:
         every_n_train_steps: generator iterations between two writes of the last checkpoint.
-        monitor: metric that decides which checkpoint is the best; `auto` is the FID where metrics are measured, and with
-            null none is kept.
+        monitor: metric that decides which checkpoint is the best; `auto` is the FID where metrics are measured, and
+            with null none is kept.
         mode: whether the best is the smallest or the largest value.
 
     Raises:

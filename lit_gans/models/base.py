@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, ClassVar
@@ -12,23 +12,12 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
-from lit_gans.errors import RefusedInput
+from lit_gans.models.batches import Batch, cut, prepare
 from lit_gans.models.checks import refuse_settings, refuse_trainer
 from lit_gans.models.generative import GenerativeModule, from_plain
 from lit_gans.optim import Adam, Optimizer
 from lit_gans.penalties import r1_penalty
 from lit_gans.random import Noise, mix, seed_dropout
-
-Batch = dict[str, Tensor]  # "image" (n, c, s, s) in [-1, 1], perhaps "label" (n,), and the update's noise
-
-
-def as_batch(data: Any) -> Batch:
-    """Names what a loader yields: a dict with "image", a pair (image, label), or images alone. Shares the tensors."""
-    if isinstance(data, dict):
-        return dict(data)
-    if isinstance(data, Sequence):
-        return dict(zip(("image", "label"), data, strict=False))
-    return {"image": data}
 
 
 class AdversarialModule(GenerativeModule):
@@ -121,7 +110,7 @@ class AdversarialModule(GenerativeModule):
     def training_step(self, data: Any, batch_idx: int) -> None:
         iteration = self.trainer.global_step
         seed_dropout(self.device, mix(self.seed, iteration, self.trainer.global_rank))  # after a resume too
-        updates = self._cut(self._prepare(data), self.n_critic)
+        updates = cut(prepare(data, self.channels_last), self.n_critic)
         losses: dict[str, Tensor] = {}
         fakes: list[Tensor] | None = None
         for update, batch in enumerate(updates):
@@ -212,32 +201,9 @@ class AdversarialModule(GenerativeModule):
         block = getattr(self.trainer.strategy, "block_backward_sync", None)
         return nullcontext() if last or block is None else block()
 
-    # ---- batches
-
-    def _prepare(self, data: Any) -> Batch:
-        batch = as_batch(data)
-        image = batch["image"]
-        if image.dtype == torch.uint8:
-            image = image.to(torch.float32).div_(127.5).sub_(1)
-        if self.channels_last:
-            image = image.contiguous(memory_format=torch.channels_last)
-        return batch | {"image": image}
-
-    def _cut(self, batch: Batch, num: int) -> list[Batch]:
-        size = len(batch["image"])
-        if size % num:
-            raise RefusedInput(
-                f"a batch of {size} images cannot be cut into {num} equal parts: the loader must yield batch_size x"
-                f" n_critic x accumulate_gradients images ({self.n_critic} x {self.accumulate_gradients})."
-            )
-        if num == 1:
-            return [batch]
-        pieces = {name: tensor.chunk(num) for name, tensor in batch.items()}
-        return [{name: piece[index] for name, piece in pieces.items()} for index in range(num)]
-
     def _parts(self, batch: Batch, key: tuple[int | str, ...]) -> list[Batch]:
         noise = Noise(self._noise_generator, (self.seed, *key), self.trainer.global_rank, self.trainer.world_size)
-        return self._cut(batch | self.draw(noise, len(batch["image"])), self.accumulate_gradients)
+        return cut(batch | self.draw(noise, len(batch["image"])), self.accumulate_gradients)
 
     # ---- Lightning's hooks
 

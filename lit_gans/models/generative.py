@@ -198,7 +198,9 @@ class GenerativeModule(LightningModule):
         """Raises `RefusedInput` where the checkpoint's networks are not this module's, or of a later format."""
         version = checkpoint.get(FORMAT_KEY, {}).get("format_version", FORMAT_VERSION)
         if version > FORMAT_VERSION:
-            raise RefusedInput(f"the checkpoint has format {version}, this lit_gans reads up to {FORMAT_VERSION}: upgrade.")
+            raise RefusedInput(
+                f"the checkpoint has format {version}, this lit_gans reads up to {FORMAT_VERSION}: upgrade."
+            )
         theirs = {name: tuple(value.shape) for name, value in checkpoint.get("state_dict", {}).items()}
         ours = {name: tuple(value.shape) for name, value in self.state_dict().items()}
         if theirs and theirs != ours:

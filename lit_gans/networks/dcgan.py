@@ -6,6 +6,7 @@ Shapes: N batch, Z latent size, C image channels, S image size.
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -64,7 +65,7 @@ class DCGANGenerator(nn.Module):
         widths = _widths(image_size, width)[::-1]
         self.stem = nn.Linear(latent_dim, latent_dim) if dense_stem else nn.Identity()
         layers: list[nn.Module] = [nn.ConvTranspose2d(latent_dim, widths[0], 4, 4, bias=bias)]
-        for narrow_in, narrow_out in zip(widths, widths[1:], strict=False):
+        for narrow_in, narrow_out in pairwise(widths):
             layers += [nn.BatchNorm2d(narrow_in), nn.ReLU(inplace=True)]
             layers += [nn.ConvTranspose2d(narrow_in, narrow_out, 4, 2, 1, bias=bias)]
         layers += [nn.BatchNorm2d(widths[-1]), nn.ReLU(inplace=True)]
@@ -90,7 +91,7 @@ class DCGANDiscriminator(nn.Module):
         super().__init__()
         widths = _widths(image_size, width)
         layers: list[nn.Module] = [nn.Conv2d(channels, widths[0], 4, 2, 1), nn.LeakyReLU(0.2, inplace=True)]
-        for narrow_in, narrow_out in zip(widths, widths[1:], strict=False):
+        for narrow_in, narrow_out in pairwise(widths):
             layers += [nn.Conv2d(narrow_in, narrow_out, 4, 2, 1, bias=bias), nn.BatchNorm2d(narrow_out)]
             layers += [nn.LeakyReLU(0.2, inplace=True)]
         self.layers = nn.Sequential(*layers)

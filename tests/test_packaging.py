@@ -1,0 +1,68 @@
+"""The wheel holds everything and works from any folder; importing stays light."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", ROOT, "--no-deps", "--no-build-isolation", "-q", "-w", folder]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    return next(folder.glob("*.whl"))
+
+
+def test_the_wheel_holds_every_module_and_yaml_file(wheel):
+    inside = set(zipfile.ZipFile(wheel).namelist())
+    files = [path for path in (ROOT / "lit_gans").rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    wanted = {str(path.relative_to(ROOT)) for path in files}
+    wanted |= {f"lit_gans/{path.relative_to(ROOT)}" for path in (ROOT / "conf").rglob("*.yaml")}
+    assert "lit_gans/conf/experiment/dcgan_digits.yaml" in wanted
+    assert wanted <= inside, wanted - inside
+
+
+def test_the_wheel_composes_and_loads_its_weights_from_another_folder(wheel, tmp_path):
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    code = (
+        "import lit_gans; from lit_gans import compose; from lit_gans.metrics.digits import DigitsExtractor;"
+        "print(lit_gans.__file__, compose('experiment=dcgan_digits').model.latent_dim); DigitsExtractor()"
+    )
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith(str(tmp_path / "site"))
+    assert done.stdout.split()[-1] == "100"
+
+
+def test_importing_a_gan_brings_little_beside_lightning():
+    loaded = [
+        subprocess.run(
+            [sys.executable, "-c", f"import sys; {code}; print(*sys.modules)"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        for code in ("import lightning", "from lit_gans import DCGAN")
+    ]
+    more = {name.partition(".")[0] for name in set(loaded[1]) - set(loaded[0])}
+    assert more <= {"lit_gans", "jaxtyping", "wadler_lindig"}
+
+
+def test_every_public_name_is_there():
+    import lit_gans
+    from lit_gans.registry import gans
+
+    for name in lit_gans.__all__:
+        assert getattr(lit_gans, name) is not None
+    own = [cls for cls in gans().values() if cls.__module__.startswith("lit_gans.")]
+    assert {cls.__name__ for cls in own} <= set(lit_gans.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'DCGANN'"):
+        _ = lit_gans.DCGANN
