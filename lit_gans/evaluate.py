@@ -9,11 +9,12 @@ from typing import Any
 import torch
 
 from lit_gans.callbacks.generative_metrics import GenerativeMetrics
+from lit_gans.checkpoints import FORMAT_KEY, read_checkpoint
 from lit_gans.data.base import ImageData
 from lit_gans.errors import RefusedInput
 from lit_gans.loading import load
 from lit_gans.metrics.evaluation import Evaluation, to_uint8
-from lit_gans.models.generative import FORMAT_KEY, Weights, read_checkpoint
+from lit_gans.models.generative import Weights
 
 
 def evaluate(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lit_gans.checkpoints import FORMAT_KEY, class_path, from_plain, read_checkpoint
 from lit_gans.errors import RefusedInput
 from lit_gans.models.base import AdversarialModule
-from lit_gans.models.generative import FORMAT_KEY, class_path, from_plain, read_checkpoint
 from lit_gans.registry import IMPORT_VARIABLE, gans
 
 

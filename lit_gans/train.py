@@ -18,10 +18,10 @@ from omegaconf import DictConfig
 
 from lit_gans.callbacks import Checkpoint, GenerativeMetrics, RunConfig, Samples
 from lit_gans.callbacks.samples import FILM
+from lit_gans.checkpoints import read_checkpoint
 from lit_gans.config import build, resolve, to_cli
 from lit_gans.errors import RefusedInput
 from lit_gans.launch import DONE, hydra_command, refused_is_2
-from lit_gans.models.generative import read_checkpoint
 from lit_gans.runs import resume_path
 from lit_gans.settings import quiet
 

@@ -102,20 +102,20 @@ def test_damaged_and_foreign_checkpoints_are_refused(command, tmp_path, trained)
 
 def test_sample_interpolate_and_evaluate(command, trained):
     last = trained / "checkpoints/last.ckpt"
-    code, _, _ = command("sample", f"checkpoint={last}", "num=5", "output=pictures")
-    assert code == 0
+    code, _, err = command("sample", f"checkpoint={last}", "num=5", "output=pictures")
+    assert code == 0, err
     assert sorted(path.name for path in Path("pictures").iterdir()) == [*(f"{i:05d}.png" for i in range(5)), "grid.png"]
     with Image.open("pictures/00000.png") as picture:
         assert picture.size == (16, 16)
-    code, _, _ = command("interpolate", f"checkpoint={last}", "num=2", "steps=3")
-    assert code == 0
+    code, _, err = command("interpolate", f"checkpoint={last}", "num=2", "steps=3")
+    assert code == 0, err
     assert (trained / "generated/interpolation.png").is_file()
     code, _, err = command("evaluate", f"checkpoint={last}")
     assert (code, "metrics=digits" in err) == (2, True), "it was trained without metrics"
-    code, out, _ = command(
+    code, _, err = command(
         "evaluate", f"checkpoint={last}", "metrics=digits", "metrics.num_samples=40", "output=a.json"
     )
-    assert code == 0
+    assert code == 0, err
     values = json.loads(Path("a.json").read_text())
     assert values["metric/fid_digits"] > 0
     assert values["weights"] == "ema"

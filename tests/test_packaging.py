@@ -43,16 +43,11 @@ def test_the_wheel_composes_and_loads_its_weights_from_another_folder(wheel, tmp
 
 
 def test_importing_a_gan_brings_little_beside_lightning():
-    loaded = [
-        subprocess.run(
-            [sys.executable, "-c", f"import sys; {code}; print(*sys.modules)"],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.split()
-        for code in ("import lightning", "from lit_gans import DCGAN")
-    ]
-    more = {name.partition(".")[0] for name in set(loaded[1]) - set(loaded[0])}
+    def modules(code: str) -> set[str]:
+        command = [sys.executable, "-c", f"import sys; {code}; print(*sys.modules)"]
+        return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+
+    more = {name.partition(".")[0] for name in modules("from lit_gans import DCGAN") - modules("import lightning")}
     assert more <= {"lit_gans", "jaxtyping", "wadler_lindig"}
 
 

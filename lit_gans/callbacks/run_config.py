@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from lit_gans.checkpoints import FORMAT_KEY
 from lit_gans.errors import RefusedInput
-from lit_gans.models.generative import FORMAT_KEY
 
 
 class RunConfig(Callback):

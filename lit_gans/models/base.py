@@ -12,9 +12,10 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
+from lit_gans.checkpoints import from_plain
 from lit_gans.models.batches import Batch, cut, prepare
 from lit_gans.models.checks import refuse_settings, refuse_trainer
-from lit_gans.models.generative import GenerativeModule, from_plain
+from lit_gans.models.generative import GenerativeModule
 from lit_gans.optim import Adam, Optimizer
 from lit_gans.penalties import r1_penalty
 from lit_gans.random import Noise, mix, seed_dropout
@@ -71,6 +72,7 @@ class AdversarialModule(GenerativeModule):
         compile: bool = False,
         seed: int = 0,
     ) -> None:
+        received = dict(locals())
         super().__init__(seed=seed, channels_last=channels_last, compile=compile)
         self.automatic_optimization = False
         self.image_size, self.channels, self.latent_dim = image_size, channels, latent_dim
@@ -79,7 +81,7 @@ class AdversarialModule(GenerativeModule):
         self.r1_gamma, self.r1_every = r1_gamma, r1_every
         self.generator_optimizer: Optimizer = from_plain(generator_optimizer)
         self.discriminator_optimizer: Optimizer = from_plain(discriminator_optimizer)
-        self._record_hyperparameters()
+        self._record_hyperparameters(received)
         refuse_settings(self)
 
     # ---- what a GAN overrides

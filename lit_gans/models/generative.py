@@ -3,58 +3,27 @@
 from __future__ import annotations
 
 import copy
-import pickle
-import sys
-import zipfile
-from dataclasses import fields, is_dataclass
-from pathlib import Path
+import inspect
 from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
 from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities import rank_zero_warn
-from lightning.pytorch.utilities.parsing import save_hyperparameters
 from torch import Tensor, nn
 
+from lit_gans.checkpoints import (
+    EMA_KEY,
+    FORMAT_KEY,
+    FORMAT_VERSION,
+    class_path,
+    constructor_arguments,
+    to_plain,
+)
 from lit_gans.errors import RefusedInput
 from lit_gans.random import forked, mix
 
-FORMAT_VERSION = 1
-FORMAT_KEY = "lit_gans"  # {"format_version", "class_path", and what callbacks add}
-EMA_KEY = "generator_ema"  # {"format_version", "state_dict"}: names as in the generator
-
 Weights = Literal["ema", "raw"]
-
-
-def class_path(thing: type) -> str:
-    """Returns the importable name of a class."""
-    return f"{thing.__module__}.{thing.__qualname__}"
-
-
-def to_plain(value: Any) -> Any:
-    """Turns dataclass values into class_path / init_args containers that `weights_only=True` loads."""
-    if is_dataclass(value):
-        init_args = {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
-        return {"class_path": class_path(type(value)), "init_args": init_args}
-    if isinstance(value, list | tuple):
-        return [to_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {key: to_plain(item) for key, item in value.items()}
-    return value
-
-
-def from_plain(value: Any) -> Any:
-    """Rebuilds what `to_plain` wrote. Only classes that are already imported: loading never imports new code."""
-    if isinstance(value, list):
-        return tuple(from_plain(item) for item in value)
-    if not (isinstance(value, dict) and "class_path" in value):
-        return value
-    module, _, name = str(value["class_path"]).rpartition(".")
-    found = getattr(sys.modules.get(module), name, None)
-    if not (isinstance(found, type) and is_dataclass(found)):
-        raise RefusedInput(f"{value['class_path']} is not imported: import its module before the checkpoint is loaded.")
-    return found(**{key: from_plain(item) for key, item in value["init_args"].items()})
 
 
 class GenerativeModule(LightningModule):
@@ -74,10 +43,24 @@ class GenerativeModule(LightningModule):
         self.channels_last = channels_last
         self.compile_networks = compile
 
-    def _record_hyperparameters(self) -> None:
-        """To be called from the base `__init__`: finds the arguments in the frames of the constructors."""
-        save_hyperparameters(self)  # the function: the method would store the Lightning CLI's own shape
-        self._hparams.update({key: to_plain(value) for key, value in self._hparams.items()})
+    def __new__(cls, *args: Any, **kwargs: Any) -> GenerativeModule:
+        module = super().__new__(cls)
+        object.__setattr__(module, "_arguments", constructor_arguments(cls, args, kwargs))
+        return module
+
+    def _record_hyperparameters(self, received: dict[str, Any]) -> None:
+        """Keeps the arguments of the constructor as plain containers, so that `cls(**hparams)` builds the same again.
+
+        Args:
+            received: what the base class received; where it is neither the default nor the caller's, the subclass has
+                fixed it, and it is no argument of the subclass.
+        """
+        arguments = {
+            name: value
+            for name, value in self._arguments.items()
+            if name not in received or received[name] is value or name in inspect.signature(type(self)).parameters
+        }
+        self.save_hyperparameters({name: to_plain(value) for name, value in arguments.items()}, logger=False)
 
     # ---- networks
 
@@ -219,20 +202,3 @@ class GenerativeModule(LightningModule):
             for key, value in self.hparams.items()
             if key in settings and settings[key] != value
         )
-
-
-def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Reads a checkpoint onto the CPU without executing anything that it holds.
-
-    Raises:
-        RefusedInput: the file is missing, no checkpoint, or cut short.
-    """
-    if not Path(path).is_file():
-        raise RefusedInput(f"there is no checkpoint at {path}: give the path of a .ckpt file.")
-    try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
-        raise RefusedInput(f"{path} cannot be read as a checkpoint: {str(error).splitlines()[0]}") from error
-    if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
-        raise RefusedInput(f"{path} is no Lightning checkpoint: it has no state_dict.")
-    return checkpoint

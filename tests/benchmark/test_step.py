@@ -14,6 +14,14 @@ from lit_gans.models.dcgan import DCGAN
 LOOPS = {"tutorial", "bare", "lit_gans"}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # on a busy machine, threads wait for each other longer than these small steps take
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory):
     path = tmp_path_factory.mktemp("benchmark") / "step.json"

@@ -1,0 +1,61 @@
+"""Shapes in signatures are checked under test; small fixtures that the tests share."""
+
+from jaxtyping import install_import_hook
+
+install_import_hook("lit_gans", "beartype.beartype")
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+from lightning.pytorch import Trainer  # noqa: E402
+
+from lit_gans.data.base import ImageData  # noqa: E402
+from lit_gans.registry import gans  # noqa: E402
+
+torch.set_num_threads(1)
+
+
+class RandomImages(ImageData):
+    """Seeded random images: enough for anything that needs no picture."""
+
+    num_images = 48
+
+    def load(self):
+        generator = torch.Generator().manual_seed(0)
+        shape = (self.num_images, self.channels, self.image_size, self.image_size)
+        return torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8), torch.arange(self.num_images) % 10
+
+
+SMALL = {"image_size": 16, "channels": 1, "latent_dim": 6}
+WIDTHS = {"dcgan": {"generator_width": 4, "discriminator_width": 4}}
+
+
+@pytest.fixture
+def tiny_gan():
+    """Makes a registered GAN with tiny networks: `tiny_gan("dcgan", n_critic=2)`."""
+    return lambda name="dcgan", **settings: gans()[name](**{**SMALL, **WIDTHS.get(name, {}), **settings})
+
+
+@pytest.fixture
+def random_images():
+    """Makes a datamodule of random images: `random_images(batch_size=8)`."""
+    return lambda **settings: RandomImages(**{"image_size": 16, "channels": 1, "batch_size": 8, **settings})
+
+
+@pytest.fixture
+def fit(tmp_path):
+    """Trains on the CPU for some iterations, without logger, bar and checkpoints, and returns the trainer."""
+
+    def run(module, data, max_steps, **arguments):
+        quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+        trainer = Trainer(
+            max_steps=max_steps,
+            max_epochs=-1,
+            accelerator="cpu",
+            enable_model_summary=False,
+            default_root_dir=tmp_path,
+            **{**quiet, **arguments},
+        )
+        trainer.fit(module, datamodule=data)
+        return trainer
+
+    return run
