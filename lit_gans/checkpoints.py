@@ -76,7 +76,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     if not Path(path).is_file():
         raise RefusedInput(f"there is no checkpoint at {path}: give the path of a .ckpt file.")
     try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
         raise RefusedInput(f"{path} cannot be read as a checkpoint: {str(error).splitlines()[0]}") from error
     if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:

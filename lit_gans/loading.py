@@ -29,4 +29,4 @@ def load(path: str | Path) -> AdversarialModule:
     module = known[made_by](**settings)
     module.on_load_checkpoint(checkpoint)
     module.load_state_dict(checkpoint["state_dict"])
-    return module.eval()
+    return module

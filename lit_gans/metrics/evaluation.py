@@ -65,8 +65,8 @@ class Evaluation:
         self._has_reference = False
 
     @torch.no_grad()
-    def add_real(self, batches: Iterable[UInt8[Tensor, "n c h w"]]) -> None:
-        """Takes in the real images, once; every second image makes one of the two halves."""
+    def add_real(self, batches: Iterable[Tensor]) -> None:
+        """Takes in the real images, uint8 (n, c, h, w), once; every second image makes one of the two halves."""
         for images in batches:
             features, _ = self.extractor(images.to(self.device))
             self._fid.update(features, real=True)
@@ -84,11 +84,11 @@ class Evaluation:
         return self._halves.compute().item()
 
     @torch.no_grad()
-    def measure(self, batches: Iterable[UInt8[Tensor, "n c h w"]], num: int) -> dict[str, float]:
+    def measure(self, batches: Iterable[Tensor], num: int) -> dict[str, float]:
         """Returns the metrics of generated images.
 
         Args:
-            batches: this rank's images.
+            batches: this rank's images, uint8 (n, c, h, w).
             num: how many images there are on all ranks together.
 
         Raises:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -18,6 +19,8 @@ from lit_gans.checkpoints import (
     FORMAT_VERSION,
     class_path,
     constructor_arguments,
+    from_plain,
+    read_checkpoint,
     to_plain,
 )
 from lit_gans.errors import RefusedInput
@@ -156,6 +159,17 @@ class GenerativeModule(LightningModule):
 
     # ---- checkpoints
 
+    @classmethod
+    def load_from_checkpoint(cls, checkpoint_path: str | Path, *args: Any, **kwargs: Any) -> Any:
+        """Returns the module of a checkpoint (see Lightning), ready for `sample`; `kwargs` replace its settings.
+
+        Raises:
+            RefusedInput: the file is missing, damaged, or of another architecture.
+        """
+        plain = read_checkpoint(checkpoint_path).get("hyper_parameters", {})
+        settings = {name: from_plain(value) for name, value in plain.items() if isinstance(value, dict)}
+        return super().load_from_checkpoint(checkpoint_path, *args, **(settings | kwargs))
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         mark = {"format_version": FORMAT_VERSION, "class_path": class_path(type(self))}
         checkpoint[FORMAT_KEY] = checkpoint.get(FORMAT_KEY, {}) | mark
@@ -200,5 +214,5 @@ class GenerativeModule(LightningModule):
         return "; ".join(
             f"{key}={settings[key]} there, {value} here"
             for key, value in self.hparams.items()
-            if key in settings and settings[key] != value
+            if key in settings and to_plain(settings[key]) != value
         )

@@ -1,0 +1,46 @@
+import pytest
+import torch
+
+from lit_gans.callbacks import EMA
+from lit_gans.errors import RefusedInput
+
+
+class Trajectory(EMA):
+    """Keeps the generator's weights of each iteration."""
+
+    def on_train_start(self, trainer, pl_module):
+        super().on_train_start(trainer, pl_module)
+        self.weights = [{n: p.detach().clone() for n, p in pl_module.generator.named_parameters()}]
+
+    def on_train_batch_end(self, trainer, pl_module, *arguments):
+        super().on_train_batch_end(trainer, pl_module, *arguments)
+        self.weights.append({n: p.detach().clone() for n, p in pl_module.generator.named_parameters()})
+
+
+@pytest.mark.parametrize("decay", [0.1, 0.999])
+def test_is_the_recursion_written_by_hand(tiny_gan, random_images, fit, decay):
+    module, callback = tiny_gan(), Trajectory(decay)
+    fit(module, random_images(), max_steps=4, callbacks=[callback])
+    expected, *later = callback.weights
+    for step, weights in enumerate(later, start=1):
+        kept = min(decay, (1 + step) / (10 + step))
+        expected = {name: kept * expected[name] + (1 - kept) * weights[name] for name in weights}
+    averaged = dict(module.averaged_generator.named_parameters())
+    for name, value in expected.items():
+        torch.testing.assert_close(averaged[name], value, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(
+        dict(module.averaged_generator.named_buffers()), dict(module.generator.named_buffers()), rtol=0, atol=0
+    )
+    assert not module.averaged_generator.training
+
+
+def test_training_is_bitwise_the_same_with_and_without(tiny_gan, random_images, fit):
+    first, second = tiny_gan(), tiny_gan()
+    fit(first, random_images(), max_steps=3, callbacks=[EMA()])
+    fit(second, random_images(), max_steps=3)
+    torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=0, atol=0)
+
+
+def test_refusal():
+    with pytest.raises(RefusedInput, match="decay=1"):
+        EMA(1.0)

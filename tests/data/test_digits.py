@@ -1,0 +1,52 @@
+import gzip
+import importlib.util
+
+import numpy as np
+import pytest
+import torch
+
+from lit_gans.data import digits
+from lit_gans.data.base import resized
+from lit_gans.data.digits import Digits
+from lit_gans.errors import RefusedInput
+
+
+def test_five_thousand_real_digits_padded_and_true_to_the_file():
+    data = Digits().dataset
+    assert data.images.shape == (5000, 1, 32, 32)
+    assert data.images.dtype == torch.uint8
+    assert data.labels.bincount().tolist() == [500] * 10
+    with gzip.open(digits._file(), "rt") as file:
+        row = np.array(file.readlines()[1234].split(","), dtype=int)
+    assert np.array_equal(data.images[1234, 0, 2:30, 2:30].numpy(), row[:-1].reshape(28, 28))
+    assert data.labels[1234] == row[-1]
+    assert data.images[:, :, :2].sum() == data.images[:, :, :, 30:].sum() == 0
+
+
+def test_other_sizes_and_channels():
+    images = Digits(image_size=64, channels=3).dataset.images[:10]
+    assert images.shape == (10, 3, 64, 64)
+    assert torch.equal(images[:, 0], images[:, 2])
+    small = Digits().dataset.images[:10]
+    assert images[:, :1].float().mean().item() == pytest.approx(small.float().mean().item(), rel=0.05)
+
+
+def test_resizing_a_constant_keeps_it_and_rounds():
+    assert (resized(torch.full((1, 1, 32, 32), 77, dtype=torch.uint8), 16) == 77).all()
+    halves = torch.tensor([[10, 11], [11, 11]], dtype=torch.uint8)[None, None]
+    assert resized(halves, 1).item() == 11  # 10.75 rounds, truncating gives 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [({"channels": 2}, "channels=2 must be 1 or 3"), ({"batch_size": 0}, "batch_size=0 must be at least 1")],
+)
+def test_refusals(arguments, sentence):
+    with pytest.raises(RefusedInput, match=sentence):
+        Digits(**arguments)
+
+
+def test_a_missing_package_names_the_install_command(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(RefusedInput, match=r'pip install "lit-gans\[demo\]"'):
+        Digits()

@@ -1,0 +1,74 @@
+import pytest
+import torch
+
+from lit_gans.data.base import ImagesInMemory
+from lit_gans.data.loader import ResumableLoader, StepSampler
+from lit_gans.errors import RefusedInput
+
+IMAGES = ImagesInMemory(torch.zeros(25, 1, 2, 2, dtype=torch.uint8), torch.arange(25))
+
+
+def loader(workers=0, seed=0, num_images=25, batch_size=4):
+    dataset = ImagesInMemory(IMAGES.images[:num_images], IMAGES.labels[:num_images])
+    return ResumableLoader(dataset, StepSampler(num_images, batch_size, 1, 0, 1, seed), workers, False)
+
+
+def epochs(loader, num, start=0):
+    for epoch in range(start, start + num):
+        loader.sampler.set_epoch(epoch)
+        for step in loader:
+            yield step["label"].tolist()
+
+
+def test_the_order_is_a_function_of_seed_and_epoch_and_no_image_comes_twice():
+    first, again = list(epochs(loader(), 2)), list(epochs(loader(), 2))
+    assert first == again
+    assert len(first) == 2 * 6
+    for epoch in (first[:6], first[6:]):
+        shown = [label for step in epoch for label in step]
+        assert len(set(shown)) == len(shown) == 24
+    assert first[:6] != first[6:]
+    assert first != list(epochs(loader(seed=1), 2))
+
+
+@pytest.mark.parametrize("num_batches", [1, 3])
+def test_two_ranks_of_half_the_batch_see_what_one_rank_sees(num_batches):
+    one = list(StepSampler(50, 4, num_batches, 0, 1, seed=0))
+    two = [list(StepSampler(50, 2, num_batches, rank, 2, seed=0)) for rank in (0, 1)]
+    for whole, *halves in zip(one, *two, strict=True):
+        for update, *parts in zip(whole.chunk(num_batches), *(half.chunk(num_batches) for half in halves), strict=True):
+            assert torch.equal(update, torch.cat(parts))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_resumes_at_every_boundary(workers):
+    whole = list(epochs(loader(), 2))
+    for boundary in range(1, 7) if workers == 0 else (3,):
+        first = loader(workers)
+        begun = [step["label"].tolist() for step, _ in zip(first, range(boundary), strict=False)]
+        assert begun == whole[:boundary]
+        resumed = loader(workers)
+        resumed.load_state_dict({**first.state_dict(), "images": boundary * 4})
+        start = resumed.sampler.epoch
+        assert list(epochs(resumed, 2 - start, start)) == whole[boundary:]
+
+
+def test_the_state_counts_what_was_yielded():
+    resumable = loader()
+    iterator = iter(resumable)
+    next(iterator)
+    next(iterator)
+    assert resumable.state_dict() == {"epoch": 0, "images": 8, "num_images": 25, "seed": 0}
+
+
+def test_other_data_and_too_few_images_are_refused():
+    with pytest.raises(RefusedInput, match="num_images=25"):
+        loader(num_images=20).load_state_dict(loader().state_dict())
+    with pytest.raises(RefusedInput, match=r"the data has 25 images, one step needs 52 \(batch_size 13 x 2 batches"):
+        StepSampler(25, 13, 2, 0, 2, 0)
+
+
+def test_the_training_s_random_numbers_stay():
+    before = torch.get_rng_state()
+    list(loader(2))
+    assert torch.equal(before, torch.get_rng_state())

@@ -1,0 +1,26 @@
+import csv
+
+from lit_gans.loggers import CSVMetrics
+
+
+def rows(folder):
+    with (folder / "metrics.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_one_row_a_step_with_all_its_values(tmp_path):
+    logger = CSVMetrics(str(tmp_path))
+    logger.log_metrics({"loss": 1.5}, step=0)
+    logger.log_metrics({"fid": 9.0}, step=0)
+    logger.log_metrics({"loss": 0.5}, step=10)
+    logger.finalize("success")
+    assert rows(tmp_path) == [{"step": "0", "fid": "9.0", "loss": "1.5"}, {"step": "10", "fid": "", "loss": "0.5"}]
+
+
+def test_a_resumed_run_keeps_what_came_before_and_writes_the_rest_again(tmp_path):
+    first = CSVMetrics(str(tmp_path), flush_every=1)
+    for step in (0, 10, 20):
+        first.log_metrics({"loss": float(step)}, step=step)
+    second = CSVMetrics(str(tmp_path), flush_every=1)
+    second.log_metrics({"loss": -10.0}, step=10)
+    assert [(row["step"], row["loss"]) for row in rows(tmp_path)] == [("0", "0.0"), ("10", "-10.0")]

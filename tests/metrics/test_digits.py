@@ -1,0 +1,24 @@
+import torch
+
+from lit_gans.data.digits import Digits
+from lit_gans.metrics.digits import WEIGHTS, DigitsExtractor
+from lit_gans.metrics.train_digits import accuracy, held_out
+
+
+def test_names_97_percent_of_the_held_out_digits_rightly_from_less_than_a_megabyte():
+    data = Digits().dataset
+    test = held_out(len(data))
+    assert test.sum() == 1000
+    extractor = DigitsExtractor()
+    assert accuracy(extractor.classifier, data.images[test], data.labels[test]) >= 0.97
+    assert WEIGHTS.stat().st_size < 1e6
+
+
+def test_stays_frozen_and_takes_any_size_and_colour():
+    extractor = DigitsExtractor().train()
+    assert not extractor.training
+    assert not any(parameter.requires_grad for parameter in extractor.parameters())
+    gray, colour = Digits(image_size=64).dataset.images[:5], Digits(image_size=64, channels=3).dataset.images[:5]
+    features, logits = extractor(gray)
+    assert (features.shape, logits.shape) == ((5, 64), (5, 10))
+    torch.testing.assert_close(extractor(colour)[0], features)

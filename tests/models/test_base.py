@@ -1,0 +1,245 @@
+"""The loop, for every registered GAN."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lit_gans.errors import RefusedInput
+from lit_gans.models.base import AdversarialModule
+from lit_gans.models.batches import cut, prepare
+from lit_gans.optim import SGD, Linear
+from lit_gans.penalties import r1_penalty
+from lit_gans.random import Noise
+from lit_gans.registry import gans
+
+GANS = [name for name, cls in gans().items() if cls.__module__.startswith("lit_gans.")]
+PLAIN = {"generator_optimizer": SGD(learning_rate=0.1), "discriminator_optimizer": SGD(learning_rate=0.1)}
+
+
+class LinearGAN(AdversarialModule):
+    """No batch norm, so that parts of a batch do not see each other: the loop alone is under test."""
+
+    def configure_networks(self):
+        pixels = self.channels * self.image_size**2
+        shape = (self.channels, self.image_size, self.image_size)
+        return {
+            "generator": nn.Sequential(nn.Linear(self.latent_dim, pixels), nn.Tanh(), nn.Unflatten(1, shape)),
+            "discriminator": nn.Sequential(nn.Flatten(), nn.Linear(pixels, 8), nn.Softplus(), nn.Linear(8, 1)),
+        }
+
+    def discriminator_losses(self, real, fake, batch):
+        real, fake = self.discriminator(real), self.discriminator(fake)
+        return {"discriminator": functional.softplus(-real).mean() + functional.softplus(fake).mean()}
+
+    def generator_loss(self, fake, batch):
+        return functional.softplus(-self.discriminator(fake)).mean()
+
+
+def linear_gan(**settings):
+    return LinearGAN(**{"image_size": 16, "channels": 1, "latent_dim": 6, **PLAIN, **settings})
+
+
+class Recorded:
+    """Keeps what happens at each update of a network."""
+
+    def __init__(self, module):
+        self.updates, original = [], module.update
+
+        def update(network):
+            gradients = {name: getattr(module, name) for name in module.network_names}
+            with_gradient = {n for n, net in gradients.items() if any(p.grad is not None for p in net.parameters())}
+            before = {n: [p.clone() for p in net.parameters()] for n, net in gradients.items()}
+            original(network)
+            changed = {
+                n
+                for n, net in gradients.items()
+                if any((a != b).any() for a, b in zip(before[n], net.parameters(), strict=True))
+            }
+            self.updates.append((network, with_gradient, changed))
+
+        module.update = update
+
+
+@pytest.mark.parametrize("name", GANS)
+@pytest.mark.parametrize(("n_critic", "accumulate"), [(1, 1), (3, 1), (2, 2)])
+def test_counts_generator_iterations_and_trains_only_whose_turn_it_is(
+    tiny_gan, random_images, fit, name, n_critic, accumulate
+):
+    module = tiny_gan(name, n_critic=n_critic, accumulate_gradients=accumulate)
+    recorded = Recorded(module)
+    trainer = fit(module, random_images(batch_size=4), max_steps=4)  # past the first epoch where n_critic is large
+    assert trainer.global_step == 4
+    turn = [*module.discriminator_names] * n_critic + ["generator"]
+    assert [network for network, _, _ in recorded.updates] == turn * 4
+    for network, with_gradient, changed in recorded.updates:
+        others = set(module.discriminator_names) - {network} if network != "generator" else set()
+        assert with_gradient - others == {network}
+        assert changed == {network}
+    assert all(parameter.requires_grad for parameter in module.parameters())
+
+
+def reference_steps(module, images, num):
+    """The same training in the plainest way: one network after the other, nothing shared, nothing frozen."""
+    rate, losses = 0.1, []
+    generator, discriminator = module.generator, module.discriminator
+    for iteration in range(num):
+        for update, real in enumerate(images[iteration].chunk(module.n_critic)):
+            noise = Noise(torch.Generator(), (module.seed, "discriminator", iteration, update))
+            latents = noise.normal("latents", len(real), module.latent_dim)
+            loss = (
+                functional.softplus(-discriminator(real)).mean()
+                + functional.softplus(discriminator(generator(latents).detach())).mean()
+            )
+            descend(discriminator, loss, rate)
+        if not module.reuses_fake:
+            latents = Noise(torch.Generator(), (module.seed, "generator", iteration)).normal(
+                "latents", len(real), module.latent_dim
+            )
+        loss = functional.softplus(-discriminator(generator(latents))).mean()
+        descend(generator, loss, rate)
+        losses.append(loss.item())
+    return losses
+
+
+def descend(network, loss, rate):
+    parameters = list(network.parameters())
+    with torch.no_grad():
+        for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+            parameter -= rate * gradient
+
+
+@pytest.mark.parametrize("n_critic", [1, 2])
+@pytest.mark.parametrize("make", ["dcgan", "linear"])
+def test_equals_a_plain_loop(tiny_gan, random_images, fit, n_critic, make):
+    make_module = linear_gan if make == "linear" else lambda **settings: tiny_gan("dcgan", **PLAIN, **settings)
+    module, plain = (make_module(n_critic=n_critic, channels_last=False) for _ in range(2))
+    data = random_images(batch_size=8)
+    fit(module, data, max_steps=3)
+    steps = list(data._sampler().__class__(48, 8, n_critic, 0, 1, 0))
+    images = [data.dataset.images[step].float() / 127.5 - 1 for step in steps]
+    reference_steps(plain, images, 3)
+    for (name, ours), (_, theirs) in zip(module.named_parameters(), plain.named_parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6, msg=name)
+
+
+def test_accumulated_parts_equal_the_whole_batch(random_images, fit):
+    whole, parts = linear_gan(), linear_gan(accumulate_gradients=2)
+    fit(whole, random_images(batch_size=8), max_steps=3)
+    fit(parts, random_images(batch_size=4), max_steps=3)
+    torch.testing.assert_close(whole.state_dict(), parts.state_dict(), rtol=1e-5, atol=1e-6)
+
+
+def test_clips_each_network_by_itself(random_images, fit):
+    module = linear_gan(clip_gradients=1e-3)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    fit(module, random_images(), max_steps=1)
+    for network in module.network_names:
+        moved = [v - before[n] for n, v in module.state_dict().items() if n.startswith(network)]
+        norm = torch.cat([value.flatten() for value in moved]).norm() / 0.1
+        assert norm.item() == pytest.approx(1e-3, rel=1e-2)
+
+
+def test_r1_is_added_with_its_weight_in_its_iterations(random_images, fit, monkeypatch):
+    module = linear_gan(r1_gamma=2.0, r1_every=3)
+    real = torch.randn(4, 1, 16, 16)
+    loss, expected = torch.tensor(1.0), r1_penalty(module.discriminator, real)
+    for iteration in range(7):
+        weight = 2.0 * 3 if iteration % 3 == 0 else 0.0
+        torch.testing.assert_close(
+            module._regularised("discriminator", loss, real, iteration), loss + weight * expected
+        )
+    without = linear_gan()
+    fit(module, random_images(), max_steps=1)
+    fit(without, random_images(), max_steps=1)
+    assert not torch.equal(module.discriminator[1].weight, without.discriminator[1].weight)
+
+
+def test_the_schedule_counts_generator_iterations(random_images, fit):
+    module = linear_gan(n_critic=2, generator_optimizer=SGD(learning_rate=1.0, schedule=Linear()))
+    rates, original = [], module.on_before_optimizer_step
+    module.on_before_optimizer_step = lambda optimizer: (
+        rates.append(optimizer.param_groups[0]["lr"]),
+        original(optimizer),
+    )
+    fit(module, random_images(batch_size=4), max_steps=4)
+    assert rates[2::3] == pytest.approx([1.0, 0.75, 0.5, 0.25])
+    assert set(rates[0::3] + rates[1::3]) == {0.1}
+
+
+class NoWaiting(TorchDispatchMode):
+    """Fails where a value is asked for on the host."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        assert "_local_scalar_dense" not in str(function), "the step waits for the device"
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", GANS)
+def test_nothing_in_the_step_waits_for_the_device(tiny_gan, random_images, fit, name, monkeypatch):
+    module, original = tiny_gan(name), gans()[name].training_step
+    called = []
+
+    def step(self, data, batch_idx):
+        called.append(batch_idx)
+        # Adam on a CPU reads its own step counter there, and only there
+        with monkeypatch.context() as patch, NoWaiting():
+            patch.setattr(torch.optim.Adam, "step", lambda self, closure=None: closure and closure())
+            original(self, data, batch_idx)
+
+    monkeypatch.setattr(type(module), "training_step", step)
+    fit(module, random_images(), max_steps=2)
+    assert len(called) == 2
+    with NoWaiting(), pytest.raises(AssertionError, match="waits"):
+        torch.ones(1).item()
+
+
+def test_a_loader_of_pairs_or_images_works(random_images, fit, tiny_gan):
+    images = torch.rand(16, 1, 16, 16) * 2 - 1
+    for dataset in (torch.utils.data.TensorDataset(images, torch.zeros(16)), torch.utils.data.TensorDataset(images)):
+        module = tiny_gan()
+        from lightning.pytorch import Trainer
+
+        quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
+        trainer = Trainer(max_epochs=1, enable_model_summary=False, **quiet)
+        trainer.fit(module, torch.utils.data.DataLoader(dataset, batch_size=8))
+        assert trainer.global_step == 2
+
+
+def test_batches_are_named_scaled_and_cut():
+    pixels = torch.tensor([0, 51, 255, 102], dtype=torch.uint8).reshape(4, 1, 1, 1)
+    batch = prepare((pixels, torch.arange(4)), channels_last=True)
+    torch.testing.assert_close(batch["image"].flatten(), torch.tensor([-1.0, -0.6, 1.0, -0.2]))
+    parts = cut(batch, 2)
+    assert [part["label"].tolist() for part in parts] == [[0, 1], [2, 3]]
+    with pytest.raises(RefusedInput, match="4 images cannot be cut into 3 equal parts"):
+        cut(batch, 3)
+    assert prepare(pixels, False).keys() == {"image"}
+
+
+def test_networks_are_built_once_on_first_access_from_the_module_s_own_seed(tiny_gan, random_images, fit):
+    torch.manual_seed(1)
+    first = tiny_gan(seed=5)
+    assert not list(first.children())
+    weight = first.generator.layers[0].weight
+    assert first.generator.layers[0].weight is weight
+    torch.manual_seed(2)
+    before = torch.get_rng_state()
+    second = tiny_gan(seed=5)
+    torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=0, atol=0)
+    assert torch.equal(before, torch.get_rng_state())
+    assert not torch.equal(weight, tiny_gan(seed=6).generator.layers[0].weight)
+    assert sum(parameter.numel() for parameter in tiny_gan().parameters()) > 0
+    module, built = tiny_gan(), []
+    original = module.configure_networks
+    module.configure_networks = lambda: built.append(1) or original()
+    fit(module, random_images(), max_steps=1)
+    assert built == [1]
+
+
+@pytest.mark.parametrize("name", GANS)
+def test_state_dict_keys_are_the_plain_network_names(tiny_gan, name):
+    module = tiny_gan(name)
+    module.start_average()
+    assert {key.partition(".")[0] for key in module.state_dict()} == set(module.network_names)

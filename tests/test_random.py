@@ -1,0 +1,35 @@
+import torch
+
+from lit_gans.random import Noise, forked, mix
+
+
+def noise(key=(0, 1), rank=0, world_size=1):
+    return Noise(torch.Generator(), key, rank, world_size)
+
+
+def test_two_ranks_see_what_one_process_sees():
+    whole = noise().normal("latents", 6, 3)
+    halves = [noise(rank=rank, world_size=2).normal("latents", 3, 3) for rank in (0, 1)]
+    assert torch.equal(torch.cat(halves), whole)
+    assert noise().uniform("eps", 100).min() >= 0
+
+
+def test_depends_on_every_part_of_the_key_and_on_nothing_else():
+    first = noise((0, "generator", 1)).normal("latents", 4)
+    assert torch.equal(first, noise((0, "generator", 1)).normal("latents", 4))
+    for key, purpose in (
+        ((1, "generator", 1), "latents"),
+        ((0, "discriminator", 1), "latents"),
+        ((0, "generator", 1), "x"),
+    ):
+        assert not torch.equal(first, noise(key).normal(purpose, 4))
+    assert mix(1, 23) != mix(12, 3)
+
+
+def test_the_global_state_stays():
+    before = torch.get_rng_state()
+    noise().normal("latents", 4)
+    with forked():
+        torch.manual_seed(3)
+        torch.randn(3)
+    assert torch.equal(before, torch.get_rng_state())

@@ -1,0 +1,47 @@
+import sys
+import types
+
+import pytest
+
+from lit_gans import registry
+from lit_gans.callbacks import EMA, ProgressBar
+from lit_gans.errors import RefusedInput, nearest
+from lit_gans.models.base import AdversarialModule
+from lit_gans.models.dcgan import DCGAN
+
+
+def test_names_are_those_of_the_files():
+    assert registry.gans()["dcgan"] is DCGAN
+    assert registry._name(EMA) == "ema"
+    assert registry._name(ProgressBar) == "progress_bar"
+    assert registry._name(types.new_class("LeastSquaresGAN")) == "least_squares_gan"
+
+
+@pytest.fixture
+def fresh():
+    registry.outside_modules.cache_clear()
+    registry.classes.cache_clear()
+    yield
+    registry.outside_modules.cache_clear()
+    registry.classes.cache_clear()
+
+
+def test_modules_from_outside(fresh, monkeypatch):
+    module = types.ModuleType("outside")
+    module.OutsideGAN = types.new_class(
+        "OutsideGAN", (AdversarialModule,), exec_body=lambda ns: ns.update(__module__="outside")
+    )
+    monkeypatch.setitem(sys.modules, "outside", module)
+    monkeypatch.setenv("LIT_GANS_IMPORT", "outside")
+    assert registry.gans()["outside_gan"] is module.OutsideGAN
+
+
+def test_a_module_that_cannot_be_imported_is_refused(fresh, monkeypatch):
+    monkeypatch.setenv("LIT_GANS_IMPORT", "nowhere_to_be_found")
+    with pytest.raises(RefusedInput, match=r"nowhere_to_be_found .* cannot be imported"):
+        registry.gans()
+
+
+def test_nearest_names():
+    assert nearest("n_critc", ["n_critic", "seed"]) == "did you mean 'n_critic'?"
+    assert nearest("xyz", ["b", "a"]) == "valid names: a, b."
