@@ -2,7 +2,9 @@
 
 from jaxtyping import install_import_hook
 
-install_import_hook("lit_gans", "beartype.beartype")
+import tests.typecheck  # noqa: F401 - the hook looks it up by its name
+
+install_import_hook("lit_gans", "tests.typecheck.check")
 
 import pytest  # noqa: E402
 import torch  # noqa: E402

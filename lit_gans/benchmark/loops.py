@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -16,6 +16,7 @@ from lit_gans.random import Noise
 LEARNING_RATE, BETAS = 2e-4, (0.5, 0.999)  # Radford et al. 2016, section 4
 
 
+@runtime_checkable
 class Loop(Protocol):
     """One training step at a time."""
 

@@ -14,6 +14,7 @@ import lightning
 import torch
 
 MEBIBYTE = 2**20
+_PRODUCTS = 10
 
 
 def now(device: torch.device) -> float:
@@ -40,22 +41,22 @@ def count_flops(work: Callable[[], Any]) -> int:
     return counter.get_total_flops()
 
 
-def matrix_product_rate(device: torch.device, dtype: torch.dtype, size: int, repeats: int = 5) -> float:
+def matrix_product_rate(device: torch.device, dtype: torch.dtype, size: int, at_most: float = 2.0) -> float:
     """Returns the floating-point operations a second of the fastest of some products of square matrices.
 
     Args:
         device: where to compute.
         dtype: of the matrices.
         size: their height and width.
-        repeats: how many products are timed, after one that is not.
+        at_most: seconds after which no further product begins; the first is slower than the others.
     """
     left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
-    times = []
-    for _ in range(repeats + 1):
+    times: list[float] = []
+    while len(times) < _PRODUCTS and sum(times) < at_most:
         start = now(device)
         torch.matmul(left, right)
         times.append(now(device) - start)
-    return 2 * size**3 / min(times[1:])
+    return 2 * size**3 / min(times)
 
 
 def peak_process_memory() -> int | None:

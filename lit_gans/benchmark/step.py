@@ -201,7 +201,7 @@ def _quartiles(values: dict[str, float], scale: float, style: str) -> str:
 
 def _notes(result: dict[str, Any]) -> list[str]:
     product, first, memory = result["matrix_product"], result["first_step"], result["peak_process_memory"]
-    rates = f"{product['before'] / 1e9:.0f} GFLOP/s before, {product['after'] / 1e9:.0f} after"
+    rates = f"{product['before'] / 1e9:.3g} GFLOP/s before, {product['after'] / 1e9:.3g} after"
     verdict = "the same" if first["equal"] else "NOT the same, the ratios compare different work"
     lines = [
         f"on {result['device_name']}, {result['threads']} threads, torch {result['torch']}",

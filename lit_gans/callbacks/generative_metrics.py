@@ -49,13 +49,15 @@ class GenerativeMetrics(Callback):
         self.every_n_steps, self.num_samples, self.batch_size, self.seed = every_n_steps, num_samples, batch_size, seed
         self.values: dict[str, float] = {}
         self.first: dict[str, float] = {}
+        self.measured_at = 0
         self._evaluation: Evaluation | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        return {"values": self.values, "first": self.first}
+        return {"values": self.values, "first": self.first, "measured_at": self.measured_at}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.values, self.first = state_dict["values"], state_dict["first"]
+        self.measured_at = state_dict["measured_at"]
 
     def on_train_start(self, trainer: Trainer, pl_module: GenerativeModule) -> None:
         trainer.callback_metrics.update({name: torch.tensor(value) for name, value in self.values.items()})
@@ -79,8 +81,8 @@ class GenerativeMetrics(Callback):
         others = [f"{key.removeprefix('metric/')} {value:.2f}" for key, value in self.values.items() if name not in key]
         halves = self.real_halves
         return [
-            f"{name:11} {last:.2f} at the end, {first:.2f} at iteration 0 (a {first / last:.0f}th);"
-            f" two halves of the real images: {halves:.2f} (ratio {last / halves:.1f})",
+            f"{name:11} {last:.2f} at iteration {self.measured_at}, {first:.2f} at iteration 0 ({first / last:.0f} times);"
+            f" between two halves of the real images: {halves:.2f} (ratio {last / halves:.1f})",
             f"{'':11} {', '.join(others)}, on {self.num_samples} samples",
         ]
 
@@ -91,6 +93,7 @@ class GenerativeMetrics(Callback):
                 self._evaluation.add_real(_share(trainer.datamodule.real_batches(self.batch_size), trainer))
             latents = module.latents(self.num_samples, self.seed).split(self.batch_size)
             images = (to_uint8(module.decode(part)) for part in _share(latents, trainer))
+            self.measured_at = trainer.global_step
             self.values = self._evaluation.measure(images, self.num_samples)
             trainer.callback_metrics.update({name: torch.tensor(value) for name, value in self.values.items()})
             for logger in trainer.loggers:
