@@ -81,7 +81,7 @@ class GenerativeMetrics(Callback):
         others = [f"{key.removeprefix('metric/')} {value:.2f}" for key, value in self.values.items() if name not in key]
         halves = self.real_halves
         return [
-            f"{name:11} {last:.2f} at iteration {self.measured_at}, {first:.2f} at iteration 0 ({first / last:.0f} times);"
+            f"{name:11} {last:.2f} at iteration {self.measured_at}, {first:.2f} at 0 ({first / last:.0f} times);"
             f" between two halves of the real images: {halves:.2f} (ratio {last / halves:.1f})",
             f"{'':11} {', '.join(others)}, on {self.num_samples} samples",
         ]
