@@ -5,6 +5,7 @@ The signature of a class is the only place where a default stands: Hydra compose
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -132,6 +133,11 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
     )
     with trainer_refusals():
         trainer = call(partial(Trainer, callbacks=callbacks, logger=loggers or False), arguments, "trainer")
+    cores = max(os.cpu_count() or 1, 2)  # two processes may be tried anywhere
+    if trainer.strategy.root_device.type == "cpu" and trainer.num_devices > cores:
+        raise RefusedInput(
+            f"trainer.devices={trainer.num_devices}: on a CPU that is processes, and there are {cores} cores."
+        )
     return module, data, trainer
 
 
@@ -147,5 +153,5 @@ def trainer_refusals() -> Iterator[None]:
                 "precision=fp16 needs a CUDA device: on a CPU Lightning would silently compute in bf16; use"
                 " precision=bf16 or precision=fp32."
             ) from error
-        except (MisconfigurationException, ValueError, RuntimeError) as error:
+        except (MisconfigurationException, ValueError, RuntimeError) as error:  # also more devices than there are
             raise RefusedInput(f"trainer: {' '.join(str(error).split())}") from error

@@ -65,6 +65,7 @@ def trained(tmp_path_factory):
         ("data.batch_size=5001", "the data has 5000 images, one step needs 5001"),
         ("precision=fp16", "precision=fp16 needs a CUDA device"),
         ("trainer.accelerator=cuda", "can not run on your system"),
+        ("trainer.devices=1000", "trainer.devices=1000: on a CPU that is processes, and there are"),
         ("trainer.accelerator=abc", "invalid accelerator name"),
         ("seed=abc", "seed='abc' is not valid: expected int."),
         ("resume=nowhere.ckpt", "resume=nowhere.ckpt: there is no such checkpoint"),

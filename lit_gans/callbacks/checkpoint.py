@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
+from torch import Tensor
 
 from lit_gans.callbacks.throughput import paused
 from lit_gans.errors import RefusedInput
@@ -41,6 +42,7 @@ class Checkpoint(LightningCheckpoint):
         self.best_step = 0
         self.received_signal: int | None = None
         self._handlers: dict[int, Any] = {}
+        self._seen: Tensor | None = None
 
     @staticmethod
     def folder(trainer: Trainer) -> Path:
@@ -56,7 +58,7 @@ class Checkpoint(LightningCheckpoint):
     # ---- signals
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.received_signal = None
+        self.received_signal, self._seen = None, self._monitored(trainer)
         for number in (signal.SIGINT, signal.SIGTERM):
             try:
                 self._handlers[number] = signal.signal(number, self._receive)
@@ -97,14 +99,18 @@ class Checkpoint(LightningCheckpoint):
         ends = trainer.is_last_batch and trainer.current_epoch + 1 == trainer.max_epochs
         return trainer.should_stop or ends or trainer.global_step == trainer.max_steps
 
-    def _improved(self, trainer: Trainer) -> bool:
+    def _monitored(self, trainer: Trainer) -> Tensor | None:
         name = self.monitor
         if name == "auto":
             name = next((name for name in trainer.callback_metrics if name.startswith("metric/fid_")), None)
-        if name is None or name not in trainer.callback_metrics:
+        return trainer.callback_metrics.get(name) if name else None
+
+    def _improved(self, trainer: Trainer) -> bool:
+        measured = self._monitored(trainer)
+        if measured is None or measured is self._seen:  # not measured in this iteration
             return False
-        value = float(trainer.callback_metrics[name])
-        sign = 1 if self.mode == "min" else -1
+        self._seen = measured
+        value, sign = float(measured), 1 if self.mode == "min" else -1
         if self.best_value is not None and not sign * value < sign * self.best_value:
             return False
         self.best_value, self.best_step = value, trainer.global_step

@@ -81,7 +81,7 @@ class GenerativeMetrics(Callback):
         others = [f"{key.removeprefix('metric/')} {value:.2f}" for key, value in self.values.items() if name not in key]
         halves = self.real_halves
         return [
-            f"{name:11} {last:.2f} at iteration {self.measured_at}, {first:.2f} at 0 ({first / last:.0f} times);"
+            f"{name:11} {last:.2f} at iteration {self.measured_at}, {first:.2f} at 0 (1/{first / last:.0f});"
             f" between two halves of the real images: {halves:.2f} (ratio {last / halves:.1f})",
             f"{'':11} {', '.join(others)}, on {self.num_samples} samples",
         ]
@@ -89,7 +89,9 @@ class GenerativeMetrics(Callback):
     def _measure(self, trainer: Trainer, module: GenerativeModule) -> None:
         with paused(trainer):
             if self._evaluation is None:
-                self._evaluation = Evaluation(self.extractor, module.device, self.seed)
+                # MPS has no float64, which the covariances need
+                device = torch.device("cpu") if module.device.type == "mps" else module.device
+                self._evaluation = Evaluation(self.extractor, device, self.seed)
                 self._evaluation.add_real(_share(trainer.datamodule.real_batches(self.batch_size), trainer))
             latents = module.latents(self.num_samples, self.seed).split(self.batch_size)
             images = (to_uint8(module.decode(part)) for part in _share(latents, trainer))

@@ -1,17 +1,29 @@
-"""One line about the run: iteration, losses, images a second, the last FID."""
+"""What the run is doing: iteration, losses, images a second, the last FID."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ProgressBar as LightningProgressBar
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
 from lit_gans.callbacks.throughput import Throughput
 
 _LINES = 20  # without a terminal: this many lines in a run
+
+
+class _TwoLines(Progress):
+    """The bar, and below it the numbers: in one line a narrow terminal would cut both."""
+
+    numbers = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield self.make_tasks_table(self.tasks)
+        yield Text(self.numbers, overflow="ellipsis", no_wrap=True)
 
 
 class ProgressBar(LightningProgressBar):
@@ -25,7 +37,7 @@ class ProgressBar(LightningProgressBar):
         super().__init__()
         self.refresh_every = max(1, refresh_every)
         self._enabled = True
-        self._progress: Progress | None = None
+        self._progress: _TwoLines | None = None
 
     def disable(self) -> None:
         self._enabled = False
@@ -41,11 +53,10 @@ class ProgressBar(LightningProgressBar):
         self._total = int(total) if total != float("inf") else None
         if not (self._console.is_terminal or self._console.is_jupyter):
             return
-        self._progress = Progress(
+        self._progress = _TwoLines(
             TextColumn("iteration"),
             MofNCompleteColumn(),
-            BarColumn(bar_width=20),
-            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
             console=self._console,
@@ -60,7 +71,7 @@ class ProgressBar(LightningProgressBar):
         if self._progress is not None:
             self._progress.update(self._task, completed=step)
             if step % self.refresh_every == 0 or step == self._total:
-                self._progress.update(self._task, description=self._numbers(trainer))
+                self._progress.numbers = self._numbers(trainer)
         elif step % max(1, (self._total or 100 * _LINES) // _LINES) == 0:
             self._console.print(f"iteration {step}/{self._total or '?'}  {self._numbers(trainer)}", soft_wrap=True)
 
