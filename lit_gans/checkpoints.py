@@ -36,6 +36,15 @@ def to_plain(value: Any) -> Any:
     return value
 
 
+def flat(plain: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns the values of plain containers under dotted names, without the words class_path and init_args."""
+    values: dict[str, Any] = {}
+    for key, value in plain.items():
+        name = prefix if key in ("class_path", "init_args") else f"{prefix}.{key}" if prefix else key
+        values |= flat(value, name) if isinstance(value, dict) else {name: value}
+    return values
+
+
 def from_plain(value: Any) -> Any:
     """Rebuilds what `to_plain` wrote. Only classes that are already imported: loading never imports new code."""
     if isinstance(value, list):

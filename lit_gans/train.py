@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import torch
@@ -26,7 +26,6 @@ from lit_gans.runs import resume_path
 from lit_gans.settings import quiet
 
 DEFAULT_EXPERIMENT = "dcgan_digits"
-CONFIG_FILE, CLI_FILE = "config.yaml", "run.yaml"
 _RESOLVED = "--resolved"  # how a further process is started: with the file of the resolved configuration
 
 
@@ -49,34 +48,29 @@ def _job(composed: DictConfig) -> int:
     hidden, hydra_config.cfg = hydra_config.cfg, None  # or Lightning would rebuild further processes from overrides
     try:
         config["resume"] = str(resume_path(config["resume"], folder) or "none")  # the same for every further process
-        with _own_processes(folder / CONFIG_FILE):
+        with _own_processes(config):
             return train(config)
     except RefusedInput:
-        _discard(folder)
+        with suppress(OSError):  # not empty: it is not ours alone
+            folder.rmdir()
         raise
     finally:
         hydra_config.cfg = hidden
 
 
-def _discard(folder: Path) -> None:
-    """Removes the folder of a run that was refused before it trained; anything else in it stays."""
-    for name in (CONFIG_FILE, CLI_FILE):
-        (folder / name).unlink(missing_ok=True)
-    shutil.rmtree(folder / ".hydra", ignore_errors=True)
-    with suppress(OSError):  # not empty: it is not ours alone
-        folder.rmdir()
-
-
 @contextmanager
-def _own_processes(config_file: Path) -> Iterator[None]:
+def _own_processes(config: dict[str, Any]) -> Iterator[None]:
     """Lets Lightning start further processes that read the resolved configuration, and forgets them afterwards: in a
     sweep the next run must not take the variables of this one for those of a launcher.
     """
     arguments, environment, threads = sys.argv, dict(os.environ), torch.get_num_threads()
-    sys.argv = [arguments[0], _RESOLVED, str(config_file)]
+    with NamedTemporaryFile("w", suffix=".yaml", delete=False) as file:
+        yaml.safe_dump(config, file, sort_keys=False)
+    sys.argv = [arguments[0], _RESOLVED, file.name]
     try:
         yield
     finally:
+        os.unlink(file.name)
         sys.argv = arguments
         if "LOCAL_RANK" not in environment and torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
@@ -97,21 +91,17 @@ def train(config: dict[str, Any]) -> int:
         if path is not None:
             read_checkpoint(path)  # a damaged file ends here
     module, data, trainer = build(config)
-    trainer.callbacks.insert(0, RunConfig(config))
-    if trainer.is_global_zero:
-        _write_files(config)
+    trainer.callbacks.insert(0, RunConfig(config, _files(config)))
     trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     return _report(trainer)
 
 
-def _write_files(config: dict[str, Any]) -> None:
-    """Writes the resolved configuration, and the same for the Lightning CLI, whose run writes beside this one."""
-    folder = Path(config["trainer"]["default_root_dir"])
-    folder.mkdir(parents=True, exist_ok=True)
+def _files(config: dict[str, Any]) -> dict[str, str]:
+    """Returns the resolved configuration, and the same for the Lightning CLI, whose run writes beside this one."""
     text = yaml.safe_dump(config, sort_keys=False)
-    (folder / CONFIG_FILE).write_text(text)
-    beside = yaml.safe_load(text.replace(str(folder), str(folder / "fit")))
-    (folder / CLI_FILE).write_text(yaml.safe_dump(to_cli(beside), sort_keys=False))
+    folder = config["trainer"]["default_root_dir"]
+    beside = yaml.safe_load(text.replace(folder, str(Path(folder) / "fit")))
+    return {"config.yaml": text, "run.yaml": yaml.safe_dump(to_cli(beside), sort_keys=False)}
 
 
 def _shown(path: Path) -> Path:

@@ -94,11 +94,13 @@ def test_damaged_and_foreign_checkpoints_are_refused(command, tmp_path, trained)
     code, _, err = command("sample", f"checkpoint={tmp_path / 'foreign.ckpt'}")
     assert (code, "is no Lightning checkpoint" in err) == (2, True)
     last = trained / "checkpoints/last.ckpt"
+    before = {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
     for argument in (f"resume={last}", f"init_from={last}"):
-        code, _, err = command("train", *TINY, "model.generator_width=8", "hydra.run.dir=other", argument)
+        code, _, err = command("train", *TINY, "model.generator_width=8", argument)
         assert code == 2
         assert "another architecture" in err
-        assert "generator_width=4 there, 8 here" in err
+        assert "(lit_gans.models.dcgan.DCGAN; generator_width=4 there, 8 here)" in err
+    assert before == {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}, "nothing is lost"
 
 
 def test_sample_interpolate_and_evaluate(command, trained):

@@ -19,6 +19,7 @@ from lit_gans.checkpoints import (
     FORMAT_VERSION,
     class_path,
     constructor_arguments,
+    flat,
     from_plain,
     read_checkpoint,
     to_plain,
@@ -210,9 +211,8 @@ class GenerativeModule(LightningModule):
             )
 
     def _changed_settings(self, checkpoint: dict[str, Any]) -> str:
-        settings = checkpoint.get("hyper_parameters", {})
-        return "; ".join(
-            f"{key}={settings[key]} there, {value} here"
-            for key, value in self.hparams.items()
-            if key in settings and to_plain(settings[key]) != value
+        theirs, ours = (
+            flat(to_plain(dict(settings))) for settings in (checkpoint.get("hyper_parameters", {}), self.hparams)
         )
+        changed = [name for name in ours if name in theirs and theirs[name] != ours[name]]
+        return "; ".join(f"{name}={theirs[name]} there, {ours[name]} here" for name in changed)
