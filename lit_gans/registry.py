@@ -73,7 +73,7 @@ def _name(cls: type) -> str:
     stem = cls.__module__.rpartition(".")[2]
     if stem.replace("_", "") == cls.__name__.lower():
         return stem
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z][A-Za-z])", "_", cls.__name__).lower()
 
 
 def gan_files() -> dict[str, str]:

@@ -8,6 +8,7 @@ from lit_gans.callbacks import EMA, ProgressBar
 from lit_gans.errors import RefusedInput, nearest
 from lit_gans.models.base import AdversarialModule
 from lit_gans.models.dcgan import DCGAN
+from lit_gans.optim import Optimizer
 
 
 def test_names_are_those_of_the_files():
@@ -15,6 +16,7 @@ def test_names_are_those_of_the_files():
     assert registry._name(EMA) == "ema"
     assert registry._name(ProgressBar) == "progress_bar"
     assert registry._name(types.new_class("LeastSquaresGAN")) == "least_squares_gan"
+    assert set(registry.classes("lit_gans.optim", Optimizer)) == {"adam", "adamw", "rmsprop", "sgd"}
 
 
 @pytest.fixture

@@ -57,8 +57,7 @@ def step(
     Args:
         preset: `smoke` caps the sizes and ends in seconds: its times mean nothing.
         output: JSON file to write as well.
-        steps: timed iterations; null is the preset's number.
-        warmup: iterations before them.
+        steps, warmup: timed iterations (null is the preset's number) and those before them.
         precision, compile: of `bare` and `lit_gans`.
         device: null is CUDA where there is one, else the CPU.
         image_size, channels, generator_width, discriminator_width: as in `DCGAN`.

@@ -95,6 +95,10 @@ class GenerativeModule(LightningModule):
             self.configure_model()
         return super().__getattr__(name)
 
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        self.configure_model()  # `DCGAN().to("cuda")` must move what is built later
+        return super()._apply(*args, **kwargs)
+
     def named_parameters(self, *args: Any, **kwargs: Any) -> Any:
         self.configure_model()
         return super().named_parameters(*args, **kwargs)

@@ -231,6 +231,7 @@ def test_networks_are_built_once_on_first_access_from_the_module_s_own_seed(tiny
     assert torch.equal(before, torch.get_rng_state())
     assert not torch.equal(weight, tiny_gan(seed=6).generator.layers[0].weight)
     assert sum(parameter.numel() for parameter in tiny_gan().parameters()) > 0
+    assert tiny_gan().double().generator.layers[0].weight.dtype == torch.float64
     module, built = tiny_gan(), []
     original = module.configure_networks
     module.configure_networks = lambda: built.append(1) or original()
