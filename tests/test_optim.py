@@ -1,4 +1,5 @@
 import pickle
+from dataclasses import fields
 
 import pytest
 import torch
@@ -53,3 +54,36 @@ def test_plain_values_of_unknown_classes_are_refused():
 def test_refusals(cls, arguments, sentence):
     with pytest.raises(RefusedInput, match=sentence):
         cls(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("cls", "values"),
+    [
+        (Adam, {"learning_rate": 1e-3, "betas": (0.1, 0.2), "eps": 1e-6, "weight_decay": 0.3}),
+        (AdamW, {"learning_rate": 1e-3, "betas": (0.1, 0.2), "eps": 1e-6, "weight_decay": 0.3}),
+        (RMSprop, {"learning_rate": 1e-3, "alpha": 0.5, "eps": 1e-6, "weight_decay": 0.3, "momentum": 0.7}),
+        (SGD, {"learning_rate": 1e-3, "momentum": 0.7, "weight_decay": 0.3}),
+    ],
+)
+@pytest.mark.parametrize("fused", [False, True])
+def test_every_value_reaches_torch_and_a_fused_step_is_the_same(cls, values, fused):
+    settings = cls(**values)
+    parameter = torch.nn.Parameter(torch.ones(3))
+    optimizer = settings.build([parameter], fused)
+    assert set(values) == {field.name for field in fields(settings)} - {"schedule"}, "none is left out here"
+    for name, value in values.items():
+        assert optimizer.defaults["lr" if name == "learning_rate" else name] == value
+    assert bool(optimizer.defaults.get("fused")) == (fused and cls in (Adam, AdamW))
+    plain = torch.nn.Parameter(torch.ones(3))
+    others = {"lr" if name == "learning_rate" else name: value for name, value in values.items()}
+    for weight, stepped in ((parameter, optimizer), (plain, getattr(torch.optim, cls.__name__)([plain], **others))):
+        for gradient in (1.0, -0.5):
+            weight.grad = torch.full((3,), gradient)
+            stepped.step()
+    torch.testing.assert_close(parameter, plain, rtol=1e-6, atol=1e-7)
+
+
+def test_only_schedules_that_decay_need_the_total():
+    assert not Constant().needs_total
+    assert Linear().needs_total
+    assert ConstantThenLinear().needs_total

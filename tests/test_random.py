@@ -1,6 +1,7 @@
+import pytest
 import torch
 
-from lit_gans.random import Noise, forked, mix
+from lit_gans.random import Noise, forked, mix, seed_dropout
 
 
 def noise(key=(0, 1), rank=0, world_size=1):
@@ -33,3 +34,28 @@ def test_the_global_state_stays():
         torch.manual_seed(3)
         torch.randn(3)
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_numbers_have_the_named_distribution_and_shape():
+    uniform, normal = noise().uniform("eps", 4000, 1, 2), noise().normal("latents", 4000, 3)
+    assert (uniform.shape, normal.shape) == ((4000, 1, 2), (4000, 3))
+    assert uniform.min() >= 0
+    assert uniform.max() < 1
+    assert uniform.mean().item() == pytest.approx(1 / 2, abs=0.02)
+    assert uniform.var().item() == pytest.approx(1 / 12, abs=0.01)
+    assert normal.mean().item() == pytest.approx(0, abs=0.05)
+    assert normal.var().item() == pytest.approx(1, abs=0.05)
+
+
+def test_a_draw_does_not_depend_on_those_before_it():
+    both = noise()
+    both.normal("a", 3)
+    assert torch.equal(both.normal("b", 3), noise().normal("b", 3))
+
+
+def test_dropout_is_seeded_on_the_host():
+    for seed in (3, 4):
+        seed_dropout(torch.device("cpu"), seed)
+        drawn = torch.rand(3)
+        torch.manual_seed(seed)
+        assert torch.equal(drawn, torch.rand(3))

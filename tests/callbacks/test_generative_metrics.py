@@ -1,8 +1,14 @@
+import csv
+
 import pytest
 import torch
 
 from lit_gans.callbacks import EMA, GenerativeMetrics, Samples
+from lit_gans.callbacks.generative_metrics import _share
+from lit_gans.errors import RefusedInput
+from lit_gans.loggers import CSVMetrics
 from lit_gans.metrics.digits import DigitsExtractor
+from lit_gans.metrics.evaluation import Evaluation, to_uint8
 
 
 @pytest.fixture
@@ -44,3 +50,49 @@ def test_measures_the_averaged_generator(tiny_gan, random_images, fit, metrics):
 def trainer_of(trainer, data):
     trainer._data_connector.attach_datamodule(trainer.lightning_module, data)
     return trainer
+
+
+def test_values_are_those_of_the_sampling_generator_against_all_real_images(tiny_gan, random_images, fit, metrics):
+    module, data = tiny_gan(), random_images()
+    fit(module, data, max_steps=2, callbacks=[EMA(), metrics])
+    evaluation = Evaluation(DigitsExtractor(), torch.device("cpu"), seed=1)
+    evaluation.add_real([data.dataset.images])
+    expected = evaluation.measure([to_uint8(module.sample(40, seed=1, weights="ema"))], 40)
+    assert metrics.values == pytest.approx(expected, rel=1e-4)
+    assert metrics.real_halves == pytest.approx(evaluation.real_halves(), rel=1e-4)
+
+
+def test_each_rank_measures_its_share(tiny_gan, random_images, fit):
+    trainer = fit(tiny_gan(), random_images(), max_steps=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(trainer), "world_size", 2)
+        shares = []
+        for rank in (0, 1):
+            patch.setattr(type(trainer), "global_rank", rank)
+            shares.append(list(_share(range(5), trainer)))
+    assert shares == [[0, 2, 4], [1, 3]]
+
+
+def test_a_resumed_run_goes_on_with_the_measured_values(tiny_gan, random_images, fit, metrics):
+    fit(tiny_gan(), random_images(), max_steps=2, callbacks=[EMA(), metrics])
+    again = GenerativeMetrics(DigitsExtractor())
+    again.load_state_dict(metrics.state_dict())
+    assert (again.values, again.first, again.measured_at) == (metrics.values, metrics.first, 2)
+
+
+def test_logs_at_the_iteration_that_was_measured(tiny_gan, random_images, fit, metrics, tmp_path):
+    arguments = {"logger": CSVMetrics(str(tmp_path)), "log_every_n_steps": 1}
+    trainer = fit(tiny_gan(), random_images(), max_steps=3, callbacks=[EMA(), metrics], **arguments)
+    with (tmp_path / "metrics.csv").open() as file:
+        rows = {int(row["step"]): row for row in csv.DictReader(file)}
+    measured = {step: float(row["metric/fid_digits"]) for step, row in rows.items() if row["metric/fid_digits"]}
+    assert set(measured) == {0, 2, 3}
+    assert measured[0] == metrics.first["metric/fid_digits"]
+    assert measured[3] == metrics.values["metric/fid_digits"]
+    assert trainer.global_step == 3
+
+
+@pytest.mark.parametrize("name", ["every_n_steps", "num_samples", "batch_size"])
+def test_refusals(name):
+    with pytest.raises(RefusedInput, match=f"{name}=0"):
+        GenerativeMetrics(DigitsExtractor(), **{name: 0})

@@ -20,3 +20,20 @@ def test_a_new_run_begins_with_the_trained_networks_and_nothing_else(tiny_gan, r
     assert trainer.global_step == 1
     with pytest.raises(RefusedInput, match="another architecture"):
         fit(tiny_gan(generator_width=8), random_images(), max_steps=1, callbacks=[InitFrom(str(path))])
+
+
+def test_a_resumed_run_keeps_its_own_weights(tiny_gan, random_images, fit, tmp_path):
+    other, own, resumed = tiny_gan(seed=1), tiny_gan(seed=2), tiny_gan(seed=2)
+    fit(other, random_images(), max_steps=1).save_checkpoint(tmp_path / "other.ckpt")
+    fit(own, random_images(), max_steps=2).save_checkpoint(tmp_path / "own.ckpt")
+    trainer = fit(resumed, random_images(), max_steps=0)
+    callback = InitFrom(str(tmp_path / "other.ckpt"))
+    resumed.load_state_dict(own.state_dict())
+    trainer._checkpoint_connector._ckpt_path = trainer.ckpt_path = str(tmp_path / "own.ckpt")
+    callback.setup(trainer, resumed, "fit")
+    torch.testing.assert_close(resumed.state_dict(), own.state_dict(), rtol=0, atol=0)
+    trainer.ckpt_path = None
+    callback.setup(trainer, resumed, "validate")
+    torch.testing.assert_close(resumed.state_dict(), own.state_dict(), rtol=0, atol=0)
+    callback.setup(trainer, resumed, "fit")
+    torch.testing.assert_close(resumed.state_dict(), other.state_dict(), rtol=0, atol=0)

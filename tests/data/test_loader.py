@@ -72,3 +72,50 @@ def test_the_training_s_random_numbers_stay():
     before = torch.get_rng_state()
     list(loader(2))
     assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("num_batches", [1, 3])
+def test_ranks_share_no_image(num_batches):
+    ranks = [list(StepSampler(50, 4, num_batches, rank, 2, seed=0)) for rank in (0, 1)]
+    first, second = (torch.cat(steps).tolist() for steps in ranks)
+    assert len({*first, *second}) == len(first) + len(second) == 50 // (8 * num_batches) * 8 * num_batches
+
+
+@pytest.mark.parametrize("boundary", [1, 2, 3])
+def test_resumes_on_another_number_of_ranks(boundary):
+    def steps(batch_size, rank, world_size):
+        sampler = StepSampler(25, batch_size, 2, rank, world_size, 0)
+        return ResumableLoader(IMAGES, sampler, 0, False)
+
+    first = steps(4, 0, 1)
+    whole = list(epochs(first, 2))
+    first.sampler.set_epoch(0)
+    for _, _ in zip(range(boundary), first, strict=False):
+        pass
+    state = first.state_dict()
+    assert state["images"] == boundary * 8
+    halves = [steps(2, rank, 2) for rank in (0, 1)]
+    for half in halves:
+        half.load_state_dict(state)
+    start = halves[0].sampler.epoch
+    assert start == (1 if boundary == 3 else 0)
+    later = zip(*(epochs(half, 2 - start, start) for half in halves), strict=True)
+    joined = [one[:2] + two[:2] + one[2:] + two[2:] for one, two in later]
+    assert joined == whole[boundary:]
+
+
+@pytest.mark.parametrize("boundary", [1, 2, 5, 6])
+def test_resumes_with_workers_as_without(boundary):
+    whole, first, resumed = list(epochs(loader(), 2)), loader(2), loader(2)
+    for _, _ in zip(range(boundary), first, strict=False):
+        pass
+    resumed.load_state_dict(loader_state(first, boundary))
+    start = resumed.sampler.epoch
+    assert list(epochs(resumed, 2 - start, start)) == whole[boundary:]
+
+
+def loader_state(used, boundary):
+    """The state after `boundary` steps: workers fetch ahead, and what they fetched must not count."""
+    state = used.state_dict()
+    assert state["images"] == boundary * 4
+    return state

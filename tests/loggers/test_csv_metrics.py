@@ -24,3 +24,23 @@ def test_a_resumed_run_keeps_what_came_before_and_writes_the_rest_again(tmp_path
     second = CSVMetrics(str(tmp_path), flush_every=1)
     second.log_metrics({"loss": -10.0}, step=10)
     assert [(row["step"], row["loss"]) for row in rows(tmp_path)] == [("0", "0.0"), ("10", "-10.0")]
+
+
+def test_is_written_every_few_calls_and_at_the_end(tmp_path):
+    logger = CSVMetrics(str(tmp_path / "new"), flush_every=2)
+    logger.log_metrics({"loss": 1.0}, step=0)
+    assert not (tmp_path / "new").exists()
+    logger.log_metrics({"loss": 2.0}, step=1)
+    assert len(rows(tmp_path / "new")) == 2
+    logger.log_metrics({"loss": 3.0}, step=2)
+    assert len(rows(tmp_path / "new")) == 2
+    logger.finalize("interrupted")
+    assert [row["loss"] for row in rows(tmp_path / "new")] == ["1.0", "2.0", "3.0"]
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["metrics.csv"]
+
+
+def test_nothing_logged_leaves_the_file_of_an_earlier_run(tmp_path):
+    first = CSVMetrics(str(tmp_path), flush_every=1)
+    first.log_metrics({"loss": 1.0}, step=0)
+    CSVMetrics(str(tmp_path)).finalize("failed")
+    assert [row["loss"] for row in rows(tmp_path)] == ["1.0"]

@@ -6,6 +6,7 @@ import torch
 from lit_gans.errors import RefusedInput
 from lit_gans.metrics.evaluation import Evaluation, to_uint8
 from lit_gans.metrics.extractor import Extractor
+from lit_gans.random import mix
 
 
 class Pixels(Extractor):
@@ -79,3 +80,43 @@ def test_guards(evaluation):
     with pytest.raises(FloatingPointError, match="diverged"):
         to_uint8(torch.tensor([[[[float("nan")]]]]))
     assert to_uint8(torch.tensor([[[[0.0, 0.4999 / 255, 0.5001 / 255, 1.0]]]])).flatten().tolist() == [0, 0, 1, 255]
+
+
+def plain_inception_score(pixels, seed):
+    """Salimans et al. 2016: exp of the mean KL of p(y|x) and p(y), the mean over ten splits of the shuffled samples."""
+    with torch.random.fork_rng():
+        torch.manual_seed(mix(seed, "inception score"))
+        logits = pixels[torch.randperm(len(pixels))].double().numpy() / 10
+    p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    scores = []
+    for part in np.array_split(p, 10):
+        scores.append(np.exp((part * (np.log(part) - np.log(part.mean(0)))).sum(1).mean()))
+    return np.mean(scores)
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_inception_score_is_the_plain_computation_on_the_same_shuffle(seed):
+    evaluation, fake = Evaluation(Pixels(), torch.device("cpu"), seed), images(100, 3)
+    evaluation.add_real(images(200, 0).split(32))
+    value = evaluation.measure(fake.split(17), 100)["metric/is_pixels"]
+    assert value == pytest.approx(plain_inception_score(fake.flatten(1), seed), rel=1e-5)
+    assert value == evaluation.measure(fake.split(50), 100)["metric/is_pixels"]
+
+
+def test_an_extractor_without_classes_of_the_data_covers_none():
+    class Unnamed(Pixels):
+        num_classes = 0
+
+    evaluation = Evaluation(Unnamed(), torch.device("cpu"))
+    assert not evaluation.has_reference
+    evaluation.add_real([images(50, 0)])
+    assert evaluation.has_reference
+    assert set(evaluation.measure([images(40, 1)], 40)) == {"metric/fid_pixels", "metric/is_pixels"}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_one_value_that_is_not_finite_ends_the_measurement(value):
+    broken = torch.rand(3, 1, 2, 2)
+    broken[1, 0, 1, 0] = value
+    with pytest.raises(FloatingPointError, match="not finite"):
+        to_uint8(broken)

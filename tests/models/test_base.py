@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from lightning.pytorch import LightningDataModule, Trainer
 from torch import nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from lit_gans.data.loader import StepSampler
 from lit_gans.errors import RefusedInput
 from lit_gans.models.base import AdversarialModule
 from lit_gans.models.batches import cut, prepare
@@ -117,8 +119,7 @@ def test_equals_a_plain_loop(tiny_gan, random_images, fit, n_critic, make):
     module, plain = (make_module(n_critic=n_critic, channels_last=False) for _ in range(2))
     data = random_images(batch_size=8)
     fit(module, data, max_steps=3)
-    steps = list(data._sampler().__class__(48, 8, n_critic, 0, 1, 0))
-    images = [data.dataset.images[step].float() / 127.5 - 1 for step in steps]
+    images = [data.dataset.images[step].float() / 127.5 - 1 for step in StepSampler(48, 8, n_critic, 0, 1, 0)]
     reference_steps(plain, images, 3)
     for (name, ours), (_, theirs) in zip(module.named_parameters(), plain.named_parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6, msg=name)
@@ -199,8 +200,6 @@ def test_a_loader_of_pairs_or_images_works(random_images, fit, tiny_gan):
     images = torch.rand(16, 1, 16, 16) * 2 - 1
     for dataset in (torch.utils.data.TensorDataset(images, torch.zeros(16)), torch.utils.data.TensorDataset(images)):
         module = tiny_gan()
-        from lightning.pytorch import Trainer
-
         quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
         trainer = Trainer(max_epochs=1, enable_model_summary=False, **quiet)
         trainer.fit(module, torch.utils.data.DataLoader(dataset, batch_size=8))
@@ -244,3 +243,172 @@ def test_state_dict_keys_are_the_plain_network_names(tiny_gan, name):
     module = tiny_gan(name)
     module.start_average()
     assert {key.partition(".")[0] for key in module.state_dict()} == set(module.network_names)
+
+
+@pytest.mark.parametrize("bound", [1e-3, 0.05, 1e6])
+def test_clipping_is_that_of_torch_on_each_network_in_each_update(random_images, fit, bound):
+    module, steps = linear_gan(clip_gradients=bound, n_critic=2), []
+    original = module.on_before_optimizer_step
+
+    def clip(optimizer):
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        copies = [nn.Parameter(parameter.detach().clone()) for parameter in parameters]
+        for copied, parameter in zip(copies, parameters, strict=True):
+            copied.grad = parameter.grad.clone()
+        before = torch.nn.utils.clip_grad_norm_(copies, bound)
+        original(optimizer)
+        after = torch.cat([parameter.grad.flatten() for parameter in parameters]).norm()
+        assert after <= bound * (1 + 1e-5)
+        for copied, parameter in zip(copies, parameters, strict=True):
+            torch.testing.assert_close(parameter.grad, copied.grad, rtol=1e-6, atol=0)
+        steps.append((before > bound).item())
+
+    module.on_before_optimizer_step = clip
+    fit(module, random_images(), max_steps=2)
+    assert len(steps) == 2 * (2 + 1)
+    assert any(steps) == (bound < 1)
+
+
+def test_without_a_bound_no_gradient_is_touched(random_images, fit, monkeypatch):
+    def forbidden(*_):
+        raise AssertionError("clipped")
+
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", forbidden)
+    fit(linear_gan(), random_images(), max_steps=1)
+
+
+def test_r1_enters_the_training_in_its_iterations_with_its_weight(random_images, fit):
+    """Against the plain loop with the penalty written out: gamma / 2 E|grad D|^2, times r1_every, at 0 and 2."""
+    module, plain = (linear_gan(r1_gamma=0.7, r1_every=2, channels_last=False) for _ in range(2))
+    data = random_images(batch_size=8)
+    fit(module, data, max_steps=4)
+    images = [data.dataset.images[step].float() / 127.5 - 1 for step in list(data._sampler())[:4]]
+    for iteration, real in enumerate(images):
+        latents = Noise(torch.Generator(), (0, "discriminator", iteration, 0)).normal("latents", 8, 6)
+        real = real.requires_grad_()
+        losses = plain.discriminator_losses(real, plain.generator(latents).detach(), {})["discriminator"]
+        if iteration in (0, 2):
+            (slope,) = torch.autograd.grad(plain.discriminator(real).sum(), real, create_graph=True)
+            losses = losses + 2 * 0.7 / 2 * slope.square().sum((1, 2, 3)).mean()
+        descend(plain.discriminator, losses, 0.1)
+        latents = Noise(torch.Generator(), (0, "generator", iteration)).normal("latents", 8, 6)
+        descend(plain.generator, plain.generator_loss(plain.generator(latents), {}), 0.1)
+    torch.testing.assert_close(module.state_dict(), plain.state_dict(), rtol=1e-5, atol=1e-6)
+
+
+def test_penalty_and_schedule_and_clipping_hold_with_accumulated_parts(random_images, fit):
+    settings = {"r1_gamma": 0.7, "clip_gradients": 0.05, "generator_optimizer": SGD(0.1, schedule=Linear())}
+    whole = linear_gan(n_critic=2, **settings)
+    parts = linear_gan(n_critic=2, accumulate_gradients=2, **settings)
+    losses = []
+    for module, batch_size in ((whole, 8), (parts, 4)):
+        trainer = fit(module, random_images(batch_size=batch_size), max_steps=3)
+        losses.append({name: value.item() for name, value in trainer.callback_metrics.items()})
+    torch.testing.assert_close(whole.state_dict(), parts.state_dict(), rtol=1e-5, atol=1e-6)
+    assert set(losses[0]) == {"loss/generator", "loss/discriminator"}
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
+def test_logged_losses_are_those_of_the_last_updates_without_a_graph(random_images, fit):
+    module, logged = linear_gan(channels_last=False, n_critic=2), []
+    module.log_dict = lambda values, **_: logged.append(values)
+    data = random_images(batch_size=8)
+    fit(module, data, max_steps=3)
+    plain = linear_gan(channels_last=False, n_critic=2)
+    images = [data.dataset.images[step].float() / 127.5 - 1 for step in StepSampler(48, 8, 2, 0, 1, 0)]
+    expected = reference_steps(plain, images, 3)
+    assert [values["loss/generator"].item() for values in logged] == pytest.approx(expected, rel=1e-5)
+    assert not any(value.requires_grad for values in logged for value in values.values())
+
+
+def test_the_discriminators_follow_their_own_schedule(random_images, fit):
+    module, rates = linear_gan(n_critic=2, discriminator_optimizer=SGD(1.0, schedule=Linear())), []
+    module.on_before_optimizer_step = lambda optimizer: rates.append(optimizer.param_groups[0]["lr"])
+    fit(module, random_images(batch_size=4), max_steps=4)
+    assert rates == pytest.approx([1.0, 1.0, 0.1, 0.75, 0.75, 0.1, 0.5, 0.5, 0.1, 0.25, 0.25, 0.1])
+
+
+def test_two_ranks_draw_the_halves_of_what_one_draws(random_images, fit):
+    module = linear_gan()
+    trainer = fit(module, random_images(), max_steps=1)
+    images = torch.zeros(8, 1, 16, 16)
+    whole = module._parts({"image": images}, ("generator", 3))[0]["latents"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(trainer), "world_size", 2)
+        halves = []
+        for rank in (0, 1):
+            patch.setattr(type(trainer), "global_rank", rank)
+            halves.append(module._parts({"image": images[:4]}, ("generator", 3))[0]["latents"])
+    assert torch.equal(torch.cat(halves), whole)
+    assert torch.equal(whole, Noise(torch.Generator(), (0, "generator", 3)).normal("latents", 8, 6))
+
+
+@pytest.mark.parametrize(
+    "settings", [{"n_critic": 2}, {"accumulate_gradients": 2, "clip_gradients": 1.0, "r1_gamma": 1.0}]
+)
+@pytest.mark.parametrize("name", GANS)
+def test_no_setting_of_the_step_waits_for_the_device(tiny_gan, random_images, fit, name, settings):
+    module, called = tiny_gan(name, **PLAIN, **settings), []
+    original = module.training_step
+
+    def step(data, batch_idx):
+        with NoWaiting():
+            original(data, batch_idx)
+        called.append(batch_idx)
+
+    module.training_step = step
+    fit(module, random_images(batch_size=4), max_steps=2)
+    assert len(called) == 2
+
+
+def test_a_batch_that_cannot_be_cut_ends_the_training(linear_data_of_7, random_images, fit):
+    with pytest.raises(RefusedInput, match="7 images cannot be cut into 2 equal parts"):
+        fit(linear_gan(n_critic=2), linear_data_of_7, max_steps=1)
+    fit(linear_gan(), linear_data_of_7, max_steps=1)
+
+
+@pytest.fixture
+def linear_data_of_7():
+    class Seven(LightningDataModule):
+        def train_dataloader(self):
+            return torch.utils.data.DataLoader(torch.zeros(7, 1, 16, 16), batch_size=7)
+
+    return Seven()
+
+
+def test_dropout_is_a_function_of_seed_and_iteration(random_images, fit):
+    class Dropping(LinearGAN):
+        def configure_networks(self):
+            networks = super().configure_networks()
+            networks["discriminator"].insert(1, nn.Dropout(0.5))
+            return networks
+
+    settings = {"image_size": 16, "channels": 1, "latent_dim": 6, **PLAIN}
+    first, second, other = Dropping(**settings), Dropping(**settings), Dropping(**settings)
+    for module, before in ((first, 1), (second, 2)):
+        torch.manual_seed(before)
+        fit(module, random_images(), max_steps=2)
+    torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=0, atol=0)
+    other.seed = 1  # the same weights, other latents and dropout
+    fit(other, random_images(), max_steps=2)
+    assert not torch.equal(first.discriminator[2].weight, other.discriminator[2].weight)
+
+
+def test_the_memory_layout_changes_no_number(tiny_gan, random_images, fit):
+    plain, last = (tiny_gan(channels=3, channels_last=flag, **PLAIN) for flag in (False, True))
+    for module in (plain, last):
+        fit(module, random_images(channels=3), max_steps=2)
+    assert last.discriminator.layers[2].weight.is_contiguous(memory_format=torch.channels_last)
+    assert not plain.discriminator.layers[2].weight.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(plain.state_dict(), last.state_dict(), rtol=1e-4, atol=1e-5)
+
+
+def test_networks_under_other_names_are_a_programming_error():
+    class Misnamed(LinearGAN):
+        def configure_networks(self):
+            return {"generator": nn.Identity(), "critic": nn.Identity()}
+
+    with pytest.raises(
+        TypeError, match=r"returned \('generator', 'critic'\), expected \('generator', 'discriminator'\)"
+    ):
+        _ = Misnamed().generator

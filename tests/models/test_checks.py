@@ -1,6 +1,11 @@
+from unittest.mock import create_autospec
+
 import pytest
+import torch
+from lightning.pytorch import Trainer
 
 from lit_gans.errors import RefusedInput
+from lit_gans.models.checks import refuse_trainer
 
 
 @pytest.mark.parametrize(
@@ -26,3 +31,29 @@ def test_data_and_model_must_have_the_same_sizes(tiny_gan, random_images, fit):
         fit(tiny_gan(), random_images(image_size=32), max_steps=1)
     with pytest.raises(RefusedInput, match="channels=3"):
         fit(tiny_gan(), random_images(channels=3), max_steps=1)
+
+
+@pytest.mark.parametrize(
+    "name", ["image_size", "channels", "latent_dim", "n_critic", "accumulate_gradients", "r1_every"]
+)
+def test_every_count_must_be_at_least_1(tiny_gan, name):
+    with pytest.raises(RefusedInput, match=f"^{name}=0 must be at least 1"):
+        tiny_gan(**{name: 0})
+    tiny_gan(**({} if name == "image_size" else {name: 1}))
+
+
+def test_half_precision_needs_a_device_that_has_it(tiny_gan, random_images, fit, monkeypatch):
+    trainer = create_autospec(Trainer, instance=True)
+    trainer.datamodule = None
+    for device, precision, sentence in (
+        ("cpu", "16-mixed", "precision=fp16 .* needs a CUDA device, and on cpu"),
+        ("cpu", "16-true", "precision=fp16"),
+        ("cuda", "bf16-mixed", "this CUDA device has no bfloat16"),
+    ):
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
+        trainer.strategy.root_device, trainer.precision = torch.device(device), precision
+        with pytest.raises(RefusedInput, match=sentence):
+            refuse_trainer(tiny_gan(), trainer)
+    for device, precision in (("cpu", "bf16-mixed"), ("cpu", "32-true"), ("cuda", "16-mixed")):
+        trainer.strategy.root_device, trainer.precision = torch.device(device), precision
+        refuse_trainer(tiny_gan(), trainer)
