@@ -77,6 +77,12 @@ def test_nothing_in_a_checkpoint_is_executed_or_imported(path, tmp_path):
     assert "this" not in sys.modules
 
 
+def test_plain_values_are_not_imported_either():
+    with pytest.raises(RefusedInput, match=r"this\.Optimizer is not imported"):
+        from_plain({"class_path": "this.Optimizer", "init_args": {}})
+    assert "this" not in sys.modules
+
+
 def test_a_gan_from_outside_is_loaded_by_its_own_class(tiny_gan, random_images, fit, tmp_path, monkeypatch):
     module = types.ModuleType("outside_module")
     module.OtherGAN = type("OtherGAN", (DCGAN,), {"__module__": "outside_module"})

@@ -47,3 +47,19 @@ def test_a_module_that_cannot_be_imported_is_refused(fresh, monkeypatch):
 def test_nearest_names():
     assert nearest("n_critc", ["n_critic", "seed"]) == "did you mean 'n_critic'?"
     assert nearest("xyz", ["b", "a"]) == "valid names: a, b."
+
+
+def test_only_public_classes_of_a_module_itself_are_found(fresh, monkeypatch):
+    module = types.ModuleType("outside")
+    for name, home in (("OwnGAN", "outside"), ("_HiddenGAN", "outside"), ("BorrowedGAN", "elsewhere")):
+        setattr(module, name, types.new_class(name, (AdversarialModule,), exec_body=home_of(home)))
+    module.AdversarialModule = AdversarialModule
+    monkeypatch.setitem(sys.modules, "outside", module)
+    monkeypatch.setenv("LIT_GANS_IMPORT", "outside,outside")
+    found = registry.gans()
+    assert found["own_gan"] is module.OwnGAN
+    assert set(found) - set(registry.gan_files().values()) == {"own_gan"}
+
+
+def home_of(module):
+    return lambda namespace: namespace.update(__module__=module)

@@ -44,3 +44,24 @@ def test_training_is_bitwise_the_same_with_and_without(tiny_gan, random_images, 
 def test_refusal():
     with pytest.raises(RefusedInput, match="decay=1"):
         EMA(1.0)
+
+
+def test_an_average_that_is_there_is_continued(tiny_gan, random_images, fit):
+    module = tiny_gan()
+    module.start_average()
+    with torch.no_grad():
+        for parameter in module.averaged_generator.parameters():
+            parameter.fill_(7.0)
+    fit(module, random_images(), max_steps=1, callbacks=[EMA(0.999)])
+    trained = dict(module.generator.named_parameters())
+    for name, averaged in module.averaged_generator.named_parameters():
+        torch.testing.assert_close(averaged, 2 / 11 * 7 + 9 / 11 * trained[name], rtol=1e-5, atol=1e-6)
+
+
+def test_the_discriminator_has_no_average(tiny_gan, random_images, fit):
+    module = tiny_gan()
+    fit(module, random_images(), max_steps=1, callbacks=[EMA()])
+    names = {name for name, _ in module.averaged_generator.named_parameters()}
+    assert names == {name for name, _ in module.generator.named_parameters()}
+    assert not any(parameter.requires_grad for parameter in module.averaged_generator.parameters())
+    assert {name.partition(".")[0] for name, _ in module.named_parameters()} == {"generator", "discriminator"}

@@ -1,4 +1,5 @@
 import csv
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -96,3 +97,47 @@ def test_logs_at_the_iteration_that_was_measured(tiny_gan, random_images, fit, m
 def test_refusals(name):
     with pytest.raises(RefusedInput, match=f"{name}=0"):
         GenerativeMetrics(DigitsExtractor(), **{name: 0})
+
+
+def test_the_time_of_a_measurement_does_not_count(tiny_gan, random_images, fit, metrics, monkeypatch):
+    inside, measured = [], []
+
+    @contextmanager
+    def paused(trainer):
+        inside.append(1)
+        yield
+        inside.pop()
+
+    monkeypatch.setattr("lit_gans.callbacks.generative_metrics.paused", paused)
+    original = DigitsExtractor.forward
+    monkeypatch.setattr(DigitsExtractor, "forward", lambda *given: measured.append(len(inside)) or original(*given))
+    fit(tiny_gan(), random_images(), max_steps=2, callbacks=[metrics])
+    assert measured
+    assert set(measured) == {1}
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_measures_every_second_batch_of_real_and_generated_images(
+    tiny_gan, random_images, fit, metrics, monkeypatch, rank
+):
+    class Seen:
+        def __init__(self, *_):
+            pass
+
+        def add_real(self, batches):
+            self.real = torch.cat(list(batches))
+
+        def measure(self, batches, num):
+            self.fake, self.num = torch.cat(list(batches)), num
+            return {}
+
+    module, data = tiny_gan(), random_images()
+    trainer = fit(module, data, max_steps=1)
+    monkeypatch.setattr("lit_gans.callbacks.generative_metrics.Evaluation", Seen)
+    monkeypatch.setattr(type(trainer), "world_size", 2)
+    monkeypatch.setattr(type(trainer), "global_rank", rank)
+    metrics._measure(trainer, module)
+    real, fake = data.dataset.images.split(16), to_uint8(module.sample(40, seed=1, batch_size=16)).split(16)
+    assert torch.equal(metrics._evaluation.real, torch.cat(real[rank::2]))
+    assert torch.equal(metrics._evaluation.fake, torch.cat(fake[rank::2]))
+    assert metrics._evaluation.num == 40

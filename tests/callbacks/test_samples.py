@@ -1,9 +1,16 @@
+from contextlib import contextmanager
+from unittest.mock import create_autospec
+
 import pytest
 import torch
+from lightning.pytorch import Trainer
 from PIL import Image
+from torch import nn
 
 from lit_gans.callbacks import Samples
+from lit_gans.callbacks.samples import write_film
 from lit_gans.errors import RefusedInput
+from lit_gans.optim import SGD
 
 
 def test_grids_of_the_same_latents_and_a_film(tiny_gan, random_images, fit, tmp_path):
@@ -24,3 +31,57 @@ def test_grids_of_the_same_latents_and_a_film(tiny_gan, random_images, fit, tmp_
 def test_refusals():
     with pytest.raises(RefusedInput, match="num=0"):
         Samples(num=0)
+
+
+def test_every_grid_shows_the_latents_of_the_seed(tiny_gan, random_images, fit, tmp_path):
+    module = tiny_gan(generator_optimizer=SGD(1e-9), discriminator_optimizer=SGD(1e-9))
+    with torch.no_grad():  # from gray to black and white
+        for layer in module.generator.layers:
+            if isinstance(layer, nn.ConvTranspose2d):
+                layer.weight.mul_(15)
+            elif isinstance(layer, nn.BatchNorm2d):
+                layer.momentum = 0.0
+    expected = module.decode(module.latents(4, seed=3))[:, 0].mul(255).round()
+    assert expected.std() > 30
+    fit(module, random_images(), max_steps=1, callbacks=[Samples(every_n_steps=1, num=4, seed=3)])
+    for step in (0, 1):
+        with Image.open(tmp_path / "samples" / f"{step:06d}.png") as grid:
+            for index in range(4):
+                left, top = 2 + 18 * (index % 2), 2 + 18 * (index // 2)
+                part = grid.convert("L").crop((left, top, left + 16, top + 16))
+                shown = torch.tensor(list(part.tobytes())).reshape(16, 16)
+                assert (shown - expected[index]).abs().max() <= 1
+
+
+def test_the_film_shows_the_grids_in_order_and_the_last_for_two_seconds(tmp_path):
+    for step, gray in ((0, 10), (2, 200), (10, 90)):
+        Image.new("RGB", (8, 8), (gray, gray, gray)).save(tmp_path / f"{step:06d}.png")
+    path = write_film(tmp_path, frames_per_second=4.0)
+    with Image.open(path) as film:
+        shown = []
+        for index in range(film.n_frames):
+            film.seek(index)
+            shown.append((film.convert("L").getpixel((0, 0)), film.info["duration"]))
+    assert shown == [(10, 250), (200, 250), (90, 2000)]
+
+
+def test_only_rank_zero_draws_and_the_time_does_not_count(tiny_gan, tmp_path, monkeypatch):
+    trainer, module = create_autospec(Trainer, instance=True), tiny_gan()
+    trainer.default_root_dir, trainer.global_step, trainer.is_global_zero = str(tmp_path), 0, False
+    inside, drawn = [], []
+
+    @contextmanager
+    def paused(trainer):
+        inside.append(1)
+        yield
+        inside.pop()
+
+    monkeypatch.setattr("lit_gans.callbacks.samples.paused", paused)
+    original = module.sample
+    module.sample = lambda *arguments, **settings: drawn.append(len(inside)) or original(*arguments, **settings)
+    Samples(num=4).on_train_start(trainer, module)
+    assert not drawn
+    trainer.is_global_zero = True
+    Samples(num=4).on_train_start(trainer, module)
+    assert drawn == [1]
+    assert [path.name for path in (tmp_path / "samples").iterdir()] == ["000000.png"]

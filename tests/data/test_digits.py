@@ -50,3 +50,16 @@ def test_a_missing_package_names_the_install_command(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(RefusedInput, match=r'pip install "lit-gans\[demo\]"'):
         Digits()
+
+
+def test_lines_finer_than_the_new_pixels_are_averaged():
+    lines = torch.tensor([255, 0, 0, 0] * 16, dtype=torch.uint8).expand(1, 1, 64, 64)
+    inside = resized(lines, 16)[:, :, :, 2:-2].float()
+    assert (inside - 255 / 4).abs().max() < 10, "without antialiasing they vanish"
+
+
+def test_every_image_comes_once_in_the_order_of_the_file():
+    data = Digits()
+    batches = list(data.real_batches(999))
+    assert [len(batch) for batch in batches] == [999] * 5 + [5]
+    assert torch.equal(torch.cat(batches), data.dataset.images)

@@ -1,5 +1,8 @@
+from unittest.mock import create_autospec
+
 import pytest
 import torch
+from lightning.pytorch import Trainer
 
 from lit_gans.data.base import ImagesInMemory
 from lit_gans.data.loader import ResumableLoader, StepSampler
@@ -119,3 +122,26 @@ def loader_state(used, boundary):
     state = used.state_dict()
     assert state["images"] == boundary * 4
     return state
+
+
+def test_a_second_resume_counts_from_the_first():
+    first = loader()
+    first.load_state_dict({"epoch": 0, "images": 8, "num_images": 25, "seed": 0})
+    next(iter(first))
+    assert first.state_dict()["images"] == 12
+
+
+def test_the_datamodule_serves_what_its_module_and_rank_need(random_images):
+    data, trainer = random_images(batch_size=4, seed=9), create_autospec(Trainer, instance=True)
+    trainer.global_rank, trainer.world_size = 1, 2
+    trainer.lightning_module.batches_per_step = 3
+    trainer.strategy.root_device = torch.device("cpu")
+    data.trainer = trainer
+    served, expected = data.train_dataloader(), list(StepSampler(48, 4, 3, 1, 2, 9))
+    assert [step["label"].tolist() for step in served] == [(step % 10).tolist() for step in expected]
+    assert served.num_workers == 0
+    assert random_images(num_workers=2).train_dataloader().num_workers == 2
+    data.setup("fit")
+    trainer.world_size = 100
+    with pytest.raises(RefusedInput, match="one step needs 1200"):
+        data.setup("fit")

@@ -44,3 +44,11 @@ def test_nothing_logged_leaves_the_file_of_an_earlier_run(tmp_path):
     first.log_metrics({"loss": 1.0}, step=0)
     CSVMetrics(str(tmp_path)).finalize("failed")
     assert [row["loss"] for row in rows(tmp_path)] == ["1.0"]
+
+
+def test_rows_stand_in_the_order_of_the_steps(tmp_path):
+    logger = CSVMetrics(str(tmp_path))
+    for step in (0, 20, 10):
+        logger.log_metrics({"loss": float(step)}, step=step)
+    logger.finalize("success")
+    assert [row["step"] for row in rows(tmp_path)] == ["0", "10", "20"]

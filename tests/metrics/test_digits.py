@@ -22,3 +22,15 @@ def test_stays_frozen_and_takes_any_size_and_colour():
     features, logits = extractor(gray)
     assert (features.shape, logits.shape) == ((5, 64), (5, 10))
     torch.testing.assert_close(extractor(colour)[0], features)
+
+
+def test_is_the_classifier_on_gray_images_in_0_1_also_under_autocast():
+    extractor, images = DigitsExtractor(), Digits().dataset.images[:200]
+    expected = extractor.classifier(images.float() / 255)
+    torch.testing.assert_close(extractor(images), expected)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        features, logits = extractor(images)
+    assert features.dtype == torch.float32
+    torch.testing.assert_close((features, logits), expected)
+    shades = torch.stack([images[:, 0], images[:, 0] // 2, images[:, 0] // 3], dim=1)
+    torch.testing.assert_close(extractor(shades), extractor.classifier(shades.float().mean(1, keepdim=True) / 255))

@@ -13,7 +13,7 @@ from lit_gans.models.base import AdversarialModule
 from lit_gans.models.batches import cut, prepare
 from lit_gans.optim import SGD, Linear
 from lit_gans.penalties import r1_penalty
-from lit_gans.random import Noise
+from lit_gans.random import Noise, mix
 from lit_gans.registry import gans
 
 GANS = [name for name, cls in gans().items() if cls.__module__.startswith("lit_gans.")]
@@ -116,7 +116,7 @@ def descend(network, loss, rate):
 @pytest.mark.parametrize("make", ["dcgan", "linear"])
 def test_equals_a_plain_loop(tiny_gan, random_images, fit, n_critic, make):
     make_module = linear_gan if make == "linear" else lambda **settings: tiny_gan("dcgan", **PLAIN, **settings)
-    module, plain = (make_module(n_critic=n_critic, channels_last=False) for _ in range(2))
+    module, plain = (make_module(n_critic=n_critic, channels_last=False, seed=3) for _ in range(2))
     data = random_images(batch_size=8)
     fit(module, data, max_steps=3)
     images = [data.dataset.images[step].float() / 127.5 - 1 for step in StepSampler(48, 8, n_critic, 0, 1, 0)]
@@ -215,6 +215,12 @@ def test_batches_are_named_scaled_and_cut():
     with pytest.raises(RefusedInput, match="4 images cannot be cut into 3 equal parts"):
         cut(batch, 3)
     assert prepare(pixels, False).keys() == {"image"}
+    colours = torch.zeros(2, 3, 4, 4, dtype=torch.uint8)
+    assert prepare(colours, True)["image"].is_contiguous(memory_format=torch.channels_last)
+    assert prepare(colours, False)["image"].is_contiguous()
+    floats = torch.rand(2, 3, 4, 4) * 2 - 1
+    assert torch.equal(prepare({"image": floats}, True)["image"], floats), "only uint8 is scaled"
+    assert (colours == 0).all(), "the loader's own images stay"
 
 
 def test_networks_are_built_once_on_first_access_from_the_module_s_own_seed(tiny_gan, random_images, fit):
@@ -376,22 +382,50 @@ def linear_data_of_7():
     return Seven()
 
 
-def test_dropout_is_a_function_of_seed_and_iteration(random_images, fit):
-    class Dropping(LinearGAN):
-        def configure_networks(self):
-            networks = super().configure_networks()
-            networks["discriminator"].insert(1, nn.Dropout(0.5))
-            return networks
+def test_layers_that_draw_are_seeded_by_seed_iteration_and_rank(random_images, fit):
+    """What dropout draws does not depend on what was drawn before the training, nor on a resume in between."""
 
-    settings = {"image_size": 16, "channels": 1, "latent_dim": 6, **PLAIN}
-    first, second, other = Dropping(**settings), Dropping(**settings), Dropping(**settings)
-    for module, before in ((first, 1), (second, 2)):
-        torch.manual_seed(before)
-        fit(module, random_images(), max_steps=2)
-    torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=0, atol=0)
-    other.seed = 1  # the same weights, other latents and dropout
-    fit(other, random_images(), max_steps=2)
-    assert not torch.equal(first.discriminator[2].weight, other.discriminator[2].weight)
+    class Drawing(LinearGAN):
+        def discriminator_losses(self, real, fake, batch):
+            self.drawn.append(torch.rand(3))
+            return super().discriminator_losses(real, fake, batch)
+
+    module = Drawing(image_size=16, channels=1, latent_dim=6, seed=5, **PLAIN)
+    module.drawn = []
+    fit(module, random_images(), max_steps=3)
+    for iteration, drawn in enumerate(module.drawn):
+        expected = torch.rand(3, generator=torch.Generator().manual_seed(mix(5, iteration, 0)))
+        assert torch.equal(drawn, expected)
+
+
+def test_the_generator_s_update_goes_with_the_last_discriminator_update(random_images, fit):
+    """A conditional GAN reads the batch: the generator's is that of the last update, with latents of its own."""
+
+    class Reading(LinearGAN):
+        def discriminator_losses(self, real, fake, batch):
+            self.read.append(("discriminator", batch["label"], batch["latents"]))
+            return super().discriminator_losses(real, fake, batch)
+
+        def generator_loss(self, fake, batch):
+            self.read.append(("generator", batch["label"], batch["latents"]))
+            return super().generator_loss(fake, batch)
+
+    module = Reading(image_size=16, channels=1, latent_dim=6, n_critic=2, **PLAIN)
+    module.read = []
+    fit(module, random_images(), max_steps=1)
+    (_, first, _), (_, last, latents), (name, labels, own) = module.read
+    assert name == "generator"
+    assert torch.equal(labels, last)
+    assert not torch.equal(labels, first)
+    assert not torch.equal(latents, own)
+
+
+@pytest.mark.parametrize("n_critic", [1, 2])
+def test_fake_images_that_serve_both_updates_are_made_once(tiny_gan, random_images, fit, n_critic):
+    module, made = tiny_gan("dcgan", n_critic=n_critic), []
+    module.generator.register_forward_hook(lambda network, inputs, images: made.append(images.requires_grad))
+    fit(module, random_images(), max_steps=2)
+    assert made == ([False] * (n_critic - 1) + [True]) * 2
 
 
 def test_the_memory_layout_changes_no_number(tiny_gan, random_images, fit):
@@ -412,3 +446,13 @@ def test_networks_under_other_names_are_a_programming_error():
         TypeError, match=r"returned \('generator', 'critic'\), expected \('generator', 'discriminator'\)"
     ):
         _ = Misnamed().generator
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+def test_compiles_every_network_in_place_only_where_asked(tiny_gan, monkeypatch, compiles):
+    compiled = []
+    monkeypatch.setattr(nn.Module, "compile", lambda network: compiled.append(network))
+    module = tiny_gan(compile=compiles)
+    keys = set(module.state_dict())
+    assert compiled == [getattr(module, name) for name in module.network_names] * compiles
+    assert keys == set(tiny_gan().state_dict())

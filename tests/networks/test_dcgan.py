@@ -48,3 +48,50 @@ def test_the_defaults_are_the_papers():
     assert weight.std().item() == pytest.approx(0.02, rel=0.02)
     assert module.generator_optimizer.betas == (0.5, 0.999)
     assert module.generator_optimizer.learning_rate == 2e-4
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_losses_are_the_papers_on_the_discriminator_s_logits(tiny_gan, smoothing):
+    module = tiny_gan(label_smoothing=smoothing)
+    module.discriminator.eval()
+    real, fake = torch.rand(2, 4, 1, 16, 16) * 2 - 1
+    on_real, on_fake = (torch.sigmoid(module.discriminator(images)) for images in (real, fake))
+    expected = -((1 - smoothing) * on_real.log() + smoothing * (1 - on_real).log()).mean() - (1 - on_fake).log().mean()
+    losses = module.discriminator_losses(real, fake, {})
+    assert set(losses) == {"discriminator"}
+    torch.testing.assert_close(losses["discriminator"], expected)
+    torch.testing.assert_close(module.generator_loss(fake, {}), -on_fake.log().mean())
+
+
+def test_batch_norm_and_activations_are_where_the_paper_has_them():
+    def kinds(network):
+        return [type(layer).__name__ for layer in network.layers]
+
+    up, down = ["ConvTranspose2d", "BatchNorm2d", "ReLU"], ["Conv2d", "BatchNorm2d", "LeakyReLU"]
+    assert kinds(DCGANGenerator(6, 3, 64, 2)) == up * 4 + ["ConvTranspose2d", "Tanh"]
+    discriminator = DCGANDiscriminator(3, 64, 2)
+    assert kinds(discriminator) == ["Conv2d", "LeakyReLU"] + down * 3
+    assert {layer.negative_slope for layer in discriminator.layers if hasattr(layer, "negative_slope")} == {0.2}
+
+
+def test_weights_are_drawn_as_in_the_paper_and_biases_begin_at_zero():
+    networks = DCGANGenerator(32, 3, 64, 32, bias=True, dense_stem=True), DCGANDiscriminator(3, 64, 32, bias=True)
+    for network in networks:
+        for name, parameter in network.named_parameters():
+            if name.endswith("bias"):
+                assert not parameter.any(), name
+            elif parameter.dim() == 1:
+                assert parameter.mean().item() == pytest.approx(1, abs=0.02), name
+                assert parameter.std().item() == pytest.approx(0.02, rel=0.5), name
+            else:
+                assert parameter.mean().item() == pytest.approx(0, abs=0.003), name
+                assert parameter.std().item() == pytest.approx(0.02, rel=0.15), name
+
+
+def test_the_dense_stem_is_applied_and_no_layer_is_wider_than_eight_times_the_width():
+    torch.manual_seed(0)
+    generator, latents = DCGANGenerator(6, 1, 16, 2, dense_stem=True).eval(), torch.randn(3, 6)
+    expected = generator.layers((latents @ generator.stem.weight.T + generator.stem.bias)[:, :, None, None])
+    torch.testing.assert_close(generator(latents), expected)
+    assert max(layer.out_channels for layer in DCGANGenerator(6, 3, 256, 2).layers if hasattr(layer, "stride")) == 16
+    assert max(layer.out_channels for layer in DCGANDiscriminator(3, 256, 2).layers if hasattr(layer, "stride")) == 16
