@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from lit_gans.errors import RefusedInput
     from lit_gans.loading import load
     from lit_gans.models.base import AdversarialModule
+    from lit_gans.models.d2gan import D2GAN
+    from lit_gans.models.d3gan import D3GAN
     from lit_gans.models.dcgan import DCGAN
+    from lit_gans.models.gan import GAN
+    from lit_gans.models.image_gan import ImageGAN
+    from lit_gans.models.pix2pix import Pix2Pix
+    from lit_gans.models.sngan import SNGAN
+    from lit_gans.models.wgan_gp import WGANGP
 
 __version__ = "0.1.0"
 
@@ -29,7 +36,22 @@ _PLACES = {
     "load": "lit_gans.loading",
 }
 
-__all__ = ["DCGAN", "AdversarialModule", "Digits", "RefusedInput", "build", "compose", "load"]
+__all__ = [
+    "D2GAN",
+    "D3GAN",
+    "DCGAN",
+    "GAN",
+    "SNGAN",
+    "WGANGP",
+    "AdversarialModule",
+    "Digits",
+    "ImageGAN",
+    "Pix2Pix",
+    "RefusedInput",
+    "build",
+    "compose",
+    "load",
+]
 
 
 def __getattr__(name: str) -> Any:

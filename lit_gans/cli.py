@@ -10,10 +10,11 @@ HELP = """\
 lit-gans: GANs for PyTorch Lightning
 
   lit-gans train [experiment=NAME | model=NAME data=NAME] [key=value ...]   train; without any: digits, in two minutes
-  lit-gans train -m model.latent_dim=32,64                                  a sweep
+  lit-gans train -m experiment=dcgan_digits,sngan_digits                    a sweep, with a table at its end
   lit-gans sample checkpoint=PATH num=64                                    a grid and single pictures
   lit-gans interpolate checkpoint=PATH                                      walks between latents
   lit-gans evaluate checkpoint=PATH                                         FID, Inception Score, classes
+  lit-gans describe model=NAME data.image_size=64                           parameters, multiply-adds, memory
   lit-gans bench step [preset=smoke]                                        speed of the training step
   lit-gans fit | validate | test | predict ...                              the Lightning CLI
 
@@ -21,7 +22,13 @@ Every key can be set as key=value; `lit-gans train --cfg job` prints them all, `
 Exit code 0: done. 2: refused input, with one sentence. 1: a failure while running. 130, 143: stopped by a signal."""
 
 LIGHTNING = ("fit", "validate", "test", "predict")
-COMMANDS = {"sample": "sample", "interpolate": "interpolate", "evaluate": "evaluate", "bench step": "bench_step"}
+COMMANDS = {
+    "sample": "sample",
+    "interpolate": "interpolate",
+    "evaluate": "evaluate",
+    "describe": "describe",
+    "bench step": "bench_step",
+}
 
 
 def main() -> None:

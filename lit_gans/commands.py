@@ -12,6 +12,7 @@ _PLACES = {
     "sample": "lit_gans.sampling",
     "interpolate": "lit_gans.sampling",
     "evaluate": "lit_gans.evaluate",
+    "describe": "lit_gans.describe",
     "bench_step": "lit_gans.benchmark.step",
 }
 

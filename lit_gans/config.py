@@ -28,7 +28,7 @@ from lit_gans.errors import RefusedInput
 from lit_gans.metrics.extractor import Extractor
 from lit_gans.models.base import AdversarialModule
 from lit_gans.optim import Optimizer, Schedule
-from lit_gans.registry import classes
+from lit_gans.registry import classes, gans
 
 CONFIG_PACKAGE = "lit_gans.conf"
 
@@ -49,7 +49,7 @@ def register(config_name: str) -> None:
     groups: dict[str, dict[str, Any]] = {
         "optimizer": classes("lit_gans.optim", Optimizer),
         "schedule": classes("lit_gans.optim", Schedule),
-        "model/_schema": classes("lit_gans.models", AdversarialModule),
+        "model/_schema": gans(),
         "data/_schema": classes("lit_gans.data", LightningDataModule),
         "callbacks/_schema": classes("lit_gans.callbacks", Callback),
         "metrics/_schema": classes("lit_gans.metrics", Extractor),

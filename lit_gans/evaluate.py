@@ -53,8 +53,8 @@ def evaluate(
             )
     evaluation = Evaluation(metrics.extractor, torch.device(device), metrics.seed)
     evaluation.add_real(data.real_batches(metrics.batch_size))
-    latents = module.latents(metrics.num_samples, metrics.seed).split(metrics.batch_size)
-    images = (to_uint8(module.decode(part, weights=weights)) for part in latents)
+    inputs = module.sampling_inputs(metrics.num_samples, metrics.seed, data).split(metrics.batch_size)
+    images = (to_uint8(module.decode(part, weights=weights, seed=metrics.seed)) for part in inputs)
     values = evaluation.measure(images, metrics.num_samples)
     used = "raw" if weights == "raw" or module.averaged_generator is None else "ema"
     record = {

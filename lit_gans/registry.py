@@ -63,10 +63,11 @@ def classes(package: str, base: type) -> dict[str, type]:
 
 
 def gans() -> dict[str, type]:
-    """Returns every registered GAN by name."""
+    """Returns every registered GAN by name: what has a loss, so that a common base is none."""
     from lit_gans.models.base import AdversarialModule
 
-    return classes("lit_gans.models", AdversarialModule)
+    found = classes("lit_gans.models", AdversarialModule)
+    return {name: cls for name, cls in found.items() if cls.generator_loss is not AdversarialModule.generator_loss}
 
 
 def _name(cls: type) -> str:

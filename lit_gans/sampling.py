@@ -10,35 +10,71 @@ from jaxtyping import Float
 from torch import Tensor
 from torchvision.utils import save_image
 
+from lit_gans.data.paired import read_folder
 from lit_gans.errors import RefusedInput
 from lit_gans.loading import load
 from lit_gans.models.generative import Weights
+from lit_gans.models.pix2pix import Pix2Pix
 
 
 def sample(
-    checkpoint: str, num: int = 64, seed: int = 0, weights: Weights | None = None, output: str | None = None
+    checkpoint: str,
+    num: int = 64,
+    seed: int = 0,
+    label: int | None = None,
+    input: str | None = None,
+    weights: Weights | None = None,
+    output: str | None = None,
 ) -> Path:
-    """Writes a grid and single PNGs of generated images.
+    """Writes a grid and single PNGs of generated images; of points, a table and a plot.
 
     Args:
         checkpoint: path of the checkpoint.
         num: how many images.
         seed: of the latents.
+        label: the class of all images, of a model that was trained with classes; null goes through all of them.
+        input: folder of pictures to translate, for pix2pix; then their number and names are those of the images.
         weights: `ema` or `raw`; null takes the averaged weights where there are some.
         output: folder; null is `generated/` in the run's folder.
 
     Returns:
-        The path of the grid.
+        The path of the grid, or of the plot.
     """
     _at_least_one("num", num)
-    images = load(checkpoint).sample(num, seed=seed, weights=weights)
+    module = load(checkpoint)
+    if isinstance(module, Pix2Pix):
+        if input is None:
+            raise RefusedInput("pix2pix translates pictures: add input=FOLDER.")
+        paths, pictures = read_folder(input, module.image_size, module.input_channels)
+        images = module.translate(pictures.float() / 255, seed=seed, weights=weights)
+        names = [path.stem for path in paths]
+    else:
+        if input is not None:
+            raise RefusedInput(f"input={input}: a {type(module).__name__} makes images of noise; leave it out.")
+        images = module.sample(num, seed=seed, label=label, weights=weights)
+        names = [f"{index:05d}" for index in range(num)]
     folder = _folder(checkpoint, output)
-    for index, image in enumerate(images):
-        save_image(image, folder / f"{index:05d}.png")
+    if module.image_size == 1:
+        return _write_points(images, folder)
+    for name, image in zip(names, images, strict=True):
+        save_image(image, folder / f"{name}.png")
     grid = folder / "grid.png"
-    save_image(images, grid, nrow=math.ceil(math.sqrt(num)))
-    print(f"{num} images and their grid: {grid}")
+    columns = module.num_classes if label is None and 0 < module.num_classes <= num else math.ceil(len(images) ** 0.5)
+    save_image(images, grid, nrow=columns)
+    print(f"{len(images)} images and their grid: {grid}")
     return grid
+
+
+def _write_points(points: Tensor, folder: Path) -> Path:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4, 4), layout="constrained")
+    figure.add_subplot(aspect="equal").scatter(*points.flatten(1).T.numpy(), s=2)
+    figure.savefig(folder / "points.png")
+    lines = [",".join(f"{value:.6g}" for value in point) for point in points.flatten(1).tolist()]
+    (folder / "points.csv").write_text("\n".join(["x,y", *lines]) + "\n")
+    print(f"{len(points)} points: {folder / 'points.csv'}, {folder / 'points.png'}")
+    return folder / "points.png"
 
 
 def interpolate(
@@ -66,8 +102,12 @@ def interpolate(
     if steps < 2:
         raise RefusedInput(f"steps={steps} must be at least 2: the two ends.")
     module = load(checkpoint)
+    if isinstance(module, Pix2Pix) or module.image_size == 1:
+        raise RefusedInput(f"{checkpoint}: only a generator of images from latents can walk between latents.")
     start, end = module.latents(2 * num, seed).split(num)
-    images = module.decode(slerp(start, end, steps).flatten(0, 1), weights=weights)
+    labels = torch.arange(num) % module.num_classes if module.num_classes else None  # one class in a row
+    walks = slerp(start, end, steps).flatten(0, 1)
+    images = module.decode(walks, labels=None if labels is None else labels.repeat_interleave(steps), weights=weights)
     path = _folder(checkpoint, output) / "interpolation.png"
     save_image(images, path, nrow=steps)
     print(f"{num} walks of {steps} images: {path}")

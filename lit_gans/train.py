@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,7 +17,8 @@ from hydra.core.hydra_config import HydraConfig
 from lightning.pytorch import Trainer
 from omegaconf import DictConfig
 
-from lit_gans.callbacks import Checkpoint, GenerativeMetrics, RunConfig, Samples
+from lit_gans.callbacks import Checkpoint, RunConfig, Samples, Throughput
+from lit_gans.callbacks.measurement import Measurement
 from lit_gans.callbacks.samples import FILM
 from lit_gans.checkpoints import read_checkpoint
 from lit_gans.config import build, resolve, to_cli
@@ -24,6 +26,7 @@ from lit_gans.errors import RefusedInput
 from lit_gans.launch import DONE, hydra_command, refused_is_2
 from lit_gans.runs import resume_path
 from lit_gans.settings import quiet
+from lit_gans.sweep import Run, write_summary
 
 DEFAULT_EXPERIMENT = "dcgan_digits"
 _RESOLVED = "--resolved"  # how a further process is started: with the file of the resolved configuration
@@ -33,23 +36,33 @@ def main() -> int:
     """Runs what `sys.argv` says and returns the exit code."""
     quiet()
     if sys.argv[1:2] == [_RESOLVED]:
-        return refused_is_2(lambda: train(yaml.safe_load(Path(sys.argv[2]).read_text())))
+        return refused_is_2(lambda: _report(train(yaml.safe_load(Path(sys.argv[2]).read_text()))))
     sys.argv[1:] = sorted(sys.argv[1:], key=lambda argument: argument not in ("-m", "--multirun"))  # for argparse
     chosen = {argument.partition("=")[0].lstrip("+~") for argument in sys.argv[1:]}
     if not chosen & {"experiment", "model", "data"}:
         sys.argv.append(f"experiment={DEFAULT_EXPERIMENT}")
-    return hydra_command("train", _job)
+    runs: list[Run] = []
+    code = hydra_command("train", lambda composed: _job(composed, runs))
+    if len(runs) > 1:
+        print("\n".join(["", *write_summary(runs, _shown(runs[0].folder.parent))]), flush=True)
+    return code
 
 
-def _job(composed: DictConfig) -> int:
+def _job(composed: DictConfig, runs: list[Run]) -> int:
     config = resolve(composed)
+    overrides = list(HydraConfig.get().overrides.task)
+    start = time.perf_counter()
     folder = Path(config["trainer"]["default_root_dir"])
     hydra_config = HydraConfig.instance()
     hidden, hydra_config.cfg = hydra_config.cfg, None  # or Lightning would rebuild further processes from overrides
     try:
         config["resume"] = str(resume_path(config["resume"], folder) or "none")  # the same for every further process
         with _own_processes(config):
-            return train(config)
+            trainer = train(config)
+        code = _report(trainer)
+        if trainer.is_global_zero:
+            runs.append(_run(trainer, overrides, time.perf_counter() - start))
+        return code
     except RefusedInput:
         with suppress(OSError):  # not empty: it is not ours alone
             folder.rmdir()
@@ -80,8 +93,8 @@ def _own_processes(config: dict[str, Any]) -> Iterator[None]:
             torch.set_num_threads(threads)
 
 
-def train(config: dict[str, Any]) -> int:
-    """Trains what a resolved configuration says and returns the exit code.
+def train(config: dict[str, Any]) -> Trainer:
+    """Trains what a resolved configuration says and returns the trainer.
 
     Raises:
         RefusedInput: the configuration cannot work; nothing was trained.
@@ -93,7 +106,17 @@ def train(config: dict[str, Any]) -> int:
     module, data, trainer = build(config)
     trainer.callbacks.insert(0, RunConfig(config, _files(config)))
     trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
-    return _report(trainer)
+    return trainer
+
+
+def _run(trainer: Trainer, overrides: list[str], seconds: float) -> Run:
+    """Returns what the table of a sweep says of a run."""
+    values = {name.removeprefix("metric/"): float(value) for name, value in trainer.callback_metrics.items()}
+    values = {name: value for name, value in values.items() if f"metric/{name}" in trainer.callback_metrics}
+    speed = next((c.mean_images_per_second for c in trainer.callbacks if isinstance(c, Throughput)), None)
+    folder = Path(trainer.default_root_dir)
+    values |= {"images/s": speed or float("nan"), "seconds": seconds}
+    return Run(overrides, values, folder, Samples.folder(trainer) / f"{trainer.global_step:06d}.png")
 
 
 def _files(config: dict[str, Any]) -> dict[str, str]:
@@ -111,13 +134,15 @@ def _shown(path: Path) -> Path:
 
 def _report(trainer: Trainer) -> int:
     """Prints where everything lies and returns the exit code: that of the shell for a signal, else 0."""
-    kinds = (Checkpoint, Samples, GenerativeMetrics)
-    checkpoint, samples, metrics = (next((c for c in trainer.callbacks if isinstance(c, k)), None) for k in kinds)
+    checkpoint, samples = (
+        next((c for c in trainer.callbacks if isinstance(c, kind)), None) for kind in (Checkpoint, Samples)
+    )
     folder = _shown(Path(trainer.default_root_dir))
     step, signal = trainer.global_step, checkpoint.received_signal if checkpoint else None
     lines = [f"{'Stopped after' if signal else 'Done:'} {step} iterations in {folder}"]
-    if metrics is not None and metrics.values:
-        lines += metrics.summary()
+    for metrics in trainer.callbacks:
+        if isinstance(metrics, Measurement) and metrics.values:
+            lines += metrics.summary()
     if samples is not None:
         lines.append(f"samples     {folder / 'samples' / f'{step:06d}.png'}, over time: {FILM} beside it")
     if checkpoint is not None:

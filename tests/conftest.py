@@ -10,31 +10,43 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 from lightning.pytorch import Trainer  # noqa: E402
 
-from lit_gans.data.base import ImageData  # noqa: E402
+from lit_gans.data.paired import PairedData  # noqa: E402
 from lit_gans.registry import gans  # noqa: E402
 
 torch.set_num_threads(1)
 
 
-class RandomImages(ImageData):
-    """Seeded random images: enough for anything that needs no picture."""
+class RandomImages(PairedData):
+    """Seeded random images of 10 classes, paired with others: enough for anything that needs no picture."""
 
     num_images = 48
+    num_classes = 10
 
-    def load(self):
-        generator = torch.Generator().manual_seed(0)
-        shape = (self.num_images, self.channels, self.image_size, self.image_size)
-        return torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8), torch.arange(self.num_images) % 10
+    def load_pairs(self, held_out):
+        generator = torch.Generator().manual_seed(int(held_out))
+        shape = (2, self.num_images, self.channels, self.image_size, self.image_size)
+        images, pictures = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
+        return pictures, images
+
+    def make_dataset(self):
+        dataset = super().make_dataset()
+        dataset.labels = torch.arange(self.num_images) % 10
+        return dataset
 
 
 SMALL = {"image_size": 16, "channels": 1, "latent_dim": 6}
-WIDTHS = {"dcgan": {"generator_width": 4, "discriminator_width": 4}}
+WIDTHS = {"generator_width": 4, "discriminator_width": 4}
+SETTINGS = {
+    "sngan": {"spectral_generator": True},
+    "wgan_gp": {"critic_norm": "layer"},
+    "pix2pix": {"patch_depth": 2},
+}
 
 
 @pytest.fixture
 def tiny_gan():
     """Makes a registered GAN with tiny networks: `tiny_gan("dcgan", n_critic=2)`."""
-    return lambda name="dcgan", **settings: gans()[name](**{**SMALL, **WIDTHS.get(name, {}), **settings})
+    return lambda name="dcgan", **settings: gans()[name](**{**SMALL, **WIDTHS, **SETTINGS.get(name, {}), **settings})
 
 
 @pytest.fixture

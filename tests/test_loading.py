@@ -52,7 +52,7 @@ def test_missing_damaged_and_foreign_files_are_refused(path, tmp_path):
     with pytest.raises(RefusedInput, match="it has no state_dict"):
         load(other)
     torch.save({"state_dict": {}}, other)
-    with pytest.raises(RefusedInput, match=r"made by something else than lit_gans.*\(dcgan.*LIT_GANS_IMPORT"):
+    with pytest.raises(RefusedInput, match=r"made by something else than lit_gans.*\(d2gan, .*LIT_GANS_IMPORT"):
         load(other)
 
 

@@ -30,9 +30,7 @@ def fresh():
 
 def test_modules_from_outside(fresh, monkeypatch):
     module = types.ModuleType("outside")
-    module.OutsideGAN = types.new_class(
-        "OutsideGAN", (AdversarialModule,), exec_body=lambda ns: ns.update(__module__="outside")
-    )
+    module.OutsideGAN = types.new_class("OutsideGAN", (DCGAN,), exec_body=lambda ns: ns.update(__module__="outside"))
     monkeypatch.setitem(sys.modules, "outside", module)
     monkeypatch.setenv("LIT_GANS_IMPORT", "outside")
     assert registry.gans()["outside_gan"] is module.OutsideGAN
@@ -52,7 +50,7 @@ def test_nearest_names():
 def test_only_public_classes_of_a_module_itself_are_found(fresh, monkeypatch):
     module = types.ModuleType("outside")
     for name, home in (("OwnGAN", "outside"), ("_HiddenGAN", "outside"), ("BorrowedGAN", "elsewhere")):
-        setattr(module, name, types.new_class(name, (AdversarialModule,), exec_body=home_of(home)))
+        setattr(module, name, types.new_class(name, (DCGAN,), exec_body=home_of(home)))
     module.AdversarialModule = AdversarialModule
     monkeypatch.setitem(sys.modules, "outside", module)
     monkeypatch.setenv("LIT_GANS_IMPORT", "outside,outside")

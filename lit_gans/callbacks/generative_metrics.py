@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import torch
-from jaxtyping import UInt8
-from lightning.pytorch import Callback, Trainer
-from torch import Tensor
+from lightning.pytorch import Trainer
 
-from lit_gans.callbacks.throughput import paused
+from lit_gans.callbacks.measurement import Measurement, share
 from lit_gans.errors import RefusedInput
 from lit_gans.metrics.evaluation import Evaluation, to_uint8
 from lit_gans.metrics.extractor import Extractor
 from lit_gans.models.generative import GenerativeModule
 
 
-class GenerativeMetrics(Callback):
-    """Measures the sampling generator at iteration 0 and every `every_n_steps`, on all ranks together.
+class GenerativeMetrics(Measurement):
+    """Measures FID and Inception Score, on all ranks together (see `Measurement`).
 
     Logs `metric/fid_<extractor>`, `metric/is_<extractor>` and, where the extractor knows the classes,
-    `metric/classes_covered`; any of them can steer a checkpoint. Draws its own random numbers: a training with
-    evaluation is bitwise the one without.
+    `metric/classes_covered`.
 
     Args:
         extractor: the features.
@@ -43,31 +37,14 @@ class GenerativeMetrics(Callback):
         batch_size: int = 250,
         seed: int = 1,
     ) -> None:
-        if min(every_n_steps, num_samples, batch_size) < 1:
-            raise RefusedInput(f"{every_n_steps=}, {num_samples=} and {batch_size=} must be at least 1.")
+        super().__init__(every_n_steps, num_samples, batch_size, seed)
         self.extractor = extractor
-        self.every_n_steps, self.num_samples, self.batch_size, self.seed = every_n_steps, num_samples, batch_size, seed
-        self.values: dict[str, float] = {}
-        self.first: dict[str, float] = {}
-        self.measured_at = 0
+        self.headline = f"metric/fid_{extractor.name}"
         self._evaluation: Evaluation | None = None
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"values": self.values, "first": self.first, "measured_at": self.measured_at}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.values, self.first = state_dict["values"], state_dict["first"]
-        self.measured_at = state_dict["measured_at"]
-
-    def on_train_start(self, trainer: Trainer, pl_module: GenerativeModule) -> None:
-        trainer.callback_metrics.update({name: torch.tensor(value) for name, value in self.values.items()})
-        if trainer.global_step == 0:
-            self._measure(trainer, pl_module)
-            self.first = self.values
-
-    def on_train_batch_end(self, trainer: Trainer, pl_module: GenerativeModule, *_: Any) -> None:
-        if trainer.global_step % self.every_n_steps == 0 or trainer.global_step == trainer.max_steps:
-            self._measure(trainer, pl_module)
+    def setup(self, trainer: Trainer, pl_module: GenerativeModule, stage: str) -> None:
+        if getattr(trainer.datamodule, "image_size", 0) == 1:
+            raise RefusedInput("points have no FID: use metrics=modes, or metrics=none.")
 
     @property
     def real_halves(self) -> float:
@@ -76,8 +53,8 @@ class GenerativeMetrics(Callback):
 
     def summary(self) -> list[str]:
         """Returns lines for a person: the last values, and FID against the first and against the real images' own."""
-        name = f"fid_{self.extractor.name}"
-        last, first = self.values[f"metric/{name}"], self.first.get(f"metric/{name}", float("nan"))
+        name = self.headline.removeprefix("metric/")
+        last, first = self.values[self.headline], self.first.get(self.headline, float("nan"))
         others = [f"{key.removeprefix('metric/')} {value:.2f}" for key, value in self.values.items() if name not in key]
         halves = self.real_halves
         return [
@@ -86,22 +63,10 @@ class GenerativeMetrics(Callback):
             f"{'':11} {', '.join(others)}, on {self.num_samples} samples",
         ]
 
-    def _measure(self, trainer: Trainer, module: GenerativeModule) -> None:
-        with paused(trainer):
-            if self._evaluation is None:
-                # MPS has no float64, which the covariances need
-                device = torch.device("cpu") if module.device.type == "mps" else module.device
-                self._evaluation = Evaluation(self.extractor, device, self.seed)
-                self._evaluation.add_real(_share(trainer.datamodule.real_batches(self.batch_size), trainer))
-            latents = module.latents(self.num_samples, self.seed).split(self.batch_size)
-            images = (to_uint8(module.decode(part)) for part in _share(latents, trainer))
-            self.measured_at = trainer.global_step
-            self.values = self._evaluation.measure(images, self.num_samples)
-            trainer.callback_metrics.update({name: torch.tensor(value) for name, value in self.values.items()})
-            for logger in trainer.loggers:
-                logger.log_metrics(self.values, step=trainer.global_step)
-
-
-def _share(batches: Any, trainer: Trainer) -> Iterator[UInt8[Tensor, "b c h w"]]:
-    """Yields the batches of this rank."""
-    return (batch for index, batch in enumerate(batches) if index % trainer.world_size == trainer.global_rank)
+    def measure(self, trainer: Trainer, module: GenerativeModule) -> dict[str, float]:
+        if self._evaluation is None:
+            # MPS has no float64, which the covariances need
+            device = torch.device("cpu") if module.device.type == "mps" else module.device
+            self._evaluation = Evaluation(self.extractor, device, self.seed)
+            self._evaluation.add_real(share(trainer.datamodule.real_batches(self.batch_size), trainer))
+        return self._evaluation.measure(map(to_uint8, self.generated(trainer, module)), self.num_samples)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,8 @@ FILM = "training.gif"
 
 class Samples(Callback):
     """Writes `samples/<iteration>.png` under the run folder, and at the end `samples/training.gif` of all of them.
+
+    Data that can draw themselves (points) are drawn; pix2pix shows picture, translation and target.
 
     Args:
         every_n_steps: generator iterations between two grids.
@@ -63,7 +64,12 @@ class Samples(Callback):
         with paused(trainer):
             path = self.folder(trainer) / f"{trainer.global_step:06d}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
-            save_image(module.sample(self.num, seed=self.seed), path, nrow=round(math.sqrt(self.num)))
+            data = trainer.datamodule
+            if hasattr(data, "plot"):
+                data.plot(module.sample(data.num_plotted, seed=self.seed), path)
+            else:
+                images, columns = module.sample_grid(self.num, self.seed, data)
+                save_image(images, path, nrow=columns)
 
 
 def write_film(folder: Path, frames_per_second: float) -> Path:

@@ -19,6 +19,7 @@ class Throughput(Callback):
 
     def __init__(self) -> None:
         self.images_per_second = 0.0
+        self._all_images, self._all_seconds = 0, 0.0
         self._start = self._excluded = 0.0
         self._images = 0
 
@@ -32,9 +33,16 @@ class Throughput(Callback):
         self._images += len(image) * trainer.world_size
         if trainer.global_step % trainer.log_every_n_steps:
             return
-        self.images_per_second = self._images / max(time.perf_counter() - self._start - self._excluded, 1e-9)
+        seconds = max(time.perf_counter() - self._start - self._excluded, 1e-9)
+        self.images_per_second = self._images / seconds
+        self._all_images, self._all_seconds = self._all_images + self._images, self._all_seconds + seconds
         pl_module.log("throughput/images_per_second", self.images_per_second)
         self._restart()
+
+    @property
+    def mean_images_per_second(self) -> float:
+        """Images a second over the whole training of this process."""
+        return self._all_images / self._all_seconds if self._all_seconds else 0.0
 
     def _restart(self) -> None:
         self._start, self._excluded, self._images = time.perf_counter(), 0.0, 0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
-from jaxtyping import Int64, UInt8
+from jaxtyping import Int64, Shaped, UInt8
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -15,16 +16,23 @@ from lit_gans.errors import RefusedInput
 
 
 class ImagesInMemory(Dataset):
-    """uint8 images with labels; an index tensor gathers a whole step at once."""
+    """Images with labels and perhaps more; an index tensor gathers a whole step at once.
 
-    def __init__(self, images: UInt8[Tensor, "n c h w"], labels: Int64[Tensor, " n"]) -> None:
-        self.images, self.labels = images, labels
+    Args:
+        images: uint8, or floats as the networks see them.
+        labels: class of each image.
+        **others: further tensors with a row for each image, such as the `input` of a pair.
+    """
+
+    def __init__(self, images: Shaped[Tensor, "n c h w"], labels: Int64[Tensor, " n"], **others: Tensor) -> None:
+        self.images, self.labels, self.others = images, labels, others
 
     def __len__(self) -> int:
         return len(self.images)
 
     def __getitem__(self, indices: Int64[Tensor, " b"]) -> dict[str, Tensor]:
-        return {"image": self.images[indices], "label": self.labels[indices]}
+        tensors = {"image": self.images, "label": self.labels, **self.others}
+        return {name: tensor[indices] for name, tensor in tensors.items()}
 
 
 class ImageData(LightningDataModule):
@@ -42,6 +50,7 @@ class ImageData(LightningDataModule):
     """
 
     num_classes = 0
+    possible_channels: tuple[int, ...] = (1, 3)
 
     def __init__(
         self, image_size: int = 32, channels: int = 1, batch_size: int = 64, num_workers: int = 0, seed: int = 0
@@ -52,21 +61,25 @@ class ImageData(LightningDataModule):
                 raise RefusedInput(f"{name}={value} must be at least 1.")
         if num_workers < 0:
             raise RefusedInput(f"num_workers={num_workers} must be at least 0.")
-        if channels not in (1, 3):
-            raise RefusedInput(f"channels={channels} must be 1 or 3.")
+        if channels not in self.possible_channels:
+            raise RefusedInput(f"channels={channels} must be {' or '.join(map(str, self.possible_channels))}.")
         self.image_size, self.channels = image_size, channels
         self.batch_size, self.num_workers, self.seed = batch_size, num_workers, seed
-        self._dataset: ImagesInMemory | None = None
+        self._dataset: Any = None
 
     def load(self) -> tuple[UInt8[Tensor, "n c s s"], Int64[Tensor, " n"]]:
         """Returns all images at `image_size` and their labels (zeros where there are none)."""
         raise NotImplementedError
 
+    def make_dataset(self) -> Any:
+        """Returns a dataset with a length, `images`, and steps by index tensors."""
+        return ImagesInMemory(*self.load())
+
     @property
-    def dataset(self) -> ImagesInMemory:
+    def dataset(self) -> Any:
         """The images, loaded on first use."""
         if self._dataset is None:
-            self._dataset = ImagesInMemory(*self.load())
+            self._dataset = self.make_dataset()
         return self._dataset
 
     def setup(self, stage: str | None = None) -> None:

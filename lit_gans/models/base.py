@@ -13,9 +13,10 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
 from lit_gans.checkpoints import from_plain
-from lit_gans.models.batches import Batch, cut, prepare
+from lit_gans.models.batches import Batch, cut, prepare, repeated
 from lit_gans.models.checks import refuse_settings, refuse_trainer
 from lit_gans.models.generative import GenerativeModule
+from lit_gans.networks.spectral import SpectralNorm, one_power_iteration
 from lit_gans.optim import Adam, Optimizer
 from lit_gans.penalties import r1_penalty
 from lit_gans.random import Noise, mix, seed_dropout
@@ -33,6 +34,7 @@ class AdversarialModule(GenerativeModule):
         channels: channels of the images.
         latent_dim: length of a latent.
         n_critic: discriminator updates in an iteration.
+        generator_batch_multiple: generated images in a generator update for each real image in a discriminator update.
         accumulate_gradients: parts into which each update's batch is cut; their mean gradient makes one step.
         clip_gradients: largest norm of a network's gradient, after unscaling.
         r1_gamma: weight of the R1 penalty on every discriminator (Mescheder et al. 2018); 0 is off.
@@ -62,6 +64,7 @@ class AdversarialModule(GenerativeModule):
         channels: int = 3,
         latent_dim: int = 100,
         n_critic: int = 1,
+        generator_batch_multiple: int = 1,
         accumulate_gradients: int = 1,
         clip_gradients: float | None = None,
         r1_gamma: float = 0.0,
@@ -76,7 +79,8 @@ class AdversarialModule(GenerativeModule):
         super().__init__(seed=seed, channels_last=channels_last, compile=compile)
         self.automatic_optimization = False
         self.image_size, self.channels, self.latent_dim = image_size, channels, latent_dim
-        self.n_critic, self.accumulate_gradients = n_critic, accumulate_gradients
+        self.n_critic, self.generator_batch_multiple = n_critic, generator_batch_multiple
+        self.accumulate_gradients = accumulate_gradients
         self.clip_gradients_to = clip_gradients
         self.r1_gamma, self.r1_every = r1_gamma, r1_every
         self.generator_optimizer: Optimizer = from_plain(generator_optimizer)
@@ -94,13 +98,21 @@ class AdversarialModule(GenerativeModule):
         """Returns the generator's scalar; the discriminators are frozen."""
         raise NotImplementedError
 
-    def generate(self, batch: Batch) -> Tensor:
-        """Returns the generated images of a sub-batch."""
-        return self.generator(batch["latents"])
-
     def draw(self, noise: Noise, num: int) -> Batch:
         """Returns the random tensors of one update, each with `num` rows; they join the batch."""
         return {"latents": noise.normal("latents", num, self.latent_dim)}
+
+    def example(self, num: int) -> Batch:
+        """Returns an empty batch with what the networks are told, but for the images: `lit-gans describe` feeds it."""
+        return {"latents": torch.empty(num, self.latent_dim), "label": torch.zeros(num, dtype=torch.long)}
+
+    def augment(self, batch: Batch) -> Batch:
+        """Returns a batch with what `draw` drew applied to its images; as it is by default."""
+        return batch
+
+    def takes_for_real(self, name: str, scores: Tensor) -> Tensor | None:
+        """Returns which scores of a discriminator say that an image is real, or None where no score says so."""
+        return scores > 0
 
     # ---- the loop
 
@@ -113,15 +125,17 @@ class AdversarialModule(GenerativeModule):
         iteration = self.trainer.global_step
         seed_dropout(self.device, mix(self.seed, iteration, self.trainer.global_rank))  # after a resume too
         updates = cut(prepare(data, self.channels_last), self.n_critic)
+        reuses = self.reuses_fake and self.generator_batch_multiple == 1
         losses: dict[str, Tensor] = {}
         fakes: list[Tensor] | None = None
         for update, batch in enumerate(updates):
             parts = self._parts(batch, ("discriminator", iteration, update))
-            share = self.reuses_fake and update == self.n_critic - 1 and self.accumulate_gradients == 1
-            fakes = [self.generate(part) for part in parts] if share else None
+            share = reuses and update == self.n_critic - 1 and self.accumulate_gradients == 1
+            fakes = [self.generate(self.generator, part) for part in parts] if share else None
             losses |= self._update_discriminators(parts, fakes, iteration)
-        if not self.reuses_fake:
-            parts = self._parts(updates[-1], ("generator", iteration))
+        if not reuses:
+            batch = repeated(updates[-1], self.generator_batch_multiple)
+            parts = self._parts(batch, ("generator", iteration))
         losses["generator"] = self._update_generator(parts, fakes)
         for scheduler in self._schedulers:
             scheduler.step()
@@ -135,13 +149,13 @@ class AdversarialModule(GenerativeModule):
             for index, part in enumerate(parts):
                 if fakes is None:
                     with torch.no_grad():
-                        fake = self.generate(part)
+                        fake = self.generate(self.generator, part)
                 else:
                     fake = fakes[index].detach()
                 losses = self.discriminator_losses(part["image"], fake, part)
                 with self._synchronised_only_if(index == len(parts) - 1):
                     for name, loss in losses.items():
-                        self.backpropagate(self._regularised(name, loss, part["image"], iteration) / len(parts), name)
+                        self.backpropagate(self._regularised(name, loss, part, iteration) / len(parts), name)
                         total[name] = total.get(name, 0) + loss.detach() / len(parts)
             for name in self.discriminator_names:
                 self.update(name)
@@ -151,7 +165,7 @@ class AdversarialModule(GenerativeModule):
         total: Any = 0
         with self._training_only(("generator",)):
             for index, part in enumerate(parts):
-                fake = fakes[index] if fakes else self.generate(part)
+                fake = fakes[index] if fakes else self.generate(self.generator, part)
                 loss = self.generator_loss(fake, part)
                 with self._synchronised_only_if(index == len(parts) - 1):
                     self.backpropagate(loss / len(parts), "generator")
@@ -159,16 +173,21 @@ class AdversarialModule(GenerativeModule):
             self.update("generator")
         return total
 
-    def _regularised(self, name: str, loss: Tensor, real: Tensor, iteration: int) -> Tensor:
+    def _regularised(self, name: str, loss: Tensor, batch: Batch, iteration: int) -> Tensor:
         if not self.r1_gamma or iteration % self.r1_every:
             return loss
-        return loss + self.r1_gamma * self.r1_every * r1_penalty(getattr(self, name), real)
+        penalty = r1_penalty(getattr(self, name), batch["image"], *self.condition(batch))
+        return loss + self.r1_gamma * self.r1_every * penalty
 
     # ---- vocabulary that the strategies share
 
     def backpropagate(self, loss: Tensor, network: str) -> None:
         """Adds the gradient of `loss` to the network's parameters."""
         self.manual_backward(loss)
+
+    def mean_over_ranks(self, value: Tensor) -> Tensor:
+        """Returns the mean of a tensor over all ranks, without waiting for it on the host."""
+        return self.trainer.strategy.reduce(value, reduce_op="mean")
 
     def update(self, network: str) -> None:
         """Steps the network's optimizer and clears its gradients. Only the generator's step counts in global_step."""
@@ -192,7 +211,8 @@ class AdversarialModule(GenerativeModule):
             for parameter in parameters:
                 parameter.requires_grad_(network in names)
         try:
-            yield
+            with one_power_iteration(self._spectral_norms):
+                yield
         finally:
             self.training_networks = ()
             for parameters in self._trainable.values():
@@ -205,7 +225,7 @@ class AdversarialModule(GenerativeModule):
 
     def _parts(self, batch: Batch, key: tuple[int | str, ...]) -> list[Batch]:
         noise = Noise(self._noise_generator, (self.seed, *key), self.trainer.global_rank, self.trainer.world_size)
-        return cut(batch | self.draw(noise, len(batch["image"])), self.accumulate_gradients)
+        return cut(self.augment(batch | self.draw(noise, len(batch["image"]))), self.accumulate_gradients)
 
     # ---- Lightning's hooks
 
@@ -233,6 +253,7 @@ class AdversarialModule(GenerativeModule):
         self._trainable = {
             name: [p for p in getattr(self, name).parameters() if p.requires_grad] for name in self.network_names
         }
+        self._spectral_norms = [layer for layer in self.modules() if isinstance(layer, SpectralNorm)]
         self._noise_generator = torch.Generator(device=self.device)
 
     def on_fit_start(self) -> None:

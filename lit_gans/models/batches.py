@@ -10,11 +10,12 @@ from torch import Tensor
 
 from lit_gans.errors import RefusedInput
 
-Batch = dict[str, Tensor]  # "image" (n, c, s, s) in [-1, 1], perhaps "label" (n,), and the update's noise
+# "image" (n, c, s, s) in [-1, 1], perhaps "label" (n,) and "input" (n, a, s, s) in [-1, 1], and the update's noise
+Batch = dict[str, Tensor]
 
 
 def prepare(data: Any, channels_last: bool) -> Batch:
-    """Names what a loader yields and brings uint8 images to [-1, 1].
+    """Names what a loader yields and brings uint8 images (every tensor of 4 dimensions) to [-1, 1].
 
     Args:
         data: a dict with "image", a pair (image, label), or images alone.
@@ -26,12 +27,18 @@ def prepare(data: Any, channels_last: bool) -> Batch:
         batch = dict(zip(("image", "label"), data, strict=False))
     else:
         batch = {"image": data}
-    image = batch["image"]
-    if image.dtype == torch.uint8:
-        image = image.to(torch.float32).div_(127.5).sub_(1)
-    if channels_last:
-        image = image.contiguous(memory_format=torch.channels_last)
-    return batch | {"image": image}
+    return {name: _prepared(tensor, channels_last) if tensor.dim() == 4 else tensor for name, tensor in batch.items()}
+
+
+def _prepared(images: Tensor, channels_last: bool) -> Tensor:
+    if images.dtype == torch.uint8:
+        images = images.to(torch.float32).div_(127.5).sub_(1)
+    return images.contiguous(memory_format=torch.channels_last) if channels_last else images
+
+
+def repeated(batch: Batch, times: int) -> Batch:
+    """Returns a batch with each row repeated, so that a rank's rows stay those of its part of the global batch."""
+    return batch if times == 1 else {name: tensor.repeat_interleave(times, 0) for name, tensor in batch.items()}
 
 
 def cut(batch: Batch, num: int) -> list[Batch]:

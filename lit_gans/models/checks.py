@@ -13,10 +13,20 @@ if TYPE_CHECKING:
 
     from lit_gans.models.base import AdversarialModule
 
+_COUNTS = (
+    "image_size",
+    "channels",
+    "latent_dim",
+    "n_critic",
+    "generator_batch_multiple",
+    "accumulate_gradients",
+    "r1_every",
+)
+
 
 def refuse_settings(module: AdversarialModule) -> None:
     """Raises `RefusedInput` for a setting of the module that no training could use."""
-    for name in ("image_size", "channels", "latent_dim", "n_critic", "accumulate_gradients", "r1_every"):
+    for name in _COUNTS:
         if getattr(module, name) < 1:
             raise RefusedInput(f"{name}={getattr(module, name)} must be at least 1.")
     if module.clip_gradients_to is not None and not module.clip_gradients_to > 0:
@@ -37,6 +47,11 @@ def refuse_trainer(module: AdversarialModule, trainer: Trainer) -> None:
     if precision.startswith("bf16") and device == "cuda" and not torch.cuda.is_bf16_supported():
         raise RefusedInput("precision=bf16: this CUDA device has no bfloat16: use precision=fp16 or precision=fp32.")
     data = trainer.datamodule
+    if module.num_classes and getattr(data, "num_classes", module.num_classes) != module.num_classes:
+        raise RefusedInput(
+            f"the model is told num_classes={module.num_classes} and the data has {data.num_classes} classes: they must"
+            " be the same; 0 trains without classes."
+        )
     for name in ("image_size", "channels"):
         theirs = getattr(data, name, None)
         if theirs is not None and theirs != getattr(module, name):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from lightning.pytorch import LightningModule
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
@@ -39,6 +41,7 @@ class GenerativeModule(LightningModule):
 
     network_names: ClassVar[tuple[str, ...]] = ("generator",)
     latent_dim: int
+    num_classes: int = 0  # classes that the generator is told
     averaged_generator: nn.Module | None = None  # kept out of the module tree: no parameter, no state-dict key
 
     def __init__(self, seed: int, channels_last: bool, compile: bool) -> None:
@@ -113,6 +116,22 @@ class GenerativeModule(LightningModule):
 
     # ---- samples
 
+    def generate(self, generator: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        """Returns what `generator`, the trained or the averaged one, makes of a batch."""
+        return generator(batch["latents"], *self.condition(batch))
+
+    def condition(self, batch: dict[str, Tensor]) -> tuple[Tensor, ...]:
+        """Returns what the networks are told beside latents and images, for example the labels; nothing by default."""
+        return ()
+
+    def sampling_inputs(self, num: int, seed: int, data: Any = None) -> Tensor:
+        """Returns what `decode` turns into `num` images: latents by default; `data` is the datamodule, if any."""
+        return self.latents(num, seed)
+
+    def sampling_batch(self, inputs: Tensor, labels: Tensor | None, seed: int) -> dict[str, Tensor]:
+        """Returns the batch that `generate` takes, made of inputs, labels and whatever noise there is beside."""
+        return {"latents": inputs} if labels is None else {"latents": inputs, "label": labels}
+
     def sampling_generator(self, weights: Weights | None = None) -> nn.Module:
         """Returns the generator that samples and metrics use: the averaged one where there is one, else the raw one.
 
@@ -132,35 +151,100 @@ class GenerativeModule(LightningModule):
 
     @torch.no_grad()
     def decode(
-        self, latents: Float[Tensor, "n z"], *, weights: Weights | None = None, batch_size: int = 256
+        self,
+        inputs: Float[Tensor, "n *shape"],
+        *,
+        labels: Int64[Tensor, " n"] | None = None,
+        weights: Weights | None = None,
+        batch_size: int = 256,
+        seed: int = 0,
     ) -> Float[Tensor, "n c s s"]:
-        """Turns latents into images in [0, 1], in evaluation mode and float32, in batches of `batch_size`."""
+        """Turns latents (or what else the generator is fed) into images in [0, 1], in evaluation mode and float32.
+
+        Args:
+            inputs: latents (n, z).
+            labels: the class of each image, where the generator is told one; `None` goes through all of them in turn.
+            weights: see `sample`.
+            batch_size: images made at once.
+            seed: of noise beside the inputs.
+        """
+        if self.num_classes and labels is None:
+            labels = torch.arange(len(inputs)) % self.num_classes
         network = self.sampling_generator(weights)
         was_training = network.training
         network.eval()
         try:
             with torch.autocast(self.device.type, enabled=False):
-                images = [network(part.to(self.device)) for part in latents.split(batch_size)]
+                images = [
+                    self.generate(network, self.sampling_batch(part, part_labels, mix(seed, index)))
+                    for index, (part, part_labels) in enumerate(self._parts_on_device(inputs, labels, batch_size))
+                ]
         finally:
             network.train(was_training)
-        return torch.cat(images).float().add(1).div(2).clamp(0, 1)
+        return self.shown(torch.cat(images).float())
+
+    def shown(self, images: Tensor) -> Tensor:
+        """Brings what a generator makes from [-1, 1] to [0, 1]."""
+        return images.add(1).div(2).clamp(0, 1)
+
+    def _parts_on_device(
+        self, inputs: Tensor, labels: Tensor | None, batch_size: int
+    ) -> Iterator[tuple[Tensor, Tensor | None]]:
+        for start in range(0, len(inputs), batch_size):
+            part = slice(start, start + batch_size)
+            yield inputs[part].to(self.device), None if labels is None else labels[part].to(self.device)
 
     def sample(
-        self, num: int = 64, *, seed: int = 0, weights: Weights | None = None, batch_size: int = 256
+        self,
+        num: int = 64,
+        *,
+        seed: int = 0,
+        label: int | None = None,
+        weights: Weights | None = None,
+        batch_size: int = 256,
     ) -> Float[Tensor, "n c s s"]:
         """Draws images.
 
         Args:
             num: how many.
             seed: the same seed gives the same latents, on any device.
+            label: the class of all images, where the generator is told one; `None` goes through all classes in turn.
             weights: `ema` for the averaged generator, `raw` for the trained one; `None` takes the averaged one where
                 there is one.
-            batch_size: images decoded at once.
+            batch_size: images made at once.
 
         Returns:
             Images in [0, 1].
+
+        Raises:
+            RefusedInput: a label that the generator does not know.
         """
-        return self.decode(self.latents(num, seed), weights=weights, batch_size=batch_size)
+        return self.decode(
+            self.sampling_inputs(num, seed),
+            labels=self.labels(num, label),
+            weights=weights,
+            batch_size=batch_size,
+            seed=seed,
+        )
+
+    def labels(self, num: int, label: int | None) -> Int64[Tensor, " n"] | None:
+        """Returns `num` times a label.
+
+        Raises:
+            RefusedInput: a label that the generator does not know.
+        """
+        if label is None:
+            return None
+        if not self.num_classes:
+            raise RefusedInput(f"label={label}: the model was trained without classes; leave it out.")
+        if not 0 <= label < self.num_classes:
+            raise RefusedInput(f"label={label}: the model knows the classes 0 to {self.num_classes - 1}.")
+        return torch.full((num,), label)
+
+    def sample_grid(self, num: int, seed: int, data: Any = None) -> tuple[Float[Tensor, "n c s s"], int]:
+        """Returns `num` samples and in how many columns to show them: one for each class, where there are classes."""
+        columns = self.num_classes if 0 < self.num_classes <= num else math.ceil(math.sqrt(num))
+        return self.decode(self.sampling_inputs(num, seed, data), seed=seed), columns
 
     # ---- checkpoints
 

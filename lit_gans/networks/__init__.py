@@ -1,1 +1,48 @@
 """Plain networks: they know nothing of Lightning, devices or ranks."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Literal
+
+from torch import nn
+
+from lit_gans.errors import RefusedInput
+from lit_gans.networks import dcgan, mlp, resnet
+from lit_gans.networks.blocks import refuse_size
+
+NetworkName = Literal["dcgan", "resnet", "mlp"]
+
+_PAIRS: dict[str, tuple[type[nn.Module], type[nn.Module]]] = {
+    "dcgan": (dcgan.DCGANGenerator, dcgan.DCGANDiscriminator),
+    "resnet": (resnet.ResNetGenerator, resnet.ResNetDiscriminator),
+    "mlp": (mlp.MLPGenerator, mlp.MLPDiscriminator),
+}
+_SIZES = {"dcgan": dcgan.SIZES, "resnet": resnet.SIZES}
+_USUAL = (None, False, 0, "plain")  # what every network does that does not know an option
+
+
+def refuse_options(network: NetworkName, image_size: int, **options: Any) -> None:
+    """Raises `RefusedInput` where the networks of that name have no such size or option."""
+    if network in _SIZES:
+        refuse_size(image_size, _SIZES[network], network)
+    for name, value in options.items():
+        if value not in _USUAL and not any(name in inspect.signature(cls).parameters for cls in _PAIRS[network]):
+            raise RefusedInput(f"{name}={value}: the {network} networks have no such option.")
+        if name == "width" and value is not None and value < 1:
+            raise RefusedInput(f"width={value} must be at least 1.")
+
+
+def build_generator(network: NetworkName, **options: Any) -> nn.Module:
+    """Returns the generator of that name; an option that it does not know or that is None keeps to its own default."""
+    return _build(_PAIRS[network][0], options)
+
+
+def build_discriminator(network: NetworkName, **options: Any) -> nn.Module:
+    """Returns the discriminator of that name, likewise."""
+    return _build(_PAIRS[network][1], options)
+
+
+def _build(cls: type[nn.Module], options: dict[str, Any]) -> nn.Module:
+    known = inspect.signature(cls).parameters
+    return cls(**{name: value for name, value in options.items() if name in known and value is not None})

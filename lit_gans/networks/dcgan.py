@@ -1,4 +1,4 @@
-"""DCGAN's convolutional networks (Radford et al. 2016) for any power-of-two image size.
+"""DCGAN's convolutional networks (Radford et al. 2016), from a 4x4 map, or one of 6x6 for 48 and 96 pixels.
 
 Shapes: N batch, Z latent size, C image channels, S image size.
 """
@@ -8,40 +8,43 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-from jaxtyping import Float
-from torch import Tensor, nn
+from jaxtyping import Float, Int64
+from torch import Tensor, cat, nn
 
-from lit_gans.errors import RefusedInput
+from lit_gans.networks.blocks import Block, Norm, ScoreHead, convolution, is_cheap, normalisation, refuse_size
 
-_SMALLEST_MAP = 4  # both networks go between the image and a 4x4 map
+SIZES = (16, 32, 48, 64, 96, 128, 256)
 _WIDEST = 8  # no layer is wider than 8 x width: the paper's widest at 64x64
 
 
-def num_scales(image_size: int) -> int:
-    """Returns how often a 4x4 map doubles to reach `image_size`.
+def smallest_map(image_size: int) -> int:
+    """Returns the size of the map that the generator begins with and the discriminator ends with.
 
     Raises:
-        RefusedInput: `image_size` is no power of two from 16 to 256.
+        RefusedInput: no size of these networks.
     """
-    if image_size not in (16, 32, 64, 128, 256):
-        raise RefusedInput(f"image_size={image_size} must be a power of two from 16 to 256: 16, 32, 64, 128 or 256.")
-    return int(math.log2(image_size // _SMALLEST_MAP))
+    refuse_size(image_size, SIZES, "dcgan")
+    return 6 if image_size % 6 == 0 else 4
 
 
 def _widths(image_size: int, width: int) -> list[int]:
-    """Returns the channels of each feature map, from the finest to the 4x4 one."""
-    return [width * min(2**scale, _WIDEST) for scale in range(num_scales(image_size))]
+    """Returns the channels of each feature map, from the finest to the smallest."""
+    scales = round(math.log2(image_size / smallest_map(image_size)))
+    return [width * min(2**scale, _WIDEST) for scale in range(scales)]
 
 
 def initialise(network: nn.Module) -> None:
-    """Draws weights from N(0, 0.02) as the paper does (section 4); batch-norm scales from N(1, 0.02)."""
+    """Draws weights from N(0, 0.02) as the paper does (section 4), batch-norm scales from N(1, 0.02), and those of
+    cheap convolutions, whose few inputs would vanish, as He et al. (2015) do.
+    """
     for layer in network.modules():
-        if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
+        if is_cheap(layer):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="linear")
+        elif isinstance(layer, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
             nn.init.normal_(layer.weight, 0.0, 0.02)
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)
         elif isinstance(layer, nn.BatchNorm2d):
             nn.init.normal_(layer.weight, 1.0, 0.02)
+        if getattr(layer, "bias", None) is not None:
             nn.init.zeros_(layer.bias)
 
 
@@ -51,29 +54,45 @@ class DCGANGenerator(nn.Module):
     Args:
         latent_dim: Z.
         channels: C.
-        image_size: S, a power of two from 16 to 256.
+        image_size: S, one of `SIZES`.
         width: channels of the last hidden map; each coarser map has twice as many, up to 8 x width.
         bias: biases also in the convolutions before a batch norm, which cancels them.
         dense_stem: a dense layer Z -> Z before the first convolution.
+        block: what the convolutions between two maps are.
+        num_classes: the class joins the latent as an embedding of Z numbers; 0 is told none.
     """
 
     def __init__(
-        self, latent_dim: int, channels: int, image_size: int, width: int, bias: bool = False, dense_stem: bool = False
+        self,
+        latent_dim: int,
+        channels: int,
+        image_size: int,
+        width: int = 128,
+        bias: bool = False,
+        dense_stem: bool = False,
+        block: Block = "plain",
+        num_classes: int = 0,
     ) -> None:
         super().__init__()
-        self.latent_dim = latent_dim
         widths = _widths(image_size, width)[::-1]
-        self.stem = nn.Linear(latent_dim, latent_dim) if dense_stem else nn.Identity()
-        layers: list[nn.Module] = [nn.ConvTranspose2d(latent_dim, widths[0], 4, 4, bias=bias)]
-        for narrow_in, narrow_out in pairwise(widths):
-            layers += [nn.BatchNorm2d(narrow_in), nn.ReLU(inplace=True)]
-            layers += [nn.ConvTranspose2d(narrow_in, narrow_out, 4, 2, 1, bias=bias)]
+        smallest = smallest_map(image_size)
+        self.embedding = nn.Embedding(num_classes, latent_dim) if num_classes else None
+        stem_size = latent_dim * (2 if num_classes else 1)
+        self.stem = nn.Linear(stem_size, stem_size) if dense_stem else nn.Identity()
+        layers: list[nn.Module] = [nn.ConvTranspose2d(stem_size, widths[0], smallest, smallest, bias=bias)]
+        for wide, narrow in pairwise(widths):
+            layers += [nn.BatchNorm2d(wide), nn.ReLU(inplace=True)]
+            layers += [convolution(block, wide, narrow, 4, 2, 1, bias, transposed=True)]
         layers += [nn.BatchNorm2d(widths[-1]), nn.ReLU(inplace=True)]
         layers += [nn.ConvTranspose2d(widths[-1], channels, 4, 2, 1), nn.Tanh()]
         self.layers = nn.Sequential(*layers)
         initialise(self)
 
-    def forward(self, latents: Float[Tensor, "n z"]) -> Float[Tensor, "n c s s"]:
+    def forward(
+        self, latents: Float[Tensor, "n z"], labels: Int64[Tensor, " n"] | None = None
+    ) -> Float[Tensor, "n c s s"]:
+        if self.embedding is not None:
+            latents = cat([latents, self.embedding(labels)], 1)
         return self.layers(self.stem(latents)[:, :, None, None])
 
 
@@ -82,21 +101,35 @@ class DCGANDiscriminator(nn.Module):
 
     Args:
         channels: C.
-        image_size: S, a power of two from 16 to 256.
+        image_size: S, one of `SIZES`.
         width: channels of the first map; each coarser map has twice as many, up to 8 x width.
         bias: biases also in the convolutions before a batch norm, which cancels them.
+        norm: the normalisation after every convolution but the first.
+        block: what the convolutions after the first are.
+        num_classes: the class joins as a projection of the features; 0 is told none.
     """
 
-    def __init__(self, channels: int, image_size: int, width: int, bias: bool = False) -> None:
+    def __init__(
+        self,
+        channels: int,
+        image_size: int,
+        width: int = 64,
+        bias: bool = False,
+        norm: Norm = "batch",
+        block: Block = "plain",
+        num_classes: int = 0,
+    ) -> None:
         super().__init__()
         widths = _widths(image_size, width)
         layers: list[nn.Module] = [nn.Conv2d(channels, widths[0], 4, 2, 1), nn.LeakyReLU(0.2, inplace=True)]
-        for narrow_in, narrow_out in pairwise(widths):
-            layers += [nn.Conv2d(narrow_in, narrow_out, 4, 2, 1, bias=bias), nn.BatchNorm2d(narrow_out)]
-            layers += [nn.LeakyReLU(0.2, inplace=True)]
+        for narrow, wide in pairwise(widths):
+            layers += [convolution(block, narrow, wide, 4, 2, 1, bias or norm != "batch")]
+            layers += [normalisation(norm, wide), nn.LeakyReLU(0.2, inplace=True)]
         self.layers = nn.Sequential(*layers)
-        self.head = nn.Linear(widths[-1] * _SMALLEST_MAP**2, 1)
+        self.head = ScoreHead(widths[-1] * smallest_map(image_size) ** 2, num_classes)
         initialise(self)
 
-    def forward(self, images: Float[Tensor, "n c s s"]) -> Float[Tensor, " n"]:
-        return self.head(self.layers(images).flatten(1)).squeeze(1)
+    def forward(
+        self, images: Float[Tensor, "n c s s"], labels: Int64[Tensor, " n"] | None = None
+    ) -> Float[Tensor, " n"]:
+        return self.head(self.layers(images).flatten(1), labels)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from lit_gans.callbacks import EMA, GenerativeMetrics, Samples
-from lit_gans.callbacks.generative_metrics import _share
+from lit_gans.callbacks.measurement import share
 from lit_gans.errors import RefusedInput
 from lit_gans.loggers import CSVMetrics
 from lit_gans.metrics.digits import DigitsExtractor
@@ -70,7 +70,7 @@ def test_each_rank_measures_its_share(tiny_gan, random_images, fit):
         shares = []
         for rank in (0, 1):
             patch.setattr(type(trainer), "global_rank", rank)
-            shares.append(list(_share(range(5), trainer)))
+            shares.append(list(share(range(5), trainer)))
     assert shares == [[0, 2, 4], [1, 3]]
 
 
@@ -108,7 +108,7 @@ def test_the_time_of_a_measurement_does_not_count(tiny_gan, random_images, fit, 
         yield
         inside.pop()
 
-    monkeypatch.setattr("lit_gans.callbacks.generative_metrics.paused", paused)
+    monkeypatch.setattr("lit_gans.callbacks.measurement.paused", paused)
     original = DigitsExtractor.forward
     monkeypatch.setattr(DigitsExtractor, "forward", lambda *given: measured.append(len(inside)) or original(*given))
     fit(tiny_gan(), random_images(), max_steps=2, callbacks=[metrics])

@@ -149,7 +149,7 @@ def test_r1_is_added_with_its_weight_in_its_iterations(random_images, fit, monke
     for iteration in range(7):
         weight = 2.0 * 3 if iteration % 3 == 0 else 0.0
         torch.testing.assert_close(
-            module._regularised("discriminator", loss, real, iteration), loss + weight * expected
+            module._regularised("discriminator", loss, {"image": real}, iteration), loss + weight * expected
         )
     without = linear_gan()
     fit(module, random_images(), max_steps=1)

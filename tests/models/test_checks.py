@@ -18,7 +18,7 @@ from lit_gans.models.checks import refuse_trainer
         ({"r1_gamma": -1.0}, "r1_gamma=-1.0"),
         ({"generator_width": 0}, "generator_width=0"),
         ({"label_smoothing": 1.0}, "label_smoothing=1.0"),
-        ({"image_size": 17}, "power of two"),
+        ({"image_size": 17}, "image_size=17: the dcgan networks make images of one of 16, 32"),
     ],
 )
 def test_settings(tiny_gan, settings, sentence):

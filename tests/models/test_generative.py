@@ -51,9 +51,10 @@ def test_a_checkpoint_holds_everything_and_loads_without_a_callback(tiny_gan, ra
     for loaded in (load(path), type(module).load_from_checkpoint(path, weights_only=True)):
         assert loaded.hparams == module.hparams
         torch.testing.assert_close(loaded.state_dict(), module.state_dict(), rtol=0, atol=0)
+        inputs = module.sampling_inputs(4, 0, trainer.datamodule)
         for weights in ("ema", "raw"):
-            assert torch.equal(loaded.sample(4, weights=weights), module.sample(4, weights=weights))
-    assert not torch.equal(loaded.sample(4, weights="ema"), loaded.sample(4, weights="raw"))
+            assert torch.equal(loaded.decode(inputs, weights=weights), module.decode(inputs, weights=weights))
+    assert not torch.equal(loaded.decode(inputs, weights="ema"), loaded.decode(inputs, weights="raw"))
 
 
 def test_resuming_without_the_ema_callback_drops_the_stale_average(tiny_gan, random_images, fit, tmp_path):

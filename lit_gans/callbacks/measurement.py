@@ -1,0 +1,85 @@
+"""What every measurement of generated images shares: when, how many, where the values go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, Trainer
+
+from lit_gans.callbacks.throughput import paused
+from lit_gans.errors import RefusedInput
+from lit_gans.models.generative import GenerativeModule
+
+
+class Measurement(Callback):
+    """Measures the sampling generator at iteration 0, every `every_n_steps` and at the last iteration.
+
+    The values are logged, kept in checkpoints and can steer them. Random numbers are its own: a training with it is
+    bitwise the one without. A subclass says in `measure` what is measured; on several ranks each calls it.
+
+    Args:
+        every_n_steps: generator iterations between two measurements.
+        num_samples: generated images in a measurement.
+        batch_size: images generated and measured at once.
+        seed: of the latents, the same in every measurement.
+
+    Raises:
+        RefusedInput: a number below 1.
+    """
+
+    headline: str  # the value that a person reads first
+
+    def __init__(self, every_n_steps: int, num_samples: int, batch_size: int, seed: int) -> None:
+        if min(every_n_steps, num_samples, batch_size) < 1:
+            raise RefusedInput(f"{every_n_steps=}, {num_samples=} and {batch_size=} must be at least 1.")
+        self.every_n_steps, self.num_samples, self.batch_size, self.seed = every_n_steps, num_samples, batch_size, seed
+        self.values: dict[str, float] = {}
+        self.first: dict[str, float] = {}
+        self.measured_at = 0
+
+    def measure(self, trainer: Trainer, module: GenerativeModule) -> dict[str, float]:
+        """Returns the values by key, of all ranks together."""
+        raise NotImplementedError
+
+    def summary(self) -> list[str]:
+        """Returns lines for a person."""
+        text = ", ".join(f"{name.removeprefix('metric/')} {value:.4g}" for name, value in self.values.items())
+        first = self.first.get(self.headline, float("nan"))
+        return [f"metrics     {text} ({self.headline.removeprefix('metric/')} was {first:.4g} at iteration 0)"]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"values": self.values, "first": self.first, "measured_at": self.measured_at}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.values, self.first = state_dict["values"], state_dict["first"]
+        self.measured_at = state_dict["measured_at"]
+
+    def on_train_start(self, trainer: Trainer, pl_module: GenerativeModule) -> None:
+        trainer.callback_metrics.update({name: torch.tensor(value) for name, value in self.values.items()})
+        if trainer.global_step == 0:
+            self._measure(trainer, pl_module)
+            self.first = self.values
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: GenerativeModule, *_: Any) -> None:
+        if trainer.global_step % self.every_n_steps == 0 or trainer.global_step == trainer.max_steps:
+            self._measure(trainer, pl_module)
+
+    def _measure(self, trainer: Trainer, module: GenerativeModule) -> None:
+        with paused(trainer):
+            self.values = self.measure(trainer, module)
+            self.measured_at = trainer.global_step
+            trainer.callback_metrics.update({name: torch.tensor(value) for name, value in self.values.items()})
+            for logger in trainer.loggers:
+                logger.log_metrics(self.values, step=trainer.global_step)
+
+    def generated(self, trainer: Trainer, module: GenerativeModule) -> Iterator[torch.Tensor]:
+        """Yields this rank's batches of generated images."""
+        inputs = module.sampling_inputs(self.num_samples, self.seed, trainer.datamodule)
+        return (module.decode(part, seed=self.seed) for part in share(inputs.split(self.batch_size), trainer))
+
+
+def share(batches: Iterable[Any], trainer: Trainer) -> Iterator[Any]:
+    """Yields the batches of this rank."""
+    return (batch for index, batch in enumerate(batches) if index % trainer.world_size == trainer.global_rank)

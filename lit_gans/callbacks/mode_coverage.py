@@ -1,0 +1,49 @@
+"""Modes of the data that the generator covers, while training."""
+
+from __future__ import annotations
+
+import torch
+from lightning.pytorch import Trainer
+
+from lit_gans.callbacks.measurement import Measurement
+from lit_gans.errors import RefusedInput
+from lit_gans.metrics.modes import mode_statistics
+from lit_gans.models.generative import GenerativeModule
+
+
+class ModeCoverage(Measurement):
+    """Logs `metric/modes_covered`, `metric/high_quality` (share of samples in a mode) and `metric/kl_uniform`.
+
+    The data say which modes there are and which one a sample is in (`num_modes`, `modes_of`, `min_samples`): ring, grid
+    and stacked_digits do. See `Measurement`.
+
+    Args:
+        every_n_steps: generator iterations between two measurements; the last iteration is always measured.
+        num_samples: generated samples in a measurement: the usual 2,500 for points, 25,600 for stacked digits.
+        batch_size: samples made at once.
+        seed: of the latents, the same in every measurement.
+
+    Raises:
+        RefusedInput: a number below 1, or data without modes.
+    """
+
+    headline = "metric/modes_covered"
+
+    def __init__(
+        self, every_n_steps: int = 1000, num_samples: int = 2500, batch_size: int = 2500, seed: int = 1
+    ) -> None:
+        super().__init__(every_n_steps, num_samples, batch_size, seed)
+
+    def setup(self, trainer: Trainer, pl_module: GenerativeModule, stage: str) -> None:
+        if not hasattr(trainer.datamodule, "modes_of"):
+            raise RefusedInput("metrics=modes needs data whose modes are known: data=ring, grid or stacked_digits.")
+
+    def measure(self, trainer: Trainer, module: GenerativeModule) -> dict[str, float]:
+        data = trainer.datamodule
+        counts = torch.zeros(data.num_modes, device=module.device)
+        for samples in self.generated(trainer, module):
+            modes = data.modes_of(samples)
+            counts += modes[modes >= 0].bincount(minlength=data.num_modes)
+        counts = trainer.strategy.reduce(counts, reduce_op="sum")
+        values = mode_statistics(counts, self.num_samples, data.min_samples)
+        return {f"metric/{name}": value for name, value in values.items()}

@@ -1,0 +1,44 @@
+"""How far translations are from their targets, while training."""
+
+from __future__ import annotations
+
+import torch
+from lightning.pytorch import Trainer
+
+from lit_gans.callbacks.measurement import Measurement, share
+from lit_gans.errors import RefusedInput
+from lit_gans.models.generative import GenerativeModule
+
+
+class PairedL1(Measurement):
+    """Logs `metric/l1`: mean absolute difference of translations and targets in [0, 1], on the held-out pairs.
+
+    See `Measurement`.
+
+    Args:
+        every_n_steps: generator iterations between two measurements; the last iteration is always measured.
+        num_samples: pairs in a measurement; fewer where fewer are held out.
+        batch_size: pictures translated at once.
+        seed: of dropout, the same in every measurement.
+
+    Raises:
+        RefusedInput: a number below 1, or data without pairs.
+    """
+
+    headline = "metric/l1"
+
+    def __init__(self, every_n_steps: int = 250, num_samples: int = 500, batch_size: int = 64, seed: int = 1) -> None:
+        super().__init__(every_n_steps, num_samples, batch_size, seed)
+
+    def setup(self, trainer: Trainer, pl_module: GenerativeModule, stage: str) -> None:
+        if not hasattr(trainer.datamodule, "held_out"):
+            raise RefusedInput("metric/l1 needs pairs: data=digit_edges or data=paired_folder.")
+
+    def measure(self, trainer: Trainer, module: GenerativeModule) -> dict[str, float]:
+        pairs = {name: images[: self.num_samples] for name, images in trainer.datamodule.held_out.items()}
+        total = torch.zeros((), device=module.device)
+        for index in share(torch.arange(len(pairs["image"])).split(self.batch_size), trainer):
+            images = module.decode(pairs["input"][index].float() / 127.5 - 1, seed=self.seed)
+            targets = pairs["image"][index].to(images.device).float() / 255
+            total += (images - targets).abs().mean((1, 2, 3)).sum()
+        return {"metric/l1": trainer.strategy.reduce(total, reduce_op="sum").item() / len(pairs["image"])}

@@ -1,0 +1,140 @@
+"""Makes a failing training visible: a discriminator that has won, samples that collapse, losses that are not finite."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor
+
+from lit_gans.errors import RefusedInput
+from lit_gans.models.base import AdversarialModule
+from lit_gans.models.batches import cut, prepare
+from lit_gans.random import forked, mix
+
+_ALL_RIGHT = 0.99
+_NUM = 64  # images that are looked at
+
+
+class Watch(Callback):
+    """Warns when a discriminator has won or samples collapse, and ends a training whose loss is not finite.
+
+    A discriminator has won when it takes more than 99 % of real and generated images for what they are, at every look
+    in `patience` iterations: the generator then learns nothing. Samples have collapsed when their mean distance from
+    each other is below `min_diversity` of that of the real images as long. Each warning comes once. Losses are followed
+    on the device at every iteration and read at every look and before a checkpoint is written.
+
+    Args:
+        every_n_steps: generator iterations between two looks.
+        patience: iterations that a failure must last.
+        min_diversity: smallest share of the real images' mean distance, in [0, 1).
+
+    Raises:
+        RefusedInput: a number out of range.
+        FloatingPointError: a loss is not finite, with the network and the iteration; from the hooks.
+    """
+
+    def __init__(self, every_n_steps: int = 50, patience: int = 500, min_diversity: float = 0.1) -> None:
+        if every_n_steps < 1 or patience < 1 or not 0 <= min_diversity < 1:
+            raise RefusedInput(f"{every_n_steps=} and {patience=} must be at least 1, {min_diversity=} lie in [0, 1).")
+        self.every_n_steps, self.patience, self.min_diversity = every_n_steps, patience, min_diversity
+        self._failing_since: dict[str, int] = {}
+        self._warned: set[str] = set()
+        self._broken: dict[str, Tensor] = {}  # the first iteration whose loss was not finite
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"failing_since": self._failing_since, "warned": sorted(self._warned)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._failing_since, self._warned = dict(state_dict["failing_since"]), set(state_dict["warned"])
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: AdversarialModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        never = torch.iinfo(torch.int64).max
+        for name, loss in trainer.callback_metrics.items():
+            if name.startswith("loss/"):
+                first = torch.where(torch.isfinite(loss), never, trainer.global_step)
+                self._broken[name] = torch.minimum(self._broken[name], first) if name in self._broken else first
+        if trainer.global_step % self.every_n_steps:
+            return
+        self._refuse_broken()
+        self._look(trainer, pl_module, batch)
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: AdversarialModule, checkpoint: dict[str, Any]) -> None:
+        self._refuse_broken()  # before a good checkpoint is overwritten
+
+    def on_train_end(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
+        self._refuse_broken()
+
+    def _refuse_broken(self) -> None:
+        first = {name: step.item() for name, step in self._broken.items()}
+        if not first:
+            return
+        name = min(first, key=lambda key: first[key])
+        if first[name] < torch.iinfo(torch.int64).max:
+            raise FloatingPointError(
+                f"the loss of the {name.removeprefix('loss/')} is not finite since iteration {first[name]}: the"
+                " training has diverged. Resume from the last checkpoint with a smaller learning rate,"
+                " clip_gradients or precision=fp32."
+            )
+
+    @torch.no_grad()
+    def _look(self, trainer: Trainer, module: AdversarialModule, data: Any) -> None:
+        batch = cut(prepare(data, module.channels_last), module.batches_per_step)[0]
+        batch = {name: tensor[:_NUM] for name, tensor in batch.items()}
+        real, num = batch["image"], len(batch["image"])
+        training = [layer for layer in module.modules() if layer.training]
+        with forked():
+            torch.manual_seed(mix(module.seed, "watch", trainer.global_step))
+            module.eval()
+            try:
+                inputs = module.sampling_inputs(num, trainer.global_step, trainer.datamodule).to(real)
+                made_of = module.sampling_batch(inputs, batch.get("label"), trainer.global_step)
+                fake = module.generate(module.generator, made_of)
+                pairs = [(real, *module.condition(batch)), (fake, *module.condition(made_of))]
+                accuracy = {name: self._accuracy(module, name, *pairs) for name in module.discriminator_names}
+            finally:
+                for layer in training:
+                    layer.training = True
+        for name, right in accuracy.items():
+            self._judge(
+                trainer.global_step,
+                name,
+                right is not None and right > _ALL_RIGHT,
+                f"the {name} has been right about more than 99 % of the images: the generator learns nothing. Try a"
+                " smaller learning rate for the discriminator, r1_gamma, or label_smoothing.",
+            )
+        if num > 1 and "latents" in made_of:  # translations differ as much as their pictures do
+            diversity = (_mean_distance(fake) / _mean_distance(real)).item()
+            self._judge(
+                trainer.global_step,
+                "samples",
+                diversity < self.min_diversity,
+                f"samples differ from each other by {diversity:.1%} of what real images do: the generator has"
+                " collapsed. Try a smaller learning rate, r1_gamma or another model.",
+            )
+
+    @staticmethod
+    def _accuracy(
+        module: AdversarialModule, name: str, real: tuple[Tensor, ...], fake: tuple[Tensor, ...]
+    ) -> float | None:
+        on_real, on_fake = (module.takes_for_real(name, getattr(module, name)(*seen)) for seen in (real, fake))
+        if on_real is None:
+            return None
+        return min(on_real.float().mean().item(), 1 - on_fake.float().mean().item())
+
+    def _judge(self, iteration: int, what: str, fails: bool, sentence: str) -> None:
+        if not fails:
+            self._failing_since.pop(what, None)
+            return
+        since = self._failing_since.setdefault(what, iteration)
+        if iteration - since >= self.patience and what not in self._warned:
+            self._warned.add(what)
+            rank_zero_warn(f"iterations {since} to {iteration}: {sentence}")
+
+
+def _mean_distance(images: Tensor) -> Tensor:
+    return torch.pdist(images.float().flatten(1)).mean()

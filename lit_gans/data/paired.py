@@ -1,0 +1,133 @@
+"""Pairs for image-to-image translation: a picture and the image that it shall become."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional
+
+from lit_gans.data.base import ImageData, ImagesInMemory, resized
+from lit_gans.data.digits import Digits
+from lit_gans.errors import RefusedInput
+
+_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+Pairs = tuple[UInt8[Tensor, "n a s s"], UInt8[Tensor, "n c s s"]]
+
+
+class PairedData(ImageData):
+    """Serves pairs. A source overrides `load_pairs`."""
+
+    def load_pairs(self, held_out: bool) -> Pairs:
+        """Returns pictures and their images, those that train or those that are held out."""
+        raise NotImplementedError
+
+    @property
+    def input_channels(self) -> int:
+        """Channels of the pictures."""
+        return self.channels
+
+    def make_dataset(self) -> ImagesInMemory:
+        pictures, images = self.load_pairs(held_out=False)
+        return ImagesInMemory(images, torch.zeros(len(images), dtype=torch.long), input=pictures)
+
+    @property
+    def held_out(self) -> dict[str, UInt8[Tensor, "n c s s"]]:
+        """The pairs that never train: `input` and `image`."""
+        if self._held_out is None:
+            self._held_out = dict(zip(("input", "image"), self.load_pairs(held_out=True), strict=True))
+        return self._held_out
+
+    _held_out: dict[str, Tensor] | None = None
+
+
+class DigitEdges(PairedData):
+    """Outlines of the shipped digits, and the digits. Every tenth pair is held out.
+
+    Args:
+        **kwargs: see `ImageData`.
+    """
+
+    def load_pairs(self, held_out: bool) -> Pairs:
+        digits = Digits(image_size=self.image_size, channels=self.channels).dataset.images
+        digits = digits[(torch.arange(len(digits)) % 10 == 9) == held_out].contiguous()
+        filled = (digits > 127).float()
+        outline = functional.max_pool2d(filled, 3, stride=1, padding=1) - filled
+        return outline.mul(255).to(torch.uint8), digits
+
+
+class PairedFolder(PairedData):
+    """A folder of pictures A|B side by side, as pix2pix's facades, in `train/` and `val/` or `test/` or flat.
+
+    Args:
+        root: the folder.
+        direction: `a_to_b` translates the left half into the right one.
+        image_size, channels, batch_size: see `ImageData`; the paper's batch size is 1.
+        **kwargs: see `ImageData`.
+
+    Raises:
+        RefusedInput: no such folder, no pictures in it, or a picture that cannot be halved.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        direction: Literal["a_to_b", "b_to_a"] = "a_to_b",
+        image_size: int = 256,
+        channels: int = 3,
+        batch_size: int = 1,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(image_size=image_size, channels=channels, batch_size=batch_size, **kwargs)
+        self.root, self.direction = Path(root), direction
+        if not self.root.is_dir():
+            raise RefusedInput(f"data.root={root}: there is no such folder.")
+
+    def load_pairs(self, held_out: bool) -> Pairs:
+        names = ("val", "test", "train") if held_out else ("train",)
+        folder = next((self.root / name for name in names if (self.root / name).is_dir()), self.root)
+        paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in _ENDINGS)
+        if not paths:
+            raise RefusedInput(f"data.root={self.root}: {folder} holds no pictures ({', '.join(_ENDINGS)}).")
+        halves = [self._halves(path) for path in paths]
+        pictures, images = (torch.cat(side) for side in zip(*halves, strict=True))
+        return (pictures, images) if self.direction == "a_to_b" else (images, pictures)
+
+    def _halves(self, path: Path) -> Pairs:
+        whole = read_image(path, self.channels)
+        if whole.shape[-1] % 2:
+            raise RefusedInput(f"{path} is {whole.shape[-1]} pixels wide: two halves side by side need an even width.")
+        left, right = whole.chunk(2, dim=-1)
+        return resized(left, self.image_size), resized(right, self.image_size)
+
+
+def read_image(path: Path, channels: int) -> UInt8[Tensor, "1 c h w"]:
+    """Reads a picture as gray (1) or colour (3).
+
+    Raises:
+        RefusedInput: the file cannot be read, with its path and the reason.
+    """
+    try:
+        with Image.open(path) as image:
+            pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
+    except (OSError, SyntaxError) as error:
+        raise RefusedInput(f"{path} cannot be read as a picture: {error}") from error
+    return torch.from_numpy(pixels.copy()).reshape(*pixels.shape[:2], channels).permute(2, 0, 1)[None]
+
+
+def read_folder(folder: str | Path, image_size: int, channels: int) -> tuple[list[Path], UInt8[Tensor, "n c s s"]]:
+    """Reads all pictures of a folder, in the order of their names, at one size.
+
+    Raises:
+        RefusedInput: no such folder, or no pictures in it.
+    """
+    folder = Path(folder)
+    paths = sorted(path for path in folder.glob("*") if path.suffix.lower() in _ENDINGS)
+    if not paths:
+        raise RefusedInput(f"{folder} holds no pictures ({', '.join(_ENDINGS)}).")
+    return paths, torch.cat([resized(read_image(path, channels), image_size) for path in paths])

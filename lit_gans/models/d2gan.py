@@ -1,0 +1,58 @@
+"""D2GAN: Nguyen, Le, Vu and Phung 2017, "Dual Discriminator Generative Adversarial Nets"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from torch.nn import functional
+
+from lit_gans.errors import RefusedInput
+from lit_gans.losses import log_softplus
+from lit_gans.models.base import Batch
+from lit_gans.models.image_gan import ImageGAN
+from lit_gans.precision import full_precision
+
+
+class D2GAN(ImageGAN):
+    """Two discriminators D = softplus(score) > 0: D1 rewards data, D2 rewards what the generator makes (equation 1).
+
+    At their optimum D1 = alpha p_data / p_G and D2 = beta p_G / p_data (proposition 1), so that the generator minimises
+    the two Kullback-Leibler divergences.
+
+    Args:
+        alpha, beta: weights of the two logarithms, in (0, 1]. The paper's experiments in the plane use 1 for both.
+        **kwargs: see `ImageGAN`.
+    """
+
+    discriminator_names = ("discriminator_1", "discriminator_2")
+    reuses_fake = True
+
+    def __init__(self, alpha: float = 0.1, beta: float = 0.1, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        for name, value in {"alpha": alpha, "beta": beta}.items():
+            if not 0 < value <= 1:
+                raise RefusedInput(f"{name}={value} must lie in (0, 1].")
+        self.alpha, self.beta = alpha, beta
+
+    def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Tensor]:
+        condition = self.condition(batch)
+        real_1, fake_1 = self.discriminator_1(real, *condition), self.discriminator_1(fake, *condition)
+        real_2, fake_2 = self.discriminator_2(real, *condition), self.discriminator_2(fake, *condition)
+        return {
+            "discriminator_1": _mean_softplus(fake_1) - self.alpha * log_softplus(real_1).mean(),
+            "discriminator_2": _mean_softplus(real_2) - self.beta * log_softplus(fake_2).mean(),
+        }
+
+    def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
+        condition = self.condition(batch)
+        log_2 = log_softplus(self.discriminator_2(fake, *condition)).mean()
+        return self.beta * log_2 - _mean_softplus(self.discriminator_1(fake, *condition))
+
+    def takes_for_real(self, name: str, scores: Tensor) -> Tensor:
+        odds = functional.softplus(full_precision(scores))  # at the optimum times alpha, or one over times beta
+        return odds > self.alpha if name == "discriminator_1" else odds < self.beta
+
+
+def _mean_softplus(scores: Tensor) -> Tensor:
+    return functional.softplus(full_precision(scores)).mean()

@@ -1,0 +1,51 @@
+"""The worst-case dual-discriminator GAN of "Distributed Training of Dual Discriminator GANs"."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from lit_gans.losses import non_saturating_generator
+from lit_gans.models.base import Batch
+from lit_gans.models.image_gan import ImageGAN
+from lit_gans.precision import full_precision
+
+
+class D3GAN(ImageGAN):
+    """Two discriminators; the generator learns only from the one with the larger error.
+
+    The errors are swapped: error 1 is D1's on real and D2's on fake images, error 2 the reverse. Their sum is that of
+    the discriminators' own losses, on which each is trained; only the choice uses the swapped ones. It is made on the
+    errors of all ranks, without waiting for the device.
+
+    Args:
+        **kwargs: see `ImageGAN`.
+    """
+
+    discriminator_names = ("discriminator_1", "discriminator_2")
+    reuses_fake = True
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._errors: deque[Tensor] = deque(maxlen=self.accumulate_gradients)  # of each part of the last update
+
+    def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Tensor]:
+        on_real, on_fake = {}, {}
+        for name in self.discriminator_names:
+            scores = [getattr(self, name)(images, *self.condition(batch)) for images in (real, fake)]
+            on_real[name], on_fake[name] = softplus(-full_precision(scores[0])), softplus(full_precision(scores[1]))
+        swapped = zip(on_real.values(), reversed(on_fake.values()), strict=True)
+        self._errors.append(torch.stack([(mine.mean() + other.mean()).detach() for mine, other in swapped]))
+        return {name: on_real[name].mean() + on_fake[name].mean() for name in self.discriminator_names}
+
+    def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
+        error_1, error_2 = self.mean_over_ranks(torch.stack([*self._errors]).mean(0))
+        losses = (
+            non_saturating_generator(getattr(self, name)(fake, *self.condition(batch)))
+            for name in self.discriminator_names
+        )
+        return torch.where(error_1 > error_2, *losses)

@@ -1,0 +1,36 @@
+"""The first GAN: Goodfellow et al. 2014, "Generative Adversarial Nets"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from lit_gans.losses import logistic_discriminator, non_saturating_generator, saturating_generator
+from lit_gans.models.base import Batch
+from lit_gans.models.image_gan import ImageGAN
+from lit_gans.networks import NetworkName
+
+
+class GAN(ImageGAN):
+    """Dense networks and the logistic loss; also for points in the plane.
+
+    Args:
+        network: see `ImageGAN`.
+        saturating: the generator minimises log(1 - D(G(z))), equation 1, and not -log D(G(z)), section 3.
+        **kwargs: see `ImageGAN`.
+    """
+
+    reuses_fake = True
+
+    def __init__(self, network: NetworkName = "mlp", saturating: bool = False, **kwargs: Any) -> None:
+        super().__init__(network=network, **kwargs)
+        self.saturating = saturating
+
+    def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Tensor]:
+        real, fake = (self.discriminator(images, *self.condition(batch)) for images in (real, fake))
+        return {"discriminator": logistic_discriminator(real, fake)}
+
+    def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
+        loss = saturating_generator if self.saturating else non_saturating_generator
+        return loss(self.discriminator(fake, *self.condition(batch)))

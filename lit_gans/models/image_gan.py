@@ -1,0 +1,93 @@
+"""What every GAN from latents to images shares: a choice of networks, and classes where it is told them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from lit_gans.errors import RefusedInput
+from lit_gans.models.base import AdversarialModule, Batch
+from lit_gans.networks import NetworkName, build_discriminator, build_generator, refuse_options
+from lit_gans.networks.blocks import Block
+
+
+class ImageGAN(AdversarialModule):
+    """Latents to images with one of the pairs of networks. A GAN of this kind is only its losses.
+
+    Points in the plane are images of 2 channels and 1 pixel, for the `mlp` networks.
+
+    Args:
+        network: `dcgan` (16, 32, 48, 64, 96, 128 or 256 pixels), `resnet` (16, 32, 48, 64, 128 or 256), `mlp` (any).
+        generator_width, discriminator_width: channels of the finest map or units of a layer; null is the network's own:
+            128 and 64 for dcgan, 256 and 128 for resnet (64 and 64 beyond 32 pixels), 128 and 128 for mlp.
+        bias: biases also before a batch norm, which cancels them (dcgan).
+        dense_stem: a dense layer between the latent and the generator's first convolution (dcgan).
+        block: what convolutions inside the networks are: `plain`, or the cheaper `separable` and `inverted_residual`
+            (dcgan and resnet).
+        num_classes: classes that generator and discriminators are told, from the labels of the data: an embedding
+            (dcgan, mlp) or conditional batch norm (resnet) in the generator, projection in the discriminators; 0 trains
+            without.
+        **kwargs: see `AdversarialModule`.
+    """
+
+    def __init__(
+        self,
+        *,
+        network: NetworkName = "dcgan",
+        generator_width: int | None = None,
+        discriminator_width: int | None = None,
+        bias: bool = False,
+        dense_stem: bool = False,
+        block: Block = "plain",
+        num_classes: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        for name, width in {"generator_width": generator_width, "discriminator_width": discriminator_width}.items():
+            if width is not None and width < 1:
+                raise RefusedInput(f"{name}={width} must be at least 1.")
+        if num_classes < 0:
+            raise RefusedInput(f"num_classes={num_classes} must be at least 0.")
+        refuse_options(network, self.image_size, bias=bias, dense_stem=dense_stem, block=block)
+        self.network, self.block, self.num_classes = network, block, num_classes
+        self.generator_width, self.discriminator_width = generator_width, discriminator_width
+        self.bias, self.dense_stem = bias, dense_stem
+
+    def configure_networks(self) -> dict[str, nn.Module]:
+        discriminators = {name: self.build_discriminator() for name in self.discriminator_names}
+        return {"generator": self.build_generator(), **discriminators}
+
+    def build_generator(self) -> nn.Module:
+        """Returns a new generator of the chosen network."""
+        return build_generator(
+            self.network,
+            latent_dim=self.latent_dim,
+            channels=self.channels,
+            image_size=self.image_size,
+            width=self.generator_width,
+            bias=self.bias,
+            dense_stem=self.dense_stem,
+            block=self.block,
+            num_classes=self.num_classes,
+        )
+
+    def build_discriminator(self, **options: Any) -> nn.Module:
+        """Returns a new discriminator of the chosen network; `norm` may be among the options."""
+        return build_discriminator(
+            self.network,
+            channels=self.channels,
+            image_size=self.image_size,
+            width=self.discriminator_width,
+            bias=self.bias,
+            block=self.block,
+            num_classes=self.num_classes,
+            **options,
+        )
+
+    def condition(self, batch: Batch) -> tuple[Tensor, ...]:
+        return (batch["label"],) if self.num_classes else ()
+
+    def shown(self, images: Tensor) -> Tensor:
+        """Brings images from [-1, 1] to [0, 1]; points stay what they are."""
+        return images if self.image_size == 1 else super().shown(images)

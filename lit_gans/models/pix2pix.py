@@ -1,0 +1,161 @@
+"""pix2pix: Isola, Zhu, Zhou and Efros 2017, "Image-to-Image Translation with Conditional Adversarial Networks"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lit_gans.errors import RefusedInput
+from lit_gans.losses import logistic_discriminator, non_saturating_generator
+from lit_gans.models.base import AdversarialModule, Batch
+from lit_gans.models.generative import Weights
+from lit_gans.networks.blocks import Norm
+from lit_gans.networks.patchgan import PatchGAN
+from lit_gans.networks.unet import UNet
+from lit_gans.optim import Adam, ConstantThenLinear, Optimizer
+from lit_gans.random import Noise, mix
+
+_ENLARGED = 286 / 256  # of which a part of the original size is cut at random (section 6.2)
+
+
+class Pix2Pix(AdversarialModule):
+    """Translates pictures: a U-Net, a discriminator of patches that also sees the picture, and an L1 term.
+
+    The defaults are those of sections 3 and 6: 100 times L1, the discriminator's loss halved, Adam at 2e-4 with
+    beta_1 = 0.5, constant for half of the training and then falling to zero; the paper's batch size is 1. Dropout, also
+    when sampling, is the only noise. Data are pairs: `data=digit_edges`, `data=paired_folder`.
+
+    Args:
+        l1_weight: weight of the mean absolute difference to the target.
+        jitter: pairs are enlarged by 286/256, cut back at a random place and mirrored at random.
+        input_channels: channels of the pictures; null for those of the images.
+        generator_width, discriminator_width: channels of the finest map.
+        patch_depth: halvings in the discriminator; 3 judges patches of 70x70 pixels.
+        norm: `instance` is the paper's batch norm at its batch size 1.
+        image_size, generator_optimizer, discriminator_optimizer: see `AdversarialModule`.
+        **kwargs: see `AdversarialModule`.
+    """
+
+    reuses_fake = True
+
+    def __init__(
+        self,
+        l1_weight: float = 100.0,
+        jitter: bool = True,
+        input_channels: int | None = None,
+        generator_width: int = 64,
+        discriminator_width: int = 64,
+        patch_depth: int = 3,
+        norm: Norm = "instance",
+        image_size: int = 256,
+        generator_optimizer: Optimizer = Adam(learning_rate=2e-4, betas=(0.5, 0.999), schedule=ConstantThenLinear()),
+        discriminator_optimizer: Optimizer = Adam(
+            learning_rate=2e-4, betas=(0.5, 0.999), schedule=ConstantThenLinear()
+        ),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            image_size=image_size,
+            generator_optimizer=generator_optimizer,
+            discriminator_optimizer=discriminator_optimizer,
+            **kwargs,
+        )
+        if l1_weight < 0:
+            raise RefusedInput(f"l1_weight={l1_weight} must be at least 0.")
+        if generator_width < 1 or discriminator_width < 1 or patch_depth < 1:
+            raise RefusedInput(f"{generator_width=}, {discriminator_width=} and {patch_depth=} must be at least 1.")
+        self.l1_weight, self.jitter, self.norm = l1_weight, jitter, norm
+        self.input_channels = input_channels or self.channels
+        self.generator_width, self.discriminator_width = generator_width, discriminator_width
+        self.patch_depth = patch_depth
+
+    def configure_networks(self) -> dict[str, nn.Module]:
+        shape = (self.input_channels, self.channels, self.image_size)
+        return {
+            "generator": UNet(*shape, self.generator_width, self.norm),
+            "discriminator": PatchGAN(*shape, self.discriminator_width, self.patch_depth, self.norm),
+        }
+
+    def setup(self, stage: str) -> None:
+        super().setup(stage)
+        theirs = getattr(self.trainer.datamodule, "input_channels", None)
+        if self.trainer.datamodule is not None and theirs != self.input_channels:
+            raise RefusedInput(
+                f"pix2pix needs pairs whose pictures have {self.input_channels} channels, and this data has"
+                f" {theirs or 'no pairs'}: use data=digit_edges or data=paired_folder, or set model.input_channels."
+            )
+
+    # ---- the batch: pairs, the same part of both, and the noise of dropout
+
+    def draw(self, noise: Noise, num: int) -> Batch:
+        shapes = self.generator.dropout_shapes
+        drawn = {f"dropout_{index}": noise.uniform(f"dropout {index}", num, *s) for index, s in enumerate(shapes)}
+        return drawn | {"jitter": noise.uniform("jitter", num, 3)}
+
+    def example(self, num: int) -> Batch:
+        return {"input": torch.empty(num, self.input_channels, self.image_size, self.image_size)}
+
+    def augment(self, batch: Batch) -> Batch:
+        if not self.jitter:
+            return batch
+        part = 1 / _ENLARGED
+        shift = (2 * batch["jitter"][:, :2] - 1) * (1 - part)
+        mirror = 1 - 2 * (batch["jitter"][:, 2] < 0.5).to(shift)
+        zero = torch.zeros_like(mirror)
+        rows = [mirror * part, zero, shift[:, 0]], [zero, torch.full_like(zero, part), shift[:, 1]]
+        matrix = torch.stack([torch.stack(row, 1) for row in rows], 1)
+        cut = {}
+        for name in ("image", "input"):
+            images = batch[name]
+            grid = functional.affine_grid(matrix.to(images), list(images.shape), align_corners=False)
+            cut[name] = functional.grid_sample(images, grid, align_corners=False)
+        return batch | cut
+
+    def generate(self, generator: nn.Module, batch: Batch) -> Tensor:
+        return generator(batch["input"], [tensor for name, tensor in batch.items() if name.startswith("dropout_")])
+
+    def condition(self, batch: Batch) -> tuple[Tensor, ...]:
+        return (batch["input"],)
+
+    # ---- losses
+
+    def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Tensor]:
+        real, fake = (self.discriminator(images, batch["input"]) for images in (real, fake))
+        return {"discriminator": logistic_discriminator(real, fake) / 2}
+
+    def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
+        adversarial = non_saturating_generator(self.discriminator(fake, batch["input"]))
+        return adversarial + self.l1_weight * functional.l1_loss(fake, batch["image"])
+
+    # ---- samples
+
+    def translate(
+        self, pictures: Float[Tensor, "n a s s"], *, seed: int = 0, weights: Weights | None = None, batch_size: int = 64
+    ) -> Float[Tensor, "n c s s"]:
+        """Returns translated pictures in [0, 1]; pictures are in [0, 1] too, the seed is that of dropout."""
+        return self.decode(pictures * 2 - 1, weights=weights, seed=seed, batch_size=batch_size)
+
+    def sampling_inputs(self, num: int, seed: int, data: Any = None) -> Tensor:
+        if not hasattr(data, "held_out"):
+            raise RefusedInput("pix2pix makes images of pictures: give input=FOLDER, or call translate(pictures).")
+        pictures = data.held_out["input"]
+        return pictures[torch.arange(num) % len(pictures)].float() / 127.5 - 1
+
+    def sampling_batch(self, inputs: Tensor, labels: Tensor | None, seed: int) -> Batch:
+        noise = Noise(torch.Generator(device=inputs.device), (mix(seed, "samples"),))
+        return {"input": inputs} | self.draw(noise, len(inputs))
+
+    def sample_grid(self, num: int, seed: int, data: Any = None) -> tuple[Tensor, int]:
+        """Returns rows of picture, translation and target, twice in a row of the grid."""
+        num = max(1, num // 3)
+        inputs = self.sampling_inputs(num, seed, data)
+        targets = data.held_out["image"][torch.arange(num) % len(data.held_out["image"])].float() / 255
+        images = self.decode(inputs, seed=seed).cpu()
+        pictures = inputs.add(1).div(2)
+        if pictures.shape[1] != images.shape[1]:
+            pictures = pictures.mean(1, keepdim=True).expand_as(images)
+        return torch.stack([pictures, images, targets], 1).flatten(0, 1), 6

@@ -1,0 +1,64 @@
+"""SNGAN: Miyato, Kataoka, Koyama and Yoshida 2018, "Spectral Normalization for Generative Adversarial Networks"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from lit_gans.losses import critic_generator, hinge_discriminator
+from lit_gans.models.base import Batch
+from lit_gans.models.image_gan import ImageGAN
+from lit_gans.networks import NetworkName
+from lit_gans.networks.spectral import spectrally_normalised
+from lit_gans.optim import Adam, Linear, Optimizer
+
+
+class SNGAN(ImageGAN):
+    """Spectral norm on every layer of the discriminator, the hinge loss (equations 16 and 17).
+
+    The defaults are those of the residual networks (section 4.1 and appendix B): n_critic 5, twice as many generated
+    images in the generator's update, Adam at 2e-4 with betas 0 and 0.9, falling to zero.
+
+    Args:
+        spectral_generator: spectral norm on the generator too.
+        network, latent_dim, n_critic, generator_batch_multiple, generator_optimizer, discriminator_optimizer: see
+            `ImageGAN` and `AdversarialModule`.
+        **kwargs: see `ImageGAN`.
+    """
+
+    def __init__(
+        self,
+        spectral_generator: bool = False,
+        network: NetworkName = "resnet",
+        latent_dim: int = 128,
+        n_critic: int = 5,
+        generator_batch_multiple: int = 2,
+        generator_optimizer: Optimizer = Adam(learning_rate=2e-4, betas=(0.0, 0.9), schedule=Linear()),
+        discriminator_optimizer: Optimizer = Adam(learning_rate=2e-4, betas=(0.0, 0.9), schedule=Linear()),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            network=network,
+            latent_dim=latent_dim,
+            n_critic=n_critic,
+            generator_batch_multiple=generator_batch_multiple,
+            generator_optimizer=generator_optimizer,
+            discriminator_optimizer=discriminator_optimizer,
+            **kwargs,
+        )
+        self.spectral_generator = spectral_generator
+
+    def configure_networks(self) -> dict[str, nn.Module]:
+        generator = self.build_generator()
+        return {
+            "generator": spectrally_normalised(generator) if self.spectral_generator else generator,
+            "discriminator": spectrally_normalised(self.build_discriminator(norm="none")),
+        }
+
+    def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Tensor]:
+        real, fake = (self.discriminator(images, *self.condition(batch)) for images in (real, fake))
+        return {"discriminator": hinge_discriminator(real, fake)}
+
+    def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
+        return critic_generator(self.discriminator(fake, *self.condition(batch)))

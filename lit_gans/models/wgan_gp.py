@@ -1,0 +1,88 @@
+"""WGAN-GP: Gulrajani, Ahmed, Arjovsky, Dumoulin and Courville 2017, "Improved Training of Wasserstein GANs"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from lit_gans.errors import RefusedInput
+from lit_gans.losses import critic_generator, wasserstein_critic
+from lit_gans.models.base import Batch
+from lit_gans.models.image_gan import ImageGAN
+from lit_gans.networks import NetworkName
+from lit_gans.networks.blocks import Norm
+from lit_gans.optim import Adam, Linear, Optimizer
+from lit_gans.penalties import gradient_penalty
+from lit_gans.random import Noise
+
+
+class WGANGP(ImageGAN):
+    """The Wasserstein loss with a two-sided penalty on the critic's gradient between real and fake (algorithm 1).
+
+    The defaults are those of the residual networks at 32x32 (appendix F): n_critic 5, lambda 10, Adam at 2e-4 with
+    betas 0 and 0.9, falling to zero. Every critic update sees fresh real images, latents and eps, one eps an image.
+
+    Args:
+        gradient_penalty: lambda.
+        critic_norm: `none`, `layer` or `instance`. Batch norm is refused: it makes the critic's value at one image
+            depend on the others, and the penalty is on the gradient at each image by itself (section 4).
+        network, latent_dim, n_critic, generator_optimizer, discriminator_optimizer: see `ImageGAN` and
+            `AdversarialModule`.
+        **kwargs: see `ImageGAN`.
+    """
+
+    def __init__(
+        self,
+        gradient_penalty: float = 10.0,
+        critic_norm: Norm = "none",
+        network: NetworkName = "resnet",
+        latent_dim: int = 128,
+        n_critic: int = 5,
+        generator_optimizer: Optimizer = Adam(learning_rate=2e-4, betas=(0.0, 0.9), schedule=Linear()),
+        discriminator_optimizer: Optimizer = Adam(learning_rate=2e-4, betas=(0.0, 0.9), schedule=Linear()),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            network=network,
+            latent_dim=latent_dim,
+            n_critic=n_critic,
+            generator_optimizer=generator_optimizer,
+            discriminator_optimizer=discriminator_optimizer,
+            **kwargs,
+        )
+        if critic_norm == "batch":
+            raise RefusedInput(f"critic_norm=batch: {_NO_BATCH_NORM}")
+        if gradient_penalty < 0:
+            raise RefusedInput(f"gradient_penalty={gradient_penalty} must be at least 0.")
+        self.gradient_penalty, self.critic_norm = gradient_penalty, critic_norm
+
+    def configure_networks(self) -> dict[str, nn.Module]:
+        return {"generator": self.build_generator(), "discriminator": self.build_discriminator(norm=self.critic_norm)}
+
+    def configure_model(self) -> None:
+        super().configure_model()
+        if any(isinstance(layer, _BatchNorm) for layer in self.discriminator.modules()):
+            raise RefusedInput(f"the critic has a batch norm: {_NO_BATCH_NORM}")
+
+    def draw(self, noise: Noise, num: int) -> Batch:
+        return super().draw(noise, num) | {"eps": noise.uniform("eps", num, 1, 1, 1)}
+
+    def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Tensor]:
+        condition = self.condition(batch)
+        loss = wasserstein_critic(self.discriminator(real, *condition), self.discriminator(fake, *condition))
+        penalty = gradient_penalty(self.discriminator, real, fake, batch["eps"], *condition)
+        return {"discriminator": loss + self.gradient_penalty * penalty}
+
+    def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
+        return critic_generator(self.discriminator(fake, *self.condition(batch)))
+
+    def takes_for_real(self, name: str, scores: Tensor) -> None:
+        """A critic's scores have no threshold."""
+
+
+_NO_BATCH_NORM = (
+    "the gradient penalty is on the critic's gradient at each image by itself, and batch norm mixes the images"
+    " (Gulrajani et al. 2017, section 4): use none, layer or instance."
+)

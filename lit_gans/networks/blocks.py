@@ -1,0 +1,125 @@
+"""What the networks are made of: convolutions at three prices, normalisations, a head that may be told the class.
+
+Shapes: N batch, C channels, H and W height and width, F features.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from torchvision.ops.misc import SqueezeExcitation
+
+from lit_gans.errors import RefusedInput
+
+Block = Literal["plain", "separable", "inverted_residual"]
+Norm = Literal["none", "batch", "layer", "instance"]
+
+_EXPANSION = 2  # of the channels inside an inverted residual
+_SQUEEZE = 4
+
+
+def convolution(
+    block: Block,
+    channels_in: int,
+    channels_out: int,
+    kernel_size: int,
+    stride: int,
+    padding: int,
+    bias: bool,
+    transposed: bool = False,
+) -> nn.Module:
+    """Returns a convolution, or what stands for one at a lower price.
+
+    Args:
+        block: `plain`; `separable`, a depthwise and a 1x1 convolution (Howard et al. 2017); `inverted_residual`, a 1x1
+            expansion, a depthwise convolution, squeeze-and-excitation and a 1x1 projection (Howard et al. 2019).
+        channels_in, channels_out: channels.
+        kernel_size, stride, padding: of the one spatial convolution.
+        bias: of the last convolution.
+        transposed: whether the spatial convolution is transposed and enlarges the map.
+    """
+    spatial: Any = nn.ConvTranspose2d if transposed else nn.Conv2d
+    if block == "plain":
+        return spatial(channels_in, channels_out, kernel_size, stride, padding, bias=bias)
+    wide = channels_in * (_EXPANSION if block == "inverted_residual" else 1)
+    depthwise = spatial(wide, wide, kernel_size, stride, padding, groups=wide, bias=block == "inverted_residual")
+    project = nn.Conv2d(wide, channels_out, 1, bias=bias)
+    if block == "separable":
+        return nn.Sequential(depthwise, project)
+    expand = nn.Conv2d(channels_in, wide, 1)
+    excite = SqueezeExcitation(wide, max(1, wide // _SQUEEZE))
+    layers = nn.Sequential(expand, nn.LeakyReLU(0.2), depthwise, nn.LeakyReLU(0.2), excite, project)
+    return Residual(layers) if stride == 1 and channels_in == channels_out else layers
+
+
+class Residual(nn.Module):
+    """Adds its input to what its layers make of it."""
+
+    def __init__(self, layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, features: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+        return features + self.layers(features)
+
+
+def is_cheap(layer: nn.Module) -> bool:
+    """Whether a convolution is depthwise or 1x1: its fan-in is too small for weights of a fixed deviation."""
+    return isinstance(layer, nn.Conv2d | nn.ConvTranspose2d) and (layer.groups > 1 or layer.kernel_size == (1, 1))
+
+
+def normalisation(norm: Norm, channels: int) -> nn.Module:
+    """Returns the normalisation of a map: over the batch, over a whole image (`layer`) or each of its channels."""
+    layers: dict[str, Any] = {
+        "none": nn.Identity,
+        "batch": lambda: nn.BatchNorm2d(channels),
+        "layer": lambda: nn.GroupNorm(1, channels),
+        "instance": lambda: nn.InstanceNorm2d(channels, affine=True),
+    }
+    return layers[norm]()
+
+
+class ConditionalBatchNorm2d(nn.Module):
+    """Batch norm whose scale and shift belong to the class (de Vries et al. 2017)."""
+
+    def __init__(self, channels: int, num_classes: int) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(channels, affine=False)
+        self.scale, self.shift = nn.Embedding(num_classes, channels), nn.Embedding(num_classes, channels)
+        nn.init.ones_(self.scale.weight)
+        nn.init.zeros_(self.shift.weight)
+
+    def forward(self, features: Float[Tensor, "n c h w"], labels: Int64[Tensor, " n"]) -> Float[Tensor, "n c h w"]:
+        scale, shift = (table(labels)[:, :, None, None] for table in (self.scale, self.shift))
+        return self.norm(features) * scale + shift
+
+
+class ScoreHead(nn.Linear):
+    """Features (N, F) to logits (N,); with classes, a projection of the features on the class joins (Miyato and Koyama
+    2018, equation 8).
+
+    Args:
+        features: F.
+        num_classes: how many classes there are; 0 is told none.
+    """
+
+    def __init__(self, features: int, num_classes: int = 0) -> None:
+        super().__init__(features, 1)
+        self.projection = nn.Embedding(num_classes, features) if num_classes else None
+        if self.projection is not None:
+            nn.init.normal_(self.projection.weight, 0.0, 0.02)
+
+    def forward(self, features: Float[Tensor, "n f"], labels: Int64[Tensor, " n"] | None = None) -> Float[Tensor, " n"]:
+        scores = super().forward(features).squeeze(1)
+        if self.projection is None:
+            return scores
+        return scores + (self.projection(labels) * features).sum(1)
+
+
+def refuse_size(image_size: int, sizes: tuple[int, ...], network: str) -> None:
+    """Raises `RefusedInput` where the network cannot make images of that size."""
+    if image_size not in sizes:
+        known = ", ".join(map(str, sizes))
+        raise RefusedInput(f"image_size={image_size}: the {network} networks make images of one of {known} pixels.")

@@ -1,0 +1,93 @@
+"""Dense networks (Goodfellow et al. 2014), for images and for points: a point in the plane is an image of 2 channels
+and one pixel.
+
+Shapes: N batch, Z latent size, C image channels, S image size.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from jaxtyping import Float, Int64
+from torch import Tensor, cat, nn
+
+from lit_gans.errors import RefusedInput
+from lit_gans.networks.blocks import Norm, ScoreHead
+
+
+class MLPGenerator(nn.Module):
+    """Latents (N, Z) to images (N, C, S, S) in [-1, 1]; to points (N, C, 1, 1) without bounds where S is 1.
+
+    Args:
+        latent_dim: Z.
+        channels: C.
+        image_size: S.
+        width: units of a hidden layer.
+        depth: hidden layers.
+        num_classes: the class joins the latent as an embedding of Z numbers; 0 is told none.
+    """
+
+    def __init__(
+        self,
+        latent_dim: int,
+        channels: int,
+        image_size: int,
+        width: int = 128,
+        depth: int = 2,
+        num_classes: int = 0,
+    ) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(num_classes, latent_dim) if num_classes else None
+        sizes = [latent_dim * (2 if num_classes else 1)] + [width] * depth
+        layers: list[nn.Module] = []
+        for size_in, size_out in pairwise(sizes):
+            layers += [nn.Linear(size_in, size_out), nn.ReLU(inplace=True)]
+        layers += [nn.Linear(sizes[-1], channels * image_size**2), nn.Unflatten(1, (channels, image_size, image_size))]
+        self.layers = nn.Sequential(*layers, nn.Tanh() if image_size > 1 else nn.Identity())
+
+    def forward(
+        self, latents: Float[Tensor, "n z"], labels: Int64[Tensor, " n"] | None = None
+    ) -> Float[Tensor, "n c s s"]:
+        if self.embedding is not None:
+            latents = cat([latents, self.embedding(labels)], 1)
+        return self.layers(latents)
+
+
+class MLPDiscriminator(nn.Module):
+    """Images or points (N, C, S, S) to logits (N,).
+
+    Args:
+        channels: C.
+        image_size: S.
+        width: units of a hidden layer.
+        depth: hidden layers.
+        norm: `none` or `layer`, after each hidden layer.
+        num_classes: the class joins as a projection of the last hidden layer; 0 is told none.
+
+    Raises:
+        RefusedInput: another norm.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        image_size: int,
+        width: int = 128,
+        depth: int = 2,
+        norm: Norm = "none",
+        num_classes: int = 0,
+    ) -> None:
+        super().__init__()
+        if norm not in ("none", "layer"):
+            raise RefusedInput(f"norm={norm}: the mlp networks have the norms none and layer.")
+        layers: list[nn.Module] = [nn.Flatten()]
+        for size_in, size_out in pairwise([channels * image_size**2] + [width] * depth):
+            layers += [nn.Linear(size_in, size_out), nn.LayerNorm(size_out) if norm == "layer" else nn.Identity()]
+            layers += [nn.LeakyReLU(0.2, inplace=True)]
+        self.layers = nn.Sequential(*layers)
+        self.head = ScoreHead(width, num_classes)
+
+    def forward(
+        self, images: Float[Tensor, "n c s s"], labels: Int64[Tensor, " n"] | None = None
+    ) -> Float[Tensor, " n"]:
+        return self.head(self.layers(images), labels)

@@ -1,0 +1,66 @@
+"""pix2pix's discriminator (Isola et al. 2017, section 6.1.2): judges every patch of an image by itself."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lit_gans.errors import RefusedInput
+from lit_gans.networks.blocks import Norm, normalisation
+
+_WIDEST = 8
+
+
+def receptive_field(depth: int) -> int:
+    """Returns the height and width of a patch: 70 pixels at the paper's depth 3."""
+    field = 7  # the two last convolutions, 4x4 of stride 1
+    for _ in range(depth):
+        field = 2 * field + 2
+    return field
+
+
+class PatchGAN(nn.Module):
+    """Images (N, C, S, S) beside the pictures (N, A, S, S) that they translate, to logits (N, P, P).
+
+    Args:
+        input_channels: A.
+        channels: C.
+        image_size: S.
+        width: channels of the first map; each further one has twice as many, up to 8 x width.
+        depth: convolutions of stride 2.
+        norm: after every convolution but the first and the last.
+
+    Raises:
+        RefusedInput: the image is too small for that depth.
+    """
+
+    def __init__(
+        self,
+        input_channels: int,
+        channels: int,
+        image_size: int,
+        width: int = 64,
+        depth: int = 3,
+        norm: Norm = "instance",
+    ) -> None:
+        super().__init__()
+        if image_size // 2**depth < 3:
+            raise RefusedInput(f"patch_depth={depth}: an image of {image_size} pixels is too small; use a smaller one.")
+        bias = norm != "batch" and norm != "instance"
+        widths = [width * min(2**scale, _WIDEST) for scale in range(depth + 1)]
+        layers: list[nn.Module] = [
+            nn.Conv2d(input_channels + channels, width, 4, 2, 1),
+            nn.LeakyReLU(0.2, inplace=True),
+        ]
+        for index in range(1, depth + 1):
+            stride = 2 if index < depth else 1
+            layers += [nn.Conv2d(widths[index - 1], widths[index], 4, stride, 1, bias=bias)]
+            layers += [normalisation(norm, widths[index]), nn.LeakyReLU(0.2, inplace=True)]
+        self.layers = nn.Sequential(*layers, nn.Conv2d(widths[-1], 1, 4, 1, 1))
+        for layer in self.modules():
+            if isinstance(layer, nn.Conv2d):
+                nn.init.normal_(layer.weight, 0.0, 0.02)
+
+    def forward(self, images: Float[Tensor, "n c s s"], pictures: Float[Tensor, "n a s s"]) -> Float[Tensor, "n p p"]:
+        return self.layers(torch.cat([pictures, images], 1)).squeeze(1)

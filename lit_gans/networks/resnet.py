@@ -1,0 +1,171 @@
+"""The residual networks of SNGAN (Miyato et al. 2018, tables 4 and 5), also WGAN-GP's at 32x32 (Gulrajani et al. 2017).
+
+Shapes: N batch, Z latent size, C image channels, S image size.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lit_gans.networks.blocks import (
+    Block,
+    ConditionalBatchNorm2d,
+    Norm,
+    ScoreHead,
+    convolution,
+    is_cheap,
+    normalisation,
+    refuse_size,
+)
+
+# up to 32 pixels all maps have one width, beyond that they widen by 2 up to 16 x width; what a discriminator does:
+# (blocks, how many of them halve the map)
+_DISCRIMINATOR = {16: (4, 2), 32: (4, 2), 48: (5, 4), 64: (5, 5), 128: (6, 5), 256: (7, 6)}
+SIZES = tuple(_DISCRIMINATOR)
+_WIDEST = 16
+
+
+def _widths(image_size: int, width: int, num: int) -> list[int]:
+    return [width * (1 if image_size <= 32 else min(2**scale, _WIDEST)) for scale in range(num)]
+
+
+def _initialise(network: nn.Module) -> None:
+    """Glorot and Bengio (2010), with the gain of a ReLU inside the blocks and 1 at both ends and in the skips."""
+    for name, layer in network.named_modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            inside = "conv_" in name and not is_cheap(layer)
+            nn.init.xavier_uniform_(layer.weight, 2**0.5 if inside else 1.0)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
+
+class _UpBlock(nn.Module):
+    """Norm, ReLU, convolution, twice; the map doubles before the first convolution."""
+
+    def __init__(self, channels_in: int, channels_out: int, block: Block, num_classes: int) -> None:
+        super().__init__()
+        self.norm_1, self.norm_2 = (
+            ConditionalBatchNorm2d(channels, num_classes) if num_classes else nn.BatchNorm2d(channels)
+            for channels in (channels_in, channels_out)
+        )
+        self.conv_1 = convolution(block, channels_in, channels_out, 3, 1, 1, bias=True)
+        self.conv_2 = convolution(block, channels_out, channels_out, 3, 1, 1, bias=True)
+        self.skip = nn.Conv2d(channels_in, channels_out, 1)
+
+    def forward(self, features: Float[Tensor, "n a h w"], labels: tuple[Tensor, ...]) -> Float[Tensor, "n b h2 w2"]:
+        branch = functional.relu(self.norm_1(features, *labels))
+        branch = self.conv_1(functional.interpolate(branch, scale_factor=2.0))
+        branch = self.conv_2(functional.relu(self.norm_2(branch, *labels)))
+        # a 1x1 convolution commutes with the doubling and is 4 times cheaper before it
+        return branch + functional.interpolate(self.skip(features), scale_factor=2.0)
+
+
+class _DownBlock(nn.Module):
+    """ReLU, convolution, twice, and perhaps an average over 2x2; the first block sees images: no ReLU before it."""
+
+    def __init__(
+        self, channels_in: int, channels_out: int, halves: bool, first: bool, norm: Norm, block: Block
+    ) -> None:
+        super().__init__()
+        self.halves, self.first = halves, first
+        inner = channels_out if first else channels_in
+        self.norm_1 = nn.Identity() if first else normalisation(norm, channels_in)
+        self.norm_2 = normalisation(norm, inner)
+        self.conv_1 = convolution("plain" if first else block, channels_in, inner, 3, 1, 1, bias=True)
+        self.conv_2 = convolution(block, inner, channels_out, 3, 1, 1, bias=True)
+        needs = channels_in != channels_out or halves
+        self.skip = nn.Conv2d(channels_in, channels_out, 1) if needs else nn.Identity()
+
+    def forward(self, features: Float[Tensor, "n a h w"]) -> Float[Tensor, "n b h2 w2"]:
+        branch = features if self.first else functional.relu(self.norm_1(features))
+        branch = self.conv_2(functional.relu(self.norm_2(self.conv_1(branch))))
+        if self.halves:  # a 1x1 convolution commutes with the average and is 4 times cheaper after it
+            branch, features = functional.avg_pool2d(branch, 2), functional.avg_pool2d(features, 2)
+        return branch + self.skip(features)
+
+
+class ResNetGenerator(nn.Module):
+    """Latents (N, Z) to images (N, C, S, S) in [-1, 1].
+
+    Args:
+        latent_dim: Z.
+        channels: C.
+        image_size: S, one of `SIZES`.
+        width: channels of the finest map; `None` for 256 up to 32 pixels, where all maps have as many, and 64 beyond,
+            where each coarser map has twice as many, up to 1,024.
+        block: what the convolutions inside the residual blocks are.
+        num_classes: batch norm takes scale and shift from the class; 0 is told none.
+    """
+
+    def __init__(
+        self,
+        latent_dim: int,
+        channels: int,
+        image_size: int,
+        width: int | None = None,
+        block: Block = "plain",
+        num_classes: int = 0,
+    ) -> None:
+        super().__init__()
+        refuse_size(image_size, SIZES, "resnet")
+        self.smallest = 6 if image_size == 48 else 4
+        scales = (image_size // self.smallest).bit_length() - 1
+        widths = _widths(image_size, width or (256 if image_size <= 32 else 64), scales + 1)[::-1]
+        self.stem = nn.Linear(latent_dim, widths[0] * self.smallest**2)
+        self.blocks = nn.ModuleList(_UpBlock(wide, narrow, block, num_classes) for wide, narrow in pairwise(widths))
+        self.norm = nn.BatchNorm2d(widths[-1])
+        self.to_image = nn.Conv2d(widths[-1], channels, 3, 1, 1)
+        _initialise(self)
+
+    def forward(
+        self, latents: Float[Tensor, "n z"], labels: Int64[Tensor, " n"] | None = None
+    ) -> Float[Tensor, "n c s s"]:
+        features = self.stem(latents).unflatten(1, (-1, self.smallest, self.smallest))
+        for block in self.blocks:
+            features = block(features, () if labels is None else (labels,))
+        return self.to_image(functional.relu(self.norm(features))).tanh()
+
+
+class ResNetDiscriminator(nn.Module):
+    """Images (N, C, S, S) to logits (N,).
+
+    Args:
+        channels: C.
+        image_size: S, one of `SIZES`.
+        width: channels of the finest map; `None` for 128 up to 32 pixels, where all maps have as many, and 64 beyond,
+            where each coarser map has twice as many, up to 1,024.
+        norm: the normalisation before every ReLU but those on the image's own block's input.
+        block: what the convolutions inside the residual blocks are.
+        num_classes: the class joins as a projection of the features; 0 is told none.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        image_size: int,
+        width: int | None = None,
+        norm: Norm = "none",
+        block: Block = "plain",
+        num_classes: int = 0,
+    ) -> None:
+        super().__init__()
+        refuse_size(image_size, SIZES, "resnet")
+        num, halving = _DISCRIMINATOR[image_size]
+        widths = [channels, *_widths(image_size, width or (128 if image_size <= 32 else 64), num)]
+        self.blocks = nn.Sequential(
+            *(
+                _DownBlock(narrow, wide, index < halving, index == 0, norm, block)
+                for index, (narrow, wide) in enumerate(pairwise(widths))
+            )
+        )
+        self.head = ScoreHead(widths[-1], num_classes)
+        _initialise(self)
+
+    def forward(
+        self, images: Float[Tensor, "n c s s"], labels: Int64[Tensor, " n"] | None = None
+    ) -> Float[Tensor, " n"]:
+        return self.head(functional.relu(self.blocks(images)).sum((2, 3)), labels)

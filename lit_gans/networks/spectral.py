@@ -1,0 +1,80 @@
+"""Spectral normalisation (Miyato et al. 2018) in float32, with one power iteration in each update of the training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils import parametrize
+
+from lit_gans.precision import full_precision, without_autocast
+
+_WARM_UP = 15  # power iterations before the first use
+_LAYERS = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear, nn.Embedding)
+
+
+class SpectralNorm(nn.Module):
+    """Divides a weight by its largest singular value, which a power iteration follows (section 3.2, algorithm 1).
+
+    `torch.nn.utils.parametrizations.spectral_norm` iterates in every forward: the result then depends on the number of
+    parts into which an update's batch is cut, and autocast computes it in half precision.
+
+    Args:
+        weight: the weight at the start.
+        output_axis: the axis of the weight that counts outputs.
+    """
+
+    def __init__(self, weight: Tensor, output_axis: int = 0) -> None:
+        super().__init__()
+        self.output_axis = output_axis
+        self.remaining: int | None = None  # power iterations that may still be made; None for any number
+        matrix = self._matrix(weight.detach())
+        for name, size in (("left", len(matrix)), ("right", matrix.shape[1])):
+            vector = torch.randn(size, dtype=matrix.dtype, device=matrix.device)
+            self.register_buffer(name, functional.normalize(vector, dim=0))
+        for _ in range(_WARM_UP):
+            self._iterate(matrix)
+
+    def forward(self, weight: Tensor) -> Tensor:
+        with without_autocast(weight):
+            matrix = self._matrix(weight)
+            if self.training and self.remaining != 0:
+                self._iterate(matrix.detach())
+                self.remaining = None if self.remaining is None else self.remaining - 1
+            # copies: a later iteration must not change what backward needs
+            largest = torch.dot(self.left.clone(), matrix @ self.right.clone())
+            return (weight / largest).to(weight.dtype)
+
+    def _matrix(self, weight: Tensor) -> Float[Tensor, "rows columns"]:
+        return full_precision(weight.movedim(self.output_axis, 0).flatten(1))
+
+    @torch.no_grad()
+    def _iterate(self, matrix: Float[Tensor, "rows columns"]) -> None:
+        self.left.copy_(functional.normalize(matrix @ self.right, dim=0))
+        self.right.copy_(functional.normalize(matrix.T @ self.left, dim=0))
+
+
+def spectrally_normalised(network: nn.Module) -> nn.Module:
+    """Normalises every convolution, dense layer and embedding of a network, and returns the network."""
+    for layer in list(network.modules()):
+        if isinstance(layer, _LAYERS):
+            output_axis = 1 if isinstance(layer, nn.ConvTranspose2d) and layer.groups == 1 else 0
+            parametrize.register_parametrization(layer, "weight", SpectralNorm(layer.weight, output_axis))
+    return network
+
+
+@contextmanager
+def one_power_iteration(layers: Iterable[SpectralNorm]) -> Iterator[None]:
+    """Lets each layer iterate in its first training forward inside, and in no other."""
+    layers = list(layers)
+    for layer in layers:
+        layer.remaining = 1
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.remaining = None

@@ -1,0 +1,81 @@
+"""pix2pix's generator (Isola et al. 2017, section 6.1.1): an encoder and a decoder with skips between equal maps.
+
+Shapes: N batch, A input channels, C image channels, S image size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lit_gans.networks.blocks import Norm, normalisation, refuse_size
+
+SIZES = (16, 32, 64, 128, 256, 512)
+_WIDEST = 8  # no map is wider than 8 x width
+_DROPPED = 3  # decoder maps that dropout thins
+_RATE = 0.5
+
+
+class UNet(nn.Module):
+    """Pictures (N, A, S, S) to images (N, C, S, S) in [-1, 1] through a map of one pixel.
+
+    Args:
+        input_channels: A.
+        channels: C.
+        image_size: S, one of `SIZES`.
+        width: channels of the finest map; each coarser map has twice as many, up to 8 x width.
+        norm: after every convolution but the outermost and the innermost of the encoder. The paper's batch norm at its
+            batch size 1 is `instance`.
+    """
+
+    def __init__(
+        self, input_channels: int, channels: int, image_size: int, width: int = 64, norm: Norm = "instance"
+    ) -> None:
+        super().__init__()
+        refuse_size(image_size, SIZES, "unet")
+        scales = image_size.bit_length() - 1
+        widths = [width * min(2**scale, _WIDEST) for scale in range(scales)]
+        bias = norm != "batch" and norm != "instance"  # which cancel it
+        self.encoder, self.decoder = nn.ModuleList(), nn.ModuleList()
+        for index, (shallow, deep) in enumerate(pairwise([input_channels, *widths])):
+            plain = index in (0, scales - 1)
+            convolution = nn.Conv2d(shallow, deep, 4, 2, 1, bias=bias)
+            activate = nn.Identity() if index == 0 else nn.LeakyReLU(0.2)
+            self.encoder.append(
+                nn.Sequential(activate, convolution, nn.Identity() if plain else normalisation(norm, deep))
+            )
+        for index, (deep, shallow) in enumerate(pairwise([*widths[::-1], channels])):
+            last = index == scales - 1
+            convolution = nn.ConvTranspose2d(deep * (1 if index == 0 else 2), shallow, 4, 2, 1, bias=bias or last)
+            self.decoder.append(
+                nn.Sequential(nn.ReLU(), convolution, nn.Tanh() if last else normalisation(norm, shallow))
+            )
+        self.dropout_shapes = [(widths[-2 - index], 2 ** (index + 1), 2 ** (index + 1)) for index in range(_DROPPED)]
+        for layer in self.modules():
+            if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
+                nn.init.normal_(layer.weight, 0.0, 0.02)
+
+    def forward(self, pictures: Float[Tensor, "n a s s"], uniform: Sequence[Tensor] = ()) -> Float[Tensor, "n c s s"]:
+        """Translates pictures.
+
+        Args:
+            pictures: in [-1, 1].
+            uniform: numbers in [0, 1), each N times one of `dropout_shapes`, below 0.5 where dropout sets to zero: the
+                only noise there is (section 6.2.1). None at all is no dropout.
+        """
+        maps, features = [], pictures
+        for layer in self.encoder:
+            features = layer(features)
+            maps.append(features)
+        maps.pop()
+        for index, layer in enumerate(self.decoder):
+            features = layer(features)
+            if index < len(uniform):
+                features = features * (uniform[index] >= _RATE) / (1 - _RATE)
+            if maps:
+                features = torch.cat([features, maps.pop()], 1)
+        return features

@@ -1,0 +1,71 @@
+"""What a sweep leaves beside its runs: one table and one picture of all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image, ImageDraw
+
+_HEIGHT = 320  # of each run's samples in the picture
+
+
+@dataclass
+class Run:
+    """One run of a sweep.
+
+    Args:
+        overrides: what was given on its command line.
+        values: what was measured, by name.
+        folder: where it lies.
+        samples: its last grid, which need not exist.
+    """
+
+    overrides: list[str]
+    values: dict[str, float]
+    folder: Path
+    samples: Path
+
+
+def write_summary(runs: list[Run], folder: Path) -> list[str]:
+    """Writes `table.md` and, where there are grids, `samples.png`; returns lines for a person."""
+    common = set.intersection(*(set(run.overrides) for run in runs))
+    names = [" ".join(text.removeprefix("experiment=") for text in run.overrides if text not in common) for run in runs]
+    columns = list(dict.fromkeys(name for run in runs for name in run.values))
+    rows = [["run", *columns]]
+    for name, run in zip(names, runs, strict=True):
+        rows.append([name, *(_number(run.values.get(column)) for column in columns)])
+    widths = [max(len(row[index]) for row in rows) for index in range(len(columns) + 1)]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
+    ]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "table.md").write_text("\n".join(lines) + "\n")
+    grids = [(name, run.samples) for name, run in zip(names, runs, strict=True) if run.samples.is_file()]
+    if grids:
+        _side_by_side(grids, folder / "samples.png")
+        lines.append(f"side by side: {folder / 'samples.png'}")
+    return lines
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _side_by_side(grids: list[tuple[str, Path]], path: Path) -> None:
+    pictures = []
+    for name, grid in grids:
+        with Image.open(grid) as image:
+            scaled = image.convert("RGB").resize((round(image.width * _HEIGHT / image.height), _HEIGHT))
+        titled = Image.new("RGB", (scaled.width, _HEIGHT + 20), "white")
+        titled.paste(scaled, (0, 20))
+        ImageDraw.Draw(titled).text((4, 4), name, fill="black")
+        pictures.append(titled)
+    gap = 8
+    whole = Image.new("RGB", (sum(p.width + gap for p in pictures) - gap, _HEIGHT + 20), "white")
+    left = 0
+    for picture in pictures:
+        whole.paste(picture, (left, 0))
+        left += picture.width + gap
+    whole.save(path)
