@@ -16,8 +16,8 @@ from lit_gans.errors import RefusedInput
 Block = Literal["plain", "separable", "inverted_residual"]
 Norm = Literal["none", "batch", "layer", "instance"]
 
-_EXPANSION = 2  # of the channels inside an inverted residual
-_SQUEEZE = 4
+_EXPANSION = 2  # channels inside an inverted residual for each at its narrower end
+_SQUEEZE = 8
 
 
 def convolution(
@@ -43,7 +43,7 @@ def convolution(
     spatial: Any = nn.ConvTranspose2d if transposed else nn.Conv2d
     if block == "plain":
         return spatial(channels_in, channels_out, kernel_size, stride, padding, bias=bias)
-    wide = channels_in * (_EXPANSION if block == "inverted_residual" else 1)
+    wide = channels_in if block == "separable" else _EXPANSION * min(channels_in, channels_out)
     depthwise = spatial(wide, wide, kernel_size, stride, padding, groups=wide, bias=block == "inverted_residual")
     project = nn.Conv2d(wide, channels_out, 1, bias=bias)
     if block == "separable":

@@ -1,0 +1,98 @@
+import pytest
+import torch
+from torch import nn
+
+from lit_gans import DCGAN, Digits
+from lit_gans.errors import RefusedInput
+from lit_gans.models.image_gan import ImageGAN
+from lit_gans.optim import Adam
+from lit_gans.registry import gans
+
+IMAGE_GANS = sorted(name for name, cls in gans().items() if issubclass(cls, ImageGAN))
+
+
+@pytest.mark.parametrize("name", IMAGE_GANS)
+@pytest.mark.parametrize("network", ["dcgan", "resnet", "mlp"])
+def test_every_gan_trains_with_every_pair_of_networks_and_classes(tiny_gan, random_images, fit, name, network):
+    module = tiny_gan(name, network=network, num_classes=10, n_critic=1)
+    trainer = fit(module, random_images(batch_size=8), max_steps=2)
+    assert trainer.global_step == 2
+    images = module.sample(3, label=1)
+    assert images.shape == (3, 1, 16, 16)
+    assert not torch.equal(images, module.sample(3, label=2))
+
+
+@pytest.mark.parametrize("block", ["separable", "inverted_residual"])
+@pytest.mark.parametrize("network", ["dcgan", "resnet"])
+def test_cheap_blocks_make_the_networks_cheaper(tiny_gan, random_images, fit, network, block):
+    sizes = {"network": network, "generator_width": 16, "discriminator_width": 16}
+    plain, cheap = tiny_gan("dcgan", **sizes), tiny_gan("dcgan", block=block, **sizes)
+    for name in cheap.network_names:
+        counts = [sum(p.numel() for p in getattr(module, name).parameters()) for module in (cheap, plain)]
+        assert counts[0] < 0.8 * counts[1]
+    fit(cheap, random_images(batch_size=4), max_steps=1)
+
+
+def test_the_networks_are_told_the_classes_of_their_images(tiny_gan, random_images, fit):
+    module, told = tiny_gan("dcgan", num_classes=10, n_critic=2, generator_batch_multiple=3), []
+    losses, update = module.discriminator_losses, module.generator_loss
+    module.discriminator_losses = lambda real, fake, batch: told.append((real, batch)) or losses(real, fake, batch)
+    module.generator_loss = lambda fake, batch: told.append((fake, batch)) or update(fake, batch)
+    data = random_images(batch_size=4)
+    fit(module, data, max_steps=1)
+    for images, batch in told[:2]:
+        pixels = ((images + 1) * 127.5).round().to(torch.uint8)
+        rows = [(data.dataset.images == image).flatten(1).all(1).nonzero().item() for image in pixels]
+        assert batch["label"].tolist() == data.dataset.labels[rows].tolist()
+    fake, batch = told[2]
+    assert len(fake) == 12, "three times as many generated images"
+    assert batch["label"].tolist() == told[1][1]["label"].repeat_interleave(3).tolist()
+
+
+def test_classes_must_be_those_of_the_data(tiny_gan, random_images, fit):
+    with pytest.raises(RefusedInput, match="num_classes=7 and the data has 10 classes"):
+        fit(tiny_gan("dcgan", num_classes=7), random_images(), max_steps=1)
+    fit(tiny_gan("dcgan"), random_images(), max_steps=1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"num_classes": -1}, "num_classes=-1 must be at least 0"),
+        ({"generator_width": 0}, "generator_width=0"),
+        ({"discriminator_width": 0}, "discriminator_width=0"),
+        ({"network": "resnet", "bias": True}, "bias=True: the resnet networks have no such option"),
+        ({"network": "resnet", "dense_stem": True}, "dense_stem=True: the resnet networks"),
+        ({"network": "mlp", "block": "separable"}, "block=separable: the mlp networks"),
+        ({"network": "resnet", "image_size": 96}, "the resnet networks make images of one of 16, 32, 48, 64, 128, 256"),
+    ],
+)
+def test_refusals(tiny_gan, settings, sentence):
+    with pytest.raises(RefusedInput, match=sentence):
+        tiny_gan("dcgan", **settings)
+
+
+def test_a_conditional_gan_learns_what_a_label_means(fit):
+    """Two classes, black and white: after some steps the label decides the brightness."""
+
+    class BlackAndWhite(Digits):
+        num_classes = 2
+
+        def load(self):
+            labels = torch.arange(64) % 2
+            return (labels * 200 + 20).to(torch.uint8).view(-1, 1, 1, 1).expand(-1, 1, 16, 16).contiguous(), labels
+
+    fast = Adam(learning_rate=2e-3, betas=(0.5, 0.9))
+    settings = {"generator_width": 8, "discriminator_width": 8, "latent_dim": 4, "num_classes": 2}
+    optimizers = {"generator_optimizer": fast, "discriminator_optimizer": fast}
+    module = DCGAN(image_size=16, channels=1, **settings, **optimizers)
+    fit(module, BlackAndWhite(image_size=16, batch_size=32), max_steps=100)
+    black, white = (module.sample(32, label=label).mean().item() for label in (0, 1))
+    assert black == pytest.approx(20 / 255, abs=0.05)
+    assert white == pytest.approx(220 / 255, abs=0.05)
+
+
+def test_without_classes_labels_are_ignored(tiny_gan):
+    module = tiny_gan("dcgan")
+    assert module.condition({"label": torch.zeros(1)}) == ()
+    assert not any(isinstance(layer, nn.Embedding) for layer in module.modules())

@@ -1,0 +1,104 @@
+import pytest
+import torch
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+from lit_gans.data.digits import Digits
+from lit_gans.data.paired import DigitEdges
+from lit_gans.errors import RefusedInput
+from lit_gans.models.pix2pix import Pix2Pix
+from lit_gans.random import Noise
+
+
+@pytest.fixture
+def module(tiny_gan):
+    return tiny_gan("pix2pix")
+
+
+def drawn(module, num, seed=0):
+    return module.draw(Noise(torch.Generator(), (seed,)), num)
+
+
+def test_losses_are_the_papers(module):
+    real, fake, picture = torch.rand(3, 4, 1, 16, 16) * 2 - 1
+    batch = {"image": real, "input": picture}
+    on_real, on_fake = (torch.sigmoid(module.discriminator(images, picture)) for images in (real, fake))
+    expected = -(on_real.log().mean() + (1 - on_fake).log().mean()) / 2
+    torch.testing.assert_close(module.discriminator_losses(real, fake, batch)["discriminator"], expected)
+    expected = -on_fake.log().mean() + 100 * (fake - real).abs().mean()
+    torch.testing.assert_close(module.generator_loss(fake, batch), expected)
+
+
+def test_jitter_cuts_the_same_part_of_picture_and_image_and_mirrors_half(module):
+    ramp = torch.linspace(-1, 1, 16).expand(64, 1, 16, 16)
+    batch = drawn(module, 64) | {"image": ramp, "input": ramp.mT.contiguous()}
+    cut = module.augment(batch)
+    across, down = cut["image"][:, 0, 8], cut["input"][:, 0, :, 8]
+    steps = across.diff(dim=1)[:, 2:-2].mean(1)
+    step = 2 / 15 * 256 / 286  # enlarged
+    torch.testing.assert_close(steps.abs(), torch.full((64,), step), rtol=1e-3, atol=1e-4)
+    assert 0.3 < (steps < 0).float().mean() < 0.7
+    torch.testing.assert_close(down.diff(dim=1)[:, 2:-2].mean(1), torch.full((64,), step), rtol=1e-3, atol=1e-4)
+    same = module.augment(batch | {"input": ramp})
+    assert torch.equal(same["image"], same["input"])
+    still = Pix2Pix(image_size=16, jitter=False)
+    assert still.augment(batch) is batch
+
+
+def test_the_centre_of_an_unshifted_cut_is_the_enlarged_image(module):
+    image = torch.rand(1, 1, 16, 16)
+    centre = torch.tensor([[0.5, 0.5, 0.9]])  # no shift, no mirror
+    cut = module.augment({"image": image, "input": image, "jitter": centre})["image"]
+    coordinates = (torch.arange(16) + 0.5) / 16 * 2 - 1
+    grid = torch.stack(torch.meshgrid(coordinates, coordinates, indexing="xy"), -1)[None] * 256 / 286
+    torch.testing.assert_close(cut, functional.grid_sample(image, grid, align_corners=False))
+
+
+def test_dropout_is_the_only_noise_and_a_function_of_the_seed(module, random_images):
+    inputs = module.sampling_inputs(3, 0, random_images())
+    first, again, other = (module.decode(inputs, seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert torch.equal(first, module.translate((inputs + 1) / 2, seed=1))
+
+
+def test_needs_pairs(module, fit, tiny_gan):
+    with pytest.raises(RefusedInput, match="has no pairs: use data=digit_edges or data=paired_folder"):
+        fit(module, Digits(image_size=16), max_steps=1)
+    with pytest.raises(RefusedInput, match="call translate"):
+        module.sample(2)
+    with pytest.raises(RefusedInput, match="pictures have 3 channels, and this data has 1"):
+        fit(tiny_gan("pix2pix", input_channels=3), DigitEdges(image_size=16), max_steps=1)
+
+
+@pytest.mark.parametrize("settings", [{"l1_weight": -1.0}, {"patch_depth": 0}, {"image_size": 48}])
+def test_refusals(tiny_gan, settings):
+    with pytest.raises(RefusedInput, match=next(iter(settings))):
+        tiny_gan("pix2pix", **settings).configure_model()
+
+
+def test_a_plain_loader_of_pairs_works(module):
+    from lightning.pytorch import Trainer
+
+    class Pairs(TensorDataset):
+        def __getitem__(self, index):
+            picture, image = super().__getitem__(index)
+            return {"input": picture, "image": image}
+
+    loader = DataLoader(Pairs(*torch.rand(2, 8, 1, 16, 16)), batch_size=4)
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
+    trainer = Trainer(max_epochs=1, enable_model_summary=False, **quiet)
+    trainer.fit(module, loader)
+    assert trainer.global_step == 2
+
+
+def test_l1_falls_by_half_on_held_out_digits(fit):
+    from lit_gans.callbacks import EMA, PairedL1
+    from lit_gans.optim import Adam
+
+    fast = Adam(learning_rate=2e-3, betas=(0.5, 0.999))
+    sizes = {"image_size": 16, "channels": 1, "generator_width": 8, "discriminator_width": 4, "patch_depth": 2}
+    module = Pix2Pix(**sizes, jitter=False, generator_optimizer=fast, discriminator_optimizer=fast)
+    measured = PairedL1(every_n_steps=1000, num_samples=100)
+    fit(module, DigitEdges(image_size=16, batch_size=16), max_steps=80, callbacks=[EMA(), measured])
+    assert measured.values["metric/l1"] < measured.first["metric/l1"] / 2

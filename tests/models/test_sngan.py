@@ -1,0 +1,69 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+from lit_gans.models.sngan import SNGAN
+from lit_gans.networks.spectral import SpectralNorm
+
+LAYERS = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear, nn.Embedding)
+
+
+def largest(layer):
+    axis = layer.parametrizations.weight[0].output_axis
+    return torch.linalg.svdvals(layer.weight.detach().movedim(axis, 0).flatten(1))[0].item()
+
+
+@pytest.mark.parametrize(
+    "settings", [{"network": "resnet"}, {"network": "dcgan", "block": "separable", "num_classes": 10}]
+)
+def test_after_training_every_layer_of_the_discriminator_has_spectral_norm_1(tiny_gan, random_images, fit, settings):
+    module = tiny_gan("sngan", spectral_generator=False, **settings)
+    fit(module, random_images(batch_size=4), max_steps=2)
+    for _ in range(400):  # the power iteration catches up with the last step
+        module.discriminator(torch.rand(2, 1, 16, 16), *module.condition({"label": torch.tensor([0, 1])}))
+    layers = [layer for layer in module.discriminator.modules() if isinstance(layer, LAYERS)]
+    assert len(layers) >= 5
+    assert all(largest(layer) == pytest.approx(1, abs=1e-3) for layer in layers)
+    assert not any(parametrize.is_parametrized(layer) for layer in module.generator.modules())
+
+
+def test_the_generator_too_where_asked(tiny_gan):
+    module = tiny_gan("sngan", spectral_generator=True)
+    layers = [layer for layer in module.generator.modules() if isinstance(layer, LAYERS)]
+    assert all(isinstance(layer.parametrizations.weight[0], SpectralNorm) for layer in layers)
+
+
+def test_one_power_iteration_in_each_update(tiny_gan, random_images, fit, monkeypatch):
+    module, made = tiny_gan("sngan", spectral_generator=False, n_critic=2, accumulate_gradients=2), []
+    module.configure_model()
+    layers = [layer for layer in module.modules() if isinstance(layer, SpectralNorm)]
+    original = SpectralNorm._iterate
+    monkeypatch.setattr(SpectralNorm, "_iterate", lambda self, matrix: made.append(self) or original(self, matrix))
+    fit(module, random_images(batch_size=4), max_steps=2)
+    assert [made.count(layer) for layer in layers] == [2 * (2 + 1)] * len(layers)
+    made.clear()
+    module.sample(4)
+    module.discriminator.eval()
+    module.discriminator(torch.rand(2, 1, 16, 16))
+    assert not made
+
+
+def test_losses_are_the_hinge(tiny_gan):
+    module = tiny_gan("sngan")
+    module.discriminator.eval()
+    with torch.no_grad():
+        module.discriminator.head.bias.fill_(0.5)
+    real, fake = torch.rand(2, 6, 1, 16, 16) * 4 - 2
+    on_real, on_fake = (module.discriminator(images).tolist() for images in (real, fake))
+    expected = sum(max(0, 1 - s) for s in on_real) / 6 + sum(max(0, 1 + s) for s in on_fake) / 6
+    assert module.discriminator_losses(real, fake, {})["discriminator"].item() == pytest.approx(expected, abs=1e-6)
+    assert module.generator_loss(fake, {}).item() == pytest.approx(-sum(on_fake) / 6, abs=1e-6)
+
+
+def test_defaults_are_the_papers():
+    module = SNGAN()
+    assert (module.n_critic, module.generator_batch_multiple, module.latent_dim) == (5, 2, 128)
+    for optimizer in (module.generator_optimizer, module.discriminator_optimizer):
+        assert (optimizer.learning_rate, optimizer.betas) == (2e-4, (0.0, 0.9))
+        assert [optimizer.schedule.factor(step, 10) for step in (0, 5, 10)] == [1.0, 0.5, 0.0]

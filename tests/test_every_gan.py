@@ -1,0 +1,80 @@
+"""Every GAN the four ways a user has: Hydra, the Lightning CLI, a notebook, a plain Trainer; and the commands after."""
+
+import json
+
+import pytest
+import torch
+import yaml
+from lightning.pytorch import Trainer
+from PIL import Image
+from torch.utils.data import DataLoader, TensorDataset
+
+from lit_gans import build, compose, load
+from lit_gans.registry import gans
+
+from .test_cli import command  # noqa: F401 - a fixture
+from .test_train import TINY
+
+GANS = sorted(name for name, cls in gans().items() if cls.__module__.startswith("lit_gans."))
+
+
+def overrides(name):
+    """Tiny settings of each GAN."""
+    common = [item for item in TINY if not item.startswith(("model=", "data=", "metrics=", "model.latent"))]
+    data = "digit_edges" if name == "pix2pix" else "digits"
+    depth = ["model.patch_depth=2"] if name == "pix2pix" else []
+    measured = ["metrics=digits", "metrics.num_samples=40", "metrics.batch_size=20"]
+    return [f"model={name}", f"data={data}", *depth, *common, *measured, "data.batch_size=50"]
+
+
+@pytest.mark.parametrize("name", GANS)
+def test_hydra_then_sample_interpolate_evaluate_then_the_lightning_cli_and_a_notebook(command, tmp_path, name):  # noqa: F811
+    code, out, err = command("train", *overrides(name), "trainer.max_steps=2", "hydra.run.dir=run")
+    assert code == 0, err
+    assert "fid_digits" in out
+    last = "run/checkpoints/last.ckpt"
+    module = load(last)
+    assert type(module) is gans()[name]
+
+    if name == "pix2pix":
+        (tmp_path / "pictures").mkdir()
+        for index in range(3):
+            Image.new("L", (20, 20), 80 * index).save(tmp_path / "pictures" / f"{index}.png")
+        assert command("sample", f"checkpoint={last}", "input=pictures")[0] == 0
+        code, _, err = command("interpolate", f"checkpoint={last}")
+        assert (code, "only a generator of images from latents" in err) == (2, True)
+    else:
+        assert command("sample", f"checkpoint={last}", "num=3")[0] == 0
+        assert command("interpolate", f"checkpoint={last}", "num=2", "steps=3")[0] == 0
+        assert (tmp_path / "run/generated/interpolation.png").is_file()
+    assert len(list((tmp_path / "run/generated").glob("0*.png"))) >= 1
+
+    assert command("evaluate", f"checkpoint={last}", "output=measured.json")[0] == 0
+    measured = json.loads((tmp_path / "measured.json").read_text())
+    trained_with = yaml.safe_load((tmp_path / "run/config.yaml").read_text())
+    assert measured["num_samples"] == trained_with["metrics"]["num_samples"]
+
+    code, _, err = command("fit", "-c", "run/run.yaml")
+    assert code == 0, err
+    again = load("run/fit/checkpoints/last.ckpt")
+    torch.testing.assert_close(again.state_dict(), module.state_dict(), rtol=0, atol=0)
+
+    by_hand, data, trainer = build(compose(*overrides(name), "trainer.max_steps=2", "trainer.default_root_dir=nb"))
+    trainer.fit(by_hand, datamodule=data)
+    torch.testing.assert_close(by_hand.state_dict(), module.state_dict(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", GANS)
+def test_a_plain_trainer_on_a_plain_loader(tiny_gan, name):
+    class Dicts(TensorDataset):
+        def __getitem__(self, index):
+            image, picture, label = super().__getitem__(index)
+            return {"image": image, "input": picture, "label": label}
+
+    module = tiny_gan(name, n_critic=1)
+    images, pictures = torch.rand(2, 8, 1, 16, 16) * 2 - 1
+    loader = DataLoader(Dicts(images, pictures, torch.zeros(8, dtype=torch.long)), batch_size=4)
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
+    trainer = Trainer(max_epochs=1, enable_model_summary=False, **quiet)
+    trainer.fit(module, loader)
+    assert trainer.global_step == 2
