@@ -28,12 +28,15 @@ class Noise:
         generator: scratch generator on the device of the numbers; it is reseeded by every draw.
         key: seed, iteration and update.
         rank, world_size: the slice that this process keeps.
+        parts: into how many parts of the global batch the rows fall; of each this process keeps its slice, as
+            `StepSampler` deals out images.
     """
 
     generator: torch.Generator
     key: tuple[int | str, ...]
     rank: int = 0
     world_size: int = 1
+    parts: int = 1
 
     def normal(self, purpose: str, num: int, *shape: int) -> Float[Tensor, "n *shape"]:
         """Returns this rank's `num` of standard normal numbers (num, *shape)."""
@@ -46,7 +49,7 @@ class Noise:
     def _draw(self, function, purpose: str, num: int, shape: tuple[int, ...]) -> Tensor:
         self.generator.manual_seed(mix(*self.key, purpose))
         whole = function(num * self.world_size, *shape, generator=self.generator, device=self.generator.device)
-        return whole[self.rank * num : (self.rank + 1) * num]
+        return whole.unflatten(0, (self.parts, self.world_size, -1))[:, self.rank].flatten(0, 1)
 
 
 def seed_dropout(device: torch.device, seed: int) -> None:

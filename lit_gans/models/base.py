@@ -183,7 +183,8 @@ class AdversarialModule(GenerativeModule):
 
     def backpropagate(self, loss: Tensor, network: str) -> None:
         """Adds the gradient of `loss` to the network's parameters."""
-        self.manual_backward(loss)
+        named = getattr(self.trainer.strategy, "backward_names_network", False)
+        self.manual_backward(loss, **({"network": network} if named else {}))
 
     def mean_over_ranks(self, value: Tensor) -> Tensor:
         """Returns the mean of a tensor over all ranks, without waiting for it on the host."""
@@ -224,7 +225,8 @@ class AdversarialModule(GenerativeModule):
         return nullcontext() if last or block is None else block()
 
     def _parts(self, batch: Batch, key: tuple[int | str, ...]) -> list[Batch]:
-        noise = Noise(self._noise_generator, (self.seed, *key), self.trainer.global_rank, self.trainer.world_size)
+        ranks = (self.trainer.global_rank, self.trainer.world_size)
+        noise = Noise(self._noise_generator, (self.seed, *key), *ranks, self.accumulate_gradients)
         return cut(self.augment(batch | self.draw(noise, len(batch["image"]))), self.accumulate_gradients)
 
     # ---- Lightning's hooks

@@ -32,7 +32,7 @@ def prepare(data: Any, channels_last: bool) -> Batch:
 
 def _prepared(images: Tensor, channels_last: bool) -> Tensor:
     if images.dtype == torch.uint8:
-        images = images.to(torch.float32).div_(127.5).sub_(1)
+        images = images.to(torch.get_default_dtype()).div_(127.5).sub_(1)
     return images.contiguous(memory_format=torch.channels_last) if channels_last else images
 
 

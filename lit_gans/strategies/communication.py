@@ -1,0 +1,70 @@
+"""How a replica's gradients travel: compressed, and within a node before between nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
+
+Compression = Literal["none", "fp16", "bf16", "powersgd"]
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Ranks by node: the group of this rank's node, its first rank, and the group of the first ranks of all nodes."""
+
+    own: dist.ProcessGroup
+    leader: int
+    leaders: dist.ProcessGroup
+
+    @classmethod
+    def of_size(cls, num_ranks: int) -> Nodes:
+        """Makes the groups of nodes with `num_ranks` ranks each; every rank must call it."""
+        world = dist.get_world_size()
+        nodes = [list(range(first, min(first + num_ranks, world))) for first in range(0, world, num_ranks)]
+        own, _ = dist.new_subgroups_by_enumeration(nodes)
+        return cls(own, dist.get_global_rank(own, 0), dist.new_group([ranks[0] for ranks in nodes]))
+
+
+def communicate(
+    replica: DistributedDataParallel, compression: Compression, powersgd_rank: int, nodes: Nodes | None
+) -> None:
+    """Sets how gradients are averaged over all ranks.
+
+    Args:
+        replica: the wrapped network.
+        compression: see `NetworkDDP`.
+        powersgd_rank: see `NetworkDDP`.
+        nodes: where to reduce within each node first; `None` reduces over all ranks at once.
+    """
+    if compression == "powersgd":
+        # warm start and error feedback from the third step on: the first ones bring the buckets into their order
+        state = powerSGD_hook.PowerSGDState(None, powersgd_rank, start_powerSGD_iter=2)
+        replica.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        return
+    if nodes is not None:
+        hook = _hierarchical
+        if compression != "none":
+            wrapper = {"fp16": default_hooks.fp16_compress_wrapper, "bf16": default_hooks.bf16_compress_wrapper}
+            hook = wrapper[compression](hook)
+        replica.register_comm_hook(nodes, hook)
+    elif compression != "none":
+        hooks = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
+        replica.register_comm_hook(None, hooks[compression])
+
+
+def _hierarchical(nodes: Nodes, bucket: dist.GradBucket) -> Future[Tensor]:
+    flat = bucket.buffer().div_(dist.get_world_size())
+    dist.reduce(flat, dst=nodes.leader, group=nodes.own)
+    if dist.get_rank() == nodes.leader:
+        dist.all_reduce(flat, group=nodes.leaders)
+    dist.broadcast(flat, src=nodes.leader, group=nodes.own)
+    future: Future[Tensor] = torch.futures.Future()
+    future.set_result(flat)
+    return future

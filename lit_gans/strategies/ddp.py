@@ -1,0 +1,184 @@
+"""One DistributedDataParallel for each network."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from lightning.pytorch.overrides.distributed import prepare_for_backward
+from lightning.pytorch.strategies import DDPStrategy
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
+
+from lit_gans.errors import RefusedInput
+from lit_gans.strategies.communication import Compression, Nodes, communicate
+from lit_gans.strategies.networks import networks_of
+from lit_gans.strategies.processes import end_children, follow_parent
+
+
+class NetworkDDP(DDPStrategy):
+    """Data parallel training of a module with several networks and manual optimization.
+
+    Lightning's DDP wraps the whole module: it refuses a GAN, or with `find_unused_parameters` reduces every network in
+    every backward. Here each child of the module that has parameters to train gets a DistributedDataParallel of its
+    own, whose gradients are averaged over all ranks in the backward that trains it, and in no other. The module keeps
+    its plain networks under their own names: forward passes, penalties and state dicts do not see a wrapper.
+
+    A network takes part in a backward where it has parameters that require a gradient: freeze the others
+    (`toggle_optimizer` does), or name it, `manual_backward(loss, network="generator")`. That backward must reach every
+    parameter of it.
+
+    Running statistics of batch norm are averaged over the ranks after each training step, so that all ranks, samples
+    and checkpoints agree; the statistics with which a batch is normalised are each rank's own (see `sync_batchnorm`).
+
+    Args:
+        bucket_cap_mb: size of the buckets in which gradients are reduced, in MiB.
+        gradient_compression: gradients travel as they are, in half precision, or as the factors of a low-rank
+            approximation with error feedback (PowerSGD: Vogels et al. 2019).
+        powersgd_rank: of that approximation.
+        hierarchical: reduces within each node first and then between one rank of each.
+        sync_batchnorm: batch norm over the batch of all ranks; CUDA only.
+        timeout: seconds that a rank waits for the others.
+        process_group_backend: null for nccl on CUDA and gloo elsewhere.
+        **kwargs: see Lightning's `DDPStrategy`.
+
+    Raises:
+        RefusedInput: a value that cannot work.
+    """
+
+    backward_names_network = True  # `manual_backward(loss, network=NAME)`
+
+    def __init__(
+        self,
+        *,
+        bucket_cap_mb: float = 25.0,
+        gradient_compression: Compression = "none",
+        powersgd_rank: int = 2,
+        hierarchical: bool = False,
+        sync_batchnorm: bool = False,
+        timeout: float = 1800.0,
+        process_group_backend: Literal["nccl", "gloo"] | None = None,
+        accelerator: Any = None,
+        parallel_devices: Any = None,
+        cluster_environment: Any = None,
+        checkpoint_io: Any = None,
+        precision_plugin: Any = None,
+    ) -> None:
+        if bucket_cap_mb <= 0 or powersgd_rank < 1 or timeout <= 0:
+            raise RefusedInput(f"{bucket_cap_mb=}, {powersgd_rank=} and {timeout=} must be greater than 0.")
+        if hierarchical and gradient_compression == "powersgd":
+            raise RefusedInput("hierarchical=true with gradient_compression=powersgd: use none, fp16 or bf16.")
+        super().__init__(
+            accelerator=accelerator,
+            parallel_devices=parallel_devices,
+            cluster_environment=cluster_environment,
+            checkpoint_io=checkpoint_io,
+            precision_plugin=precision_plugin,
+            process_group_backend=process_group_backend,
+            timeout=timedelta(seconds=timeout),
+        )
+        self.bucket_cap_mb, self.hierarchical, self.sync_batchnorm = bucket_cap_mb, hierarchical, sync_batchnorm
+        self.gradient_compression, self.powersgd_rank = gradient_compression, powersgd_rank
+        self.replicas: dict[str, DistributedDataParallel] = {}
+        self._buffers: list[Tensor] = []
+        self._network: str | None = None  # that the current backward trains, where it was named
+
+    # ---- setup and end
+
+    def setup_environment(self) -> None:
+        super().setup_environment()
+        if self.local_rank > 0 and not self.cluster_environment.creates_processes_externally:
+            follow_parent()
+
+    def configure_ddp(self) -> None:
+        module = self.lightning_module
+        if self.sync_batchnorm:
+            if self.root_device.type != "cuda":
+                raise RefusedInput(
+                    f"sync_batchnorm=true: torch has no synchronised batch norm on {self.root_device.type}: use CUDA,"
+                    " or sync_batchnorm=false."
+                )
+            for name, network in module.named_children():
+                setattr(module, name, nn.SyncBatchNorm.convert_sync_batchnorm(network))
+        nodes = Nodes.of_size(self._node_size()) if self.hierarchical else None
+        for name, network in networks_of(module).items():
+            replica = DistributedDataParallel(
+                network,
+                device_ids=self.determine_ddp_device_ids(),
+                broadcast_buffers=False,
+                bucket_cap_mb=self.bucket_cap_mb,
+            )
+            communicate(replica, self.gradient_compression, self.powersgd_rank, nodes)
+            self.replicas[name] = replica
+        self._buffers = [
+            buffer
+            for layer in module.modules()
+            if isinstance(layer, _BatchNorm) and layer.track_running_stats
+            for buffer in (layer.running_mean, layer.running_var)
+        ]
+
+    def _node_size(self) -> int:
+        return int(os.environ.get("LOCAL_WORLD_SIZE", self.num_processes))
+
+    def on_exception(self, exception: BaseException) -> None:
+        super().on_exception(exception)
+        end_children(self.launcher)
+
+    def teardown(self) -> None:
+        self.replicas.clear()
+        super().teardown()
+
+    # ---- a step
+
+    def backward(
+        self,
+        closure_loss: Tensor,
+        optimizer: torch.optim.Optimizer | None,
+        *args: Any,
+        network: str | None = None,
+        **kwargs: Any,
+    ) -> Tensor:
+        self._network = network
+        try:
+            return super().backward(closure_loss, optimizer, *args, **kwargs)
+        finally:
+            self._network = None
+
+    def pre_backward(self, closure_loss: Tensor) -> None:
+        # not in forward: a replica whose forward armed it, and not the backward that follows, reduces wrong gradients
+        for name, replica in self.replicas.items():
+            if name == self._network or (self._network is None and _trains(replica)):
+                prepare_for_backward(replica, closure_loss)
+
+    def post_backward(self, closure_loss: Tensor) -> None:
+        """Nothing: no replica has a static graph."""
+
+    @contextmanager
+    def block_backward_sync(self) -> Iterator[None]:
+        """Lets gradients add up on each rank; the next backward outside reduces their sum."""
+        for replica in self.replicas.values():
+            replica.require_backward_grad_sync = False
+        try:
+            yield
+        finally:
+            for replica in self.replicas.values():
+                replica.require_backward_grad_sync = True
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        output = super().training_step(*args, **kwargs)
+        if self._buffers and self.world_size > 1:
+            flat = torch.cat([buffer.flatten() for buffer in self._buffers])
+            dist.all_reduce(flat)
+            parts = flat.div_(self.world_size).split([buffer.numel() for buffer in self._buffers])
+            torch._foreach_copy_(self._buffers, [p.view_as(b) for p, b in zip(parts, self._buffers, strict=True)])
+        return output
+
+
+def _trains(replica: DistributedDataParallel) -> bool:
+    return any(parameter.requires_grad for parameter in replica.module.parameters())
