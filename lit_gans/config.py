@@ -18,6 +18,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from lightning.pytorch import Callback, LightningDataModule, Trainer, seed_everything
 from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
+from lightning.pytorch.strategies import Strategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
@@ -55,6 +56,7 @@ def register(config_name: str) -> None:
         "metrics/_schema": classes("lit_gans.metrics", Extractor),
         "logger/_schema": classes("lit_gans.loggers", Logger) | loggers,
         "trainer/_schema": {"trainer": Trainer},
+        "strategy/_schema": classes("lit_gans.strategies", Strategy),
     }
     store = ConfigStore.instance()
     function = command(config_name)

@@ -40,7 +40,8 @@ def main() -> int:
     sys.argv[1:] = sorted(sys.argv[1:], key=lambda argument: argument not in ("-m", "--multirun"))  # for argparse
     chosen = {argument.partition("=")[0].lstrip("+~") for argument in sys.argv[1:]}
     if not chosen & {"experiment", "model", "data"}:
-        sys.argv.append(f"experiment={DEFAULT_EXPERIMENT}")
+        first = next((i for i, argument in enumerate(sys.argv) if i and "=" in argument), len(sys.argv))
+        sys.argv.insert(first, f"experiment={DEFAULT_EXPERIMENT}")  # argparse wants all overrides in one place
     runs: list[Run] = []
     code = hydra_command("train", lambda composed: _job(composed, runs))
     if len(runs) > 1:

@@ -40,16 +40,12 @@ class GenerativeMetrics(Measurement):
         super().__init__(every_n_steps, num_samples, batch_size, seed)
         self.extractor = extractor
         self.headline = f"metric/fid_{extractor.name}"
+        self.real_halves = float("nan")  # FID between two halves of the real images
         self._evaluation: Evaluation | None = None
 
     def setup(self, trainer: Trainer, pl_module: GenerativeModule, stage: str) -> None:
         if getattr(trainer.datamodule, "image_size", 0) == 1:
             raise RefusedInput("points have no FID: use metrics=modes, or metrics=none.")
-
-    @property
-    def real_halves(self) -> float:
-        """The FID between two halves of the real images."""
-        return self._evaluation.real_halves()
 
     def summary(self) -> list[str]:
         """Returns lines for a person: the last values, and FID against the first and against the real images' own."""
@@ -69,4 +65,5 @@ class GenerativeMetrics(Measurement):
             device = torch.device("cpu") if module.device.type == "mps" else module.device
             self._evaluation = Evaluation(self.extractor, device, self.seed)
             self._evaluation.add_real(share(trainer.datamodule.real_batches(self.batch_size), trainer))
+            self.real_halves = self._evaluation.real_halves()  # now, when all ranks are here
         return self._evaluation.measure(map(to_uint8, self.generated(trainer, module)), self.num_samples)

@@ -75,9 +75,10 @@ class Measurement(Callback):
                 logger.log_metrics(self.values, step=trainer.global_step)
 
     def generated(self, trainer: Trainer, module: GenerativeModule) -> Iterator[torch.Tensor]:
-        """Yields this rank's batches of generated images."""
+        """Yields this rank's batches of generated images; every rank has some, or metrics would wait for each other."""
         inputs = module.sampling_inputs(self.num_samples, self.seed, trainer.datamodule)
-        return (module.decode(part, seed=self.seed) for part in share(inputs.split(self.batch_size), trainer))
+        own = inputs.tensor_split(trainer.world_size)[trainer.global_rank]
+        return (module.decode(part, seed=self.seed) for part in own.split(self.batch_size))
 
 
 def share(batches: Iterable[Any], trainer: Trainer) -> Iterator[Any]:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import torch
+from lightning.pytorch.plugins.precision import MixedPrecision
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
@@ -20,6 +21,7 @@ from lit_gans.networks.spectral import SpectralNorm, one_power_iteration
 from lit_gans.optim import Adam, Optimizer
 from lit_gans.penalties import r1_penalty
 from lit_gans.random import Noise, mix, seed_dropout
+from lit_gans.strategies.precision import NetworkScaling
 
 
 class AdversarialModule(GenerativeModule):
@@ -52,6 +54,7 @@ class AdversarialModule(GenerativeModule):
     network_names: ClassVar[tuple[str, ...]]
     reuses_fake: ClassVar[bool] = False  # the last discriminator update's fake images serve the generator's update
     training_networks: tuple[str, ...] = ()  # the networks that the current update trains: the others are frozen
+    backpropagated_network: str | None = None  # the one that the current backward trains
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -184,7 +187,9 @@ class AdversarialModule(GenerativeModule):
     def backpropagate(self, loss: Tensor, network: str) -> None:
         """Adds the gradient of `loss` to the network's parameters."""
         named = getattr(self.trainer.strategy, "backward_names_network", False)
+        self.backpropagated_network = network
         self.manual_backward(loss, **({"network": network} if named else {}))
+        self.backpropagated_network = None
 
     def mean_over_ranks(self, value: Tensor) -> Tensor:
         """Returns the mean of a tensor over all ranks, without waiting for it on the host."""
@@ -233,6 +238,9 @@ class AdversarialModule(GenerativeModule):
 
     def setup(self, stage: str) -> None:
         refuse_trainer(self, self.trainer)
+        plugin = self.trainer.precision_plugin
+        if type(plugin) is MixedPrecision and plugin.scaler is not None:
+            self.trainer.strategy.precision_plugin = NetworkScaling(plugin.device)
 
     def configure_optimizers(self) -> list[dict[str, Any]]:
         # a gradient scaler must unscale before clipping, which a fused step would do inside itself

@@ -7,9 +7,7 @@ from typing import Literal
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
-from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 Compression = Literal["none", "fp16", "bf16", "powersgd"]
@@ -59,12 +57,12 @@ def communicate(
         replica.register_comm_hook(None, hooks[compression])
 
 
-def _hierarchical(nodes: Nodes, bucket: dist.GradBucket) -> Future[Tensor]:
+def _hierarchical(nodes, bucket):  # torch refuses annotations that are strings, as here all are
     flat = bucket.buffer().div_(dist.get_world_size())
     dist.reduce(flat, dst=nodes.leader, group=nodes.own)
     if dist.get_rank() == nodes.leader:
         dist.all_reduce(flat, group=nodes.leaders)
     dist.broadcast(flat, src=nodes.leader, group=nodes.own)
-    future: Future[Tensor] = torch.futures.Future()
+    future = torch.futures.Future()
     future.set_result(flat)
     return future

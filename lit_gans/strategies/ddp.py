@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,7 +47,6 @@ class NetworkDDP(DDPStrategy):
         sync_batchnorm: batch norm over the batch of all ranks; CUDA only.
         timeout: seconds that a rank waits for the others.
         process_group_backend: null for nccl on CUDA and gloo elsewhere.
-        **kwargs: see Lightning's `DDPStrategy`.
 
     Raises:
         RefusedInput: a value that cannot work.
@@ -64,25 +64,12 @@ class NetworkDDP(DDPStrategy):
         sync_batchnorm: bool = False,
         timeout: float = 1800.0,
         process_group_backend: Literal["nccl", "gloo"] | None = None,
-        accelerator: Any = None,
-        parallel_devices: Any = None,
-        cluster_environment: Any = None,
-        checkpoint_io: Any = None,
-        precision_plugin: Any = None,
     ) -> None:
         if bucket_cap_mb <= 0 or powersgd_rank < 1 or timeout <= 0:
             raise RefusedInput(f"{bucket_cap_mb=}, {powersgd_rank=} and {timeout=} must be greater than 0.")
         if hierarchical and gradient_compression == "powersgd":
             raise RefusedInput("hierarchical=true with gradient_compression=powersgd: use none, fp16 or bf16.")
-        super().__init__(
-            accelerator=accelerator,
-            parallel_devices=parallel_devices,
-            cluster_environment=cluster_environment,
-            checkpoint_io=checkpoint_io,
-            precision_plugin=precision_plugin,
-            process_group_backend=process_group_backend,
-            timeout=timedelta(seconds=timeout),
-        )
+        super().__init__(process_group_backend=process_group_backend, timeout=timedelta(seconds=timeout))
         self.bucket_cap_mb, self.hierarchical, self.sync_batchnorm = bucket_cap_mb, hierarchical, sync_batchnorm
         self.gradient_compression, self.powersgd_rank = gradient_compression, powersgd_rank
         self.replicas: dict[str, DistributedDataParallel] = {}
@@ -111,7 +98,7 @@ class NetworkDDP(DDPStrategy):
             replica = DistributedDataParallel(
                 network,
                 device_ids=self.determine_ddp_device_ids(),
-                broadcast_buffers=False,
+                **{_BUFFERS: False},
                 bucket_cap_mb=self.bucket_cap_mb,
             )
             communicate(replica, self.gradient_compression, self.powersgd_rank, nodes)
@@ -178,6 +165,14 @@ class NetworkDDP(DDPStrategy):
             parts = flat.div_(self.world_size).split([buffer.numel() for buffer in self._buffers])
             torch._foreach_copy_(self._buffers, [p.view_as(b) for p, b in zip(parts, self._buffers, strict=True)])
         return output
+
+
+# newer versions of torch have two names for what the older ones had one
+_BUFFERS = (
+    "forward_sync_buffers"
+    if "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
+    else "broadcast_buffers"
+)
 
 
 def _trains(replica: DistributedDataParallel) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from lightning.pytorch import LightningModule
 from torch import nn
 
@@ -30,3 +31,18 @@ def networks_of(module: LightningModule) -> dict[str, nn.Module]:
         if parameter.requires_grad and id(parameter) not in home:
             raise RefusedInput(f"the parameter {name} lies outside every network: move it into a child module.")
     return networks
+
+
+def network_of(optimizer: torch.optim.Optimizer, module: LightningModule) -> str:
+    """Returns the name of the network that an optimizer steps.
+
+    Raises:
+        RefusedInput: the optimizer has parameters of no child, or of several.
+    """
+    stepped = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    found = [
+        name for name, child in module.named_children() if stepped & {id(parameter) for parameter in child.parameters()}
+    ]
+    if len(found) != 1:
+        raise RefusedInput(f"an optimizer steps the networks {found}: each network needs an optimizer of its own.")
+    return found[0]
