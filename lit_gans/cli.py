@@ -16,6 +16,7 @@ lit-gans: GANs for PyTorch Lightning
   lit-gans evaluate checkpoint=PATH                                         FID, Inception Score, classes
   lit-gans describe model=NAME data.image_size=64                           parameters, multiply-adds, memory
   lit-gans bench step [preset=smoke]                                        speed of the training step
+  lit-gans bench strategies                                                 speed and bytes of strategy=ddp
   lit-gans fit | validate | test | predict ...                              the Lightning CLI
 
 Every key can be set as key=value; `lit-gans train --cfg job` prints them all, `lit-gans COMMAND --help` tells more.
@@ -28,6 +29,7 @@ COMMANDS = {
     "evaluate": "evaluate",
     "describe": "describe",
     "bench step": "bench_step",
+    "bench strategies": "bench_strategies",
 }
 
 

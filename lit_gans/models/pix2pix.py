@@ -143,7 +143,7 @@ class Pix2Pix(AdversarialModule):
         if not hasattr(data, "held_out"):
             raise RefusedInput("pix2pix makes images of pictures: give input=FOLDER, or call translate(pictures).")
         pictures = data.held_out["input"]
-        return pictures[torch.arange(num) % len(pictures)].float() / 127.5 - 1
+        return pictures[_spread(num, len(pictures))].float() / 127.5 - 1
 
     def sampling_batch(self, inputs: Tensor, labels: Tensor | None, seed: int) -> Batch:
         noise = Noise(torch.Generator(device=inputs.device), (mix(seed, "samples"),))
@@ -153,9 +153,15 @@ class Pix2Pix(AdversarialModule):
         """Returns rows of picture, translation and target, twice in a row of the grid."""
         num = max(1, num // 3)
         inputs = self.sampling_inputs(num, seed, data)
-        targets = data.held_out["image"][torch.arange(num) % len(data.held_out["image"])].float() / 255
+        targets = data.held_out["image"]
+        targets = targets[_spread(num, len(targets))].float() / 255
         images = self.decode(inputs, seed=seed).cpu()
         pictures = inputs.add(1).div(2)
         if pictures.shape[1] != images.shape[1]:
             pictures = pictures.mean(1, keepdim=True).expand_as(images)
         return torch.stack([pictures, images, targets], 1).flatten(0, 1), 6
+
+
+def _spread(num: int, size: int) -> Tensor:
+    """Returns `num` indices spread over `size` rows: neighbours in a folder are often alike."""
+    return torch.arange(num) * size // num

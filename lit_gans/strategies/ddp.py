@@ -14,6 +14,7 @@ import torch.distributed as dist
 from lightning.pytorch.overrides.distributed import prepare_for_backward
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import _set_pg_timeout
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
@@ -21,6 +22,8 @@ from lit_gans.errors import RefusedInput
 from lit_gans.strategies.communication import Compression, Nodes, communicate
 from lit_gans.strategies.networks import networks_of
 from lit_gans.strategies.processes import end_children, follow_parent
+
+_START = timedelta(minutes=10)  # that ranks wait for each other at the start, if not longer
 
 
 class NetworkDDP(DDPStrategy):
@@ -45,7 +48,7 @@ class NetworkDDP(DDPStrategy):
         powersgd_rank: of that approximation.
         hierarchical: reduces within each node first and then between one rank of each.
         sync_batchnorm: batch norm over the batch of all ranks; CUDA only.
-        timeout: seconds that a rank waits for the others.
+        timeout: seconds that a rank waits for the others, once all have started.
         process_group_backend: null for nccl on CUDA and gloo elsewhere.
 
     Raises:
@@ -82,6 +85,13 @@ class NetworkDDP(DDPStrategy):
         super().setup_environment()
         if self.local_rank > 0 and not self.cluster_environment.creates_processes_externally:
             follow_parent()
+
+    def setup_distributed(self) -> None:
+        waits, self._timeout = self._timeout, max(self._timeout, _START)  # processes do not start all at once
+        super().setup_distributed()
+        self.barrier()
+        self._timeout = waits
+        _set_pg_timeout(waits)
 
     def configure_ddp(self) -> None:
         module = self.lightning_module

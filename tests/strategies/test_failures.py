@@ -1,0 +1,110 @@
+"""A rank that is killed, raises or hangs: every process ends, none is left behind, and the run resumes."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.test_train import TINY
+
+TIMEOUT = 8  # seconds that a rank waits for the others
+
+SABOTAGED = '''
+import os, signal, time
+from pathlib import Path
+from lit_gans.models.dcgan import DCGAN
+
+
+class Sabotaged(DCGAN):
+    """Fails once, on one rank, in the iteration after the third."""
+
+    def training_step(self, data, batch_idx):
+        mark = Path("failed")
+        how, rank = os.environ["SABOTAGE"].split()
+        if self.trainer.global_step == 3 and self.global_rank == int(rank) and not mark.exists():
+            mark.write_text(str(time.time()))
+            if how == "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if how == "raises":
+                raise RuntimeError("sabotaged")
+            time.sleep(1000)
+        super().training_step(data, batch_idx)
+'''
+YAML = (
+    "defaults: [_schema/sabotaged@_here_]\nimage_size: ${data.image_size}\nchannels: ${data.channels}\nseed: ${seed}\n"
+)
+
+
+@pytest.fixture
+def command(tmp_path):
+    (tmp_path / "sabotaged.py").write_text(SABOTAGED)
+    (tmp_path / "mine/model").mkdir(parents=True)
+    (tmp_path / "mine/model/sabotaged.yaml").write_text(YAML)
+    tiny = [item for item in TINY if not item.startswith(("model=", "callbacks.checkpoint"))]
+    return [
+        "lit_gans.train",
+        "model=sabotaged",
+        f"hydra.searchpath=[file://{tmp_path / 'mine'}]",
+        *tiny,
+        "data.batch_size=250",
+        "callbacks.checkpoint.every_n_train_steps=1",
+        "strategy=ddp",
+        "trainer.devices=2",
+        f"trainer.strategy.timeout={TIMEOUT}",
+        "trainer.max_steps=6",
+    ]
+
+
+def environment(how, rank):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PL_")}
+    return kept | {"LIT_GANS_IMPORT": "sabotaged", "SABOTAGE": f"{how} {rank}", "OMP_NUM_THREADS": "1"}
+
+
+def processes_in(folder):
+    """The processes whose working directory is the folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cwd"):
+        try:
+            if entry.resolve() == folder.resolve():
+                found.append((entry.parent / "cmdline").read_bytes())
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+@pytest.mark.parametrize(("how", "rank"), [("killed", 1), ("raises", 1), ("hangs", 1), ("hangs", 0), ("killed", 0)])
+def test_all_ranks_end_and_the_run_resumes(tmp_path, command, how, rank):
+    arguments = {"cwd": tmp_path, "env": environment(how, rank), "capture_output": True, "text": True}
+    failed = subprocess.run([sys.executable, "-m", *command], timeout=120, **arguments)
+    assert failed.returncode != 0
+    while processes_in(tmp_path) and time.time() - float((tmp_path / "failed").read_text()) < TIMEOUT + 10:
+        time.sleep(0.2)
+    assert not processes_in(tmp_path)
+    assert time.time() - float((tmp_path / "failed").read_text()) < TIMEOUT + 10
+    resumed = subprocess.run([sys.executable, "-m", *command, "resume=auto"], timeout=120, **arguments)
+    assert resumed.returncode == 0, resumed.stderr
+    (last,) = tmp_path.glob("outputs/*/version_*/checkpoints/last.ckpt")
+    assert torch.load(last, weights_only=True)["global_step"] == 6
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+def test_torchrun_restarts_and_the_run_goes_on_by_itself(tmp_path, command):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--max-restarts=1", "-m"]
+    done = subprocess.run(
+        [*torchrun, *command, "resume=auto"],
+        timeout=200,
+        cwd=tmp_path,
+        env=environment("raises", 1),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "failed").is_file()
+    (last,) = tmp_path.glob("outputs/*/version_*/checkpoints/last.ckpt")
+    assert torch.load(last, weights_only=True)["global_step"] == 6
+    assert not processes_in(tmp_path)
