@@ -60,7 +60,7 @@ def log_softplus(scores: Float[Tensor, " *shape"]) -> Float[Tensor, " *shape"]:
     """
     scores = full_precision(scores)
     far = scores < _FAR_BELOW
-    near = functional.softplus(scores.clamp(min=_FAR_BELOW)).log()  # clamped: the other branch must not give nan
+    near = functional.softplus(torch.where(far, _FAR_BELOW, scores)).log()  # the other branch must not give nan
     return torch.where(far, scores - scores.clamp(max=_FAR_BELOW).exp() / 2, near)
 
 

@@ -155,10 +155,12 @@ class AdversarialModule(GenerativeModule):
                         fake = self.generate(self.generator, part)
                 else:
                     fake = fakes[index].detach()
+                # before the scores: their gradients then come first, and FSDP reduces after those of the penalty
+                penalties = {name: self._r1_term(name, part, iteration) for name in self.discriminator_names}
                 losses = self.discriminator_losses(part["image"], fake, part)
                 with self._synchronised_only_if(index == len(parts) - 1):
                     for name, loss in losses.items():
-                        self.backpropagate(self._regularised(name, loss, part, iteration) / len(parts), name)
+                        self.backpropagate((loss + penalties[name]) / len(parts), name)
                         total[name] = total.get(name, 0) + loss.detach() / len(parts)
             for name in self.discriminator_names:
                 self.update(name)
@@ -176,13 +178,18 @@ class AdversarialModule(GenerativeModule):
             self.update("generator")
         return total
 
-    def _regularised(self, name: str, loss: Tensor, batch: Batch, iteration: int) -> Tensor:
+    def _r1_term(self, name: str, batch: Batch, iteration: int) -> Tensor | float:
         if not self.r1_gamma or iteration % self.r1_every:
-            return loss
+            return 0.0
         penalty = r1_penalty(getattr(self, name), batch["image"], *self.condition(batch))
-        return loss + self.r1_gamma * self.r1_every * penalty
+        return self.r1_gamma * self.r1_every * penalty
 
     # ---- vocabulary that the strategies share
+
+    @property
+    def penalised_networks(self) -> tuple[str, ...]:
+        """Networks whose gradient is differentiated again."""
+        return self.discriminator_names if self.r1_gamma else ()
 
     def backpropagate(self, loss: Tensor, network: str) -> None:
         """Adds the gradient of `loss` to the network's parameters."""

@@ -66,13 +66,18 @@ class WGANGP(ImageGAN):
         if any(isinstance(layer, _BatchNorm) for layer in self.discriminator.modules()):
             raise RefusedInput(f"the critic has a batch norm: {_NO_BATCH_NORM}")
 
+    @property
+    def penalised_networks(self) -> tuple[str, ...]:
+        return self.discriminator_names
+
     def draw(self, noise: Noise, num: int) -> Batch:
         return super().draw(noise, num) | {"eps": noise.uniform("eps", num, 1, 1, 1)}
 
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Tensor]:
         condition = self.condition(batch)
-        loss = wasserstein_critic(self.discriminator(real, *condition), self.discriminator(fake, *condition))
+        # before the scores: their gradients then come first, and FSDP reduces after those of the penalty
         penalty = gradient_penalty(self.discriminator, real, fake, batch["eps"], *condition)
+        loss = wasserstein_critic(self.discriminator(real, *condition), self.discriminator(fake, *condition))
         return {"discriminator": loss + self.gradient_penalty * penalty}
 
     def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:

@@ -81,11 +81,12 @@ class MLPDiscriminator(nn.Module):
         if norm not in ("none", "layer"):
             raise RefusedInput(f"norm={norm}: the mlp networks have the norms none and layer.")
         layers: list[nn.Module] = [nn.Flatten()]
-        for size_in, size_out in pairwise([channels * image_size**2] + [width] * depth):
+        sizes = [channels * image_size**2] + [width] * depth
+        for size_in, size_out in pairwise(sizes):
             layers += [nn.Linear(size_in, size_out), nn.LayerNorm(size_out) if norm == "layer" else nn.Identity()]
             layers += [nn.LeakyReLU(0.2, inplace=True)]
         self.layers = nn.Sequential(*layers)
-        self.head = ScoreHead(width, num_classes)
+        self.head = ScoreHead(sizes[-1], num_classes)
 
     def forward(
         self, images: Float[Tensor, "n c s s"], labels: Int64[Tensor, " n"] | None = None

@@ -37,8 +37,10 @@ def _initialise(network: nn.Module) -> None:
     """Glorot and Bengio (2010), with the gain of a ReLU inside the blocks and 1 at both ends and in the skips."""
     for name, layer in network.named_modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
-            inside = "conv_" in name and not is_cheap(layer)
-            nn.init.xavier_uniform_(layer.weight, 2**0.5 if inside else 1.0)
+            if is_cheap(layer) and "skip" not in name:  # Glorot's fan-out would count all channels
+                nn.init.kaiming_normal_(layer.weight, nonlinearity="linear")
+            else:
+                nn.init.xavier_uniform_(layer.weight, 2**0.5 if "conv_" in name else 1.0)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
 
@@ -112,6 +114,7 @@ class ResNetGenerator(nn.Module):
     ) -> None:
         super().__init__()
         refuse_size(image_size, SIZES, "resnet")
+        self.num_classes = num_classes
         self.smallest = 6 if image_size == 48 else 4
         scales = (image_size // self.smallest).bit_length() - 1
         widths = _widths(image_size, width or (256 if image_size <= 32 else 64), scales + 1)[::-1]
@@ -126,7 +129,7 @@ class ResNetGenerator(nn.Module):
     ) -> Float[Tensor, "n c s s"]:
         features = self.stem(latents).unflatten(1, (-1, self.smallest, self.smallest))
         for block in self.blocks:
-            features = block(features, () if labels is None else (labels,))
+            features = block(features, (labels,) if self.num_classes else ())
         return self.to_image(functional.relu(self.norm(features))).tanh()
 
 

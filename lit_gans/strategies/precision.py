@@ -29,6 +29,11 @@ class NetworkScaling(MixedPrecision):
         self._make_scaler = make_scaler or (lambda: torch.amp.GradScaler(device))
         super().__init__("16-mixed", device, self._make_scaler())
         self._scalers: dict[str, torch.amp.GradScaler] = {}
+        self._stepped: dict[int, str] = {}
+
+    def connect(self, model: Any, optimizers: list[torch.optim.Optimizer], lr_schedulers: list[Any]) -> Any:
+        self._stepped = {id(optimizer): network_of(optimizer, model) for optimizer in optimizers}
+        return super().connect(model, optimizers, lr_schedulers)
 
     def pre_backward(self, tensor: Tensor, module: LightningModule) -> Tensor:
         name = getattr(module, "backpropagated_network", None) or _trained_network(module)
@@ -38,7 +43,7 @@ class NetworkScaling(MixedPrecision):
     def optimizer_step(
         self, optimizer: torch.optim.Optimizer, model: LightningModule, closure: Callable[[], Any], **kwargs: Any
     ) -> Any:
-        self.scaler = self._scaler(network_of(optimizer, model))
+        self.scaler = self._scaler(self._stepped[id(optimizer)])
         return super().optimizer_step(optimizer, model=model, closure=closure, **kwargs)
 
     def state_dict(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ SETTINGS = {
     "wgan_gp": {"network": "dcgan", "critic_norm": "layer", "n_critic": 5},
     "gan": {"r1_gamma": 1.0},
     "dcgan": {"num_classes": 10},
-    "pix2pix": {"patch_depth": 2},
+    "pix2pix": {"patch_depth": 2, "l1_weight": 10.0},
 }
 STEPS = 3
 BATCH_SIZE = 8  # of all ranks together

@@ -1,0 +1,199 @@
+"""Networks whose parameters, gradients and optimizer states are cut over the ranks (FSDP2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.strategies import ModelParallelStrategy
+from lightning.pytorch.strategies.strategy import Strategy
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from lit_gans.errors import RefusedInput
+from lit_gans.strategies.networks import networks_of
+from lit_gans.strategies.processes import end_children, follow_parent
+
+
+class NetworkFSDP(ModelParallelStrategy):
+    """FSDP2 on each network of a module with several networks and manual optimization.
+
+    A network's parameters are whole only while it computes. A network through which a gradient penalty is
+    differentiated twice stays whole from its forward until an optimizer steps: a module names those in
+    `penalised_networks`, and computes the penalty before the network's other outputs.
+
+    Checkpoints are single files with whole tensors under the plain names, optimizer states included: they load on one
+    CPU, and training resumes from them under any strategy and number of ranks.
+
+    Args:
+        wrap: `network` gathers a whole network at once, `layer` each of its layers with parameters by itself.
+        hybrid: cuts within a node and copies over nodes.
+        timeout: seconds that a rank waits for the others.
+        process_group_backend: null for nccl on CUDA and gloo elsewhere.
+
+    Raises:
+        RefusedInput: a value that cannot work.
+    """
+
+    backward_names_network = True
+    shards = True  # no rank has a whole network: sampling needs all of them (see `whole_state`)
+
+    def __init__(
+        self,
+        *,
+        wrap: Literal["network", "layer"] = "network",
+        hybrid: bool = False,
+        timeout: float = 1800.0,
+        process_group_backend: Literal["nccl", "gloo"] | None = None,
+    ) -> None:
+        if timeout <= 0:
+            raise RefusedInput(f"timeout={timeout} must be greater than 0.")
+        super().__init__(
+            tensor_parallel_size=1,
+            save_distributed_checkpoint=False,
+            process_group_backend=process_group_backend,
+            timeout=timedelta(seconds=timeout),
+        )
+        self.wrap, self.hybrid = wrap, hybrid
+        self._penalised: dict[str, nn.Module] = {}
+        self._adds_up = False  # gradients are not reduced in the current backward
+
+    # ---- setup and end
+
+    def setup_environment(self) -> None:
+        self._data_parallel_size = self.num_nodes * self.num_processes
+        super().setup_environment()
+        if self.local_rank > 0 and not self.cluster_environment.creates_processes_externally:
+            follow_parent()
+
+    def setup(self, trainer: Trainer) -> None:
+        module = self.lightning_module
+        mesh = self._mesh()
+        penalised = getattr(module, "penalised_networks", ())
+        for name, network in networks_of(module).items():
+            network.to(memory_format=torch.contiguous_format)  # FSDP2 cuts no other layout
+            layers = [layer for layer in network.modules() if next(layer.parameters(recurse=False), None) is not None]
+            # the inner ones first. A penalised network is whole until its step anyway, and its layers, cut by themselves,
+            # would be reduced before the penalty's gradients are there
+            for layer in reversed(layers) if self.wrap == "layer" and name not in penalised else []:
+                if layer is not network:
+                    fully_shard(layer, mesh=mesh)
+            fully_shard(network, mesh=mesh, reshard_after_forward=name not in penalised)
+            if name in penalised:  # double backward needs the whole weights until the step
+                network.set_reshard_after_backward(False, recurse=True)
+                self._penalised[name] = network
+        super().setup(trainer)
+
+    def _mesh(self) -> DeviceMesh:
+        if not self.hybrid:
+            return self.device_mesh["data_parallel"]
+        return init_device_mesh(
+            self.root_device.type, (self.num_nodes, self.num_processes), mesh_dim_names=("copies", "parts")
+        )
+
+    def on_exception(self, exception: BaseException) -> None:
+        super().on_exception(exception)
+        end_children(self.launcher)
+
+    # ---- a step
+
+    def backward(
+        self,
+        closure_loss: Tensor,
+        optimizer: torch.optim.Optimizer | None,
+        *args: Any,
+        network: str | None = None,
+        **kwargs: Any,
+    ) -> Tensor:
+        loss = super().backward(closure_loss, optimizer, *args, **kwargs)
+        if not self._adds_up:
+            for name, penalised in self._penalised.items():
+                if any(parameter.grad is not None for parameter in penalised.parameters()):  # of the whole weights
+                    raise RuntimeError(
+                        f"FSDP reduced the gradients of {name} before all were there: compute its gradient penalty"
+                        " before its other outputs."
+                    )
+        return loss
+
+    def optimizer_step(
+        self, optimizer: torch.optim.Optimizer, closure: Any, model: LightningModule | None = None, **kwargs: Any
+    ) -> Any:
+        # before the step: after it, the next forward would use the old whole weights. Also those that another network's
+        # backward passed through: a whole weight does not learn that it is no longer frozen
+        for network in self._penalised.values():
+            for part in network.modules():
+                if isinstance(part, FSDPModule):
+                    part.reshard()
+        return super().optimizer_step(optimizer, closure, model, **kwargs)
+
+    @contextmanager
+    def block_backward_sync(self) -> Iterator[None]:
+        """Lets gradients add up on each rank; the next backward outside reduces their sum."""
+        networks = [child for child in self.lightning_module.children() if isinstance(child, FSDPModule)]
+        for network in networks:
+            network.set_requires_gradient_sync(False)
+        self._adds_up = True
+        try:
+            yield
+        finally:
+            self._adds_up = False
+            for network in networks:
+                network.set_requires_gradient_sync(True)
+
+    # ---- checkpoints: whole tensors under plain names
+
+    @property
+    def lightning_restore_optimizer(self) -> bool:
+        return True
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        return {name: _whole(value) for name, value in self.lightning_module.state_dict().items()}
+
+    def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        state = getattr(optimizer, "optimizer", optimizer).state_dict()
+        moments = {index: {k: _whole(v) for k, v in values.items()} for index, values in state["state"].items()}
+        return state | {"state": moments}
+
+    def whole_state(self, network: nn.Module) -> dict[str, Tensor]:
+        """Returns the whole tensors of a network; every rank must call it."""
+        return {name: _whole(value) for name, value in network.state_dict().items()}
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
+        Strategy.save_checkpoint(self, checkpoint, filepath, storage_options)
+
+    def load_checkpoint(self, checkpoint_path: str | Path, weights_only: bool | None = None) -> dict[str, Any]:
+        return Strategy.load_checkpoint(self, checkpoint_path, weights_only)
+
+    def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
+        module = self.lightning_module
+        own = module.state_dict()
+        state = {n: _like(value, own[n]) if n in own else value for n, value in checkpoint["state_dict"].items()}
+        module.load_state_dict(state, strict=strict)
+
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
+            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            moments = {
+                index: {k: _like(v, parameters[index]) for k, v in values.items()}
+                for index, values in state["state"].items()
+            }
+            optimizer.load_state_dict(state | {"state": moments})
+
+
+def _whole(value: Any) -> Any:
+    """Returns the whole tensor of a part, on the CPU; every rank must call it."""
+    return value.full_tensor().cpu() if isinstance(value, DTensor) else value
+
+
+def _like(value: Any, own: Any) -> Any:
+    """Returns the part of a whole tensor that this rank has of `own`; other values as they are."""
+    if not (isinstance(own, DTensor) and isinstance(value, Tensor) and value.shape == own.shape):
+        return value
+    return distribute_tensor(value.to(own.device), own.device_mesh, own.placements)

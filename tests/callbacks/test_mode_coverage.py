@@ -1,0 +1,106 @@
+import math
+
+import pytest
+import torch
+
+from lit_gans.callbacks import EMA, ModeCoverage
+from lit_gans.data.points import Ring
+from lit_gans.data.stacked_digits import StackedDigits
+from lit_gans.errors import RefusedInput
+from lit_gans.metrics.modes import mode_statistics
+
+
+@pytest.fixture
+def points(tiny_gan):
+    """A GAN of points."""
+    return tiny_gan("gan", image_size=1, channels=2)
+
+
+def near_the_centres(centres):
+    """A generator whose latent says the mode by three signs; a third of its points lie between the modes."""
+
+    def generate(generator, batch):
+        latents = batch["latents"]
+        modes = (latents[:, :3] > 0).long() @ torch.tensor([4, 2, 1])
+        shift = torch.where(latents[:, 3:4] > 0.43, 0.6, 0.1)
+        return (centres[modes] * (1 - shift / 2))[:, :, None, None]
+
+    return generate
+
+
+def test_values_are_those_counted_by_hand(points, fit):
+    data, callback = Ring(num_points=64, batch_size=16), ModeCoverage(num_samples=300, batch_size=70, seed=5)
+    trainer = fit(points, data, max_steps=1)
+    points.generate = near_the_centres(data.centres)
+    counts, inside = [0] * 8, 0
+    for x, y in points.sample(300, seed=5).flatten(1).tolist():
+        distances = [math.dist((x, y), centre) for centre in data.centres.tolist()]
+        if min(distances) <= 3 * math.sqrt(0.02):
+            counts[distances.index(min(distances))] += 1
+            inside += 1
+    assert 150 < inside < 250
+    shares = [count / inside for count in counts]
+    values = callback.measure(trainer, points)
+    assert values["metric/modes_covered"] == sum(count >= 20 for count in counts)
+    assert values["metric/high_quality"] == pytest.approx(inside / 300)
+    assert values["metric/kl_uniform"] == pytest.approx(sum(s * math.log(8 * s) for s in shares if s), abs=1e-5)
+
+
+def test_the_ranks_count_their_samples_once_and_together(points, fit, monkeypatch):
+    data, callback = Ring(num_points=64, batch_size=16), ModeCoverage(num_samples=101, batch_size=20)
+    trainer = fit(points, data, max_steps=1)
+    points.generate = near_the_centres(data.centres)
+    whole, counted = callback.measure(trainer, points), []
+    monkeypatch.setattr(
+        trainer.strategy, "reduce", lambda counts, reduce_op: counted.append((counts, reduce_op)) or counts
+    )
+    monkeypatch.setattr(type(trainer), "world_size", 2)
+    for rank in (0, 1):
+        monkeypatch.setattr(type(trainer), "global_rank", rank)
+        callback.measure(trainer, points)
+    (first, operation), (second, _) = counted
+    assert operation == "sum"
+    assert first.sum() > 0
+    assert second.sum() > 0
+    statistics = mode_statistics(first + second, 101, data.min_samples)
+    assert whole == {f"metric/{name}": value for name, value in statistics.items()}
+
+
+def test_real_images_cover_their_own_triples(tiny_gan, random_images, fit):
+    trainer = fit(tiny_gan(), random_images(), max_steps=1)
+    module, data = tiny_gan(image_size=32, channels=3), StackedDigits(num_images=120)
+    trainer._data_connector.attach_datamodule(module, data)
+    real = data.dataset[torch.arange(120)]
+    parts = iter((real["image"].float() / 127.5 - 1).split(50))
+    module.generate = lambda generator, batch: next(parts)
+    values = ModeCoverage(num_samples=120, batch_size=50).measure(trainer, module)
+    assert values["metric/modes_covered"] == pytest.approx(len(real["label"].unique()), rel=0.05)
+    assert values["metric/high_quality"] == 1
+
+
+def test_measures_at_zero_in_between_and_at_the_end_of_a_training_that_stays_bitwise(points, tiny_gan, fit):
+    callback, seen = ModeCoverage(every_n_steps=2, num_samples=50, batch_size=20), []
+    measure = callback.measure
+    callback.measure = lambda trainer, module: seen.append(trainer.global_step) or measure(trainer, module)
+    data = {"num_points": 64, "batch_size": 16}
+    trainer = fit(points, Ring(**data), max_steps=5, callbacks=[EMA(), callback])
+    assert seen == [0, 2, 4, 5]
+    assert set(callback.values) == {"metric/modes_covered", "metric/high_quality", "metric/kl_uniform"}
+    assert trainer.callback_metrics["metric/high_quality"].item() == pytest.approx(
+        callback.values["metric/high_quality"]
+    )
+    assert "modes_covered was" in callback.summary()[0]
+    without = tiny_gan("gan", image_size=1, channels=2)
+    fit(without, Ring(**data), max_steps=5)
+    torch.testing.assert_close(points.state_dict(), without.state_dict(), rtol=0, atol=0)
+
+
+def test_data_without_modes_are_refused(tiny_gan, random_images, fit):
+    with pytest.raises(RefusedInput, match="metrics=modes needs data whose modes are known: data=ring"):
+        fit(tiny_gan(), random_images(), max_steps=1, callbacks=[ModeCoverage()])
+
+
+@pytest.mark.parametrize("name", ["every_n_steps", "num_samples", "batch_size"])
+def test_refusals(name):
+    with pytest.raises(RefusedInput, match=f"{name}=0"):
+        ModeCoverage(**{name: 0})

@@ -1,0 +1,85 @@
+import pytest
+import torch
+
+from lit_gans.callbacks import EMA, PairedL1
+from lit_gans.data.points import Ring
+from lit_gans.errors import RefusedInput
+
+
+@pytest.fixture
+def module(tiny_gan):
+    return tiny_gan("pix2pix")
+
+
+def test_the_value_is_the_mean_difference_of_translations_and_held_out_targets(module, random_images, fit):
+    data = random_images()
+    trainer = fit(module, data, max_steps=1)
+    pictures, targets = (data.held_out[name][:20].double().div(255) for name in ("input", "image"))
+    total = 0.0
+    for start in range(0, 20, 8):  # the batches of the measurement, whose dropout begins anew in each
+        images = module.translate(pictures[start : start + 8].float(), seed=3)
+        total += sum((image - target).abs().mean() for image, target in zip(images, targets[start:], strict=False))
+    value = PairedL1(num_samples=20, batch_size=8, seed=3).measure(trainer, module)["metric/l1"]
+    assert value == pytest.approx(total.item() / 20, rel=1e-5)
+    assert value != PairedL1(num_samples=20, batch_size=8, seed=4).measure(trainer, module)["metric/l1"]
+
+
+@pytest.mark.parametrize(("num_samples", "num"), [(10, 10), (500, 48)])
+def test_a_black_translation_is_as_far_as_its_targets_are_bright(module, random_images, fit, num_samples, num):
+    data = random_images()
+    trainer = fit(module, data, max_steps=1)
+    module.generate = lambda generator, batch: torch.full_like(batch["input"], -1.0)
+    value = PairedL1(num_samples=num_samples, batch_size=7).measure(trainer, module)["metric/l1"]
+    assert value == pytest.approx(data.held_out["image"][:num].double().mean().item() / 255, rel=1e-5)
+
+
+def test_a_perfect_translation_is_no_distance_away(module, random_images, fit):
+    data = random_images()
+    trainer = fit(module, data, max_steps=1)
+    parts = iter((data.held_out["image"].float() / 127.5 - 1).split(16))
+    module.generate = lambda generator, batch: next(parts)
+    assert PairedL1(batch_size=16).measure(trainer, module)["metric/l1"] == pytest.approx(0, abs=1e-6)
+
+
+def test_the_ranks_measure_every_pair_once_and_together(module, random_images, fit, monkeypatch):
+    callback, parts = PairedL1(num_samples=30, batch_size=8), []
+    trainer = fit(module, random_images(), max_steps=1)
+    whole = callback.measure(trainer, module)["metric/l1"]
+    monkeypatch.setattr(trainer.strategy, "reduce", lambda total, reduce_op: parts.append((total, reduce_op)) or total)
+    monkeypatch.setattr(type(trainer), "world_size", 2)
+    for rank in (0, 1):
+        monkeypatch.setattr(type(trainer), "global_rank", rank)
+        callback.measure(trainer, module)
+    assert {operation for _, operation in parts} == {"sum"}
+    assert all(total > 0 for total, _ in parts)
+    assert sum(total.item() for total, _ in parts) / 30 == pytest.approx(whole, rel=1e-6)
+
+
+def test_the_averaged_generator_is_measured_in_a_training_that_stays_bitwise(module, tiny_gan, random_images, fit):
+    callback = PairedL1(every_n_steps=2, num_samples=10)
+    trainer = fit(module, random_images(), max_steps=3, callbacks=[EMA(), callback])
+    assert callback.measured_at == 3
+    assert trainer.callback_metrics["metric/l1"].item() == pytest.approx(callback.values["metric/l1"])
+    without = tiny_gan("pix2pix")
+    fit(without, random_images(), max_steps=3)
+    torch.testing.assert_close(module.state_dict(), without.state_dict(), rtol=0, atol=0)
+    with torch.no_grad():
+        for parameter in module.generator.parameters():
+            parameter.zero_()
+    assert callback.measure(trainer, module) == callback.values
+
+
+def test_data_without_pairs_are_refused(tiny_gan, fit):
+    with pytest.raises(RefusedInput, match="metric/l1 needs pairs: data=digit_edges or data=paired_folder"):
+        fit(
+            tiny_gan("gan", image_size=1, channels=2),
+            Ring(num_points=64, batch_size=16),
+            max_steps=1,
+            callbacks=[PairedL1()],
+        )
+
+
+@pytest.mark.parametrize("name", ["every_n_steps", "num_samples", "batch_size"])
+def test_refusals(name):
+    with pytest.raises(RefusedInput, match=f"{name}=0"):
+        PairedL1(**{name: 0})

@@ -1,0 +1,315 @@
+"""Warnings are errors under test: where none is expected, none comes."""
+
+import re
+
+import pytest
+import torch
+from torch import nn
+
+from lit_gans.callbacks import Checkpoint, Watch
+from lit_gans.data.base import ImageData
+from lit_gans.errors import RefusedInput
+from lit_gans.optim import SGD
+
+STILL = {"generator_optimizer": SGD(1e-12), "discriminator_optimizer": SGD(1e-12)}
+
+
+class Brightness(nn.Module):
+    """A discriminator that takes bright images for real."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(1.0))
+
+    def forward(self, images):
+        return self.weight * images.flatten(1).mean(1)
+
+
+class Shades(nn.Module):
+    """A generator of dark images of one shade each."""
+
+    def __init__(self, spread):
+        super().__init__()
+        self.shade, self.spread = nn.Parameter(torch.tensor(-0.5)), spread
+
+    def forward(self, latents):
+        shades = (self.shade + self.spread * latents[:, :1].tanh()).clamp(-0.9, -0.1)
+        return shades[:, :, None, None].expand(-1, 1, 16, 16)
+
+
+class Shown(ImageData):
+    """The given images, all in one step."""
+
+    def __init__(self, images):
+        super().__init__(image_size=16, batch_size=len(images))
+        self.images = images
+
+    def load(self):
+        return self.images, torch.zeros(len(self.images), dtype=torch.long)
+
+
+def bright(num=64, wrong=0):
+    """Random images brighter than gray, and some that are darker."""
+    images = torch.randint(130, 256, (num, 1, 16, 16), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    images[:wrong] -= 130
+    return Shown(images)
+
+
+@pytest.fixture
+def rigged(tiny_gan):
+    """Makes a GAN whose networks are `Brightness` and `Shades`: the discriminator is right about bright data."""
+
+    def make(name="dcgan", spread=0.3, **settings):
+        module = tiny_gan(name, **{**STILL, "channels_last": False, **settings})
+        module.configure_model()
+        module.generator = Shades(spread)
+        for network in module.discriminator_names:
+            setattr(module, network, Brightness())
+        return module
+
+    return make
+
+
+@pytest.fixture
+def warned(fit):
+    """Trains with a watch at every iteration and returns what it warned about."""
+
+    def run(module, data, max_steps, patience=3, **settings):
+        watch = Watch(every_n_steps=1, patience=patience, **settings)
+        with pytest.warns(UserWarning, match="^iterations ") as caught:
+            fit(module, data, max_steps=max_steps, callbacks=[watch])
+        return [str(warning.message) for warning in caught if str(warning.message).startswith("iterations")]
+
+    return run
+
+
+def test_a_discriminator_that_is_right_for_the_patience_warns_once_and_by_name(rigged, warned):
+    (sentence,) = warned(rigged(), bright(), max_steps=12)
+    assert sentence.startswith("iterations 1 to 4: the discriminator has been right about more than 99 % of the images")
+    assert "r1_gamma" in sentence
+
+
+def test_patience_is_counted_in_iterations_at_any_distance_of_looks(rigged, fit):
+    with pytest.warns(UserWarning, match="iterations 2 to 6: the discriminator"):
+        fit(rigged(), bright(), max_steps=6, callbacks=[Watch(every_n_steps=2, patience=3)])
+
+
+def test_no_warning_before_the_patience(rigged, fit):
+    fit(rigged(), bright(), max_steps=3, callbacks=[Watch(every_n_steps=1, patience=3)])
+
+
+@pytest.mark.parametrize("dips", [(3,), (1, 4)])
+def test_no_warning_where_accuracy_dips(rigged, fit, warned, dips):
+    module = rigged()
+    original = module.takes_for_real
+    module.takes_for_real = lambda name, scores: original(name, scores) & (module.trainer.global_step not in dips)
+    last = dips[-1] + 3  # patience 3 begins anew after a dip
+    fit(module, bright(), max_steps=last, callbacks=[Watch(every_n_steps=1, patience=3)])
+    (sentence,) = warned(module, bright(), max_steps=last + 1)
+    assert sentence.startswith(f"iterations {dips[-1] + 1} to {last + 1}:")
+
+
+@pytest.mark.parametrize("wrong", [1, 32, 64])
+def test_no_warning_where_one_of_64_real_images_is_taken_for_generated(rigged, fit, wrong):
+    fit(rigged(), bright(wrong=wrong), max_steps=4, callbacks=[Watch(every_n_steps=1, patience=1)])
+
+
+def test_no_warning_where_a_generated_image_is_taken_for_real(rigged, fit):
+    module = rigged()
+    paint = module.generate
+
+    def generate(generator, batch):
+        images = paint(generator, batch).clone()
+        images[0] = 1.0
+        return images
+
+    module.generate = generate
+    fit(module, bright(), max_steps=4, callbacks=[Watch(every_n_steps=1, patience=1)])
+
+
+def test_of_two_discriminators_the_one_that_is_right_is_named(rigged, warned):
+    module = rigged("d3gan")
+    with torch.no_grad():
+        module.discriminator_1.weight.neg_()
+    (sentence,) = warned(module, bright(), max_steps=5)
+    assert "the discriminator_2 has been right" in sentence
+
+
+def test_a_critic_never_wins_as_its_scores_have_no_threshold(rigged, fit):
+    module = rigged("wgan_gp", n_critic=1)
+    fit(module, bright(), max_steps=6, callbacks=[Watch(every_n_steps=1, patience=1)])
+
+
+def test_samples_of_one_shade_have_collapsed(rigged, warned):
+    sentences = warned(rigged(spread=0.0), bright(wrong=32), max_steps=8)
+    assert len(sentences) == 1
+    assert sentences[0].startswith("iterations 1 to 4: samples differ from each other by 0.0% of what real images do")
+
+
+@pytest.mark.parametrize("share", [0.2, 0.9])
+def test_diversity_is_the_mean_distance_over_that_of_the_real_images(rigged, warned, fit, share):
+    module, data = rigged(), bright(wrong=32)
+    real = data.images.float() / 127.5 - 1
+    module.generate = lambda generator, batch: share * real[: len(batch["latents"])] + 0 * generator.shade
+    fit(module, data, max_steps=3, callbacks=[Watch(every_n_steps=1, patience=1, min_diversity=share - 0.01)])
+    (sentence,) = warned(module, data, max_steps=4, min_diversity=share + 0.01)
+    assert f"samples differ from each other by {share:.1%} of" in sentence
+
+
+def test_a_collapsed_critic_model_warns_too_and_translations_never(rigged, warned, tiny_gan, random_images, fit):
+    (sentence,) = warned(rigged("wgan_gp", spread=0.0, n_critic=1), bright(), max_steps=4)
+    assert "samples differ" in sentence
+    fit(
+        tiny_gan("pix2pix", **STILL),
+        random_images(),
+        3,
+        callbacks=[Watch(every_n_steps=1, patience=1, min_diversity=0.9)],
+    )
+
+
+def test_a_resumed_watch_goes_on_counting_and_does_not_warn_again(rigged, fit):
+    watch = Watch(every_n_steps=1, patience=3)
+    fit(rigged(), bright(), max_steps=2, callbacks=[watch])
+    assert watch.state_dict() == {"failing_since": {"discriminator": 1}, "warned": []}
+    again = Watch(every_n_steps=1, patience=3)
+    again.load_state_dict(watch.state_dict())
+    with pytest.warns(UserWarning, match="iterations 1 to 4: the discriminator"):
+        again._judge(4, "discriminator", True, "the discriminator has been right")
+    third = Watch(every_n_steps=1, patience=3)
+    third.load_state_dict(again.state_dict())
+    third._judge(9, "discriminator", True, "the discriminator has been right")
+
+
+# ---- losses that are not finite
+
+
+@pytest.fixture
+def breaking(tiny_gan):
+    """Makes a GAN whose loss of one network is another number in one iteration (counted from 1)."""
+
+    def make(name, network, iteration, value=float("nan")):
+        module = tiny_gan(name)
+        of_generator, of_discriminators = module.generator_loss, module.discriminator_losses
+
+        def broken(loss):
+            return loss * value if module.trainer.global_step == iteration - 1 else loss
+
+        def discriminator_losses(*given):
+            losses = of_discriminators(*given)
+            return losses | {network: broken(losses[network])}
+
+        if network == "generator":
+            module.generator_loss = lambda *given: broken(of_generator(*given))
+        else:
+            module.discriminator_losses = discriminator_losses
+        return module
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("name", "network", "value"),
+    [
+        ("dcgan", "generator", float("nan")),
+        ("dcgan", "discriminator", float("inf")),
+        ("wgan_gp", "discriminator", float("nan")),
+        ("d2gan", "discriminator_2", float("-inf")),
+    ],
+)
+@pytest.mark.parametrize("every_n_steps", [1, 5, 100])
+def test_a_loss_that_is_not_finite_ends_the_run_with_its_network_and_first_iteration(
+    breaking, random_images, fit, name, network, value, every_n_steps
+):
+    module, watch = breaking(name, network, 3, value), Watch(every_n_steps=every_n_steps)
+    with pytest.raises(FloatingPointError, match=f"the loss of the {network} is not finite since iteration 3:"):
+        fit(module, random_images(batch_size=4), max_steps=7, callbacks=[watch])
+    assert module.trainer.global_step == {1: 3, 5: 5, 100: 7}[every_n_steps], (
+        "looked at later, at the end at the latest"
+    )
+
+
+def test_finite_losses_end_nothing(tiny_gan, random_images, fit):
+    trainer = fit(tiny_gan(), random_images(), max_steps=3, callbacks=[Watch(every_n_steps=1)])
+    assert trainer.global_step == 3
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_last_good_checkpoint_is_not_overwritten(breaking, random_images, fit, tmp_path, order):
+    callbacks = [Watch(every_n_steps=100), Checkpoint(every_n_train_steps=2)][::order]
+    with pytest.raises(FloatingPointError, match="the loss of the generator is not finite since iteration 3:"):
+        fit(
+            breaking("dcgan", "generator", 3),
+            random_images(),
+            max_steps=10,
+            callbacks=callbacks,
+            enable_checkpointing=True,
+        )
+    checkpoint = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
+    assert checkpoint["global_step"] == 2
+    assert all(value.isfinite().all() for value in checkpoint["state_dict"].values())
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["last.ckpt"]
+
+
+# ---- looking changes nothing
+
+
+@pytest.mark.parametrize("name", ["dcgan", "sngan", "d2gan", "pix2pix"])
+def test_a_training_with_a_watch_is_bitwise_the_one_without(tiny_gan, random_images, fit, name):
+    first, second = tiny_gan(name), tiny_gan(name)
+    fit(first, random_images(batch_size=4), max_steps=5, callbacks=[Watch(every_n_steps=1)])
+    fit(second, random_images(batch_size=4), max_steps=5)
+    torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["dcgan", "sngan", "pix2pix"])
+def test_a_look_leaves_modes_random_state_and_buffers_as_they_were(tiny_gan, random_images, fit, name):
+    module, data = tiny_gan(name, n_critic=1), random_images()
+    trainer = fit(module, data, max_steps=1)
+    module.train()
+    for layer in list(module.modules())[3::4]:
+        layer.training = False
+    modes = {path: layer.training for path, layer in module.named_modules()}
+    state = {key: value.clone() for key, value in module.state_dict().items()}
+    assert set(modes.values()) == {True, False}
+    torch.manual_seed(11)
+    random_state = torch.get_rng_state()
+    Watch()._look(trainer, module, data.dataset[torch.arange(8)])
+    assert modes == {path: layer.training for path, layer in module.named_modules()}
+    assert torch.equal(torch.get_rng_state(), random_state)
+    torch.testing.assert_close(dict(module.state_dict()), state, rtol=0, atol=0)
+    assert all(parameter.grad is None or not parameter.grad.any() for parameter in module.parameters())
+
+
+def test_modes_are_restored_also_after_an_error(tiny_gan, random_images, fit):
+    module, data = tiny_gan(), random_images()
+    trainer = fit(module, data, max_steps=1)
+    module.train()
+
+    def fail(*_):
+        raise RuntimeError("no image")
+
+    module.generate = fail
+    with pytest.raises(RuntimeError, match="no image"):
+        Watch()._look(trainer, module, data.dataset[torch.arange(8)])
+    assert all(layer.training for layer in module.modules())
+
+
+def test_a_look_sees_the_networks_in_evaluation_mode_and_no_gradient(tiny_gan, random_images, fit):
+    module, data, seen = tiny_gan("d2gan", n_critic=2), random_images(batch_size=4), []
+    trainer = fit(module, data, max_steps=1)
+    module.train()
+    for name in module.network_names:
+        getattr(module, name).register_forward_hook(
+            lambda layer, _, made: seen.append((layer.training, made.requires_grad, len(made)))
+        )
+    Watch()._look(trainer, module, data.dataset[torch.arange(8)])
+    assert seen == [(False, False, 4)] * 5, "one batch generated, and two seen by each discriminator"
+
+
+@pytest.mark.parametrize(
+    "settings", [{"every_n_steps": 0}, {"patience": 0}, {"min_diversity": 1.0}, {"min_diversity": -0.1}]
+)
+def test_refusals(settings):
+    ((name, value),) = settings.items()
+    with pytest.raises(RefusedInput, match=re.escape(f"{name}={value}")):
+        Watch(**settings)

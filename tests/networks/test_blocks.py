@@ -1,0 +1,182 @@
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from lit_gans.errors import RefusedInput
+from lit_gans.networks.blocks import (
+    ConditionalBatchNorm2d,
+    Residual,
+    ScoreHead,
+    convolution,
+    is_cheap,
+    normalisation,
+    refuse_size,
+)
+
+SPATIAL = [(4, 2, 1, False), (4, 2, 1, True), (3, 1, 1, False)]  # kernel size, stride, padding, transposed
+
+
+def cost(block, kernel_size, stride, padding, transposed):
+    """Parameters, and multiply-adds on an 8x8 map."""
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        layer = convolution(block, 64, 64, kernel_size, stride, padding, False, transposed)
+        layer(torch.empty(1, 64, 8, 8))
+    return sum(parameter.numel() for parameter in layer.parameters()), counter.get_total_flops() // 2
+
+
+@pytest.mark.parametrize(("kernel_size", "stride", "padding", "transposed"), SPATIAL)
+@pytest.mark.parametrize("block", ["separable", "inverted_residual"])
+@pytest.mark.parametrize("channels_out", [3, 5])
+def test_cheap_blocks_make_maps_of_the_plain_convolution_s_size(
+    block, channels_out, kernel_size, stride, padding, transposed
+):
+    for height, width in ((8, 8), (7, 10)):
+        plain, cheap = (
+            convolution(name, 3, channels_out, kernel_size, stride, padding, True, transposed)(
+                torch.randn(2, 3, height, width)
+            )
+            for name in ("plain", block)
+        )
+        assert cheap.shape == plain.shape
+
+
+def test_the_plain_block_is_torch_s_convolution():
+    plain, up = (convolution("plain", 2, 3, 4, 2, 1, False, transposed) for transposed in (False, True))
+    assert (type(plain), type(up)) == (nn.Conv2d, nn.ConvTranspose2d)
+    assert (plain.kernel_size, plain.stride, plain.padding, plain.bias) == ((4, 4), (2, 2), (1, 1), None)
+
+
+@pytest.mark.parametrize(("kernel_size", "stride", "padding", "transposed"), SPATIAL)
+def test_cheap_blocks_have_far_fewer_parameters_and_multiply_adds(kernel_size, stride, padding, transposed):
+    geometry = kernel_size, stride, padding, transposed
+    plain, separable, inverted = (cost(block, *geometry) for block in ("plain", "separable", "inverted_residual"))
+    assert plain[0] == 64 * 64 * kernel_size**2
+    assert separable[0] == 64 * kernel_size**2 + 64 * 64
+    assert all(cheap < full / (3 if transposed else 6) for cheap, full in zip(separable, plain, strict=True))
+    assert all(cheap < full * 0.7 for cheap, full in zip(inverted, plain, strict=True))
+
+
+@pytest.mark.parametrize(("channels_in", "channels_out"), [(3, 8), (8, 3), (5, 5)])
+def test_an_inverted_residual_is_wide_inside_by_its_narrower_end(channels_in, channels_out):
+    layers = convolution("inverted_residual", channels_in, channels_out, 4, 2, 1, True)
+    depthwise, wide = layers[2], 2 * min(channels_in, channels_out)
+    assert (depthwise.in_channels, depthwise.out_channels, depthwise.groups) == (wide, wide, wide)
+
+
+def test_a_separable_block_is_a_depthwise_convolution_and_a_mixture_of_channels():
+    torch.manual_seed(0)
+    block, features = convolution("separable", 2, 3, 3, 1, 1, True), torch.randn(2, 2, 5, 5)
+    alone = [nn.functional.conv2d(features[:, [c]], block[0].weight[[c]], padding=1) for c in range(2)]
+    mixed = torch.einsum("oc,nchw->nohw", block[1].weight[:, :, 0, 0], torch.cat(alone, 1))
+    torch.testing.assert_close(block(features), mixed + block[1].bias[:, None, None])
+    assert block[0].bias is None
+
+
+@pytest.mark.parametrize(
+    ("block", "biases"), [("plain", []), ("separable", []), ("inverted_residual", ["0", "2", "4.fc1", "4.fc2"])]
+)
+def test_bias_is_that_of_the_last_convolution(block, biases):
+    without, with_bias = (convolution(block, 2, 3, 4, 2, 1, bias) for bias in (False, True))
+    names = {name for name, _ in with_bias.named_parameters()} - {name for name, _ in without.named_parameters()}
+    assert len(names) == 1
+    assert [name.removesuffix(".bias") for name, _ in without.named_parameters() if name.endswith("bias")] == biases
+
+
+def test_residual_adds_its_input():
+    layers, features = nn.Conv2d(2, 2, 3, 1, 1), torch.randn(3, 2, 4, 4)
+    assert torch.equal(Residual(layers)(features), features + layers(features))
+
+
+@pytest.mark.parametrize(
+    ("channels_out", "geometry", "residual"), [(3, (3, 1, 1), True), (4, (3, 1, 1), False), (3, (4, 2, 1), False)]
+)
+def test_an_inverted_residual_adds_its_input_where_the_maps_are_equal(channels_out, geometry, residual):
+    block, features = convolution("inverted_residual", 3, channels_out, *geometry, bias=True), torch.randn(2, 3, 6, 6)
+    for parameter in block.parameters():
+        nn.init.zeros_(parameter)
+    assert isinstance(block, Residual) == residual
+    assert torch.equal(block(features), features if residual else torch.zeros_like(block(features)))
+
+
+def test_cheap_are_depthwise_and_1x1_convolutions():
+    cheap = [layer for layer in convolution("inverted_residual", 3, 4, 3, 1, 1, True).modules() if is_cheap(layer)]
+    assert len(cheap) == 5, "expansion, depthwise, two of squeeze-and-excitation, projection"
+    assert is_cheap(nn.ConvTranspose2d(4, 4, 4, 2, 1, groups=4))
+    assert not any(is_cheap(layer) for layer in (nn.Conv2d(3, 3, 3), nn.ConvTranspose2d(3, 3, 4), nn.Linear(3, 3)))
+
+
+@pytest.mark.parametrize(
+    ("norm", "axes"),
+    [("batch", (0, 2, 3)), ("layer", (1, 2, 3)), ("instance", (2, 3))],
+)
+def test_normalisations_take_their_statistics_from_the_right_axes(norm, axes):
+    torch.manual_seed(0)
+    layer, features = normalisation(norm, 3), torch.randn(4, 3, 5, 5) * 3 + 2
+    nn.init.normal_(layer.weight)
+    nn.init.normal_(layer.bias)
+    mean, variance = features.mean(axes, keepdim=True), features.var(axes, correction=0, keepdim=True)
+    expected = (features - mean) / (variance + 1e-5).sqrt()
+    expected = expected * layer.weight[:, None, None] + layer.bias[:, None, None]
+    torch.testing.assert_close(layer(features), expected)
+
+
+@pytest.mark.parametrize(("norm", "same"), [("none", True), ("batch", False), ("layer", True), ("instance", True)])
+def test_only_batch_norm_lets_images_influence_each_other(norm, same):
+    torch.manual_seed(0)
+    layer, features = normalisation(norm, 3), torch.randn(4, 3, 5, 5)
+    others = torch.cat([features[:1], torch.randn(3, 3, 5, 5)])
+    assert torch.equal(layer(features)[0], layer(others)[0]) == same
+    assert torch.equal(layer(features), features) == (norm == "none")
+
+
+def test_conditional_batch_norm_scales_and_shifts_by_the_class():
+    torch.manual_seed(0)
+    layer, labels = ConditionalBatchNorm2d(3, 5), torch.tensor([4, 0, 4, 2])
+    features = torch.randn(4, 3, 2, 2) * 2 + 1
+    mean, variance = features.mean((0, 2, 3)), features.var((0, 2, 3), correction=0)
+    normalised = (features - mean[:, None, None]) / (variance[:, None, None] + 1e-5).sqrt()
+    torch.testing.assert_close(
+        layer(features, labels), normalised, msg="begins as batch norm, the same for all classes"
+    )
+    nn.init.normal_(layer.scale.weight)
+    nn.init.normal_(layer.shift.weight)
+    for image, label, ours in zip(normalised, labels.tolist(), layer(features, labels), strict=True):
+        expected = image * layer.scale.weight[label][:, None, None] + layer.shift.weight[label][:, None, None]
+        torch.testing.assert_close(ours, expected)
+
+
+def test_conditional_batch_norm_evaluates_with_the_statistics_of_all_classes():
+    torch.manual_seed(0)
+    layer, plain, features = ConditionalBatchNorm2d(3, 2), nn.BatchNorm2d(3), torch.randn(4, 3, 2, 2)
+    for images in (features, features * 3 + 1):
+        layer(images, torch.tensor([0, 1, 1, 0]))
+        plain(images)
+    labels = torch.zeros(4, dtype=torch.int64)
+    torch.testing.assert_close(layer.eval()(features, labels), plain.eval()(features))
+
+
+def test_the_head_is_a_dense_layer_and_a_projection_on_the_class():
+    torch.manual_seed(0)
+    head, features, labels = ScoreHead(6, 4), torch.randn(3, 6), torch.tensor([3, 0, 3])
+    nn.init.normal_(head.projection.weight)
+    for score, row, label in zip(head(features, labels), features, labels.tolist(), strict=True):
+        expected = head.weight[0] @ row + head.bias[0] + head.projection.weight[label] @ row
+        torch.testing.assert_close(score, expected)
+
+
+def test_the_head_without_classes_is_torch_s_dense_layer_and_ignores_labels():
+    torch.manual_seed(0)
+    head, features = ScoreHead(6), torch.randn(3, 6)
+    scores = head(features)
+    assert torch.equal(scores, nn.functional.linear(features, head.weight, head.bias).squeeze(1))
+    assert torch.equal(scores, head(features, torch.tensor([0, 1, 2])))
+    assert set(head.state_dict()) == {"weight", "bias"}
+    assert head(features[:1]).shape == (1,)
+
+
+def test_other_sizes_are_refused_in_a_sentence_with_the_known_ones():
+    refuse_size(32, (16, 32), "paper")
+    with pytest.raises(RefusedInput) as refusal:
+        refuse_size(40, (16, 32), "paper")
+    assert str(refusal.value) == "image_size=40: the paper networks make images of one of 16, 32 pixels."

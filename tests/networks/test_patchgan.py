@@ -1,0 +1,104 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import leaky_relu
+
+from lit_gans.errors import RefusedInput
+from lit_gans.networks.patchgan import PatchGAN, receptive_field
+
+
+def count(network):
+    return sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
+
+
+def support(depth, image_size, row, column):
+    """Top, bottom, left and right of the pixels on which one logit depends, in the image and in the picture."""
+    torch.manual_seed(0)
+    network = PatchGAN(1, 1, image_size, 2, depth, norm="none").double()
+    inputs = torch.randn(2, 1, 1, image_size, image_size, dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(network(*inputs)[0, row, column], inputs)
+    edges = []
+    for pixels in gradient[:, 0, 0].ne(0):
+        rows, columns = (pixels.any(axis).nonzero().squeeze(1) for axis in (1, 0))
+        assert pixels[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].all(), "a whole rectangle"
+        edges.append((rows[0].item(), rows[-1].item() + 1, columns[0].item(), columns[-1].item() + 1))
+    assert edges[0] == edges[1]
+    return edges[0]
+
+
+def test_the_paper_s_network_has_its_exact_parameter_count():
+    with torch.device("meta"):
+        assert count(PatchGAN(3, 3, 256)) == 2_768_705
+
+
+@pytest.mark.parametrize(("depth", "pixels"), [(1, 16), (2, 34), (3, 70)])
+def test_one_logit_sees_a_square_of_exactly_the_receptive_field(depth, pixels):
+    image_size = 128 if depth == 3 else 64
+    middle = (image_size // 2**depth - 2) // 2
+    top, bottom, left, right = support(depth, image_size, middle, middle)
+    assert top > 0
+    assert bottom < image_size, "no edge of the image cuts it"
+    assert (bottom - top, right - left) == (pixels, pixels)
+    assert receptive_field(depth) == pixels
+
+
+def test_neighbouring_logits_see_squares_that_lie_a_stride_apart():
+    first, second = support(2, 64, 5, 6), support(2, 64, 6, 8)
+    assert [b - a for a, b in zip(first, second, strict=True)] == [4, 4, 8, 8]
+
+
+@pytest.mark.parametrize(
+    ("image_size", "depth", "logits"), [(256, 3, 30), (16, 1, 6), (16, 2, 2), (24, 3, 1), (12, 2, 1), (33, 3, 2)]
+)
+def test_shapes(image_size, depth, logits):
+    network = PatchGAN(2, 3, image_size, 2, depth)
+    images, pictures = torch.randn(2, 3, image_size, image_size), torch.randn(2, 2, image_size, image_size)
+    assert network(images, pictures).shape == (2, logits, logits)
+
+
+@pytest.mark.parametrize(("image_size", "depth"), [(16, 3), (23, 3), (11, 2), (5, 1)])
+def test_images_that_are_too_small_are_refused(image_size, depth):
+    sentence = f"patch_depth={depth}: an image of {image_size} pixels is too small; use a smaller one"
+    with pytest.raises(RefusedInput, match=sentence):
+        PatchGAN(1, 1, image_size, 2, depth)
+
+
+@pytest.mark.parametrize("norm", ["none", "batch", "layer", "instance"])
+def test_every_convolution_but_the_first_and_the_last_has_a_norm(norm):
+    network = PatchGAN(1, 1, 64, 2, norm=norm)
+    kinds = {"none": nn.Identity, "batch": nn.BatchNorm2d, "layer": nn.GroupNorm, "instance": nn.InstanceNorm2d}
+    norms = [index for index, layer in enumerate(network.layers) if isinstance(layer, kinds[norm])]
+    convolutions = [index for index, layer in enumerate(network.layers) if isinstance(layer, nn.Conv2d)]
+    assert [index + 1 for index in convolutions[1:-1]] == norms
+    biases = [network.layers[index].bias is not None for index in convolutions]
+    assert biases == [True] + [norm in ("none", "layer")] * 3 + [True]
+
+
+def test_maps_widen_to_8_times_the_width_and_weights_begin_as_in_the_paper():
+    torch.manual_seed(0)
+    network = PatchGAN(1, 3, 256, 8, depth=4)
+    layers = [layer for layer in network.layers if isinstance(layer, nn.Conv2d)]
+    assert [layer.in_channels for layer in layers] == [4, 8, 16, 32, 64, 64]
+    assert [layer.stride[0] for layer in layers] == [2, 2, 2, 2, 1, 1]
+    assert [layer.weight.std().item() for layer in layers] == pytest.approx([0.02] * 6, rel=0.1)
+
+
+def test_the_forward_is_that_of_its_convolutions_on_picture_and_image():
+    torch.manual_seed(0)
+    network, image, picture = (
+        PatchGAN(1, 1, 32, 2, 2, norm="none"),
+        torch.randn(2, 1, 32, 32),
+        torch.randn(2, 1, 32, 32),
+    )
+    first, second, third, last = (layer for layer in network.layers if isinstance(layer, nn.Conv2d))
+    features = torch.cat([picture, image], 1)
+    for layer in (first, second, third):
+        features = leaky_relu(layer(features), 0.2)
+    torch.testing.assert_close(network(image, picture), last(features)[:, 0])
+
+
+def test_images_of_a_batch_do_not_influence_each_other():
+    torch.manual_seed(0)
+    network, images, pictures = PatchGAN(2, 1, 32, 2), torch.randn(3, 1, 32, 32), torch.randn(3, 2, 32, 32)
+    alone = torch.cat([network(images[[index]], pictures[[index]]) for index in range(3)])
+    torch.testing.assert_close(network(images, pictures), alone, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,148 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import leaky_relu, relu
+
+from lit_gans.errors import RefusedInput
+from lit_gans.networks.unet import UNet
+
+
+def count(network):
+    return sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
+
+
+def tiny(image_size=16, **settings):
+    torch.manual_seed(0)
+    network = UNet(2, 3, image_size, 2, **settings)
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):  # wide enough that every map tells
+            nn.init.normal_(layer.weight, 0.0, 0.3)
+    return network
+
+
+def by_hand(unet, pictures, factors=()):
+    """The forward of the paper's table: decoder map i times factors[i], then beside the encoder map of its size."""
+    maps = []
+    for _, convolution, norm in unet.encoder:
+        maps.append(norm(convolution(leaky_relu(maps[-1], 0.2) if maps else pictures)))
+    features = maps[-1]
+    for index, (_, convolution, finish) in enumerate(unet.decoder):
+        features = finish(convolution(relu(features)))
+        features = features * factors[index] if index < len(factors) else features
+        if index < len(maps) - 1:
+            features = torch.cat([features, maps[-2 - index]], 1)
+    return features
+
+
+def drawn(unet, num, number=None):
+    torch.manual_seed(2)
+    return [torch.rand(num, *s) if number is None else torch.full((num, *s), number) for s in unet.dropout_shapes]
+
+
+def test_the_paper_s_network_has_its_exact_parameter_count():
+    with torch.device("meta"):
+        assert count(UNet(3, 3, 256)) == 54_413_955
+
+
+@pytest.mark.parametrize("image_size", [16, 32, 64])
+@pytest.mark.parametrize("norm", ["none", "batch", "layer", "instance"])
+def test_shapes_and_range(image_size, norm):
+    unet = tiny(image_size, norm=norm)
+    images = unet(torch.randn(2, 2, image_size, image_size), drawn(unet, 2))
+    assert images.shape == (2, 3, image_size, image_size)
+    assert 0.1 < images.abs().max() <= 1
+
+
+@pytest.mark.parametrize("image_size", [1, 8, 48, 1024])
+def test_other_sizes_are_refused(image_size):
+    with pytest.raises(RefusedInput, match="unet networks make images of one of 16, 32, 64, 128, 256, 512 pixels"):
+        UNet(1, 1, image_size, 2)
+
+
+def test_the_maps_are_the_paper_s():
+    """Section 6.1.1: C64-C128-C256-C512-C512-C512-C512-C512 and back, with skips from the second decoder map on."""
+    with torch.device("meta"):
+        unet = UNet(1, 3, 256)
+    down, up = [layer[1] for layer in unet.encoder], [layer[1] for layer in unet.decoder]
+    assert [layer.out_channels for layer in down] == [64, 128, 256, 512, 512, 512, 512, 512]
+    assert [layer.out_channels for layer in up] == [512, 512, 512, 512, 256, 128, 64, 3]
+    assert [layer.in_channels for layer in up] == [512, 1024, 1024, 1024, 1024, 512, 256, 128]
+    assert all((layer.kernel_size, layer.stride) == ((4, 4), (2, 2)) for layer in down + up)
+    assert unet.dropout_shapes == [(512, 2, 2), (512, 4, 4), (512, 8, 8)]
+    assert [layer[0].negative_slope for layer in unet.encoder[1:]] == [0.2] * 7
+    assert [type(layer[0]) for layer in unet.decoder] == [nn.ReLU] * 8
+
+
+def test_outermost_and_innermost_convolutions_of_the_encoder_have_no_norm():
+    unet = tiny(32, norm="batch")
+    assert [isinstance(layer[2], nn.BatchNorm2d) for layer in unet.encoder] == [False, True, True, True, False]
+    assert [isinstance(layer[2], nn.BatchNorm2d) for layer in unet.decoder] == [True] * 4 + [False]
+
+
+@pytest.mark.parametrize(("norm", "has"), [("none", True), ("layer", True), ("batch", False), ("instance", False)])
+def test_convolutions_have_no_bias_where_a_norm_cancels_it(norm, has):
+    unet = tiny(32, norm=norm)
+    assert [layer[1].bias is not None for layer in unet.decoder] == [has] * 4 + [True]
+    assert [layer[1].bias is not None for layer in unet.encoder[1:-1]] == [has] * 3
+
+
+def test_without_uniform_numbers_it_is_deterministic_and_draws_nothing():
+    unet, pictures = tiny().train(), torch.randn(2, 2, 16, 16)
+    state = torch.get_rng_state()
+    images = unet(pictures)
+    assert torch.equal(images, unet(pictures))
+    assert torch.equal(images, unet.eval()(pictures))
+    assert torch.equal(state, torch.get_rng_state())
+    torch.testing.assert_close(images, by_hand(unet, pictures))
+
+
+@pytest.mark.parametrize("image_size", [16, 64])
+@pytest.mark.parametrize(
+    ("number", "factor"), [(0.999, 2.0), (0.5, 2.0), (0.499, 0.0), (0.0, 0.0)], ids=["most", "half", "less", "zero"]
+)
+def test_dropout_doubles_a_map_or_sets_it_to_zero(image_size, number, factor):
+    unet = tiny(image_size)
+    pictures = torch.randn(2, 2, image_size, image_size)
+    images = unet(pictures, drawn(unet, 2, number))
+    torch.testing.assert_close(images, by_hand(unet, pictures, [factor] * 3))
+    assert not torch.allclose(images, unet(pictures))
+
+
+def test_dropout_thins_each_number_of_three_maps_by_its_own_draw():
+    unet, pictures = tiny(32), torch.randn(2, 2, 32, 32)
+    uniform = drawn(unet, 2)
+    masks = [torch.where(numbers < 0.5, 0.0, 2.0) for numbers in uniform]
+    torch.testing.assert_close(unet(pictures, uniform), by_hand(unet, pictures, masks))
+    shapes = []
+    for layer in unet.decoder[:3]:
+        layer.register_forward_hook(lambda layer, inputs, features: shapes.append(tuple(features.shape[1:])))
+    unet(pictures)
+    assert unet.dropout_shapes == shapes
+
+
+def test_the_gradient_passes_where_dropout_kept_a_number():
+    unet, pictures = tiny(), torch.randn(2, 2, 16, 16)
+    unet(pictures, drawn(unet, 2)).square().sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in unet.parameters())
+    unet.zero_grad()
+    unet(pictures, drawn(unet, 2, 0.0)).square().sum().backward()
+    dropped = [parameter for layer in unet.decoder[:3] for parameter in layer.parameters()]
+    assert not any(parameter.grad.any() for parameter in dropped)
+    assert unet.decoder[3][1].weight.grad.any()
+
+
+@pytest.mark.parametrize("norm", ["none", "layer", "instance"])
+def test_images_of_a_batch_do_not_influence_each_other(norm):
+    unet, pictures = tiny(norm=norm), torch.randn(3, 2, 16, 16)
+    uniform = drawn(unet, 3)
+    together = unet(pictures, uniform)
+    for index in range(3):
+        alone = unet(pictures[[index]], [numbers[[index]] for numbers in uniform])
+        torch.testing.assert_close(together[[index]], alone, rtol=1e-4, atol=1e-5)
+
+
+def test_every_pixel_of_an_image_sees_every_pixel_of_the_picture():
+    unet = tiny(norm="none")
+    pictures = torch.randn(1, 2, 16, 16, requires_grad=True)
+    (gradient,) = torch.autograd.grad(unet(pictures)[0, 0, 0, 0], pictures)
+    assert gradient.ne(0).all()
