@@ -68,6 +68,7 @@ class Measurement(Callback):
 
     def _measure(self, trainer: Trainer, module: GenerativeModule) -> None:
         with paused(trainer):
+            module.gather()
             self.values = self.measure(trainer, module)
             self.measured_at = trainer.global_step
             trainer.callback_metrics.update({name: torch.tensor(value) for name, value in self.values.items()})

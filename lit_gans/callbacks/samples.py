@@ -59,6 +59,7 @@ class Samples(Callback):
 
     def _write(self, trainer: Trainer, module: GenerativeModule) -> None:
         self._written = trainer.global_step
+        module.gather()
         if not trainer.is_global_zero:
             return
         with paused(trainer):

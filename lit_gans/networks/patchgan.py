@@ -63,4 +63,4 @@ class PatchGAN(nn.Module):
                 nn.init.normal_(layer.weight, 0.0, 0.02)
 
     def forward(self, images: Float[Tensor, "n c s s"], pictures: Float[Tensor, "n a s s"]) -> Float[Tensor, "n p p"]:
-        return self.layers(torch.cat([pictures, images], 1)).squeeze(1)
+        return self.layers(torch.cat([pictures, images], 1)).mean(1)  # no view, of which FSDP would lose sight

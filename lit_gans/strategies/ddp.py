@@ -10,17 +10,15 @@ from datetime import timedelta
 from typing import Any, Literal
 
 import torch
-import torch.distributed as dist
 from lightning.pytorch.overrides.distributed import prepare_for_backward
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 from torch.distributed.distributed_c10d import _set_pg_timeout
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from lit_gans.errors import RefusedInput
 from lit_gans.strategies.communication import Compression, Nodes, communicate
-from lit_gans.strategies.networks import networks_of
+from lit_gans.strategies.networks import average_over_ranks, networks_of, running_statistics
 from lit_gans.strategies.processes import end_children, follow_parent
 
 _START = timedelta(minutes=10)  # that ranks wait for each other at the start, if not longer
@@ -113,12 +111,7 @@ class NetworkDDP(DDPStrategy):
             )
             communicate(replica, self.gradient_compression, self.powersgd_rank, nodes)
             self.replicas[name] = replica
-        self._buffers = [
-            buffer
-            for layer in module.modules()
-            if isinstance(layer, _BatchNorm) and layer.track_running_stats
-            for buffer in (layer.running_mean, layer.running_var)
-        ]
+        self._buffers = running_statistics(module)
 
     def _node_size(self) -> int:
         return int(os.environ.get("LOCAL_WORLD_SIZE", self.num_processes))
@@ -169,11 +162,7 @@ class NetworkDDP(DDPStrategy):
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         output = super().training_step(*args, **kwargs)
-        if self._buffers and self.world_size > 1:
-            flat = torch.cat([buffer.flatten() for buffer in self._buffers])
-            dist.all_reduce(flat)
-            parts = flat.div_(self.world_size).split([buffer.numel() for buffer in self._buffers])
-            torch._foreach_copy_(self._buffers, [p.view_as(b) for p, b in zip(parts, self._buffers, strict=True)])
+        average_over_ranks(self._buffers)
         return output
 
 

@@ -18,7 +18,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from lit_gans.errors import RefusedInput
-from lit_gans.strategies.networks import networks_of
+from lit_gans.strategies.networks import average_over_ranks, networks_of, running_statistics
 from lit_gans.strategies.processes import end_children, follow_parent
 
 
@@ -29,8 +29,9 @@ class NetworkFSDP(ModelParallelStrategy):
     differentiated twice stays whole from its forward until an optimizer steps: a module names those in
     `penalised_networks`, and computes the penalty before the network's other outputs.
 
-    Checkpoints are single files with whole tensors under the plain names, optimizer states included: they load on one
-    CPU, and training resumes from them under any strategy and number of ranks.
+    Running statistics of batch norm are averaged over the ranks after each training step. Checkpoints are single files
+    with whole tensors under the plain names, optimizer states included: they load on one CPU, and training resumes from
+    them under any strategy and number of ranks.
 
     Args:
         wrap: `network` gathers a whole network at once, `layer` each of its layers with parameters by itself.
@@ -80,8 +81,8 @@ class NetworkFSDP(ModelParallelStrategy):
         for name, network in networks_of(module).items():
             network.to(memory_format=torch.contiguous_format)  # FSDP2 cuts no other layout
             layers = [layer for layer in network.modules() if next(layer.parameters(recurse=False), None) is not None]
-            # the inner ones first. A penalised network is whole until its step anyway, and its layers, cut by themselves,
-            # would be reduced before the penalty's gradients are there
+            # the inner ones first. A penalised network is whole until its step anyway, and its layers, cut by
+            # themselves, would be reduced before the penalty's gradients are there
             for layer in reversed(layers) if self.wrap == "layer" and name not in penalised else []:
                 if layer is not network:
                     fully_shard(layer, mesh=mesh)
@@ -103,6 +104,11 @@ class NetworkFSDP(ModelParallelStrategy):
         end_children(self.launcher)
 
     # ---- a step
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        output = super().training_step(*args, **kwargs)
+        average_over_ranks(running_statistics(self.lightning_module))
+        return output
 
     def backward(
         self,

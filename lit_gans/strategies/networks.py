@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import torch
+import torch.distributed as dist
 from lightning.pytorch import LightningModule
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from lit_gans.errors import RefusedInput
 
@@ -46,3 +48,21 @@ def network_of(optimizer: torch.optim.Optimizer, module: LightningModule) -> str
     if len(found) != 1:
         raise RefusedInput(f"an optimizer steps the networks {found}: each network needs an optimizer of its own.")
     return found[0]
+
+
+def running_statistics(module: nn.Module) -> list[Tensor]:
+    """Returns the running means and variances of all batch norms."""
+    layers = [layer for layer in module.modules() if isinstance(layer, _BatchNorm) and layer.track_running_stats]
+    return [buffer for layer in layers for buffer in (layer.running_mean, layer.running_var)]
+
+
+@torch.no_grad()
+def average_over_ranks(buffers: list[Tensor]) -> None:
+    """Replaces tensors by their means over all ranks, in one reduction."""
+    world_size = dist.get_world_size() if dist.is_initialized() else 1
+    if world_size == 1 or not buffers:
+        return
+    flat = torch.cat([buffer.flatten() for buffer in buffers])
+    dist.all_reduce(flat)
+    parts = flat.div_(world_size).split([buffer.numel() for buffer in buffers])
+    torch._foreach_copy_(buffers, [part.view_as(buffer) for part, buffer in zip(parts, buffers, strict=True)])

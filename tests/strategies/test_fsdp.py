@@ -5,12 +5,41 @@ import pytest
 from lit_gans.strategies.fsdp import NetworkFSDP
 
 from . import ranks
-from .cells import matrix, train
+from .cells import build, matrix, train
 from .test_ddp import many_images
 
 pytestmark = pytest.mark.filterwarnings("ignore:Found .* in eval mode")
 
 CELLS = matrix()  # Lightning has no float64 for its sharded strategies
+
+
+class ReshardedLate(NetworkFSDP):
+    """Broken: the critic keeps its whole weights over the step."""
+
+    def optimizer_step(self, optimizer, closure, model=None, **kwargs):
+        penalised, self._penalised = self._penalised, {}
+        try:
+            return super().optimizer_step(optimizer, closure, model, **kwargs)
+        finally:
+            self._penalised = penalised
+
+
+class FrozenTooLong(NetworkFSDP):
+    """Broken: a network that was whole while another trained does not learn that it trains again."""
+
+    def optimizer_step(self, optimizer, closure, model=None, **kwargs):
+        kept = self._penalised
+        own = {id(p) for p in self.lightning_module.generator.parameters()}
+        if any(id(p) in own for group in optimizer.param_groups for p in group["params"]):
+            self._penalised = {}
+        try:
+            return super().optimizer_step(optimizer, closure, model, **kwargs)
+        finally:
+            self._penalised = kept
+
+
+BROKEN = [ReshardedLate, FrozenTooLong]
+PENALISED = next(cell for cell in CELLS if cell.gan == "wgan_gp")
 
 
 def on_a_rank(cells, wrap):
@@ -21,6 +50,12 @@ def on_a_rank(cells, wrap):
         strategy = module.trainer.strategy
         weights[str(cell)] = strategy.lightning_module_state_dict()
         parts[str(cell)] = {name: value.to_local().numel() for name, value in module.named_parameters()}
+    for strategy in BROKEN:
+        try:
+            module = train(PENALISED, many_images(), world_size=2, strategy=strategy(wrap=wrap))
+            weights[strategy.__name__] = module.trainer.strategy.lightning_module_state_dict()
+        except RuntimeError as error:
+            weights[strategy.__name__] = str(error)
     return weights, parts
 
 
@@ -38,3 +73,22 @@ def test_two_ranks_train_the_weights_of_one_process(trained, cell):
         differences = {name: (weights[str(cell)][name] - value).abs().max().item() for name, value in alone.items()}
         worst = max(differences, key=differences.get)
         assert differences[worst] <= 1e-6, (worst, differences[worst])
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda cls: cls.__name__)
+def test_a_broken_wrapper_is_found(trained, broken):
+    alone = train(PENALISED, many_images()).state_dict()
+    weights = trained[0][0][broken.__name__]
+    if not isinstance(weights, str):
+        assert max((weights[name] - value).abs().max().item() for name, value in alone.items()) > 1e-4
+
+
+@pytest.mark.parametrize("cell", [cell for cell in CELLS if cell.accumulate == 1 and not cell.clip], ids=str)
+def test_each_rank_holds_its_part_only(trained, cell):
+    """Cut along the first axis: no rank has more than half of a parameter, rounded up to whole rows."""
+    module = build(cell)
+    for name, parameter in module.named_parameters():
+        rows, num = parameter.shape[0], parameter.numel()
+        held = [parts[str(cell)][name] for _, parts in trained]
+        assert sum(held) == num
+        assert max(held) <= (rows + 1) // 2 * (num // rows)
