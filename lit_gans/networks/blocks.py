@@ -112,7 +112,7 @@ class ScoreHead(nn.Linear):
             nn.init.normal_(self.projection.weight, 0.0, 0.02)
 
     def forward(self, features: Float[Tensor, "n f"], labels: Int64[Tensor, " n"] | None = None) -> Float[Tensor, " n"]:
-        scores = features @ self.weight[0] + self.bias  # no view, of which FSDP would lose sight
+        scores = super().forward(features).sum(1)  # no view, of which FSDP would lose sight
         if self.projection is None:
             return scores
         return scores + (self.projection(labels) * features).sum(1)

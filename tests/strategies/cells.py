@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import asdict, dataclass
+from functools import cache
 
 import torch
 from lightning.pytorch import Trainer
@@ -83,3 +84,19 @@ def train(cell, data_class, world_size=1, callbacks=(), **arguments):
     )
     trainer.fit(module, datamodule=data)
     return module
+
+
+@cache
+def trained_alone(cell):
+    """Returns the weights that one process trains."""
+    return train(cell, many_images()).state_dict()
+
+
+def many_images():
+    """Random images for more than one step of the largest cell."""
+    from tests.conftest import RandomImages
+
+    class ManyImages(RandomImages):
+        num_images = 320
+
+    return ManyImages

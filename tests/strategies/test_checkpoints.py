@@ -13,7 +13,7 @@ from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.fsdp import NetworkFSDP
 
 from . import ranks
-from .test_ddp import many_images
+from .cells import many_images
 
 STRATEGIES = {"ddp": NetworkDDP, "fsdp": NetworkFSDP}
 SIZES = {"image_size": 16, "channels": 1, "generator_width": 4, "discriminator_width": 4, "latent_dim": 6}

@@ -5,20 +5,11 @@ import pytest
 from lit_gans.strategies.ddp import NetworkDDP
 
 from . import ranks
-from .cells import Cell, build, matrix, train
+from .cells import Cell, build, many_images, matrix, train, trained_alone
 
 pytestmark = pytest.mark.filterwarnings("ignore:Found .* in eval mode")
 
 CELLS = [*matrix(), *(Cell(cell.gan, 1, None, "adam") for cell in matrix() if cell.accumulate == 1 and not cell.clip)]
-
-
-def many_images():
-    from tests.conftest import RandomImages
-
-    class ManyImages(RandomImages):
-        num_images = 320
-
-    return ManyImages
 
 
 class NotAveraged(NetworkDDP):
@@ -45,7 +36,7 @@ def trained(tmp_path_factory):
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_two_ranks_train_the_weights_of_one_process(trained, cell):
-    alone = train(cell, many_images()).state_dict()
+    alone = trained_alone(cell)
     start = build(cell).state_dict()
     assert max((alone[name] - value).abs().max() for name, value in start.items() if value.is_floating_point()) > 1e-3
     for weights, _ in trained:
@@ -56,6 +47,6 @@ def test_two_ranks_train_the_weights_of_one_process(trained, cell):
 
 
 def test_a_broken_wrapper_is_found(trained):
-    alone = train(Cell("dcgan"), many_images()).state_dict()
+    alone = trained_alone(Cell("dcgan"))
     differences = [(trained[0][1][name].float() - value.float()).abs().max().item() for name, value in alone.items()]
     assert max(differences) > 1e-4

@@ -5,8 +5,7 @@ import pytest
 from lit_gans.strategies.fsdp import NetworkFSDP
 
 from . import ranks
-from .cells import build, matrix, train
-from .test_ddp import many_images
+from .cells import build, many_images, matrix, train, trained_alone
 
 pytestmark = pytest.mark.filterwarnings("ignore:Found .* in eval mode")
 
@@ -67,7 +66,7 @@ def trained(request, tmp_path_factory):
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_two_ranks_train_the_weights_of_one_process(trained, cell):
-    alone = train(cell, many_images()).state_dict()
+    alone = trained_alone(cell)
     for weights, _ in trained:
         assert weights[str(cell)].keys() == alone.keys()
         differences = {name: (weights[str(cell)][name] - value).abs().max().item() for name, value in alone.items()}
@@ -77,7 +76,7 @@ def test_two_ranks_train_the_weights_of_one_process(trained, cell):
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda cls: cls.__name__)
 def test_a_broken_wrapper_is_found(trained, broken):
-    alone = train(PENALISED, many_images()).state_dict()
+    alone = trained_alone(PENALISED)
     weights = trained[0][0][broken.__name__]
     if not isinstance(weights, str):
         assert max((weights[name] - value).abs().max().item() for name, value in alone.items()) > 1e-4
