@@ -47,7 +47,8 @@ def sample(
             raise RefusedInput("pix2pix translates pictures: add input=FOLDER.")
         paths, pictures = read_folder(input, module.image_size, module.input_channels)
         images = module.translate(pictures.float() / 255, seed=seed, weights=weights)
-        names = [path.stem for path in paths]
+        names = _different([path.stem for path in paths], {"grid"})
+        module.labels(len(names), label)  # which it refuses
     else:
         if input is not None:
             raise RefusedInput(f"input={input}: a {type(module).__name__} makes images of noise; leave it out.")
@@ -63,6 +64,17 @@ def sample(
     save_image(images, grid, nrow=columns)
     print(f"{len(images)} images and their grid: {grid}")
     return grid
+
+
+def _different(names: list[str], taken: set[str]) -> list[str]:
+    """Returns names of which no two are the same, and none is taken."""
+    found: list[str] = []
+    for name in names:
+        while name in taken:
+            name += "_"
+        taken = taken | {name}
+        found.append(name)
+    return found
 
 
 def _write_points(points: Tensor, folder: Path) -> Path:

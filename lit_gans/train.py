@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import yaml
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from lightning.pytorch import Trainer
 from omegaconf import DictConfig
 
@@ -23,12 +24,13 @@ from lit_gans.callbacks.samples import FILM
 from lit_gans.checkpoints import read_checkpoint
 from lit_gans.config import build, resolve, to_cli
 from lit_gans.errors import RefusedInput
-from lit_gans.launch import DONE, hydra_command, refused_is_2
+from lit_gans.launch import DONE, FAILED, hydra_command, refused_is_2
 from lit_gans.runs import resume_path
 from lit_gans.settings import quiet
 from lit_gans.sweep import Run, write_summary
 
 DEFAULT_EXPERIMENT = "dcgan_digits"
+STOPPED = 128  # and the number of the signal
 _RESOLVED = "--resolved"  # how a further process is started: with the file of the resolved configuration
 
 
@@ -36,33 +38,42 @@ def main() -> int:
     """Runs what `sys.argv` says and returns the exit code."""
     quiet()
     if sys.argv[1:2] == [_RESOLVED]:
-        return refused_is_2(lambda: _report(train(yaml.safe_load(Path(sys.argv[2]).read_text()))))
+        config = yaml.safe_load(Path(sys.argv[2]).read_text())
+        return refused_is_2(lambda: _diverged_is_1(lambda: _report(train(config))))
     sys.argv[1:] = sorted(sys.argv[1:], key=lambda argument: argument not in ("-m", "--multirun"))  # for argparse
     chosen = {argument.partition("=")[0].lstrip("+~") for argument in sys.argv[1:]}
     if not chosen & {"experiment", "model", "data"}:
         first = next((i for i, argument in enumerate(sys.argv) if i and "=" in argument), len(sys.argv))
         sys.argv.insert(first, f"experiment={DEFAULT_EXPERIMENT}")  # argparse wants all overrides in one place
     runs: list[Run] = []
-    code = hydra_command("train", lambda composed: _job(composed, runs))
-    if len(runs) > 1:
-        print("\n".join(["", *write_summary(runs, _shown(runs[0].folder.parent))]), flush=True)
-    return code
+    try:
+        return hydra_command("train", lambda composed: _job(composed, runs))
+    finally:
+        if len(runs) > 1 and os.environ.get("RANK", "0") == "0":
+            print("\n".join(["", *write_summary(runs, _shown(runs[0].folder.parent))]), flush=True)
 
 
 def _job(composed: DictConfig, runs: list[Run]) -> int:
     config = resolve(composed)
     overrides = list(HydraConfig.get().overrides.task)
+    sweeping = HydraConfig.get().mode == RunMode.MULTIRUN
     start = time.perf_counter()
     folder = Path(config["trainer"]["default_root_dir"])
     hydra_config = HydraConfig.instance()
     hidden, hydra_config.cfg = hydra_config.cfg, None  # or Lightning would rebuild further processes from overrides
     try:
         config["resume"] = str(resume_path(config["resume"], folder) or "none")  # the same for every further process
-        with _own_processes(config):
-            trainer = train(config)
-        code = _report(trainer)
-        if trainer.is_global_zero:
-            runs.append(_run(trainer, overrides, time.perf_counter() - start))
+        runs.append(Run(overrides, {}, folder, folder))  # stays in the table when it diverges
+
+        def run() -> int:
+            with _own_processes(config):
+                trainer = train(config)
+            runs[-1] = _run(trainer, overrides, time.perf_counter() - start)
+            return _report(trainer)
+
+        code = _diverged_is_1(run)
+        if code >= STOPPED and sweeping:
+            sys.exit(code)  # a signal ends the whole sweep
         return code
     except RefusedInput:
         with suppress(OSError):  # not empty: it is not ours alone
@@ -70,6 +81,15 @@ def _job(composed: DictConfig, runs: list[Run]) -> int:
         raise
     finally:
         hydra_config.cfg = hidden
+
+
+def _diverged_is_1(run: Callable[[], int]) -> int:
+    """Returns the exit code of a run; one that diverged is one sentence on stderr and 1, and a sweep goes on."""
+    try:
+        return run()
+    except FloatingPointError as error:
+        print(f"lit-gans: {error}", file=sys.stderr)
+        return FAILED
 
 
 @contextmanager
@@ -159,7 +179,7 @@ def _report(trainer: Trainer) -> int:
         )
     if trainer.is_global_zero:
         print("\n  ".join(lines), flush=True)
-    return 128 + signal if signal else DONE
+    return STOPPED + signal if signal else DONE
 
 
 if __name__ == "__main__":

@@ -146,3 +146,16 @@ def test_points_become_a_table_and_a_plot(saved, tmp_path):
         shown = np.asarray(picture.convert("RGB")).astype(int)
     blue = shown[..., 2] - shown[..., 0] > 80
     assert blue.sum() > 50, "matplotlib's first colour"
+
+
+def test_no_translation_replaces_another_nor_the_grid(command, tiny_gan, random_images, fit, tmp_path):  # noqa: F811
+    trainer = fit(tiny_gan("pix2pix"), random_images(), max_steps=1)
+    trainer.save_checkpoint(tmp_path / "some.ckpt")
+    (tmp_path / "pictures").mkdir()
+    for name in ("x.png", "x.jpg", "grid.png"):
+        Image.new("L", (16, 16), 90).save(tmp_path / "pictures" / name)
+    code, _, err = command("sample", "checkpoint=some.ckpt", "input=pictures", "output=out")
+    assert code == 0, err
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["grid.png", "grid_.png", "x.png", "x_.png"]
+    code, _, err = command("sample", "checkpoint=some.ckpt", "input=pictures", "label=3")
+    assert (code, "label=3: the model was trained without classes" in err) == (2, True)

@@ -102,3 +102,13 @@ def test_one_run_has_no_table(train, tmp_path):  # noqa: F811
     assert train(*TINY, "trainer.max_steps=1") == 0
     assert "| run" not in train.out
     assert not list(tmp_path.rglob("table.md"))
+
+
+def test_a_run_that_diverges_stays_in_the_table_and_the_sweep_goes_on(train, tmp_path):  # noqa: F811
+    tiny = ["model=gan", "data=ring", "metrics=none", "logger=none", "data.num_points=500", "data.batch_size=50"]
+    sgd = [f"optimizer@model.{name}_optimizer=sgd" for name in ("generator", "discriminator")]
+    rates = "model.generator_optimizer.learning_rate=1e-3,1e30,1e-4"
+    assert train("-m", *tiny, *sgd, rates, "trainer.max_steps=60", "trainer.accelerator=cpu") == 1
+    assert "lit-gans: the loss of the" in train.err
+    (table,) = tmp_path.glob("outputs/sweeps/version_0/table.md")
+    assert len(table.read_text().splitlines()) == 2 + 3

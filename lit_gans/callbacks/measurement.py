@@ -9,6 +9,7 @@ import torch
 from lightning.pytorch import Callback, Trainer
 
 from lit_gans.callbacks.throughput import paused
+from lit_gans.callbacks.watch import Watch
 from lit_gans.errors import RefusedInput
 from lit_gans.models.generative import GenerativeModule
 
@@ -67,6 +68,9 @@ class Measurement(Callback):
             self._measure(trainer, pl_module)
 
     def _measure(self, trainer: Trainer, module: GenerativeModule) -> None:
+        for callback in trainer.callbacks:
+            if isinstance(callback, Watch):
+                callback.refuse_broken()  # which says more than that the images are not finite
         with paused(trainer):
             module.gather()
             self.values = self.measure(trainer, module)

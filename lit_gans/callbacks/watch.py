@@ -60,16 +60,17 @@ class Watch(Callback):
                 self._broken[name] = torch.minimum(self._broken[name], first) if name in self._broken else first
         if trainer.global_step % self.every_n_steps:
             return
-        self._refuse_broken()
+        self.refuse_broken()
         self._look(trainer, pl_module, batch)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: AdversarialModule, checkpoint: dict[str, Any]) -> None:
-        self._refuse_broken()  # before a good checkpoint is overwritten
+        self.refuse_broken()  # before a good checkpoint is overwritten
 
     def on_train_end(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
-        self._refuse_broken()
+        self.refuse_broken()
 
-    def _refuse_broken(self) -> None:
+    def refuse_broken(self) -> None:
+        """Raises `FloatingPointError` where a loss was not finite, with the network and its first iteration."""
         first = {name: step.item() for name, step in self._broken.items()}
         if not first:
             return
@@ -91,8 +92,7 @@ class Watch(Callback):
             torch.manual_seed(mix(module.seed, "watch", trainer.global_step))
             module.eval()
             try:
-                inputs = module.sampling_inputs(num, trainer.global_step, trainer.datamodule).to(real)
-                made_of = module.sampling_batch(inputs, batch.get("label"), trainer.global_step)
+                made_of = module.sampling_batch_like(batch, trainer.global_step)
                 fake = module.generate(module.generator, made_of)
                 pairs = [(real, *module.condition(batch)), (fake, *module.condition(made_of))]
                 accuracy = {name: self._accuracy(module, name, *pairs) for name in module.discriminator_names}

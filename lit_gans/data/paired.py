@@ -38,7 +38,7 @@ class PairedData(ImageData):
 
     @property
     def held_out(self) -> dict[str, UInt8[Tensor, "n c s s"]]:
-        """The pairs that never train: `input` and `image`."""
+        """The pairs that never train, `input` and `image`; of a source that holds none out, those that train."""
         if self._held_out is None:
             self._held_out = dict(zip(("input", "image"), self.load_pairs(held_out=True), strict=True))
         return self._held_out
@@ -62,7 +62,8 @@ class DigitEdges(PairedData):
 
 
 class PairedFolder(PairedData):
-    """A folder of pictures A|B side by side, as pix2pix's facades, in `train/` and `val/` or `test/` or flat.
+    """A folder of pictures A|B side by side, as pix2pix's facades, in `train/` and `val/` or `test/`, or flat: then
+    nothing is held out.
 
     Args:
         root: the folder.
@@ -114,6 +115,8 @@ def read_image(path: Path, channels: int) -> UInt8[Tensor, "1 c h w"]:
     """
     try:
         with Image.open(path) as image:
+            if image.mode.startswith("I"):  # 16 bits, which Pillow would cut off at 255
+                image = Image.fromarray((np.asarray(image) / 257).round().astype(np.uint8))
             pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
     except (OSError, SyntaxError) as error:
         raise RefusedInput(f"{path} cannot be read as a picture: {error}") from error

@@ -58,6 +58,8 @@ class StackedDigits(ImageData):
         **kwargs: Any,
     ) -> None:
         super().__init__(image_size=image_size, channels=channels, **kwargs)
+        if num_images < 1:
+            raise RefusedInput(f"num_images={num_images} must be at least 1.")
         self.root, self.num_images = root, num_images
         self._classifier: Any = None
 
@@ -75,10 +77,10 @@ class StackedDigits(ImageData):
 
         try:
             mnist = MNIST(root, train=True, download=True)
-        except (RuntimeError, OSError) as error:
+        except (RuntimeError, OSError, ValueError) as error:
             raise RefusedInput(
-                f"data.root={root}: MNIST is not there and cannot be fetched ({str(error).splitlines()[0]}): put its"
-                f" four files (train-images-idx3-ubyte.gz, ...) into {Path(root) / 'MNIST' / 'raw'}."
+                f"data.root={root}: MNIST cannot be read there and cannot be fetched: put its four files"
+                f" (train-images-idx3-ubyte.gz, ...) into {Path(root) / 'MNIST' / 'raw'}."
             ) from error
         return resized(functional.pad(mnist.data[:, None], (2, 2, 2, 2)), self.image_size), mnist.targets
 

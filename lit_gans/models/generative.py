@@ -134,6 +134,11 @@ class GenerativeModule(LightningModule):
         """Returns the batch that `generate` takes, made of inputs, labels and whatever noise there is beside."""
         return {"latents": inputs} if labels is None else {"latents": inputs, "label": labels}
 
+    def sampling_batch_like(self, batch: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
+        """Returns what `generate` takes to make images for the conditions of a training batch."""
+        latents = self.latents(len(batch["image"]), seed).to(batch["image"])
+        return self.sampling_batch(latents, batch.get("label"), seed)
+
     def sampling_generator(self, weights: Weights | None = None) -> nn.Module:
         """Returns the generator that samples and metrics use: the averaged one where there is one, else the raw one.
 
@@ -287,12 +292,11 @@ class GenerativeModule(LightningModule):
         """Returns a frozen copy of the generator in evaluation mode; where the networks are cut, every rank must call
         it.
         """
-        whole_state = getattr(self._strategy, "whole_state", None)
-        if whole_state is None:
+        if not getattr(self._strategy, "shards", False):
             return copy.deepcopy(self.generator).eval().requires_grad_(False)
         with forked():
             generator = self.configure_networks()["generator"]
-        generator.load_state_dict(whole_state(self.generator))
+        generator.load_state_dict(self._strategy.whole_state(self.generator))
         return generator.to(self.device).eval().requires_grad_(False)
 
     @property
@@ -301,7 +305,7 @@ class GenerativeModule(LightningModule):
 
     def gather(self) -> None:
         """Makes whole what samples, where a strategy cuts the networks over the ranks; every rank must call it."""
-        if not hasattr(self._strategy, "whole_state"):
+        if not getattr(self._strategy, "shards", False):
             return
         for callback in self._trainer.callbacks:
             if hasattr(callback, "gather_average"):

@@ -141,13 +141,19 @@ class Pix2Pix(AdversarialModule):
 
     def sampling_inputs(self, num: int, seed: int, data: Any = None) -> Tensor:
         if not hasattr(data, "held_out"):
-            raise RefusedInput("pix2pix makes images of pictures: give input=FOLDER, or call translate(pictures).")
+            raise RefusedInput(
+                "pix2pix makes images of pictures: give input=FOLDER, or call translate(pictures); the callback Samples"
+                " needs a datamodule of pairs."
+            )
         pictures = data.held_out["input"]
         return pictures[_spread(num, len(pictures))].float() / 127.5 - 1
 
     def sampling_batch(self, inputs: Tensor, labels: Tensor | None, seed: int) -> Batch:
         noise = Noise(torch.Generator(device=inputs.device), (mix(seed, "samples"),))
         return {"input": inputs} | self.draw(noise, len(inputs))
+
+    def sampling_batch_like(self, batch: Batch, seed: int) -> Batch:
+        return self.sampling_batch(batch["input"], None, seed)
 
     def sample_grid(self, num: int, seed: int, data: Any = None) -> tuple[Tensor, int]:
         """Returns rows of picture, translation and target, twice in a row of the grid."""

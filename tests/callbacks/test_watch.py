@@ -4,11 +4,13 @@ import re
 
 import pytest
 import torch
+from lightning.pytorch import Trainer
 from torch import nn
 
-from lit_gans.callbacks import Checkpoint, Watch
+from lit_gans.callbacks import Checkpoint, GenerativeMetrics, Watch
 from lit_gans.data.base import ImageData
 from lit_gans.errors import RefusedInput
+from lit_gans.metrics.digits import DigitsExtractor
 from lit_gans.optim import SGD
 
 STILL = {"generator_optimizer": SGD(1e-12), "discriminator_optimizer": SGD(1e-12)}
@@ -313,3 +315,23 @@ def test_refusals(settings):
     ((name, value),) = settings.items()
     with pytest.raises(RefusedInput, match=re.escape(f"{name}={value}")):
         Watch(**settings)
+
+
+def test_pix2pix_on_a_plain_loader_is_watched(tiny_gan):
+    class Pairs(torch.utils.data.TensorDataset):
+        def __getitem__(self, index):
+            picture, image = super().__getitem__(index)
+            return {"input": picture, "image": image}
+
+    switches = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+    quiet = dict.fromkeys(switches, False)
+    trainer = Trainer(max_epochs=1, accelerator="cpu", callbacks=[Watch(every_n_steps=1)], **quiet)
+    trainer.fit(tiny_gan("pix2pix"), torch.utils.data.DataLoader(Pairs(*torch.rand(2, 8, 1, 16, 16)), batch_size=4))
+    assert trainer.global_step == 2
+
+
+def test_a_loss_that_is_not_finite_is_named_before_images_are_measured(tiny_gan, random_images, fit):
+    module = tiny_gan(generator_optimizer=SGD(1e30), discriminator_optimizer=SGD(1e30))
+    metrics = GenerativeMetrics(DigitsExtractor(), every_n_steps=2, num_samples=20)
+    with pytest.raises(FloatingPointError, match=r"the loss of the .* is not finite since iteration"):
+        fit(module, random_images(), max_steps=8, callbacks=[Watch(every_n_steps=1000), metrics])

@@ -188,3 +188,9 @@ def test_read_folder_refuses_a_folder_without_pictures(tmp_path, name):
     (tmp_path / "empty").mkdir()
     with pytest.raises(RefusedInput, match=re.escape(f"{tmp_path / name} holds no pictures")):
         read_folder(tmp_path / name, image_size=16, channels=3)
+
+
+def test_16_bit_gray_is_scaled_and_not_cut_off(tmp_path):
+    ramp = np.linspace(0, 65535, 256).astype(np.uint16).reshape(1, 256).repeat(2, 0)
+    Image.fromarray(ramp).save(tmp_path / "ramp.png")
+    assert (read_image(tmp_path / "ramp.png", 1).flatten()[:256] - torch.arange(256)).abs().max() <= 1
