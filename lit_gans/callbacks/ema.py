@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from lit_gans.errors import RefusedInput
 from lit_gans.models.generative import GenerativeModule
@@ -39,10 +38,9 @@ class EMA(Callback):
         average = pl_module.averaged_generator.to(pl_module.device)
         trained = list(pl_module.generator.parameters())
         averaged = list(average.parameters())
-        self._cut = [own if isinstance(own, DTensor) else None for own in trained]
-        if any(own is not None for own in self._cut):  # each rank averages its part; `gather_average` makes it whole
-            averaged = [_part_like(whole, own) for whole, own in zip(averaged, trained, strict=True)]
-            trained = [own.to_local() for own in trained]
+        if getattr(trainer.strategy, "shards", False):  # each rank averages its part; `gather_average` makes it whole
+            averaged = [trainer.strategy.cut(*pair) for pair in zip(map(Tensor.detach, averaged), trained, strict=True)]
+            trained = [trainer.strategy.part(own) for own in trained]
         self._weights = averaged, trained
         self._buffers = list(average.buffers()), list(pl_module.generator.buffers())
 
@@ -57,10 +55,7 @@ class EMA(Callback):
     @torch.no_grad()
     def gather_average(self, module: GenerativeModule) -> None:
         """Brings the parts of all ranks into the averaged generator; every rank must call it."""
-        for whole, part, own in zip(module.averaged_generator.parameters(), self._weights[0], self._cut, strict=True):
-            cut = DTensor.from_local(part, own.device_mesh, own.placements, shape=own.shape, stride=own.stride())
-            whole.copy_(cut.full_tensor())
-
-
-def _part_like(whole: Tensor, own: DTensor) -> Tensor:
-    return distribute_tensor(whole.detach(), own.device_mesh, own.placements).to_local().clone()
+        networks = module.averaged_generator, module.generator
+        wholes, owns = (list(network.parameters()) for network in networks)
+        for whole, part, own in zip(wholes, self._weights[0], owns, strict=True):
+            whole.copy_(module.trainer.strategy.join(part, own))

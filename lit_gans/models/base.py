@@ -212,7 +212,7 @@ class AdversarialModule(GenerativeModule):
         optimizer.zero_grad()
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        if self.clip_gradients_to is not None:
+        if self.clip_gradients_to is not None and not getattr(self.trainer.strategy, "clips_gradients", False):
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
             torch.nn.utils.clip_grad_norm_(parameters, self.clip_gradients_to)
 
@@ -272,6 +272,9 @@ class AdversarialModule(GenerativeModule):
         }
         self._spectral_norms = [layer for layer in self.modules() if isinstance(layer, SpectralNorm)]
         self._noise_generator = torch.Generator(device=self.device)
+
+    def on_train_end(self) -> None:
+        self.gather()  # `sample` after the fit
 
     def on_fit_start(self) -> None:
         updates_average = any(getattr(callback, "updates_average", False) for callback in self.trainer.callbacks)

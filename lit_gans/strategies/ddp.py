@@ -13,18 +13,15 @@ import torch
 from lightning.pytorch.overrides.distributed import prepare_for_backward
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
-from torch.distributed.distributed_c10d import _set_pg_timeout
 from torch.nn.parallel import DistributedDataParallel
 
 from lit_gans.errors import RefusedInput
 from lit_gans.strategies.communication import Compression, Nodes, communicate
-from lit_gans.strategies.networks import average_over_ranks, networks_of, running_statistics
-from lit_gans.strategies.processes import end_children, follow_parent
-
-_START = timedelta(minutes=10)  # that ranks wait for each other at the start, if not longer
+from lit_gans.strategies.networks import networks_of
+from lit_gans.strategies.processes import RanksTogether, limit_waiting
 
 
-class NetworkDDP(DDPStrategy):
+class NetworkDDP(RanksTogether, DDPStrategy):
     """Data parallel training of a module with several networks and manual optimization.
 
     Lightning's DDP wraps the whole module: it refuses a GAN, or with `find_unused_parameters` reduces every network in
@@ -74,22 +71,9 @@ class NetworkDDP(DDPStrategy):
         self.bucket_cap_mb, self.hierarchical, self.sync_batchnorm = bucket_cap_mb, hierarchical, sync_batchnorm
         self.gradient_compression, self.powersgd_rank = gradient_compression, powersgd_rank
         self.replicas: dict[str, DistributedDataParallel] = {}
-        self._buffers: list[Tensor] = []
         self._network: str | None = None  # that the current backward trains, where it was named
 
     # ---- setup and end
-
-    def setup_environment(self) -> None:
-        super().setup_environment()
-        if self.local_rank > 0 and not self.cluster_environment.creates_processes_externally:
-            follow_parent()
-
-    def setup_distributed(self) -> None:
-        waits, self._timeout = self._timeout, max(self._timeout, _START)  # processes do not start all at once
-        super().setup_distributed()
-        self.barrier()
-        self._timeout = waits
-        _set_pg_timeout(waits)
 
     def configure_ddp(self) -> None:
         module = self.lightning_module
@@ -111,14 +95,10 @@ class NetworkDDP(DDPStrategy):
             )
             communicate(replica, self.gradient_compression, self.powersgd_rank, nodes)
             self.replicas[name] = replica
-        self._buffers = running_statistics(module)
+        limit_waiting(self._timeout)
 
     def _node_size(self) -> int:
         return int(os.environ.get("LOCAL_WORLD_SIZE", self.num_processes))
-
-    def on_exception(self, exception: BaseException) -> None:
-        super().on_exception(exception)
-        end_children(self.launcher)
 
     def teardown(self) -> None:
         self.replicas.clear()
@@ -159,11 +139,6 @@ class NetworkDDP(DDPStrategy):
         finally:
             for replica in self.replicas.values():
                 replica.require_backward_grad_sync = True
-
-    def training_step(self, *args: Any, **kwargs: Any) -> Any:
-        output = super().training_step(*args, **kwargs)
-        average_over_ranks(self._buffers)
-        return output
 
 
 # newer versions of torch have two names for what the older ones had one

@@ -18,11 +18,11 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from lit_gans.errors import RefusedInput
-from lit_gans.strategies.networks import average_over_ranks, networks_of, running_statistics
-from lit_gans.strategies.processes import end_children, follow_parent
+from lit_gans.strategies.networks import networks_of
+from lit_gans.strategies.processes import RanksTogether, limit_waiting
 
 
-class NetworkFSDP(ModelParallelStrategy):
+class NetworkFSDP(RanksTogether, ModelParallelStrategy):
     """FSDP2 on each network of a module with several networks and manual optimization.
 
     A network's parameters are whole only while it computes. A network through which a gradient penalty is
@@ -71,12 +71,11 @@ class NetworkFSDP(ModelParallelStrategy):
     def setup_environment(self) -> None:
         self._data_parallel_size = self.num_nodes * self.num_processes
         super().setup_environment()
-        if self.local_rank > 0 and not self.cluster_environment.creates_processes_externally:
-            follow_parent()
 
     def setup(self, trainer: Trainer) -> None:
         module = self.lightning_module
         mesh = self._mesh()
+        limit_waiting(self._timeout)
         penalised = getattr(module, "penalised_networks", ())
         for name, network in networks_of(module).items():
             network.to(memory_format=torch.contiguous_format)  # FSDP2 cuts no other layout
@@ -99,16 +98,7 @@ class NetworkFSDP(ModelParallelStrategy):
             self.root_device.type, (self.num_nodes, self.num_processes), mesh_dim_names=("copies", "parts")
         )
 
-    def on_exception(self, exception: BaseException) -> None:
-        super().on_exception(exception)
-        end_children(self.launcher)
-
     # ---- a step
-
-    def training_step(self, *args: Any, **kwargs: Any) -> Any:
-        output = super().training_step(*args, **kwargs)
-        average_over_ranks(running_statistics(self.lightning_module))
-        return output
 
     def backward(
         self,
@@ -168,8 +158,21 @@ class NetworkFSDP(ModelParallelStrategy):
         return state | {"state": moments}
 
     def whole_state(self, network: nn.Module) -> dict[str, Tensor]:
-        """Returns the whole tensors of a network; every rank must call it."""
+        """Returns the whole tensors of a network, on the CPU; every rank must call it."""
         return {name: _whole(value) for name, value in network.state_dict().items()}
+
+    def part(self, parameter: nn.Parameter) -> Tensor:
+        """Returns this rank's part of a parameter."""
+        return parameter.to_local()
+
+    def cut(self, whole: Tensor, parameter: nn.Parameter) -> Tensor:
+        """Returns this rank's part of a tensor that belongs to a parameter."""
+        return distribute_tensor(whole, parameter.device_mesh, parameter.placements).to_local().clone()
+
+    def join(self, part: Tensor, parameter: nn.Parameter) -> Tensor:
+        """Returns the whole tensor of all ranks' parts; every rank must call it."""
+        placed = (parameter.device_mesh, parameter.placements)
+        return DTensor.from_local(part, *placed, shape=parameter.shape, stride=parameter.stride()).full_tensor()
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
         Strategy.save_checkpoint(self, checkpoint, filepath, storage_options)

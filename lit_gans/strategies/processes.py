@@ -1,4 +1,6 @@
-"""No process is left behind: a rank that fails ends the processes that it started, and they follow their parent."""
+"""Ranks end together: one that fails ends the processes that it started, they follow their parent, and none waits long
+for another.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,15 @@ import os
 import subprocess
 import threading
 import time
+from datetime import timedelta
 from typing import Any
 
+from torch import Tensor
+from torch.distributed import distributed_c10d
+
+from lit_gans.strategies.networks import average_over_ranks, running_statistics
+
+_START = timedelta(minutes=10)  # that ranks wait for each other at the start, if not longer
 _CHECK = 1.0  # seconds between two looks at the parent
 _GRACE = 3.0  # seconds that a process has to end by itself
 
@@ -36,3 +45,47 @@ def follow_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True, name="follow-parent").start()
+
+
+class RanksTogether:
+    """What every strategy of several processes does, mixed in before Lightning's class.
+
+    No process is left behind; the timeout counts once all ranks have started; running statistics of batch norm are
+    averaged over the ranks after each training step.
+    """
+
+    _failed = False
+    _statistics: list[Tensor] | None = None
+
+    def setup_environment(self) -> None:
+        waits, self._timeout = self._timeout, max(self._timeout, _START)  # processes do not start all at once
+        super().setup_environment()
+        self.barrier()
+        self._timeout = waits
+        limit_waiting(waits)
+        if self.local_rank > 0 and not self.cluster_environment.creates_processes_externally:
+            follow_parent()
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        output = super().training_step(*args, **kwargs)
+        if self._statistics is None:
+            self._statistics = running_statistics(self.lightning_module)
+        average_over_ranks(self._statistics)
+        return output
+
+    def on_exception(self, exception: BaseException) -> None:
+        self._failed = True
+        super().on_exception(exception)
+        end_children(self.launcher)
+
+    def teardown(self) -> None:
+        self._statistics = None
+        super().teardown()
+
+
+def limit_waiting(timeout: timedelta) -> None:
+    """Sets how long this rank waits for the others in every group that there is."""
+    # torch 2.15 made it public
+    set_timeout = getattr(distributed_c10d, "set_timeout", None) or distributed_c10d._set_pg_timeout
+    for group in list(distributed_c10d._world.pg_map):
+        set_timeout(timeout, group)

@@ -1,0 +1,353 @@
+"""One DeepSpeed engine for each network."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.strategies import DDPStrategy
+from torch import Tensor, nn
+
+from lit_gans.errors import RefusedInput
+from lit_gans.strategies.networks import network_of, networks_of
+from lit_gans.strategies.processes import RanksTogether
+
+_LARGEST_BUCKET = 50_000_000  # elements; DeepSpeed's own default is ten times that, for each engine
+
+
+class NetworkDeepSpeed(RanksTogether, DDPStrategy):
+    """One DeepSpeed engine for each network of a module with several networks and manual optimization.
+
+    Lightning's own strategy has one engine and accepts one optimizer. Here each network that an optimizer steps gets an
+    engine; the module computes with its plain networks, under their own names. `manual_backward(loss, network=NAME)`
+    says which network a backward trains; without the name it is the one whose parameters require a gradient.
+
+    Stage 0 copies everything, 1 cuts the optimizer states over the ranks (ZeRO: Rajbhandari et al. 2020), 2 also the
+    gradients, 3 also the parameters. Checkpoints are single files with whole tensors under the plain names, optimizer
+    states included: they load on one CPU, and training resumes from them under any strategy and number of ranks.
+
+    Gradients are clipped by the engine, at the module's `clip_gradients_to` where it has one, or at the
+    `gradient_clipping` of `config`; never by DeepSpeed's default.
+
+    Args:
+        stage: of ZeRO.
+        offload_optimizer: optimizer states and steps are on the CPU; needs stage 1, 2 or 3.
+        config: DeepSpeed's own settings, or the path of a JSON file with them; its keys win over the arguments.
+        timeout: seconds that a rank waits for the others, once all have started.
+        process_group_backend: null for nccl on CUDA and gloo elsewhere.
+
+    Raises:
+        RefusedInput: a value, a module or a precision that cannot work.
+    """
+
+    backward_names_network = True
+    clips_gradients = True
+
+    def __init__(
+        self,
+        *,
+        stage: Literal[0, 1, 2, 3] = 2,
+        offload_optimizer: bool = False,
+        config: dict[str, Any] | str | None = None,
+        timeout: float = 1800.0,
+        process_group_backend: Literal["nccl", "gloo"] | None = None,
+    ) -> None:
+        if timeout <= 0:
+            raise RefusedInput(f"timeout={timeout} must be greater than 0.")
+        super().__init__(process_group_backend=process_group_backend, timeout=timedelta(seconds=timeout))
+        self.config = {"zero_optimization": {}} | _read(config)
+        self.config["zero_optimization"] = {"stage": stage} | self.config["zero_optimization"]
+        if offload_optimizer:
+            self.config["zero_optimization"].setdefault("offload_optimizer", {"device": "cpu"})
+        self.stage: int = self.config["zero_optimization"]["stage"]
+        _refuse_settings(self.config, self.stage)
+        self.engines: dict[str, Any] = {}
+        self._names: dict[int, str] = {}  # of the network that an optimizer steps
+        self._parameters: dict[str, list[nn.Parameter]] = {}  # in the order of the optimizer
+        self._groups: dict[str, list[dict[str, Any]]] = {}  # the optimizer's, as torch saves them
+
+    @property
+    def shards(self) -> bool:
+        """Whether no rank has a whole network."""
+        return self.stage == 3 and bool(self.engines)
+
+    # ---- setup and end
+
+    def setup(self, trainer: Trainer) -> None:
+        self._refuse_module(trainer)
+        super().setup(trainer)
+
+    def _refuse_module(self, trainer: Trainer) -> None:
+        module = self.lightning_module
+        if str(trainer.precision) not in ("32-true", "bf16-mixed"):
+            raise RefusedInput(
+                f"precision={trainer.precision} with strategy=deepspeed: each engine would need its own scaled"
+                " backward, and DeepSpeed has no float64: use precision=fp32 or bf16, or strategy=ddp."
+            )
+        penalised = getattr(module, "penalised_networks", ())
+        if self.stage == 3 and penalised:
+            raise RefusedInput(
+                f"ZeRO stage 3 frees the weights of {', '.join(penalised)} before its gradient penalty is"
+                " differentiated again: use trainer.strategy.stage=2, or strategy=fsdp."
+            )
+
+    def configure_ddp(self) -> None:
+        """Nothing: engines need the optimizers."""
+
+    def setup_optimizers(self, trainer: Trainer) -> None:
+        super().setup_optimizers(trainer)
+        module = self.lightning_module
+        deepspeed = _import(self.root_device.type)
+        missing = networks_of(module).keys() - {network_of(optimizer, module) for optimizer in self.optimizers}
+        if missing:
+            raise RefusedInput(f"no optimizer steps {', '.join(sorted(missing))}: freeze it or give it an optimizer.")
+        for optimizer in self.optimizers:
+            name = network_of(optimizer, module)
+            self._names[id(optimizer)] = name
+            self._parameters[name] = [p for group in optimizer.param_groups for p in group["params"]]
+            self._groups[name] = optimizer.state_dict()["param_groups"]
+            network = getattr(module, name)
+            network.to(memory_format=torch.contiguous_format)  # DeepSpeed broadcasts and flattens no other layout
+            config = self._config_of(network)
+            self.engines[name] = deepspeed.initialize(model=network, optimizer=optimizer, config=config)[0]
+            self.engines[name].set_gradient_accumulation_boundary(True)
+
+    def _config_of(self, network: nn.Module) -> dict[str, Any]:
+        bucket = min(sum(parameter.numel() for parameter in network.parameters()), _LARGEST_BUCKET)
+        bucket += bucket % 2  # DeepSpeed wants an even number
+        zero = {"reduce_bucket_size": bucket, "allgather_bucket_size": bucket}
+        if self.stage == 3:
+            zero["stage3_prefetch_bucket_size"] = bucket
+        clip = getattr(self.lightning_module, "clip_gradients_to", None)
+        given = self.config.get("gradient_clipping", clip or 0.0)
+        if clip is not None and given != clip:
+            raise RefusedInput(f"gradient_clipping={given} in the config and clip_gradients={clip} in the module.")
+        fixed = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1, "gradient_clipping": given}
+        free = {"zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}
+        return free | self.config | fixed | {"zero_optimization": zero | self.config["zero_optimization"]}
+
+    def teardown(self) -> None:
+        if self.shards and not self._failed:
+            for network in (getattr(self.lightning_module, name) for name in self.engines):
+                whole = self.whole_state(network)
+                for name, parameter in network.named_parameters():
+                    parameter.data = whole[name].to(self.root_device)
+        for engine in self.engines.values():
+            engine.destroy()
+        self.engines.clear()
+        super().teardown()
+
+    # ---- a step
+
+    def backward(
+        self,
+        closure_loss: Tensor,
+        optimizer: torch.optim.Optimizer | None,
+        *args: Any,
+        network: str | None = None,
+        **kwargs: Any,
+    ) -> Tensor:
+        engine = self.engines[network or self._trained_network()]
+        loss = self.precision_plugin.pre_backward(closure_loss, self.lightning_module)
+        if self.stage:  # what the engine's own forward would do: the plain network computed
+            engine.optimizer.clear_backward_seen_flag()
+            loss.register_hook(lambda _: engine._backward_prologue())
+        engine.backward(loss, scale_wrt_gas=False)
+        return self.precision_plugin.post_backward(loss, self.lightning_module)
+
+    def _trained_network(self) -> str:
+        names = [name for name, parameters in self._parameters.items() if any(p.requires_grad for p in parameters)]
+        if len(names) != 1:
+            raise RuntimeError(
+                f"a backward must train one network, this one trains {names}: freeze the others, or name it with"
+                " manual_backward(loss, network=NAME)."
+            )
+        return names[0]
+
+    def optimizer_step(
+        self,
+        optimizer: torch.optim.Optimizer,
+        closure: Callable[[], Any],
+        model: LightningModule | nn.Module | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        result = closure()
+        self.precision_plugin._after_closure(model or self.lightning_module, optimizer)  # Lightning's hooks
+        self.engines[self._names[id(optimizer)]].step()
+        return result
+
+    @contextmanager
+    def block_backward_sync(self) -> Iterator[None]:
+        """Lets gradients add up; the next backward outside makes them ready for a step."""
+        for engine in self.engines.values():
+            engine.set_gradient_accumulation_boundary(False)
+        try:
+            yield
+        finally:
+            for engine in self.engines.values():
+                engine.set_gradient_accumulation_boundary(True)
+
+    # ---- parts of parameters, and whole ones
+
+    def part(self, parameter: nn.Parameter) -> Tensor:
+        """Returns this rank's part of a parameter under stage 3: flat, the last rank's padded."""
+        return parameter.ds_tensor
+
+    def cut(self, whole: Tensor, parameter: nn.Parameter) -> Tensor:
+        """Returns this rank's part of a tensor that belongs to a parameter under stage 3."""
+        size = parameter.ds_tensor.numel()
+        padded = whole.new_zeros(size * self.world_size)
+        padded[: whole.numel()] = whole.flatten()
+        return padded[self.global_rank * size :][:size].clone()
+
+    def join(self, part: Tensor, parameter: nn.Parameter) -> Tensor:
+        """Returns the whole tensor of all ranks' parts under stage 3; every rank must call it."""
+        padded = part.new_empty(part.numel() * self.world_size)
+        dist.all_gather_into_tensor(padded, part.contiguous())
+        return padded[: parameter.ds_numel].view(parameter.ds_shape)
+
+    def whole_state(self, network: nn.Module) -> dict[str, Tensor]:
+        """Returns the whole tensors of a network; every rank must call it."""
+        parameters = dict(network.named_parameters())
+        return {
+            name: (self.join(self.part(parameters[name]), parameters[name]) if name in parameters else value).cpu()
+            for name, value in network.state_dict().items()
+        }
+
+    # ---- checkpoints: whole tensors under plain names
+
+    @property
+    def restore_checkpoint_after_setup(self) -> bool:
+        return False  # engines cut what they are given
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        state = self.lightning_module.state_dict()
+        if self.shards:
+            for name in self.engines:
+                whole = self.whole_state(getattr(self.lightning_module, name))
+                state |= {f"{name}.{key}": value for key, value in whole.items()}
+        return state
+
+    def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        optimizer = getattr(optimizer, "optimizer", optimizer)
+        if not self.stage or id(optimizer) not in self._names:
+            return optimizer.state_dict()
+        from deepspeed.utils import safe_get_full_optimizer_state
+
+        name = self._names[id(optimizer)]
+        indices = {id(parameter): index for index, parameter in enumerate(self._parameters[name])}
+        states: dict[int, dict[str, Any]] = {}
+        for parameters, flat in self._flat_groups(name):
+            for parameter in parameters:
+                states[indices[id(parameter)]] = {
+                    key: safe_get_full_optimizer_state(parameter, key).cpu() if _belongs(value, flat) else value
+                    for key, value in optimizer.state[flat].items()
+                }
+        groups = [
+            {key: now[key] if key != "params" else value for key, value in saved.items()}
+            for saved, now in zip(self._groups[name], optimizer.param_groups, strict=True)
+        ]
+        return {"state": {index: states[index] for index in sorted(states)}, "param_groups": groups}
+
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        for optimizer, saved in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
+            if self.stage:
+                self._load_optimizer(optimizer, saved)
+            else:
+                optimizer.load_state_dict(saved)
+
+    def _load_optimizer(self, optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
+        from deepspeed.utils import safe_set_full_optimizer_state, safe_set_local_optimizer_state
+
+        name = self._names[id(optimizer)]
+        for group, values in zip(optimizer.param_groups, saved["param_groups"], strict=True):
+            group.update({key: value for key, value in values.items() if key != "params"})
+        states = {id(p): saved["state"].get(index, {}) for index, p in enumerate(self._parameters[name])}
+        flats = self._flat_groups(name)
+        for parameters, flat in flats:
+            first = states[id(parameters[0])]
+            shape = _shape(parameters[0])
+            optimizer.state[flat] = {
+                key: torch.zeros_like(flat) if isinstance(value, Tensor) and value.shape == shape else value
+                for key, value in first.items()
+            }
+        if self.stage < 3:
+            self.engines[name].optimizer._lazy_init_hp_params_optimizer_state()
+        for parameters, flat in flats:
+            for parameter in parameters:
+                for key, value in states[id(parameter)].items():
+                    if not _belongs(optimizer.state[flat][key], flat):
+                        continue
+                    value = value.to(flat.device)
+                    if self.stage == 3:
+                        safe_set_local_optimizer_state(parameter, self.cut(value, parameter), key)
+                    else:
+                        safe_set_full_optimizer_state(parameter, value, key)
+
+    def _flat_groups(self, name: str) -> list[tuple[list[nn.Parameter], Tensor]]:
+        """Returns the groups of parameters that ZeRO flattened, each with this rank's flat part."""
+        zero = self.engines[name].optimizer
+        if self.stage == 3:
+            return list(zip(zero.fp16_groups, zero.fp32_partitioned_groups_flat, strict=True))
+        return list(zip(zero.bit16_groups, zero.single_partition_of_fp32_groups, strict=True))
+
+
+def _belongs(value: Any, flat: Tensor) -> bool:
+    """Whether an entry of an optimizer's state has one element for each of the parameters'."""
+    return isinstance(value, Tensor) and value.shape == flat.shape
+
+
+def _shape(parameter: nn.Parameter) -> torch.Size:
+    return getattr(parameter, "ds_shape", parameter.shape)
+
+
+def _read(config: dict[str, Any] | str | None) -> dict[str, Any]:
+    if not isinstance(config, str):
+        return dict(config or {})
+    try:
+        return json.loads(Path(config).read_text())
+    except (OSError, json.JSONDecodeError) as error:
+        raise RefusedInput(f"config={config} cannot be read as JSON: {error}") from error
+
+
+def _refuse_settings(config: Mapping[str, Any], stage: int) -> None:
+    if stage not in (0, 1, 2, 3):
+        raise RefusedInput(f"stage={stage}: ZeRO has the stages 0, 1, 2 and 3.")
+    if "offload_optimizer" in config["zero_optimization"] and not stage:
+        raise RefusedInput("offload_optimizer=true with stage=0: only stages 1, 2 and 3 keep optimizer states apart.")
+    instead = {
+        "optimizer": "the module has its own",
+        "scheduler": "the module has its own",
+        "fp16": "use the Trainer's precision",
+        "bf16": "use the Trainer's precision",
+        "gradient_accumulation_steps": "use accumulate_gradients of the module",
+        "train_batch_size": "use the batch size of the data",
+        "train_micro_batch_size_per_gpu": "use the batch size of the data",
+    }
+    for key, reason in instead.items():
+        if key in config:
+            raise RefusedInput(f"{key} in the DeepSpeed config has no effect here: {reason}, and leave it out.")
+
+
+def _import(device: str) -> Any:
+    """Returns DeepSpeed, set to the device before it looks for one by itself."""
+    if device == "cpu":
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    try:
+        import deepspeed
+        import deepspeed.ops
+    except ImportError as error:
+        raise RefusedInput('strategy=deepspeed needs DeepSpeed: pip install "lit-gans[deepspeed]".') from error
+    logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
+    if device == "cpu":  # else the ranks compile an operation, and wait for ever where a compilation was once killed
+        deepspeed.ops.__compatible_ops__ = {}
+    return deepspeed

@@ -1,0 +1,61 @@
+"""NetworkDeepSpeed on two processes against one process with the whole batch."""
+
+import pytest
+
+from lit_gans.strategies.deepspeed import NetworkDeepSpeed
+
+from . import ranks
+from .cells import Cell, build, many_images, matrix, train, trained_alone
+
+pytestmark = pytest.mark.filterwarnings("ignore:Found .* in eval mode")
+
+STAGES = [0, 1, 2, 3]
+PENALISED = {cell.gan for cell in matrix() if build(cell).penalised_networks}
+CELLS = {stage: [cell for cell in matrix() if stage < 3 or cell.gan not in PENALISED] for stage in STAGES}
+
+
+class ClipsByDefault(NetworkDeepSpeed):
+    """Broken: gradients are clipped at DeepSpeed's own default."""
+
+    def _config_of(self, network):
+        return super()._config_of(network) | {"gradient_clipping": 1.0}
+
+
+def weights_of(cell, strategy):
+    module = train(cell, many_images(), world_size=2, strategy=strategy)
+    return {name: value.clone() for name, value in module.state_dict().items()}
+
+
+def on_a_rank(cells, stage):
+    """Returns the weights of each cell."""
+    weights = {str(cell): weights_of(cell, NetworkDeepSpeed(stage=stage)) for cell in cells}
+    return weights | {"broken": weights_of(BROKEN, ClipsByDefault(stage=stage))}
+
+
+BROKEN = Cell("pix2pix")  # whose gradients are larger than 1
+
+
+@pytest.fixture(scope="module", params=STAGES)
+def trained(request, tmp_path_factory):
+    folder, stage = tmp_path_factory.mktemp("deepspeed"), request.param
+    weights = ranks.run("tests.strategies.test_deepspeed.on_a_rank", folder, cells=CELLS[stage], stage=stage)
+    return stage, weights
+
+
+@pytest.mark.parametrize("cell", matrix(), ids=str)
+def test_two_ranks_train_the_weights_of_one_process(trained, cell):
+    stage, weights = trained
+    if cell not in CELLS[stage]:
+        pytest.skip("refused: see below")
+    alone = trained_alone(cell)
+    for found in weights:
+        assert found[str(cell)].keys() == alone.keys()
+        differences = {name: (found[str(cell)][name] - value).abs().max().item() for name, value in alone.items()}
+        worst = max(differences, key=differences.get)
+        assert differences[worst] <= 1e-6, (worst, differences[worst])
+
+
+def test_a_broken_wrapper_is_found(trained):
+    alone = trained_alone(BROKEN)
+    differences = [(trained[1][0]["broken"][name] - value).abs().max().item() for name, value in alone.items()]
+    assert max(differences) > 1e-4
