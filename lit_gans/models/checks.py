@@ -46,6 +46,11 @@ def refuse_trainer(module: AdversarialModule, trainer: Trainer) -> None:
         )
     if precision.startswith("bf16") and device == "cuda" and not torch.cuda.is_bf16_supported():
         raise RefusedInput("precision=bf16: this CUDA device has no bfloat16: use precision=fp16 or precision=fp32.")
+    if module.compile_networks and module.penalised_networks:
+        raise RefusedInput(
+            f"compile=true with a gradient penalty on {', '.join(module.penalised_networks)}: torch does not"
+            " differentiate a compiled network twice: use compile=false."
+        )
     data = trainer.datamodule
     if module.num_classes and getattr(data, "num_classes", module.num_classes) != module.num_classes:
         raise RefusedInput(

@@ -82,16 +82,11 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
 
     # ---- setup and end
 
-    def setup(self, trainer: Trainer) -> None:
-        self._refuse_module(trainer)
-        super().setup(trainer)
-
-    def _refuse_module(self, trainer: Trainer) -> None:
-        module = self.lightning_module
-        if str(trainer.precision) not in ("32-true", "bf16-mixed"):
+    def refuse(self, module: LightningModule, precision: str) -> None:
+        if precision not in ("32-true", "bf16-mixed"):
             raise RefusedInput(
-                f"precision={trainer.precision} with strategy=deepspeed: each engine would need its own scaled"
-                " backward, and DeepSpeed has no float64: use precision=fp32 or bf16, or strategy=ddp."
+                f"precision={precision} with strategy=deepspeed: the engines compute in float32, and in bfloat16 by"
+                " autocast: use precision=fp32 or bf16, or strategy=ddp."
             )
         penalised = getattr(module, "penalised_networks", ())
         if self.stage == 3 and penalised:

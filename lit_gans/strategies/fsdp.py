@@ -72,6 +72,13 @@ class NetworkFSDP(RanksTogether, ModelParallelStrategy):
         self._data_parallel_size = self.num_nodes * self.num_processes
         super().setup_environment()
 
+    def refuse(self, module: LightningModule, precision: str) -> None:
+        if precision not in ("32-true", "bf16-mixed"):
+            raise RefusedInput(
+                f"precision={precision} with strategy=fsdp: ranks could skip different steps, and Lightning shards no"
+                " float64: use precision=fp32 or bf16, or strategy=ddp."
+            )
+
     def setup(self, trainer: Trainer) -> None:
         module = self.lightning_module
         mesh = self._mesh()

@@ -11,6 +11,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
+from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 from torch.distributed import distributed_c10d
 
@@ -65,6 +66,13 @@ class RanksTogether:
         limit_waiting(waits)
         if self.local_rank > 0 and not self.cluster_environment.creates_processes_externally:
             follow_parent()
+
+    def refuse(self, module: LightningModule, precision: str) -> None:
+        """Raises `RefusedInput` where this strategy cannot train a module in a precision."""
+
+    def setup(self, trainer: Trainer) -> None:
+        self.refuse(self.lightning_module, str(trainer.precision))
+        super().setup(trainer)
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         output = super().training_step(*args, **kwargs)

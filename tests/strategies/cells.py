@@ -22,16 +22,18 @@ SETTINGS = {
 }
 STEPS = 3
 BATCH_SIZE = 8  # of all ranks together
+BF16 = 2**-6  # of the way that the weights went: bfloat16 has 8 bits, and a sum over ranks rounds its parts
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One training. `optimizer` is sgd in float32 or adam in float64."""
+    """One training, with SGD, or with Adam, which divides rounding by rounding and so needs float64."""
 
     gan: str
     accumulate: int = 1
     clip: float | None = None
     optimizer: str = "sgd"
+    precision: str = "32-true"
 
     def __str__(self):
         return "-".join(str(value) for value in asdict(self).values())
@@ -39,8 +41,12 @@ class Cell:
 
 def matrix(**fixed):
     """Every GAN, with and without accumulation and clipping."""
-    names = [name for name, cls in gans().items() if cls.__module__.startswith("lit_gans.")]
-    return [Cell(*parts, **fixed) for parts in itertools.product(names, (1, 2), (None, 0.05))]
+    return [Cell(*parts, **fixed) for parts in itertools.product(names(), (1, 2), (None, 0.05))]
+
+
+def names():
+    """The GANs of this package."""
+    return [name for name, cls in gans().items() if cls.__module__.startswith("lit_gans.")]
 
 
 def build(cell):
@@ -71,19 +77,40 @@ def train(cell, data_class, world_size=1, callbacks=(), **arguments):
     module = build(cell)
     data = data_class(image_size=16, channels=1, batch_size=BATCH_SIZE // world_size // cell.accumulate)
     switches = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-    precision = "32-true" if cell.optimizer == "sgd" else "64-true"
     trainer = Trainer(
         max_steps=STEPS,
         max_epochs=-1,
         accelerator="cpu",
         devices=world_size,
-        precision=precision,
+        precision=cell.precision,
         callbacks=[*callbacks],
         **dict.fromkeys(switches, False),
         **arguments,
     )
     trainer.fit(module, datamodule=data)
     return module
+
+
+def half(gan):
+    """The cell of a GAN in bfloat16."""
+    return Cell(gan, precision="bf16-mixed")
+
+
+def assert_trained_alike(found, cell):
+    """Compares weights with those that one process trains: within 1e-6, in bfloat16 within its rounding."""
+    alone, start = trained_alone(cell), build(cell).state_dict()
+    assert found.keys() == alone.keys()
+    if cell.precision == "bf16-mixed":
+        moved, off = (_norm(alone[n] - s for n, s in start.items()), _norm(alone[n] - f for n, f in found.items()))
+        assert off / moved <= BF16, off / moved
+    else:
+        differences = {name: (found[name] - value).abs().max().item() for name, value in alone.items()}
+        worst = max(differences, key=differences.get)
+        assert differences[worst] <= 1e-6, (worst, differences[worst])
+
+
+def _norm(tensors):
+    return torch.linalg.vector_norm(torch.cat([tensor.flatten().float() for tensor in tensors])).item()
 
 
 @cache
