@@ -1,7 +1,8 @@
-"""`lit-gans bench strategies`: one replica for each network beside Lightning's own DDP, on two processes."""
+"""`lit-gans bench strategies`: a replica for each network beside Lightning's own DDP; what each strategy keeps."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import socket
@@ -27,12 +28,14 @@ from lit_gans.models.base import AdversarialModule
 from lit_gans.registry import gans as registered
 from lit_gans.settings import quiet
 from lit_gans.strategies.ddp import NetworkDDP
+from lit_gans.strategies.deepspeed import NetworkDeepSpeed
+from lit_gans.strategies.fsdp import NetworkFSDP
 
 _RANKS = 2
 _WARMUP = 2
 _KINDS = ("lightning", "lit_gans")
 _PRESETS = {
-    "full": {"rounds": 5, "steps": 6, "image_size": 32, "width": 32, "batch_size": 16},
+    "full": {"rounds": 11, "steps": 8, "image_size": 32, "width": 32, "batch_size": 16},
     "smoke": {"rounds": 1, "steps": 2, "image_size": 16, "width": 4, "batch_size": 2},
 }
 
@@ -47,7 +50,9 @@ def strategies(
     """Times `NetworkDDP` and `ddp_find_unused_parameters_true` in turns, on two CPU processes over gloo.
 
     Both train the same module on the same images; a round is some steps of one and as many of the other, in changing
-    order. Bytes are counted in the bucket at each reduction. Prints a table and a line of JSON.
+    order. Bytes are counted in the bucket at each reduction. Then the first GAN is trained with Adam and two parts of
+    a batch under each strategy, and what a rank holds is measured: parameters and optimizer states after an iteration,
+    gradients at the end of the backward after which they are most. Prints two tables and a line of JSON.
 
     Args:
         preset: `smoke` ends in seconds: its times mean nothing.
@@ -57,8 +62,9 @@ def strategies(
         output: JSON file to write as well.
 
     Returns:
-        For each GAN: images a second and bytes a step of both, the ratio of their speeds with quartiles over the
-        rounds, and the bytes of the gradients of the networks that a step trains.
+        `gans`, for each: images a second and bytes a step of both, the ratio of their speeds with quartiles over the
+        rounds, and the bytes of the gradients of the networks that a step trains. `memory`, for each strategy: bytes
+        that a rank holds, the larger of the two.
     """
     settings = dict(_PRESETS[preset])
     settings |= {name: value for name, value in {"rounds": rounds, "steps": steps}.items() if value is not None}
@@ -72,7 +78,7 @@ def strategies(
         _start({"gans": gans, **settings, "file": str(file)})
         found = json.loads(file.read_text())
     result = {"benchmark": "strategies", "preset": preset, "ranks": _RANKS, **settings}
-    result |= {**environment(torch.device("cpu")), "gans": found}
+    result |= {**environment(torch.device("cpu")), **found}
     _print_table(result)
     print(json.dumps(result))
     if output is not None:
@@ -155,21 +161,56 @@ class _Counter(Callback):
         replica.register_comm_hook(None, hook)
 
 
+class _Memory(Callback):
+    """Looks at what this rank holds."""
+
+    def __init__(self) -> None:
+        self.gradients = 0
+        self.held: dict[str, int] = {}
+
+    def on_after_backward(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
+        self.gradients = max(self.gradients, trainer.strategy.bytes_held()["gradients"])
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        self.held = trainer.strategy.bytes_held() | {"gradients": self.gradients}
+
+
+def _sharded() -> dict[str, Strategy]:
+    found: dict[str, Strategy] = {"ddp": NetworkDDP()}
+    if importlib.util.find_spec("deepspeed"):
+        whole = {"zero_optimization": {"stage3_param_persistence_threshold": 0}}  # else small layers stay whole
+        found |= {f"deepspeed stage {stage}": NetworkDeepSpeed(stage=stage, config=whole) for stage in (1, 2, 3)}
+    return found | {"fsdp": NetworkFSDP()}
+
+
+def _memory(name: str, settings: dict[str, Any]) -> dict[str, dict[str, int]]:
+    most = {}
+    for label, strategy in _sharded().items():
+        memory = _Memory()
+        _fit(name, strategy, settings, 2, memory, accumulate_gradients=2)
+        ranks: list[dict[str, int]] = [{}] * _RANKS
+        torch.distributed.all_gather_object(ranks, memory.held)
+        most[label] = {kind: max(rank[kind] for rank in ranks) for kind in memory.held}
+    return most
+
+
 def _strategy(kind: str) -> Strategy:
     return NetworkDDP() if kind == "lit_gans" else DDPStrategy(find_unused_parameters=True)
 
 
-def _fit(name: str, kind: str, settings: dict[str, Any], steps: int, callback: Callback) -> AdversarialModule:
+def _fit(
+    name: str, strategy: Strategy, settings: dict[str, Any], steps: int, callback: Callback, **arguments: Any
+) -> AdversarialModule:
     width = settings["width"]
     sizes = {"image_size": settings["image_size"], "generator_width": width, "discriminator_width": width}
     networks = {} if name == "pix2pix" else {"network": "dcgan"}
-    module = registered()[name](**sizes, **networks)
+    module = registered()[name](**sizes, **networks, **arguments)
     switches = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
     trainer = Trainer(
         max_steps=steps,
         accelerator="cpu",
         devices=_RANKS,
-        strategy=_strategy(kind),
+        strategy=strategy,
         callbacks=[callback],
         use_distributed_sampler=False,
         **dict.fromkeys(switches, False),
@@ -186,7 +227,7 @@ def _compare(name: str, settings: dict[str, Any]) -> dict[str, Any]:
     counted: dict[str, int] = {}
     for kind in _KINDS:
         counter = _Counter()
-        module = _fit(name, kind, settings, 2, counter)
+        module = _fit(name, _strategy(kind), settings, 2, counter)
         counted[kind] = counter.bytes // 2
     images = settings["batch_size"] * module.n_critic * _RANKS
     expected = module.n_critic * sum(_bytes(getattr(module, n).parameters()) for n in module.discriminator_names)
@@ -194,7 +235,7 @@ def _compare(name: str, settings: dict[str, Any]) -> dict[str, Any]:
     for index in range(settings["rounds"]):
         for kind in _KINDS[:: 1 if index % 2 else -1]:
             clock = _Clock()
-            _fit(name, kind, settings, settings["steps"] + _WARMUP, clock)
+            _fit(name, _strategy(kind), settings, settings["steps"] + _WARMUP, clock)
             speeds[kind].append(images / spread(clock.seconds[_WARMUP:])["median"])
     ratios = [ours / theirs for ours, theirs in zip(speeds["lit_gans"], speeds["lightning"], strict=True)]
     return {
@@ -210,7 +251,8 @@ def _rank() -> None:
     quiet()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    found = {name: _compare(name, settings) for name in settings["gans"]}
+    found: dict[str, Any] = {"gans": {name: _compare(name, settings) for name in settings["gans"]}}
+    found["memory"] = _memory(settings["gans"][0], settings)
     if os.environ["RANK"] == "0":
         Path(settings["file"]).write_text(json.dumps(found))
     torch.distributed.destroy_process_group()
@@ -234,7 +276,14 @@ def _print_table(result: dict[str, Any]) -> None:
             f"{counted['lightning']:,} : {counted['lit_gans']:,}",
             f"{found['gradient_bytes_per_step']:,}",
         )
-    Console(width=None if sys.stdout.isatty() else 140).print(table)
+    held = Table(title=f"MB that a rank of {_RANKS} holds: {next(iter(result['gans']))} with Adam")
+    for column in ("", "parameters", "gradients", "optimizer"):
+        held.add_column(column, justify="right", no_wrap=True)
+    for name, found in result["memory"].items():
+        held.add_row(name, *(f"{found[kind] / 1e6:.2f}" for kind in ("parameters", "gradients", "optimizer")))
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    console.print(table)
+    console.print(held)
 
 
 if __name__ == "__main__":

@@ -91,6 +91,7 @@ class NetworkDDP(RanksTogether, DDPStrategy):
                 network,
                 device_ids=self.determine_ddp_device_ids(),
                 **{_BUFFERS: False},
+                gradient_as_bucket_view=True,  # no second copy of the gradients
                 bucket_cap_mb=self.bucket_cap_mb,
             )
             communicate(replica, self.gradient_compression, self.powersgd_rank, nodes)

@@ -191,6 +191,19 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
             for engine in self.engines.values():
                 engine.set_gradient_accumulation_boundary(True)
 
+    def tensors_held(self) -> dict[str, list[Tensor]]:
+        held = super().tensors_held()
+        for name, engine in self.engines.items() if self.stage else ():
+            zero = engine.optimizer
+            if self.stage == 3:
+                held["parameters"] += map(self.part, self._parameters[name])
+                held["gradients"].append(zero.grad_partitions_flat_buffer)
+            else:
+                kept = [*zero.averaged_gradients.values(), *zero.all_grad_tensors.values()]
+                held["gradients"] += [tensor for tensors in kept if tensors is not None for tensor in tensors]
+            held["optimizer"] += [flat for _, flat in self._flat_groups(name)]  # the weights that are stepped
+        return held
+
     # ---- parts of parameters, and whole ones
 
     def part(self, parameter: nn.Parameter) -> Tensor:

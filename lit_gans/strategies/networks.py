@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 import torch.distributed as dist
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from lit_gans.errors import RefusedInput
@@ -54,6 +57,12 @@ def running_statistics(module: nn.Module) -> list[Tensor]:
     """Returns the running means and variances of all batch norms."""
     layers = [layer for layer in module.modules() if isinstance(layer, _BatchNorm) and layer.track_running_stats]
     return [buffer for layer in layers for buffer in (layer.running_mean, layer.running_var)]
+
+
+def storages(tensors: Iterable[Tensor]) -> dict[int, int]:
+    """Returns the memory that tensors keep on this rank, each piece once: bytes by address."""
+    local = (tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors)
+    return {piece.data_ptr(): piece.nbytes() for piece in (tensor.untyped_storage() for tensor in local)}
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 from torch.distributed import distributed_c10d
 
-from lit_gans.strategies.networks import average_over_ranks, running_statistics
+from lit_gans.strategies.networks import average_over_ranks, running_statistics, storages
 
 _START = timedelta(minutes=10)  # that ranks wait for each other at the start, if not longer
 _CHECK = 1.0  # seconds between two looks at the parent
@@ -73,6 +73,23 @@ class RanksTogether:
     def setup(self, trainer: Trainer) -> None:
         self.refuse(self.lightning_module, str(trainer.precision))
         super().setup(trainer)
+
+    def bytes_held(self) -> dict[str, int]:
+        """Returns how many bytes of parameters, gradients and optimizer states this rank has now."""
+        held = {name: storages(tensors) for name, tensors in self.tensors_held().items()}
+        for address in held["parameters"]:
+            held["optimizer"].pop(address, None)
+        return {name: sum(pieces.values()) for name, pieces in held.items()}
+
+    def tensors_held(self) -> dict[str, list[Tensor]]:
+        """Returns this rank's parameters, gradients and optimizer states."""
+        parameters = list(self.lightning_module.parameters())
+        states = (state for optimizer in self.optimizers for state in optimizer.state.values())
+        return {
+            "parameters": parameters,
+            "gradients": [parameter.grad for parameter in parameters if parameter.grad is not None],
+            "optimizer": [value for state in states for value in state.values() if isinstance(value, Tensor)],
+        }
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         output = super().training_step(*args, **kwargs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 
 import torch
@@ -22,7 +22,6 @@ SETTINGS = {
 }
 STEPS = 3
 BATCH_SIZE = 8  # of all ranks together
-BF16 = 2**-6  # of the way that the weights went: bfloat16 has 8 bits, and a sum over ranks rounds its parts
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,8 @@ def build(cell):
         **SETTINGS.get(cell.gan, {}),
         accumulate_gradients=cell.accumulate,
         clip_gradients=cell.clip,
+        channels_last=cell.precision
+        != "bf16-mixed",  # other kernels round otherwise, and sharded weights cannot have it
         generator_optimizer=optimizer,
         discriminator_optimizer=optimizer,
         seed=3,
@@ -97,20 +98,23 @@ def half(gan):
 
 
 def assert_trained_alike(found, cell):
-    """Compares weights with those that one process trains: within 1e-6, in bfloat16 within its rounding."""
-    alone, start = trained_alone(cell), build(cell).state_dict()
+    """Compares weights with those that one process trains: within 1e-6; in bfloat16 no farther off than twice what its
+    rounding does to one process.
+    """
+    alone = trained_alone(cell)
     assert found.keys() == alone.keys()
     if cell.precision == "bf16-mixed":
-        moved, off = (_norm(alone[n] - s for n, s in start.items()), _norm(alone[n] - f for n, f in found.items()))
-        assert off / moved <= BF16, off / moved
+        exact = trained_alone(replace(cell, precision="32-true"))
+        assert distance(found, alone) <= 2 * distance(alone, exact), (distance(found, alone), distance(alone, exact))
     else:
         differences = {name: (found[name] - value).abs().max().item() for name, value in alone.items()}
         worst = max(differences, key=differences.get)
         assert differences[worst] <= 1e-6, (worst, differences[worst])
 
 
-def _norm(tensors):
-    return torch.linalg.vector_norm(torch.cat([tensor.flatten().float() for tensor in tensors])).item()
+def distance(one, other):
+    """Returns the norm of the difference of two state dicts."""
+    return torch.linalg.vector_norm(torch.cat([(one[name] - other[name]).flatten().float() for name in one])).item()
 
 
 @cache

@@ -1,0 +1,71 @@
+"""The strategy benchmark: bytes and memory are held to what the sizes of the networks say. No timing is asserted."""
+
+import json
+
+import pytest
+
+from lit_gans.benchmark.strategies import strategies
+from lit_gans.errors import RefusedInput
+from lit_gans.registry import gans
+
+GANS = ["dcgan", "wgan_gp", "d2gan"]
+SIZES = {"image_size": 16, "generator_width": 4, "discriminator_width": 4}
+
+
+def gradient_bytes(name):
+    """Those of the generator, and of all discriminators together."""
+    module = gans()[name](**SIZES, network="dcgan")
+    sizes = {n: 4 * sum(p.numel() for p in getattr(module, n).parameters()) for n in module.network_names}
+    return module, sizes.pop("generator"), sum(sizes.values())
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    path = tmp_path_factory.mktemp("benchmark") / "strategies.json"
+    return strategies("smoke", gans=GANS, output=str(path)), path
+
+
+def test_result_is_written_and_complete(smoke):
+    result, path = smoke
+    assert json.loads(path.read_text()) == result
+    assert list(result["gans"]) == GANS
+    for found in result["gans"].values():
+        assert found["ratio"]["lower_quartile"] <= found["ratio"]["median"] <= found["ratio"]["upper_quartile"]
+
+
+@pytest.mark.parametrize("name", GANS)
+def test_bytes_are_the_gradients_of_the_networks_that_train(smoke, name):
+    """n_critic D + G, where one replica of all networks reduces (n_critic + 1)(G + D)."""
+    module, generator, discriminators = gradient_bytes(name)
+    counted = smoke[0]["gans"][name]["bytes_per_step"]
+    assert counted["lit_gans"] == module.n_critic * discriminators + generator
+    updates = module.n_critic * len(module.discriminator_names) + 1
+    assert counted["lightning"] == updates * (generator + discriminators)
+
+
+def test_each_rank_holds_what_its_strategy_promises(smoke):
+    """Adam has two moments; ZeRO steps its part of the weights in a copy."""
+    _, generator, discriminator = gradient_bytes("dcgan")
+    whole, memory = generator + discriminator, smoke[0]["memory"]
+    padding = 0.02 * whole  # parts are rounded up, steps are counted
+    expected = {
+        "ddp": (whole, 2 * whole),
+        "deepspeed stage 1": (whole, 1.5 * whole),
+        "deepspeed stage 2": (whole, 1.5 * whole),
+        "deepspeed stage 3": (whole / 2, 1.5 * whole),
+        "fsdp": (whole / 2, whole),
+    }
+    assert memory.keys() == expected.keys()
+    for name, (parameters, optimizer) in expected.items():
+        assert parameters <= memory[name]["parameters"] <= parameters + padding, name
+        assert optimizer <= memory[name]["optimizer"] <= optimizer + padding, name
+        assert 0 < memory[name]["gradients"] <= whole, name
+    assert memory["ddp"]["gradients"] == generator  # the discriminator's are gone by then
+    assert generator / 2 <= memory["fsdp"]["gradients"] <= generator / 2 + padding
+
+
+def test_refusals():
+    with pytest.raises(RefusedInput, match="there are d2gan"):
+        strategies("smoke", gans=["biggan"])
+    with pytest.raises(RefusedInput, match="must be at least 1"):
+        strategies("smoke", rounds=0)
