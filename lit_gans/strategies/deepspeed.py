@@ -116,6 +116,12 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
             self.engines[name] = deepspeed.initialize(model=network, optimizer=optimizer, config=config)[0]
             self.engines[name].set_gradient_accumulation_boundary(True)
 
+    def setup_precision_plugin(self) -> None:
+        super().setup_precision_plugin()
+        for wrapper in self._lightning_optimizers if self.stage and self.engines else ():
+            # the optimizer has flat parts now, whose gradients belong to ZeRO
+            wrapper.zero_grad = self.engines[self._names[id(wrapper.optimizer)]].optimizer.zero_grad
+
     def _config_of(self, network: nn.Module) -> dict[str, Any]:
         bucket = min(sum(parameter.numel() for parameter in network.parameters()), _LARGEST_BUCKET)
         bucket += bucket % 2  # DeepSpeed wants an even number

@@ -52,5 +52,5 @@ def run(function, folder, world_size=2, node_size=None, timeout=280, **arguments
     finally:
         for process in ranks:
             process.kill()
-    assert all(process.returncode == 0 for process in ranks), "\n".join(printed)
+    assert all(process.returncode == 0 for process in ranks), "\n".join(text[-3000:] for text in printed)
     return [torch.load(f"{file}.{rank}", weights_only=False) for rank in range(world_size)]

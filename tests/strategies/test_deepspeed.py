@@ -30,9 +30,12 @@ def weights_of(cell, strategy):
 def on_a_rank(cells, stage):
     """Returns the weights of each cell."""
     weights = {str(cell): weights_of(cell, NetworkDeepSpeed(stage=stage)) for cell in cells}
+    if stage:
+        weights["offloaded"] = weights_of(OFFLOADED, NetworkDeepSpeed(stage=stage, offload_optimizer=True))
     return weights | {"broken": weights_of(BROKEN, ClipsByDefault(stage=stage))}
 
 
+OFFLOADED = Cell("d2gan", accumulate=2, clip=0.05)
 BROKEN = Cell("pix2pix")  # whose gradients are larger than 1
 
 
@@ -50,6 +53,12 @@ def test_two_ranks_train_the_weights_of_one_process(trained, cell):
         pytest.skip("refused: see below")
     for found in weights:
         assert_trained_alike(found[str(cell)], cell)
+
+
+def test_optimizer_states_on_the_cpu_change_nothing(trained):
+    stage, weights = trained
+    for found in weights if stage else ():
+        assert_trained_alike(found["offloaded"], OFFLOADED)
 
 
 def test_a_broken_wrapper_is_found(trained):
