@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from lit_gans.errors import RefusedInput
+from lit_gans.parts import read_parts
 
 FORMAT_VERSION = 1
 FORMAT_KEY = "lit_gans"  # {"format_version", "class_path", and what callbacks add}
@@ -77,11 +79,14 @@ def constructor_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Reads a checkpoint onto the CPU without executing anything that it holds.
+    """Reads a checkpoint onto the CPU: a file without executing anything that it holds, a folder of parts as whole
+    tensors (whose index is a pickle: read only those that you trust).
 
     Raises:
         RefusedInput: the file is missing, no checkpoint, or cut short.
     """
+    if Path(path).is_dir():
+        return read_parts(Path(path))
     if not Path(path).is_file():
         raise RefusedInput(f"there is no checkpoint at {path}: give the path of a .ckpt file.")
     try:
@@ -91,3 +96,18 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
         raise RefusedInput(f"{path} is no Lightning checkpoint: it has no state_dict.")
     return checkpoint
+
+
+class CheckpointFiles(TorchCheckpointIO):
+    """Lightning's, which also reads folders of parts."""
+
+    def load_checkpoint(self, path: str | Path, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        if not Path(path).is_dir():
+            return super().load_checkpoint(path, *args, **kwargs)
+        checkpoint = read_checkpoint(path)
+        if "deepspeed" in checkpoint:
+            raise RefusedInput(
+                f"{path} has DeepSpeed's own optimizer states: resume with strategy=deepspeed, the same stage and"
+                " number of ranks, or begin from its networks with init_from."
+            )
+        return checkpoint

@@ -32,7 +32,7 @@ def sweep_folder() -> str:
 
 def newest_run(parent: Path) -> Path | None:
     """Returns the highest version in `parent` that has a last checkpoint."""
-    versions = [folder for folder in parent.glob("version_*") if (folder / LAST).is_file()]
+    versions = [folder for folder in parent.glob("version_*") if (folder / LAST).exists()]
     return max(versions, key=_number, default=None)
 
 
@@ -46,8 +46,8 @@ def resume_path(resume: str, folder: str | Path) -> Path | None:
         return None
     if resume == "auto":
         last = Path(folder) / LAST
-        return last if last.is_file() else None
-    if not Path(resume).is_file():
+        return last if last.exists() else None
+    if not Path(resume).exists():
         raise RefusedInput(f"resume={resume}: there is no such checkpoint; resume=auto takes the newest run.")
     return Path(resume)
 

@@ -122,7 +122,7 @@ def train(config: dict[str, Any]) -> Trainer:
     """
     checkpoint = resume_path(config["resume"], "")
     for path in (checkpoint, config["init_from"]):
-        if path is not None:
+        if path is not None and not Path(path).is_dir():
             read_checkpoint(path)  # a damaged file ends here
     module, data, trainer = build(config)
     trainer.callbacks.insert(0, RunConfig(config, _files(config)))

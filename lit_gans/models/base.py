@@ -8,12 +8,13 @@ from functools import partial
 from typing import Any, ClassVar
 
 import torch
+from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.plugins.precision import MixedPrecision
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
-from lit_gans.checkpoints import from_plain
+from lit_gans.checkpoints import CheckpointFiles, from_plain
 from lit_gans.models.batches import Batch, cut, prepare, repeated
 from lit_gans.models.checks import refuse_settings, refuse_trainer
 from lit_gans.models.generative import GenerativeModule
@@ -245,6 +246,8 @@ class AdversarialModule(GenerativeModule):
 
     def setup(self, stage: str) -> None:
         refuse_trainer(self, self.trainer)
+        if type(self.trainer.strategy.checkpoint_io) is TorchCheckpointIO:
+            self.trainer.strategy.checkpoint_io = CheckpointFiles()
         plugin = self.trainer.precision_plugin
         if type(plugin) is MixedPrecision and plugin.scaler is not None:
             self.trainer.strategy.precision_plugin = NetworkScaling(plugin.device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import io
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -262,7 +263,12 @@ class GenerativeModule(LightningModule):
         Raises:
             RefusedInput: the file is missing, damaged, or of another architecture.
         """
-        plain = read_checkpoint(checkpoint_path).get("hyper_parameters", {})
+        checkpoint = read_checkpoint(checkpoint_path)
+        plain = checkpoint.get("hyper_parameters", {})
+        if Path(checkpoint_path).is_dir():  # Lightning reads files only
+            checkpoint_path = io.BytesIO()
+            torch.save(checkpoint, checkpoint_path)
+            checkpoint_path.seek(0)
         settings = {name: from_plain(value) for name, value in plain.items() if isinstance(value, dict)}
         return super().load_from_checkpoint(checkpoint_path, *args, **(settings | kwargs))
 

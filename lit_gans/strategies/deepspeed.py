@@ -18,8 +18,9 @@ from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 
 from lit_gans.errors import RefusedInput
+from lit_gans.parts import REST, read_rest
 from lit_gans.strategies.networks import network_of, networks_of
-from lit_gans.strategies.processes import RanksTogether
+from lit_gans.strategies.processes import RanksTogether, replacing
 
 _LARGEST_BUCKET = 50_000_000  # elements; DeepSpeed's own default is ten times that, for each engine
 
@@ -42,6 +43,9 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
         stage: of ZeRO.
         offload_optimizer: optimizer states and steps are on the CPU; needs stage 1, 2 or 3.
         config: DeepSpeed's own settings, or the path of a JSON file with them; its keys win over the arguments.
+        sharded_checkpoints: each rank writes its parts in DeepSpeed's own format, with a tag for each network: a
+            checkpoint is a folder then. Its networks load on one CPU; training resumes from it under the same stage and
+            number of ranks only.
         timeout: seconds that a rank waits for the others, once all have started.
         process_group_backend: null for nccl on CUDA and gloo elsewhere.
 
@@ -58,6 +62,7 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
         stage: Literal[0, 1, 2, 3] = 2,
         offload_optimizer: bool = False,
         config: dict[str, Any] | str | None = None,
+        sharded_checkpoints: bool = False,
         timeout: float = 1800.0,
         process_group_backend: Literal["nccl", "gloo"] | None = None,
     ) -> None:
@@ -68,6 +73,7 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
         self.config["zero_optimization"] = {"stage": stage} | self.config["zero_optimization"]
         if offload_optimizer:
             self.config["zero_optimization"].setdefault("offload_optimizer", {"device": "cpu"})
+        self.sharded_checkpoints = sharded_checkpoints
         self.stage: int = self.config["zero_optimization"]["stage"]
         _refuse_settings(self.config, self.stage)
         self.engines: dict[str, Any] = {}
@@ -241,9 +247,43 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
 
     @property
     def restore_checkpoint_after_setup(self) -> bool:
-        return False  # engines cut what they are given
+        return self._resumes_from_parts()  # else engines cut what they are given
+
+    def _resumes_from_parts(self) -> bool:
+        path = self.lightning_module.trainer.ckpt_path
+        return path is not None and Path(path).is_dir() and "deepspeed" in read_rest(Path(path))
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
+        if not self.sharded_checkpoints:
+            return super().save_checkpoint(checkpoint, filepath, storage_options)
+        made_by = {"networks": [*self.engines], "stage": self.stage, "ranks": self.world_size}
+        with replacing(Path(filepath), self) as folder:
+            for name, engine in self.engines.items():
+                engine.save_checkpoint(str(folder), tag=name, save_latest=False)
+            if self.is_global_zero:
+                torch.save(checkpoint | {"deepspeed": made_by}, folder / REST)
+
+    def load_checkpoint(self, checkpoint_path: str | Path, weights_only: bool | None = None) -> dict[str, Any]:
+        if not self._resumes_from_parts():
+            return super().load_checkpoint(checkpoint_path, weights_only)
+        rest = read_rest(Path(checkpoint_path))
+        made_by, now = rest["deepspeed"], (self.stage, self.world_size)
+        if (made_by["stage"], made_by["ranks"]) != now:
+            raise RefusedInput(
+                f"{checkpoint_path} was written under stage {made_by['stage']} by {made_by['ranks']} ranks, and these"
+                f" are stage {now[0]} and {now[1]}: use the same, or begin from its networks with init_from."
+            )
+        for name, engine in self.engines.items():
+            engine.load_checkpoint(str(checkpoint_path), tag=name, load_lr_scheduler_states=False)
+        return rest
+
+    def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
+        if not self._resumes_from_parts():
+            super().load_model_state_dict(checkpoint, strict)
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
+        if self.sharded_checkpoints:
+            return {}
         state = self.lightning_module.state_dict()
         if self.shards:
             for name in self.engines:
@@ -253,6 +293,8 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
 
     def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         optimizer = getattr(optimizer, "optimizer", optimizer)
+        if self.sharded_checkpoints:
+            return {}
         if not self.stage or id(optimizer) not in self._names:
             return optimizer.state_dict()
         from deepspeed.utils import safe_get_full_optimizer_state
@@ -273,6 +315,8 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
         return {"state": {index: states[index] for index in sorted(states)}, "param_groups": groups}
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        if self._resumes_from_parts():
+            return
         for optimizer, saved in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
             if self.stage:
                 self._load_optimizer(optimizer, saved)

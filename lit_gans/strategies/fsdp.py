@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+import torch.distributed.checkpoint as dcp
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.strategies.strategy import Strategy
@@ -18,8 +19,9 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from lit_gans.errors import RefusedInput
+from lit_gans.parts import REST, index_of, put_together, read_rest, take_apart
 from lit_gans.strategies.networks import networks_of
-from lit_gans.strategies.processes import RanksTogether, limit_waiting
+from lit_gans.strategies.processes import RanksTogether, limit_waiting, replacing
 
 
 class NetworkFSDP(RanksTogether, ModelParallelStrategy):
@@ -36,6 +38,8 @@ class NetworkFSDP(RanksTogether, ModelParallelStrategy):
     Args:
         wrap: `network` gathers a whole network at once, `layer` each of its layers with parameters by itself.
         hybrid: cuts within a node and copies over nodes.
+        sharded_checkpoints: each rank writes its parts, with torch.distributed.checkpoint: a checkpoint is a folder
+            then, for networks that no rank could hold. They load and resume as files do.
         timeout: seconds that a rank waits for the others.
         process_group_backend: null for nccl on CUDA and gloo elsewhere.
 
@@ -51,6 +55,7 @@ class NetworkFSDP(RanksTogether, ModelParallelStrategy):
         *,
         wrap: Literal["network", "layer"] = "network",
         hybrid: bool = False,
+        sharded_checkpoints: bool = False,
         timeout: float = 1800.0,
         process_group_backend: Literal["nccl", "gloo"] | None = None,
     ) -> None:
@@ -62,7 +67,7 @@ class NetworkFSDP(RanksTogether, ModelParallelStrategy):
             process_group_backend=process_group_backend,
             timeout=timedelta(seconds=timeout),
         )
-        self.wrap, self.hybrid = wrap, hybrid
+        self.wrap, self.hybrid, self.sharded_checkpoints = wrap, hybrid, sharded_checkpoints
         self._penalised: dict[str, nn.Module] = {}
         self._adds_up = False  # gradients are not reduced in the current backward
 
@@ -157,11 +162,14 @@ class NetworkFSDP(RanksTogether, ModelParallelStrategy):
         return True
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
-        return {name: _whole(value) for name, value in self.lightning_module.state_dict().items()}
+        return {name: self._saved(value) for name, value in self.lightning_module.state_dict().items()}
+
+    def _saved(self, value: Any) -> Any:
+        return value if self.sharded_checkpoints else _whole(value)
 
     def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         state = getattr(optimizer, "optimizer", optimizer).state_dict()
-        moments = {index: {k: _whole(v) for k, v in values.items()} for index, values in state["state"].items()}
+        moments = {index: {k: self._saved(v) for k, v in values.items()} for index, values in state["state"].items()}
         return state | {"state": moments}
 
     def whole_state(self, network: nn.Module) -> dict[str, Tensor]:
@@ -182,10 +190,31 @@ class NetworkFSDP(RanksTogether, ModelParallelStrategy):
         return DTensor.from_local(part, *placed, shape=parameter.shape, stride=parameter.stride()).full_tensor()
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
-        Strategy.save_checkpoint(self, checkpoint, filepath, storage_options)
+        if not self.sharded_checkpoints:
+            return Strategy.save_checkpoint(self, checkpoint, filepath, storage_options)
+        rest, tensors = take_apart(checkpoint)
+        with replacing(Path(filepath), self) as folder:
+            dcp.save(tensors, checkpoint_id=str(folder))
+            if self.is_global_zero:
+                torch.save(rest, folder / REST)
 
     def load_checkpoint(self, checkpoint_path: str | Path, weights_only: bool | None = None) -> dict[str, Any]:
-        return Strategy.load_checkpoint(self, checkpoint_path, weights_only)
+        path = Path(checkpoint_path)
+        if not (path.is_dir() and "deepspeed" not in read_rest(path)):
+            return Strategy.load_checkpoint(self, checkpoint_path, weights_only)
+        own = {f"state_dict/{name}": value for name, value in self.lightning_module.state_dict().items()}
+        parameters = [[p for group in optimizer.param_groups for p in group["params"]] for optimizer in self.optimizers]
+        tensors = {}
+        for name, entry in index_of(path).items():  # each rank reads its parts only
+            if name not in own and name.startswith("optimizer_states/"):
+                _, number, index, _ = name.split("/")
+                own[name] = parameters[int(number)][int(index)]
+            same = name in own and own[name].shape == entry.size
+            tensors[name] = (
+                torch.zeros_like(own[name]) if same else torch.empty(entry.size, dtype=entry.properties.dtype)
+            )
+        dcp.load(tensors, checkpoint_id=str(path))
+        return put_together(read_rest(path), tensors)
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         module = self.lightning_module
@@ -210,6 +239,8 @@ def _whole(value: Any) -> Any:
 
 def _like(value: Any, own: Any) -> Any:
     """Returns the part of a whole tensor that this rank has of `own`; other values as they are."""
-    if not (isinstance(own, DTensor) and isinstance(value, Tensor) and value.shape == own.shape):
+    if isinstance(value, DTensor) or not (
+        isinstance(own, DTensor) and isinstance(value, Tensor) and value.shape == own.shape
+    ):
         return value
     return distribute_tensor(value.to(own.device), own.device_mesh, own.placements)

@@ -5,13 +5,18 @@ for another.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.strategies.strategy import Strategy
 from torch import Tensor
 from torch.distributed import distributed_c10d
 
@@ -114,3 +119,26 @@ def limit_waiting(timeout: timedelta) -> None:
     set_timeout = getattr(distributed_c10d, "set_timeout", None) or distributed_c10d._set_pg_timeout
     for group in list(distributed_c10d._world.pg_map):
         set_timeout(timeout, group)
+
+
+@contextmanager
+def replacing(path: Path, strategy: Strategy) -> Iterator[Path]:
+    """Gives a new folder to all ranks, which takes the place of `path` when all have written."""
+    part = path.with_name(f"{path.name}.part")
+    if strategy.is_global_zero:
+        _remove(part)
+        part.mkdir(parents=True)
+    strategy.barrier()
+    yield part
+    strategy.barrier()
+    if strategy.is_global_zero:
+        _remove(path)
+        part.rename(path)
+    strategy.barrier()
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
