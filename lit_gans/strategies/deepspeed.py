@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from lit_gans.errors import RefusedInput
 from lit_gans.parts import REST, read_rest
 from lit_gans.strategies.networks import network_of, networks_of
-from lit_gans.strategies.processes import RanksTogether, replacing
+from lit_gans.strategies.processes import RanksTogether, limit_waiting, replacing
 
 _LARGEST_BUCKET = 50_000_000  # elements; DeepSpeed's own default is ten times that, for each engine
 
@@ -121,6 +121,7 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
             config = self._config_of(network)
             self.engines[name] = deepspeed.initialize(model=network, optimizer=optimizer, config=config)[0]
             self.engines[name].set_gradient_accumulation_boundary(True)
+        limit_waiting(self._timeout)  # in DeepSpeed's own groups too
 
     def setup_precision_plugin(self) -> None:
         super().setup_precision_plugin()

@@ -23,6 +23,7 @@ from torch.distributed import distributed_c10d
 from lit_gans.strategies.networks import average_over_ranks, running_statistics, storages
 
 _START = timedelta(minutes=10)  # that ranks wait for each other at the start, if not longer
+_PARENT = "LIT_GANS_PARENT"  # the process that starts others
 _CHECK = 1.0  # seconds between two looks at the parent
 _GRACE = 3.0  # seconds that a process has to end by itself
 
@@ -63,13 +64,18 @@ class RanksTogether:
     _failed = False
     _statistics: list[Tensor] | None = None
 
+    def _configure_launcher(self) -> None:
+        super()._configure_launcher()
+        if self.launcher is not None:  # what it starts has this environment, and cannot tell who has started it
+            os.environ[_PARENT] = str(os.getpid())
+
     def setup_environment(self) -> None:
         waits, self._timeout = self._timeout, max(self._timeout, _START)  # processes do not start all at once
         super().setup_environment()
         self.barrier()
         self._timeout = waits
         limit_waiting(waits)
-        if self.local_rank > 0 and not self.cluster_environment.creates_processes_externally:
+        if os.environ.get(_PARENT) == str(os.getppid()):
             follow_parent()
 
     def refuse(self, module: LightningModule, precision: str) -> None:

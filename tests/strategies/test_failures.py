@@ -52,9 +52,7 @@ def command(tmp_path):
         *tiny,
         "data.batch_size=250",
         "callbacks.checkpoint.every_n_train_steps=1",
-        "strategy=ddp",
         "trainer.devices=2",
-        f"trainer.strategy.timeout={TIMEOUT}",
         "trainer.max_steps=6",
     ]
 
@@ -77,8 +75,19 @@ def processes_in(folder):
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
-@pytest.mark.parametrize(("how", "rank"), [("killed", 1), ("raises", 1), ("hangs", 1), ("hangs", 0), ("killed", 0)])
-def test_all_ranks_end_and_the_run_resumes(tmp_path, command, how, rank):
+@pytest.mark.parametrize(
+    ("strategy", "how", "rank"),
+    [
+        *(
+            ("ddp", how, rank)
+            for how, rank in [("killed", 1), ("raises", 1), ("hangs", 1), ("hangs", 0), ("killed", 0)]
+        ),
+        ("fsdp", "hangs", 1),
+        ("deepspeed", "hangs", 1),
+    ],
+)
+def test_all_ranks_end_and_the_run_resumes(tmp_path, command, strategy, how, rank):
+    command = [*command, f"strategy={strategy}", f"trainer.strategy.timeout={TIMEOUT}"]
     arguments = {"cwd": tmp_path, "env": environment(how, rank), "capture_output": True, "text": True}
     failed = subprocess.run([sys.executable, "-m", *command], timeout=120, **arguments)
     assert failed.returncode != 0
@@ -96,7 +105,7 @@ def test_all_ranks_end_and_the_run_resumes(tmp_path, command, how, rank):
 def test_torchrun_restarts_and_the_run_goes_on_by_itself(tmp_path, command):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--max-restarts=1", "-m"]
     done = subprocess.run(
-        [*torchrun, *command, "resume=auto"],
+        [*torchrun, *command, "strategy=ddp", f"trainer.strategy.timeout={TIMEOUT}", "resume=auto"],
         timeout=200,
         cwd=tmp_path,
         env=environment("raises", 1),
@@ -107,4 +116,21 @@ def test_torchrun_restarts_and_the_run_goes_on_by_itself(tmp_path, command):
     assert (tmp_path / "failed").is_file()
     (last,) = tmp_path.glob("outputs/*/version_*/checkpoints/last.ckpt")
     assert torch.load(last, weights_only=True)["global_step"] == 6
+    assert not processes_in(tmp_path)
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+def test_a_rank_that_hangs_ends_with_the_process_that_started_it(tmp_path, command):
+    command = [sys.executable, "-m", *command, "strategy=ddp", "trainer.strategy.timeout=1000"]
+    first = subprocess.Popen(
+        command, cwd=tmp_path, env=environment("hangs", 1), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    until = time.time() + 120
+    while not (tmp_path / "failed").exists() and time.time() < until:
+        time.sleep(0.2)
+    first.kill()
+    first.wait()
+    until = time.time() + 10
+    while processes_in(tmp_path) and time.time() < until:
+        time.sleep(0.2)
     assert not processes_in(tmp_path)
