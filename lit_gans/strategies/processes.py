@@ -66,7 +66,8 @@ class RanksTogether:
 
     def _configure_launcher(self) -> None:
         super()._configure_launcher()
-        if self.launcher is not None:  # what it starts has this environment, and cannot tell who has started it
+        # what is started has this environment, and cannot tell by whom
+        if not self.cluster_environment.creates_processes_externally:
             os.environ[_PARENT] = str(os.getpid())
 
     def setup_environment(self) -> None:
