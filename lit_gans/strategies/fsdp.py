@@ -86,6 +86,8 @@ class NetworkFSDP(RanksTogether, ModelParallelStrategy):
 
     def setup(self, trainer: Trainer) -> None:
         module = self.lightning_module
+        if type(module).configure_model is LightningModule.configure_model:
+            module.configure_model = lambda: None  # Lightning insists on one, where it expects the cutting
         mesh = self._mesh()
         limit_waiting(self._timeout)
         penalised = getattr(module, "penalised_networks", ())
