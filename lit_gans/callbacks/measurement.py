@@ -31,6 +31,7 @@ class Measurement(Callback):
     """
 
     headline: str  # the value that a person reads first
+    directions: dict[str, str | None] = {}  # of each key: whether the best is the `min` or the `max`
 
     def __init__(self, every_n_steps: int, num_samples: int, batch_size: int, seed: int) -> None:
         if min(every_n_steps, num_samples, batch_size) < 1:
@@ -38,6 +39,7 @@ class Measurement(Callback):
         self.every_n_steps, self.num_samples, self.batch_size, self.seed = every_n_steps, num_samples, batch_size, seed
         self.values: dict[str, float] = {}
         self.first: dict[str, float] = {}
+        self.best: dict[str, tuple[float, int]] = {}  # value and generator iteration
         self.measured_at = 0
 
     def measure(self, trainer: Trainer, module: GenerativeModule) -> dict[str, float]:
@@ -48,14 +50,25 @@ class Measurement(Callback):
         """Returns lines for a person."""
         text = ", ".join(f"{name.removeprefix('metric/')} {value:.4g}" for name, value in self.values.items())
         first = self.first.get(self.headline, float("nan"))
-        return [f"metrics     {text} ({self.headline.removeprefix('metric/')} was {first:.4g} at iteration 0)"]
+        return [
+            f"metrics     {text} ({self.headline.removeprefix('metric/')} was {first:.4g} at iteration 0)",
+            *self.best_lines(),
+        ]
+
+    def best_lines(self) -> list[str]:
+        """Returns a line with the best of each value, where one was better than the last."""
+        better = {name: best for name, best in self.best.items() if best[1] != self.measured_at}
+        text = ", ".join(f"{name.removeprefix('metric/')} {v:.4g} at {step}" for name, (v, step) in better.items())
+        return [f"{'':11} best: {text}"] if text else []
 
     def state_dict(self) -> dict[str, Any]:
-        return {"values": self.values, "first": self.first, "measured_at": self.measured_at}
+        best = {name: list(pair) for name, pair in self.best.items()}
+        return {"values": self.values, "first": self.first, "measured_at": self.measured_at, "best": best}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.values, self.first = state_dict["values"], state_dict["first"]
         self.measured_at = state_dict["measured_at"]
+        self.best = {name: tuple(pair) for name, pair in state_dict.get("best", {}).items()}
 
     def on_train_start(self, trainer: Trainer, pl_module: GenerativeModule) -> None:
         trainer.callback_metrics.update({name: torch.tensor(value) for name, value in self.values.items()})
@@ -75,9 +88,17 @@ class Measurement(Callback):
             module.gather()
             self.values = self.measure(trainer, module)
             self.measured_at = trainer.global_step
+            self._keep_best()
             trainer.callback_metrics.update({name: torch.tensor(value) for name, value in self.values.items()})
             for logger in trainer.loggers:
                 logger.log_metrics(self.values, step=trainer.global_step)
+
+    def _keep_best(self) -> None:
+        for name, direction in self.directions.items():
+            sign = 1 if direction == "min" else -1
+            if direction is not None and name in self.values:
+                new = (self.values[name], self.measured_at)
+                self.best[name] = min(self.best.get(name, new), new, key=lambda pair: sign * pair[0])
 
     def generated(self, trainer: Trainer, module: GenerativeModule) -> Iterator[torch.Tensor]:
         """Yields this rank's batches of generated images; every rank has some, or metrics would wait for each other."""

@@ -111,7 +111,8 @@ def test_an_extractor_without_classes_of_the_data_covers_none():
     assert not evaluation.has_reference
     evaluation.add_real([images(50, 0)])
     assert evaluation.has_reference
-    assert set(evaluation.measure([images(40, 1)], 40)) == {"metric/fid_pixels", "metric/is_pixels"}
+    names = {f"metric/{name}_pixels" for name in ("fid", "is", "is_spread")}
+    assert set(evaluation.measure([images(40, 1)], 40)) == names
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
