@@ -1,4 +1,4 @@
-"""What is kept of a set of images: streamed moments of the features, and features or logits where a score needs them."""
+"""What is kept of a set of images: streamed moments of features, and features or logits where a score needs them."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float
@@ -19,7 +20,7 @@ def inception_scores(logits: Float[Tensor, "n k"], splits: int) -> Float[Tensor,
     logs = logits.double().log_softmax(1)
     bounds = [index * len(logits) // splits for index in range(splits + 1)]
     scores = []
-    for start, end in zip(bounds, bounds[1:], strict=False):
+    for start, end in pairwise(bounds):
         part = logs[start:end]
         divergence = part.exp() * (part - part.exp().mean(0, keepdim=True).log())
         scores.append(divergence.nan_to_num(0).sum(1).mean().exp())  # a probability of zero adds nothing

@@ -10,7 +10,7 @@ from lit_gans.metrics.statistics import Summary
 
 
 class Score:
-    """A number, or some, that compares generated images with real ones by their features. Settings are dataclass fields.
+    """A number, or some, that compares generated images with real ones by features. Settings are dataclass fields.
 
     A subclass says what it needs of each image, and which of its values is better larger (`max`) or smaller (`min`);
     null is what has no better, such as a spread.

@@ -42,7 +42,7 @@ def test_a_rotation_of_both_changes_nothing_and_of_one_is_the_closed_form_in_two
     # the trace of the root of a 2x2 matrix is sqrt(trace + 2 sqrt(determinant))
     product = one @ turned
     root = (product.trace() + 2 * product.det().sqrt()).sqrt()
-    expected = one.trace() + turned.trace() - 2 * root
+    expected = (one.trace() + turned.trace() - 2 * root).item()
     assert frechet_distance(Summary(9, mean, one), Summary(9, mean, turned)) == pytest.approx(expected, rel=1e-12)
 
 
