@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
 
+import numpy as np
 import torch
 from jaxtyping import Float, Float64
 from torch import Tensor, distributed
@@ -17,7 +18,7 @@ _NOISE = 1e-12  # relative to the largest eigenvalue: what is smaller is roundin
 
 @dataclass(frozen=True)
 class Summary:
-    """The images of all ranks together.
+    """The images of all ranks together, in main memory.
 
     Args:
         num: how many images.
@@ -36,7 +37,8 @@ class Summary:
     @cached_property
     def root(self) -> Float64[Tensor, "f f"]:
         """The symmetric square root of the covariance."""
-        values, vectors = torch.linalg.eigh(self.covariance)
+        # numpy's: torch's threads wait for each other on a busy machine, ten times as long as this takes
+        values, vectors = map(torch.from_numpy, np.linalg.eigh(self.covariance.numpy()))
         return (vectors * positive(values).sqrt()) @ vectors.T
 
 
@@ -104,7 +106,7 @@ class Statistics:
         mean = total / num
         covariance = (sum(part[2] for part in parts) - num * torch.outer(mean, mean)) / (num - 1)
         features, logits = (_joined([part[place] for part in parts], in_turn) for place in (3, 4))
-        return Summary(num, mean, covariance, features, logits)
+        return Summary(num, mean.cpu(), covariance.cpu(), features, logits)
 
 
 def _joined(ranks: list[list[Tensor]], in_turn: bool) -> Tensor | None:

@@ -32,8 +32,8 @@ def test_knows_what_is_in_a_photograph(extractor):
     with torch.no_grad():
         features, logits = extractor(flower)
     assert (features.shape, logits.shape) == ((1, 1280), (1, 1000))
-    print(logits.softmax(1).topk(5))
-    assert logits.softmax(1).max() > 0.2
+    assert logits.argmax().item() == 985
+    assert logits.softmax(1).max() > 0.1
 
 
 def test_gray_is_repeated_and_the_network_stays_as_it_is(extractor):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from lit_gans.metrics.scores.score import Score
@@ -17,7 +18,7 @@ def frechet_distance(real: Summary, fake: Summary) -> float:
     them is several times faster than those of A B.
     """
     product = real.root @ fake.covariance @ real.root
-    values = torch.linalg.eigvalsh((product + product.T) / 2)
+    values = torch.from_numpy(np.linalg.eigvalsh(((product + product.T) / 2).numpy()))
     distance = (real.mean - fake.mean).square().sum() + real.covariance.trace() + fake.covariance.trace()
     return (distance - 2 * positive(values).sqrt().sum()).item()
 
