@@ -17,6 +17,7 @@ lit-gans: GANs for PyTorch Lightning
   lit-gans compare A.json B.json                                            two evaluations, where they compare
   lit-gans describe model=NAME data.image_size=64                           parameters, multiply-adds, memory
   lit-gans bench step [preset=smoke]                                        speed of the training step
+  lit-gans bench metrics [preset=smoke]                                     speed of evaluation, and torch-fidelity's
   lit-gans bench strategies                                                 speed and bytes of strategy=ddp
   lit-gans fit | validate | test | predict ...                              the Lightning CLI
 
@@ -30,6 +31,7 @@ COMMANDS = {
     "evaluate": "evaluate",
     "describe": "describe",
     "bench step": "bench_step",
+    "bench metrics": "bench_metrics",
     "bench strategies": "bench_strategies",
 }
 

@@ -62,6 +62,7 @@ class Evaluation:
         self.scores = [score for score in scores if score.applies(extractor)]
         self.keeps_features = any(score.needs_features for score in self.scores)
         self.keeps_logits = any(score.needs_logits for score in self.scores)
+        self.fits_gaussians = any(score.needs_covariance for score in self.scores)
         self._reference: Reference | None = None
         self._warned = False
 
@@ -81,9 +82,12 @@ class Evaluation:
             features, logits = self._extract(images)
             first, second = (even, odd) if whole.num % 2 == 0 else (odd, even)
             whole.add(features, logits)
+            if not self.fits_gaussians:
+                continue
             first.add(features[::2], logits[::2])
             second.add(features[1::2], logits[1::2])
-        return Reference(whole.summary(in_turn=True), frechet_distance(even.summary(), odd.summary()))
+        halves = frechet_distance(even.summary(), odd.summary()) if self.fits_gaussians else float("nan")
+        return Reference(whole.summary(in_turn=True), halves)
 
     def _extract(self, images: Tensor) -> tuple[Tensor, Tensor]:
         if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
@@ -104,7 +108,10 @@ class Evaluation:
         return self._reference.summary.num
 
     def real_halves(self) -> float:
-        """Returns the FID between two halves of the real images: what a perfect generator could reach."""
+        """Returns the FID between two halves of the real images: what a perfect generator could reach.
+
+        It is not a number where no score fits Gaussians.
+        """
         return self._reference.halves
 
     def kept_bytes(self, num_fake: int) -> int:
@@ -142,10 +149,10 @@ class Evaluation:
         return values
 
     def _warn_of_few(self, num: int, num_features: int) -> None:
-        if num <= num_features and not self._warned:
+        if self.fits_gaussians and num <= num_features and not self._warned:
             self._warned = True
             warnings.warn(
                 f"{num} images are not more than the {num_features} features: covariances have no full rank and the FID"
                 " is far too large to compare with that of more images.",
-                stacklevel=3,
+                stacklevel=2,
             )

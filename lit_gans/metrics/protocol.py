@@ -109,6 +109,7 @@ def reference_key(evaluation: Evaluation, data_sha256: str) -> dict[str, Any]:
         "extractor_class": f"{type(extractor).__module__}.{type(extractor).__qualname__}",
         "resize": extractor.resize,
         "features": evaluation.keeps_features,
+        "halves": evaluation.fits_gaussians,
         "device": evaluation.device.type,
         "torch": importlib.metadata.version("torch"),
     }

@@ -7,6 +7,7 @@ import torch_fidelity
 from torch.utils.data import Dataset
 from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
 
+from lit_gans.benchmark.metrics import random_weights
 from lit_gans.errors import RefusedInput
 from lit_gans.metrics.evaluation import Evaluation
 from lit_gans.metrics.inception import SHA256, InceptionExtractor
@@ -17,20 +18,7 @@ from lit_gans.metrics.scores.inception_score import inception_scores
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
     """A randomly initialised Inception in the file format of the real one, with batch norm that does something."""
-    path = tmp_path_factory.mktemp("weights") / "inception.pth"
-    with pytest.MonkeyPatch.context() as patch, torch.random.fork_rng():
-        torch.manual_seed(0)
-        patch.setattr(FeatureExtractorInceptionV3, "load_state_dict", lambda *_: None)
-        patch.setattr("torch_fidelity.feature_extractor_inceptionv3.load_state_dict_from_url", lambda *_, **__: None)
-        network = FeatureExtractorInceptionV3("inception", ["2048"])
-    for module in network.modules():
-        if isinstance(module, torch.nn.Conv2d):
-            torch.nn.init.kaiming_normal_(module.weight, generator=torch.Generator().manual_seed(module.in_channels))
-        if isinstance(module, torch.nn.BatchNorm2d):
-            module.weight.data.uniform_(0.8, 1.2, generator=torch.Generator().manual_seed(1))
-            module.running_mean.normal_(0, 0.05, generator=torch.Generator().manual_seed(2))
-    torch.save(network.state_dict(), path)
-    return path
+    return random_weights(tmp_path_factory.mktemp("weights") / "inception.pth", seed=0)
 
 
 class Images(Dataset):

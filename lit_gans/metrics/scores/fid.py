@@ -29,6 +29,7 @@ class FID(Score):
     n - 1.
     """
 
+    needs_covariance = True
     directions = {"fid": "min"}
 
     def compute(self, real: Summary, fake: Summary, seed: int) -> dict[str, float]:

@@ -36,7 +36,7 @@ class MiFID(Score):
         RefusedInput: a threshold outside (0, 1].
     """
 
-    needs_features = True
+    needs_covariance = needs_features = True
     directions = {"mifid": "min"}
 
     threshold: float = 0.1

@@ -16,6 +16,7 @@ class Score:
     null is what has no better, such as a spread.
     """
 
+    needs_covariance: ClassVar[bool] = False  # which wants more images than features
     needs_features: ClassVar[bool] = False
     needs_logits: ClassVar[bool] = False
     directions: ClassVar[dict[str, str | None]]
