@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,7 +129,7 @@ def _measured(
         "num_samples": generated.num,
         "num_real": evaluation.num_real,
         **values,
-        halves: evaluation.real_halves(),
+        **({} if math.isnan(evaluation.real_halves()) else {halves: evaluation.real_halves()}),
         "directions": {key: direction for key, direction in metrics.directions.items() if key in values},
         "protocol": stamp(
             evaluation,
