@@ -10,7 +10,7 @@ from lightning.pytorch import Callback, Trainer
 
 from lit_gans.callbacks.throughput import paused
 from lit_gans.callbacks.watch import Watch
-from lit_gans.errors import RefusedInput
+from lit_gans.errors import RefusedInput, nearest
 from lit_gans.models.generative import GenerativeModule
 
 
@@ -92,6 +92,9 @@ class Measurement(Callback):
             trainer.callback_metrics.update({name: torch.tensor(value) for name, value in self.values.items()})
             for logger in trainer.loggers:
                 logger.log_metrics(self.values, step=trainer.global_step)
+        for callback in trainer.callbacks:
+            if hasattr(callback, "on_measured"):
+                callback.on_measured(trainer)
 
     def _keep_best(self) -> None:
         for name, direction in self.directions.items():
@@ -105,6 +108,63 @@ class Measurement(Callback):
         inputs = module.sampling_inputs(self.num_samples, self.seed, trainer.datamodule)
         own = inputs.tensor_split(trainer.world_size)[trainer.global_rank]
         return (module.decode(part, seed=self.seed) for part in own.split(self.batch_size))
+
+
+class Monitor:
+    """A measured value that steers something: the new ones, each once, and whether one is the best so far.
+
+    Args:
+        name: key of the value; `auto` is the FID where there is one, and null nothing.
+        mode: whether the best is the smallest or the largest; `auto` is what the measurement says of its value, and the
+            smallest of others, such as losses.
+    """
+
+    def __init__(self, name: str | None, mode: str) -> None:
+        self.name, self.mode = name, mode
+        self._seen: torch.Tensor | None = None
+
+    def start(self, trainer: Trainer) -> None:
+        """Takes what is there at the start of a training, perhaps a resumed one, for seen.
+
+        Raises:
+            RefusedInput: see `refuse_unmeasured`.
+        """
+        self.refuse_unmeasured(trainer)
+        self._seen = self._value(trainer)
+
+    def refuse_unmeasured(self, trainer: Trainer) -> None:
+        """Raises `RefusedInput` where no measurement makes the value: it would be waited for in vain."""
+        if self.name is not None and self.name.startswith("metric/") and self.name not in trainer.callback_metrics:
+            found = [name for name in trainer.callback_metrics if name.startswith("metric/")]
+            raise RefusedInput(f"monitor={self.name}: nothing measures it; {nearest(self.name, found)}")
+
+    def new(self, trainer: Trainer) -> float | None:
+        """Returns the value where it was measured in this iteration."""
+        value = self._value(trainer)
+        if value is None or value is self._seen:
+            return None
+        self._seen = value
+        return float(value)
+
+    def better(self, trainer: Trainer, value: float, best: float | None) -> bool:
+        """Returns whether a value is better than the best so far."""
+        sign = -1 if self._direction(trainer) == "max" else 1
+        return best is None or sign * value < sign * best
+
+    def _key(self, trainer: Trainer) -> str | None:
+        if self.name != "auto":
+            return self.name
+        return next((name for name in trainer.callback_metrics if name.startswith("metric/fid_")), None)
+
+    def _value(self, trainer: Trainer) -> torch.Tensor | None:
+        return trainer.callback_metrics.get(self._key(trainer))
+
+    def _direction(self, trainer: Trainer) -> str | None:
+        if self.mode != "auto":
+            return self.mode
+        measurements = (callback for callback in trainer.callbacks if isinstance(callback, Measurement))
+        known = {name: direction for each in measurements for name, direction in each.directions.items()}
+        return known.get(self._key(trainer))
 
 
 def share(batches: Iterable[Any], trainer: Trainer) -> Iterator[Any]:
