@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor
 
 from lit_gans.callbacks.generative_metrics import GenerativeMetrics
+from lit_gans.callbacks.measurement import Measurement
 from lit_gans.checkpoints import FORMAT_KEY, read_checkpoint
 from lit_gans.data.base import ImageData
 from lit_gans.errors import RefusedInput
@@ -43,7 +44,7 @@ def evaluate(
     fake: str | None = None,
     real: str | None = None,
     data: ImageData | None = None,
-    metrics: GenerativeMetrics | None = None,
+    metrics: Measurement | None = None,
     image_size: int | None = None,
     weights: Weights | None = None,
     output: str | None = None,
@@ -136,7 +137,7 @@ def _measured(
             data=repr(images),
             data_sha256=data_sha256,
             num_fake=generated.num,
-            image_shape=generated.shape,
+            image_size=generated.shape[1:],
             weights=generated.weights,
             resize=f"pictures to {image_size}x{image_size}, antialiased, uint8" if image_size else None,
         ).to_dict(),

@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 from torchvision.utils import save_image
 
+from lit_gans import cli
 from lit_gans.callbacks import GenerativeMetrics
 from lit_gans.compare import compare, main
 from lit_gans.errors import RefusedInput
@@ -119,12 +120,11 @@ def test_compares_what_compares_and_names_the_better(record, tmp_path, capsys):
         ("data_sha256", "0" * 64),
         ("num_real", 31),
         ("num_fake", 31),
-        ("image_shape", [3, 32, 32]),
+        ("image_size", [32, 32]),
         ("resize", "none"),
         ("quantisation", "truncated"),
         ("extractor", "inception"),
         ("extractor_sha256", "0" * 64),
-        ("batch_norm", "statistics of the batch"),
         ("scores", {}),
     ],
 )
@@ -143,3 +143,31 @@ def test_files_that_are_no_evaluations_are_refused(tmp_path):
     for name, sentence in (("list", "no evaluation"), ("broken", "no evaluation"), ("missing", "no such file")):
         with pytest.raises(RefusedInput, match=sentence):
             main([str(tmp_path / f"{name}.json")] * 2)
+
+
+def test_the_command_line_takes_scores_and_extractors(tmp_path, monkeypatch, capsys):
+    def command(*arguments):
+        monkeypatch.setattr("sys.argv", ["lit-gans", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        return stopped.value.code, capsys.readouterr()
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
+    folders = [f"{name}={write(tmp_path / name, pictures(30, seed))}" for seed, name in enumerate(("fake", "real"))]
+    scores = ["score@metrics.kid=kid", "metrics.kid.subset_size=10", "metrics.kid.subsets=3", "metrics.fid=null"]
+    code, said = command("evaluate", *folders, "metrics=digits", *scores, "output=a.json", "device=cpu")
+    assert code == 0, said.err
+    record = json.loads((tmp_path / "a.json").read_text())
+    assert [key for key in record if "metric/" in key] == [
+        *("metric/is_digits", "metric/is_spread_digits", "metric/classes_covered"),
+        *("metric/kid_digits", "metric/kid_spread_digits"),
+    ]
+    assert record["protocol"]["scores"]["KID"] == {"subsets": 3, "subset_size": 10}
+    assert command("compare", "a.json", "a.json")[0] == 0
+    code, said = command("compare", "a.json", "b.json")
+    assert (code, "b.json: there is no such file" in said.err) == (2, True)
+    code, said = command("evaluate", *folders, "metrics=inception")
+    assert (code, f"put it at {tmp_path / 'hub'}" in said.err) == (2, True)
+    code, said = command("evaluate", *folders, "metrics=modes")
+    assert (code, "metrics" in said.err) == (2, True)

@@ -122,7 +122,7 @@ class GenerativeMetrics(Measurement):
             data=repr(data),
             data_sha256=data_sha256,
             num_fake=self.num_samples,
-            image_shape=shape,
+            image_size=shape[1:],
             weights="raw" if module.averaged_generator is None else "ema",
         )
         self._evaluation, self.protocol = evaluation, protocol.to_dict()

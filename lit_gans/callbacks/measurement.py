@@ -84,6 +84,9 @@ class Measurement(Callback):
         for callback in trainer.callbacks:
             if isinstance(callback, Watch):
                 callback.refuse_broken()  # which says more than that the images are not finite
+        for callback in trainer.callbacks:
+            if hasattr(callback, "on_measuring"):
+                callback.on_measuring(f"{self.headline.removeprefix('metric/')} on {self.num_samples} samples")
         with paused(trainer):
             module.gather()
             self.values = self.measure(trainer, module)

@@ -14,7 +14,13 @@ from lit_gans.metrics.evaluation import Evaluation
 from lit_gans.metrics.reference import FORMAT_VERSION
 
 _PACKAGES = ("lit_gans", "torch", "torchvision", "torch_fidelity", "numpy")
-_NOTED = ("data", "weights", "seed", "versions")  # may differ between what is compared, and are named when they do
+_NOTED = (
+    "data",
+    "weights",
+    "batch_norm",
+    "seed",
+    "versions",
+)  # may differ between what is compared, and are named when they do
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,7 @@ class Protocol:
         data: what the real images are, for a person.
         data_sha256: of all real images in their order.
         num_real, num_fake: how many images.
-        image_shape: channels, height and width of the generated images before the extractor.
+        image_size: height and width of the images before the extractor.
         resize: of pictures before, and what the extractor does.
         quantisation: how floats became bytes.
         extractor, extractor_sha256: the features, and what their weights are.
@@ -40,7 +46,7 @@ class Protocol:
     data_sha256: str
     num_real: int
     num_fake: int
-    image_shape: list[int]
+    image_size: list[int]
     resize: str
     quantisation: str
     extractor: str
@@ -62,7 +68,7 @@ def stamp(
     data: str,
     data_sha256: str,
     num_fake: int,
-    image_shape: Iterable[int],
+    image_size: Iterable[int],
     weights: str,
     resize: str | None = None,
 ) -> Protocol:
@@ -73,7 +79,7 @@ def stamp(
         data_sha256=data_sha256,
         num_real=evaluation.num_real,
         num_fake=num_fake,
-        image_shape=list(image_shape),
+        image_size=list(image_size),
         resize=f"{resize}; {extractor.resize}" if resize else extractor.resize,
         quantisation="uint8, rounded",
         extractor=extractor.name,

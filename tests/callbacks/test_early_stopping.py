@@ -1,4 +1,5 @@
 import pytest
+from lightning.pytorch import Callback
 
 from lit_gans.callbacks import Checkpoint, EarlyStopping
 from lit_gans.callbacks.measurement import Measurement
@@ -63,3 +64,15 @@ def test_refusals(tiny_gan, random_images, fit, callback):
         fit(tiny_gan(), random_images(), 2, callbacks=[Given((1.0,) * 9), steering], enable_checkpointing=True)
     with pytest.raises(RefusedInput, match="patience=0"):
         EarlyStopping(patience=0)
+
+
+def test_a_measurement_tells_the_callbacks_what_it_begins(tiny_gan, random_images, fit):
+    class Told(Callback):
+        heard = ()
+
+        def on_measuring(self, what):
+            self.heard += (what,)
+
+    told = Told()
+    fit(tiny_gan(), random_images(), 1, callbacks=[Given((1.0, 2.0)), told])
+    assert told.heard == ("given on 1 samples",) * 2

@@ -158,7 +158,7 @@ def test_values_carry_their_protocol_in_the_folder_and_in_checkpoints(tiny_gan, 
     protocol = json.loads((tmp_path / "protocol.json").read_text())
     assert protocol == metrics.protocol
     data_sha256, _, shape = fingerprint([random_images().dataset.images])
-    assert (protocol["data_sha256"], protocol["image_shape"]) == (data_sha256, shape)
+    assert (protocol["data_sha256"], protocol["image_size"]) == (data_sha256, shape[1:])
     assert (protocol["num_real"], protocol["num_fake"], protocol["weights"]) == (48, 40, "ema")
     assert protocol["extractor_sha256"] == DigitsExtractor().sha256
     trainer.save_checkpoint(tmp_path / "a.ckpt")
