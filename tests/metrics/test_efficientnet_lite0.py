@@ -63,3 +63,9 @@ def test_another_file_and_a_missing_package_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(RefusedInput, match=r'pip install "lit-gans\[efficientnet\]"'):
         EfficientnetLite0()
+
+
+def test_pixels_are_scaled_as_in_its_training(extractor):
+    """By TensorFlow's `efficientnet/lite`: mean 127, deviation 128."""
+    images = torch.randint(0, 256, (2, 3, 224, 224), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(extractor(images), extractor.network((images.float() - 127) / 128))

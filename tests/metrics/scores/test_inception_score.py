@@ -5,6 +5,7 @@ from torch_fidelity.metric_isc import isc_features_to_metric
 from lit_gans.errors import RefusedInput
 from lit_gans.metrics.scores.inception_score import InceptionScore, inception_scores
 from lit_gans.metrics.statistics import Summary
+from lit_gans.random import mix
 
 
 def logits(num, scale=3.0):
@@ -40,3 +41,12 @@ def test_refusals():
     InceptionScore().refuse(None, 20)
     with pytest.raises(RefusedInput, match="splits=0"):
         InceptionScore(splits=0)
+
+
+def test_the_spread_is_over_n():
+    fake = Summary(60, torch.zeros(2).double(), torch.eye(2).double(), None, logits(60))
+    values = InceptionScore(splits=2).compute(fake, fake, seed=0)
+    with torch.random.fork_rng():
+        torch.manual_seed(mix(0, "inception score"))
+        one, other = inception_scores(logits(60)[torch.randperm(60)], 2).tolist()
+    assert values == {"is": pytest.approx((one + other) / 2), "is_spread": pytest.approx(abs(one - other) / 2)}
