@@ -13,9 +13,11 @@ lit-gans: GANs for PyTorch Lightning
   lit-gans train -m experiment=dcgan_digits,sngan_digits                    a sweep, with a table at its end
   lit-gans sample checkpoint=PATH num=64                                    a grid and single pictures
   lit-gans interpolate checkpoint=PATH                                      walks between latents
-  lit-gans evaluate checkpoint=PATH                                         FID, Inception Score, classes
+  lit-gans evaluate checkpoint=PATH | fake=DIR real=DIR metrics=NAME        FID, Inception Score, KID and others
+  lit-gans compare A.json B.json                                            two evaluations, where they compare
   lit-gans describe model=NAME data.image_size=64                           parameters, multiply-adds, memory
   lit-gans bench step [preset=smoke]                                        speed of the training step
+  lit-gans bench metrics [preset=smoke]                                     speed of evaluation, and torch-fidelity's
   lit-gans bench strategies                                                 speed and bytes of strategy=ddp
   lit-gans fit | validate | test | predict ...                              the Lightning CLI
 
@@ -29,6 +31,7 @@ COMMANDS = {
     "evaluate": "evaluate",
     "describe": "describe",
     "bench step": "bench_step",
+    "bench metrics": "bench_metrics",
     "bench strategies": "bench_strategies",
 }
 
@@ -51,6 +54,11 @@ def main() -> None:
         # as a module, so that Lightning starts further processes as `python -m lit_gans.train`
         runpy.run_module("lit_gans.train", run_name="__main__", alter_sys=True)
         return
+    if arguments[0] == "compare":
+        from lit_gans.launch import refused_is_2
+
+        compare = importlib.import_module("lit_gans.compare").main
+        sys.exit(refused_is_2(lambda: compare(arguments[1:])))
     for words in (2, 1):
         command = " ".join(arguments[:words])
         if command in COMMANDS:
@@ -58,6 +66,6 @@ def main() -> None:
             sys.exit(importlib.import_module("lit_gans.commands").run(COMMANDS[command]))
     from lit_gans.errors import nearest
 
-    names = ["train", *COMMANDS, *LIGHTNING]
+    names = ["train", "compare", *COMMANDS, *LIGHTNING]
     print(f"lit-gans: there is no command '{command}'; {nearest(command, names)}", file=sys.stderr)
     sys.exit(2)

@@ -14,6 +14,7 @@ _PLACES = {
     "evaluate": "lit_gans.evaluate",
     "describe": "lit_gans.describe",
     "bench_step": "lit_gans.benchmark.step",
+    "bench_metrics": "lit_gans.benchmark.metrics",
     "bench_strategies": "lit_gans.benchmark.strategies",
 }
 

@@ -27,6 +27,7 @@ from lit_gans.commands import command
 from lit_gans.construct import call, construct, schema
 from lit_gans.errors import RefusedInput
 from lit_gans.metrics.extractor import Extractor
+from lit_gans.metrics.scores.score import Score
 from lit_gans.models.base import AdversarialModule
 from lit_gans.optim import Optimizer, Schedule
 from lit_gans.registry import classes, gans
@@ -54,6 +55,7 @@ def register(config_name: str) -> None:
         "data/_schema": classes("lit_gans.data", LightningDataModule),
         "callbacks/_schema": classes("lit_gans.callbacks", Callback),
         "metrics/_schema": classes("lit_gans.metrics", Extractor),
+        "score": classes("lit_gans.metrics.scores", Score),
         "logger/_schema": classes("lit_gans.loggers", Logger) | loggers,
         "trainer/_schema": {"trainer": Trainer},
         "strategy/_schema": classes("lit_gans.strategies", Strategy),

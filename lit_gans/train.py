@@ -134,6 +134,7 @@ def _run(trainer: Trainer, overrides: list[str], seconds: float) -> Run:
     """Returns what the table of a sweep says of a run."""
     values = {name.removeprefix("metric/"): float(value) for name, value in trainer.callback_metrics.items()}
     values = {name: value for name, value in values.items() if f"metric/{name}" in trainer.callback_metrics}
+    values = {name: value for name, value in values.items() if "_spread_" not in name}  # the table is for a terminal
     speed = next((c.mean_images_per_second for c in trainer.callbacks if isinstance(c, Throughput)), None)
     folder = Path(trainer.default_root_dir)
     values |= {"images/s": speed or float("nan"), "seconds": seconds}

@@ -1,5 +1,8 @@
 """Shapes in signatures are checked under test; small fixtures that the tests share."""
 
+import os
+import tempfile
+
 from jaxtyping import install_import_hook
 
 import tests.typecheck  # noqa: F401 - the hook looks it up by its name
@@ -14,6 +17,7 @@ from lit_gans.data.paired import PairedData  # noqa: E402
 from lit_gans.registry import gans  # noqa: E402
 
 torch.set_num_threads(1)
+os.environ["LIT_GANS_CACHE"] = tempfile.mkdtemp()  # also of the processes that tests start
 
 
 class RandomImages(PairedData):

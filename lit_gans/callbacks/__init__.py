@@ -1,6 +1,7 @@
 """Callbacks: averaged weights, samples, metrics, throughput, checkpoints, progress."""
 
 from lit_gans.callbacks.checkpoint import Checkpoint
+from lit_gans.callbacks.early_stopping import EarlyStopping
 from lit_gans.callbacks.ema import EMA
 from lit_gans.callbacks.generative_metrics import GenerativeMetrics
 from lit_gans.callbacks.init_from import InitFrom
@@ -15,6 +16,7 @@ from lit_gans.callbacks.watch import Watch
 __all__ = [
     "EMA",
     "Checkpoint",
+    "EarlyStopping",
     "GenerativeMetrics",
     "InitFrom",
     "ModeCoverage",

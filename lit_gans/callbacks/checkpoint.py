@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
-from torch import Tensor
 
+from lit_gans.callbacks.measurement import Monitor
 from lit_gans.callbacks.throughput import paused
 from lit_gans.errors import RefusedInput
 
@@ -26,23 +26,25 @@ class Checkpoint(LightningCheckpoint):
         every_n_train_steps: generator iterations between two writes of the last checkpoint.
         monitor: metric that decides which checkpoint is the best; `auto` is the FID where metrics are measured, and
             with null none is kept.
-        mode: whether the best is the smallest or the largest value.
+        mode: whether the best is the smallest or the largest value; `auto` is what the metric's own scale says.
 
     Raises:
-        RefusedInput: `every_n_train_steps` is below 1.
+        RefusedInput: `every_n_train_steps` is below 1, or nothing measures the metric.
     """
 
     def __init__(
-        self, every_n_train_steps: int = 100, monitor: str | None = "auto", mode: Literal["min", "max"] = "min"
+        self,
+        every_n_train_steps: int = 100,
+        monitor: str | None = "auto",
+        mode: Literal["auto", "min", "max"] = "auto",
     ) -> None:
         if every_n_train_steps < 1:
             raise RefusedInput(f"every_n_train_steps={every_n_train_steps} must be at least 1.")
-        self.every_n_train_steps, self.monitor, self.mode = every_n_train_steps, monitor, mode
+        self.every_n_train_steps, self._monitor = every_n_train_steps, Monitor(monitor, mode)
         self.best_value: float | None = None
         self.best_step = 0
         self.received_signal: int | None = None
         self._handlers: dict[int, Any] = {}
-        self._seen: Tensor | None = None
 
     @staticmethod
     def folder(trainer: Trainer) -> Path:
@@ -58,7 +60,8 @@ class Checkpoint(LightningCheckpoint):
     # ---- signals
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.received_signal, self._seen = None, self._monitored(trainer)
+        self.received_signal = None
+        self._monitor.start(trainer)
         for number in (signal.SIGINT, signal.SIGTERM):
             try:
                 self._handlers[number] = signal.signal(number, self._receive)
@@ -99,19 +102,9 @@ class Checkpoint(LightningCheckpoint):
         ends = trainer.is_last_batch and trainer.current_epoch + 1 == trainer.max_epochs
         return trainer.should_stop or ends or trainer.global_step == trainer.max_steps
 
-    def _monitored(self, trainer: Trainer) -> Tensor | None:
-        name = self.monitor
-        if name == "auto":
-            name = next((name for name in trainer.callback_metrics if name.startswith("metric/fid_")), None)
-        return trainer.callback_metrics.get(name) if name else None
-
     def _improved(self, trainer: Trainer) -> bool:
-        measured = self._monitored(trainer)
-        if measured is None or measured is self._seen:  # not measured in this iteration
-            return False
-        self._seen = measured
-        value, sign = float(measured), 1 if self.mode == "min" else -1
-        if self.best_value is not None and not sign * value < sign * self.best_value:
+        value = self._monitor.new(trainer)
+        if value is None or not self._monitor.better(trainer, value, self.best_value):
             return False
         self.best_value, self.best_step = value, trainer.global_step
         return True

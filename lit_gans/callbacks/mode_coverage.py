@@ -28,6 +28,7 @@ class ModeCoverage(Measurement):
     """
 
     headline = "metric/modes_covered"
+    directions = {"metric/modes_covered": "max", "metric/high_quality": "max", "metric/kl_uniform": "min"}
 
     def __init__(
         self, every_n_steps: int = 1000, num_samples: int = 2500, batch_size: int = 2500, seed: int = 1

@@ -26,6 +26,7 @@ class PairedL1(Measurement):
     """
 
     headline = "metric/l1"
+    directions = {"metric/l1": "min"}
 
     def __init__(self, every_n_steps: int = 250, num_samples: int = 500, batch_size: int = 64, seed: int = 1) -> None:
         super().__init__(every_n_steps, num_samples, batch_size, seed)

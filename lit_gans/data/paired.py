@@ -16,7 +16,7 @@ from lit_gans.data.base import ImageData, ImagesInMemory, resized
 from lit_gans.data.digits import Digits
 from lit_gans.errors import RefusedInput
 
-_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 Pairs = tuple[UInt8[Tensor, "n a s s"], UInt8[Tensor, "n c s s"]]
 
 
@@ -92,9 +92,9 @@ class PairedFolder(PairedData):
     def load_pairs(self, held_out: bool) -> Pairs:
         names = ("val", "test", "train") if held_out else ("train",)
         folder = next((self.root / name for name in names if (self.root / name).is_dir()), self.root)
-        paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in _ENDINGS)
+        paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in ENDINGS)
         if not paths:
-            raise RefusedInput(f"data.root={self.root}: {folder} holds no pictures ({', '.join(_ENDINGS)}).")
+            raise RefusedInput(f"data.root={self.root}: {folder} holds no pictures ({', '.join(ENDINGS)}).")
         halves = [self._halves(path) for path in paths]
         pictures, images = (torch.cat(side) for side in zip(*halves, strict=True))
         return (pictures, images) if self.direction == "a_to_b" else (images, pictures)
@@ -130,7 +130,7 @@ def read_folder(folder: str | Path, image_size: int, channels: int) -> tuple[lis
         RefusedInput: no such folder, or no pictures in it.
     """
     folder = Path(folder)
-    paths = sorted(path for path in folder.glob("*") if path.suffix.lower() in _ENDINGS)
+    paths = sorted(path for path in folder.glob("*") if path.suffix.lower() in ENDINGS)
     if not paths:
-        raise RefusedInput(f"{folder} holds no pictures ({', '.join(_ENDINGS)}).")
+        raise RefusedInput(f"{folder} holds no pictures ({', '.join(ENDINGS)}).")
     return paths, torch.cat([resized(read_image(path, channels), image_size) for path in paths])

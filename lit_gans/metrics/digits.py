@@ -42,6 +42,7 @@ class DigitsExtractor(Extractor):
     name = "digits"
     num_features = 64
     num_classes = 10
+    resize = "bilinear to 32x32, antialiased, uint8, rounded"
 
     def __init__(self) -> None:
         super().__init__()

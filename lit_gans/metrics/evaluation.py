@@ -1,34 +1,25 @@
-"""FID, Inception Score and class coverage from one pass of an extractor."""
+"""All scores of generated images against real ones from one pass of an extractor."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import torch
 from jaxtyping import Float, UInt8
-from torch import Tensor, nn
-from torchmetrics.image.fid import FrechetInceptionDistance
-from torchmetrics.image.inception import InceptionScore
+from torch import Tensor
 
 from lit_gans.errors import RefusedInput
 from lit_gans.metrics.extractor import Extractor
-from lit_gans.random import forked, mix
+from lit_gans.metrics.reference import Reference, cached
+from lit_gans.metrics.scores.class_coverage import ClassCoverage
+from lit_gans.metrics.scores.fid import FID, frechet_distance
+from lit_gans.metrics.scores.inception_score import InceptionScore
+from lit_gans.metrics.scores.score import Score
+from lit_gans.metrics.statistics import Statistics
 
-_CONFIDENT = 0.9  # a sample counts for a class at this probability or more
-_COVERED = 0.02  # a class is covered by at least this share of the samples
-_SPLITS = 10
-
-
-class _Passed(nn.Module):
-    """Lets features through to torchmetrics, so that the extractor runs once for all metrics."""
-
-    def __init__(self, num_features: int) -> None:
-        super().__init__()
-        self.num_features = num_features
-
-    def forward(self, features: Tensor) -> Tensor:
-        return features
+_RANGE_NOISE = 1e-4  # rounding of an image that was scaled to [0, 1]
 
 
 def to_uint8(images: Float[Tensor, "n c h w"]) -> UInt8[Tensor, "n c h w"]:
@@ -36,85 +27,132 @@ def to_uint8(images: Float[Tensor, "n c h w"]) -> UInt8[Tensor, "n c h w"]:
 
     Raises:
         FloatingPointError: an image is not finite: the training has diverged.
+        RefusedInput: values outside [0, 1], which would wrap around or be cut off in silence.
     """
     if not torch.isfinite(images).all():
         raise FloatingPointError("generated images are not finite: the training has diverged.")
+    low, high = (bound.item() for bound in images.aminmax())
+    if low < -_RANGE_NOISE or high > 1 + _RANGE_NOISE:
+        raise RefusedInput(
+            f"images lie in [{low:.3g}, {high:.3g}], expected [0, 1]: bring those of a tanh there with (x + 1) / 2."
+        )
     return images.mul(255).round().clamp(0, 255).to(torch.uint8)
 
 
 class Evaluation:
     """Compares generated images with real ones by an extractor's features.
 
-    On several ranks each brings its share of the images; the values are those of all of them.
+    On several ranks each brings its share of the images, perhaps none; the values are those of all of them.
 
     Args:
-        extractor: the features; its name ends every key.
+        extractor: the features; its name ends the keys.
         device: where the extractor runs.
-        seed: of the Inception Score's splits.
+        seed: of splits and subsets.
+        scores: what is measured; those that the extractor cannot serve are left out.
     """
 
-    def __init__(self, extractor: Extractor, device: torch.device, seed: int = 0) -> None:
+    def __init__(
+        self,
+        extractor: Extractor,
+        device: torch.device,
+        seed: int = 0,
+        scores: Sequence[Score] = (FID(), InceptionScore(), ClassCoverage()),
+    ) -> None:
         self.extractor, self.device, self.seed = extractor.to(device), device, seed
-        passed = _Passed(extractor.num_features)
-        self._fid = FrechetInceptionDistance(passed, reset_real_features=False).to(device)
-        self._halves = FrechetInceptionDistance(passed).to(device)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it keeps all class logits: they are few numbers an image
-            self._inception_score = InceptionScore(_Passed(0), splits=_SPLITS).to(device)
-        self._counts = torch.zeros(max(1, extractor.num_classes), device=device)
-        self._has_reference = False
+        self.scores = [score for score in scores if score.applies(extractor)]
+        self.keeps_features = any(score.needs_features for score in self.scores)
+        self.keeps_logits = any(score.needs_logits for score in self.scores)
+        self.fits_gaussians = any(score.needs_covariance for score in self.scores)
+        self._reference: Reference | None = None
+        self._warned = False
+
+    def add_real(self, batches: Iterable[Tensor], cache: Path | None = None) -> None:
+        """Takes in the real images, uint8 (n, c, h, w), once; every second image makes one of the two halves.
+
+        Args:
+            batches: this rank's; the ranks take the batches in turn.
+            cache: file of their statistics: read where it is there, else written.
+        """
+        self._reference = cached(cache, lambda: self._statistics_of(batches), self.keeps_features)
 
     @torch.no_grad()
-    def add_real(self, batches: Iterable[Tensor]) -> None:
-        """Takes in the real images, uint8 (n, c, h, w), once; every second image makes one of the two halves."""
+    def _statistics_of(self, batches: Iterable[Tensor]) -> Reference:
+        whole, even, odd = Statistics(self.keeps_features), Statistics(), Statistics()
         for images in batches:
-            features, _ = self.extractor(images.to(self.device))
-            self._fid.update(features, real=True)
-            self._halves.update(features[::2], real=True)
-            self._halves.update(features[1::2], real=False)
-        self._has_reference = True
+            features, logits = self._extract(images)
+            first, second = (even, odd) if whole.num % 2 == 0 else (odd, even)
+            whole.add(features, logits)
+            if not self.fits_gaussians:
+                continue
+            first.add(features[::2], logits[::2])
+            second.add(features[1::2], logits[1::2])
+        halves = frechet_distance(even.summary(), odd.summary()) if self.fits_gaussians else float("nan")
+        return Reference(whole.summary(in_turn=True), halves)
+
+    def _extract(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
+            raise RefusedInput(
+                f"images are {images.dtype} {tuple(images.shape)}, expected uint8 (n, c, h, w) with 1 or 3 channels:"
+                " lit_gans.metrics.evaluation.to_uint8 makes them of floats in [0, 1]."
+            )
+        return self.extractor(images.to(self.device))
 
     @property
     def has_reference(self) -> bool:
         """Whether the real images are in."""
-        return self._has_reference
+        return self._reference is not None
+
+    @property
+    def num_real(self) -> int:
+        """How many real images there are on all ranks together."""
+        return self._reference.summary.num
 
     def real_halves(self) -> float:
-        """Returns the FID between two halves of the real images: what a perfect generator could reach."""
-        return self._halves.compute().item()
+        """Returns the FID between two halves of the real images: what a perfect generator could reach.
+
+        It is not a number where no score fits Gaussians.
+        """
+        return self._reference.halves
+
+    def kept_bytes(self, num_fake: int) -> int:
+        """Returns the bytes of main memory that features and logits of single images take, on each rank at the end."""
+        features = self.extractor.num_features * (self.num_real + num_fake) if self.keeps_features else 0
+        logits = getattr(self.extractor, "num_logits", self.extractor.num_classes) * num_fake * self.keeps_logits
+        return 4 * (features + logits)
 
     @torch.no_grad()
     def measure(self, batches: Iterable[Tensor], num: int) -> dict[str, float]:
         """Returns the metrics of generated images.
 
         Args:
-            batches: this rank's images, uint8 (n, c, h, w).
+            batches: this rank's images, uint8 (n, c, h, w): one part of all of them.
             num: how many images there are on all ranks together.
 
         Raises:
-            RefusedInput: fewer images than the Inception Score's splits need.
+            RefusedInput: too few images for a score.
         """
-        if num < 2 * _SPLITS:
-            raise RefusedInput(f"{num} samples are too few for {_SPLITS} splits of the Inception Score: use more.")
-        self._fid.reset()
-        self._inception_score.reset()
-        self._counts.zero_()
+        for score in self.scores:
+            score.refuse(self.num_real, num)
+        statistics = Statistics(self.keeps_features, self.keeps_logits)
         for images in batches:
-            features, logits = self.extractor(images.to(self.device))
-            self._fid.update(features, real=False)
-            self._inception_score.update(logits)
-            if self.extractor.num_classes:
-                probability, label = logits.softmax(1).max(1)
-                self._counts += label[probability >= _CONFIDENT].bincount(minlength=self.extractor.num_classes)
-        values = {"fid": self._fid.compute().item()}
-        with forked():
-            torch.manual_seed(mix(self.seed, "inception score"))
-            values["is"] = self._inception_score.compute()[0].item()
-        if self.extractor.num_classes:
-            if torch.distributed.is_available() and torch.distributed.is_initialized():
-                torch.distributed.all_reduce(self._counts)
-            values["classes_covered"] = float((self._counts >= _COVERED * num).sum())
-        return {
-            f"metric/{name}" if name == "classes_covered" else f"metric/{name}_{self.extractor.name}": value
-            for name, value in values.items()
-        }
+            statistics.add(*self._extract(images))
+        fake, real = statistics.summary(), self._reference.summary
+        if fake.num != num:
+            raise RefusedInput(f"{fake.num} images came, {num} were announced.")
+        if fake.mean.shape != real.mean.shape:
+            raise RefusedInput("the reference has another number of features than the extractor.")
+        self._warn_of_few(min(real.num, fake.num), len(fake.mean))
+        values: dict[str, float] = {}
+        for score in self.scores:
+            keys = score.keys(self.extractor)
+            values |= {keys[name]: value for name, value in score.compute(real, fake, self.seed).items()}
+        return values
+
+    def _warn_of_few(self, num: int, num_features: int) -> None:
+        if self.fits_gaussians and num <= num_features and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{num} images are not more than the {num_features} features: covariances have no full rank and the FID"
+                " is far too large to compare with that of more images.",
+                stacklevel=2,
+            )

@@ -111,7 +111,8 @@ def test_an_extractor_without_classes_of_the_data_covers_none():
     assert not evaluation.has_reference
     evaluation.add_real([images(50, 0)])
     assert evaluation.has_reference
-    assert set(evaluation.measure([images(40, 1)], 40)) == {"metric/fid_pixels", "metric/is_pixels"}
+    names = {f"metric/{name}_pixels" for name in ("fid", "is", "is_spread")}
+    assert set(evaluation.measure([images(40, 1)], 40)) == names
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
@@ -120,3 +121,50 @@ def test_one_value_that_is_not_finite_ends_the_measurement(value):
     broken[1, 0, 1, 0] = value
     with pytest.raises(FloatingPointError, match="not finite"):
         to_uint8(broken)
+
+
+def test_images_in_another_range_shape_or_type_do_not_reach_the_extractor(evaluation):
+    with pytest.raises(RefusedInput, match=r"images lie in \[-1, 1\], expected \[0, 1\]"):
+        to_uint8(torch.tensor([[[[-1.0, 1.0]]]]))
+    for wrong in (torch.zeros(40, 1, 2, 2), torch.zeros(40, 4, dtype=torch.uint8), images(40, 0).repeat(1, 2, 1, 1)):
+        with pytest.raises(RefusedInput, match=r"expected uint8 \(n, c, h, w\) with 1 or 3 channels"):
+            evaluation.measure([wrong], 40)
+
+
+def test_features_that_are_not_finite_end_before_any_linear_algebra():
+    class Broken(Pixels):
+        def forward(self, images):
+            return super().forward(images)[0] / 0, super().forward(images)[1]
+
+    with pytest.raises(FloatingPointError, match="features that are not finite"):
+        Evaluation(Broken(), torch.device("cpu")).add_real([images(40, 0)])
+
+
+@pytest.mark.filterwarnings("error")
+def test_not_more_images_than_features_warns_once_with_both_numbers():
+    class Wide(Pixels):
+        num_features = 40
+
+        def forward(self, images):
+            pixels, logits = super().forward(images)
+            return pixels.repeat(1, 10), logits
+
+    evaluation = Evaluation(Wide(), torch.device("cpu"))
+    evaluation.add_real([images(200, 0)])
+    evaluation.measure([images(41, 1)], 41)
+    with pytest.warns(UserWarning, match="40 images are not more than the 40 features"):
+        evaluation.measure([images(40, 1)], 40)
+    evaluation.measure([images(40, 1)], 40)
+
+
+def test_announced_images_must_come(evaluation):
+    with pytest.raises(RefusedInput, match="39 images came, 40 were announced"):
+        evaluation.measure([images(39, 1)], 40)
+
+
+def test_says_how_much_is_kept():
+    from lit_gans.metrics.scores.kid import KID
+
+    evaluation = Evaluation(Pixels(), torch.device("cpu"), 0, [KID(2, 10)])
+    evaluation.add_real([images(200, 0)])
+    assert evaluation.kept_bytes(100) == 4 * 4 * 300

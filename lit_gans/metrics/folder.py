@@ -1,0 +1,70 @@
+"""Pictures of a folder as batches of bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+
+from lit_gans.data.base import resized
+from lit_gans.data.paired import ENDINGS, read_image
+from lit_gans.errors import RefusedInput
+
+_GRID = "grid.png"  # which `lit-gans sample` puts beside the single images
+
+
+class PictureFolder:
+    """The pictures of a folder in the order of their names, three channels each, read as they are asked for.
+
+    A `grid.png` is left out: `lit-gans sample` makes it.
+
+    Args:
+        folder: its pictures themselves, not those of folders inside.
+        image_size: what they are resized to; null wants them all of one size.
+
+    Raises:
+        RefusedInput: no such folder, or no pictures in it.
+    """
+
+    def __init__(self, folder: str | Path, image_size: int | None = None) -> None:
+        self.folder, self.image_size = Path(folder), image_size
+        if not self.folder.is_dir():
+            raise RefusedInput(f"{folder}: there is no such folder.")
+        found = (path for path in self.folder.iterdir() if path.suffix.lower() in ENDINGS)
+        self.paths = sorted(path for path in found if path.name != _GRID)
+        if not self.paths:
+            raise RefusedInput(f"{folder} holds no pictures ({', '.join(ENDINGS)}).")
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def real_batches(self, batch_size: int) -> Iterator[UInt8[Tensor, "b 3 h w"]]:
+        """Yields every picture once.
+
+        Raises:
+            RefusedInput: a picture that cannot be read, or of another size than the first.
+        """
+        shape = None
+        for start in range(0, len(self.paths), batch_size):
+            batch = []
+            for path in self.paths[start : start + batch_size]:
+                image = read_image(path, 3)
+                image = image if self.image_size is None else resized(image, self.image_size)
+                shape = shape or image.shape[2:]
+                if image.shape[2:] != shape:
+                    raise RefusedInput(
+                        f"{path} is {_size(image.shape[2:])}, {self.paths[0].name} {_size(shape)}: add image_size=N to"
+                        " resize all."
+                    )
+                batch.append(image)
+            yield torch.cat(batch)
+
+    def __repr__(self) -> str:
+        return f"{self.folder} ({len(self)} pictures)"
+
+
+def _size(shape: torch.Size) -> str:
+    return f"{shape[1]}x{shape[0]}"

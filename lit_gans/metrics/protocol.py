@@ -1,0 +1,131 @@
+"""What a number depends on beside the generator: stamped on every one of ours."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from torch import Tensor
+
+from lit_gans.metrics.evaluation import Evaluation
+from lit_gans.metrics.reference import FORMAT_VERSION
+
+_PACKAGES = ("lit_gans", "torch", "torchvision", "torch_fidelity", "numpy")
+_NOTED = (
+    "data",
+    "weights",
+    "batch_norm",
+    "seed",
+    "versions",
+)  # may differ between what is compared, and are named when they do
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """The protocol of a measurement; two numbers compare where all of it but the noted fields is the same.
+
+    Args:
+        data: what the real images are, for a person.
+        data_sha256: of all real images in their order.
+        num_real, num_fake: how many images.
+        image_size: height and width of the images before the extractor.
+        resize: of pictures before, and what the extractor does.
+        quantisation: how floats became bytes.
+        extractor, extractor_sha256: the features, and what their weights are.
+        batch_norm: the mode of the generator's batch norm.
+        scores: settings of each score.
+        weights: `ema`, `raw`, or `pictures` of a folder.
+        seed: of latents, splits and subsets.
+        versions: of the libraries that compute.
+    """
+
+    data: str
+    data_sha256: str
+    num_real: int
+    num_fake: int
+    image_size: list[int]
+    resize: str
+    quantisation: str
+    extractor: str
+    extractor_sha256: str
+    batch_norm: str
+    scores: dict[str, dict[str, Any]]
+    weights: str
+    seed: int
+    versions: dict[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain values for JSON."""
+        return asdict(self)
+
+
+def stamp(
+    evaluation: Evaluation,
+    *,
+    data: str,
+    data_sha256: str,
+    num_fake: int,
+    image_size: Iterable[int],
+    weights: str,
+    resize: str | None = None,
+) -> Protocol:
+    """Returns the protocol of what `evaluation` measures, once it has its real images."""
+    extractor = evaluation.extractor
+    return Protocol(
+        data=data,
+        data_sha256=data_sha256,
+        num_real=evaluation.num_real,
+        num_fake=num_fake,
+        image_size=list(image_size),
+        resize=f"{resize}; {extractor.resize}" if resize else extractor.resize,
+        quantisation="uint8, rounded",
+        extractor=extractor.name,
+        extractor_sha256=extractor.sha256,
+        batch_norm="unknown" if weights == "pictures" else "running statistics (evaluation mode)",
+        scores={type(score).__name__: score.settings() for score in evaluation.scores},
+        weights=weights,
+        seed=evaluation.seed,
+        versions={name: importlib.metadata.version(name) for name in _PACKAGES},
+    )
+
+
+def fingerprint(batches: Iterable[Tensor]) -> tuple[str, int, list[int]]:
+    """Returns the sha256 of images, uint8 (n, c, h, w), whatever their batches; their number; and (c, h, w)."""
+    digest, num, shape = hashlib.sha256(), 0, []
+    for images in batches:
+        if not num:
+            shape = list(images.shape[1:])
+            digest.update(repr(shape).encode())
+        num += len(images)
+        digest.update(images.cpu().contiguous().numpy())
+    return digest.hexdigest(), num, shape
+
+
+def reference_key(evaluation: Evaluation, data_sha256: str) -> dict[str, Any]:
+    """Returns what the statistics of real images depend on."""
+    extractor = evaluation.extractor
+    return {
+        "format": FORMAT_VERSION,
+        "data_sha256": data_sha256,
+        "extractor": extractor.name,
+        "extractor_sha256": extractor.sha256,
+        "extractor_class": f"{type(extractor).__module__}.{type(extractor).__qualname__}",
+        "resize": extractor.resize,
+        "features": evaluation.keeps_features,
+        "halves": evaluation.fits_gaussians,
+        "device": evaluation.device.type,
+        "torch": importlib.metadata.version("torch"),
+    }
+
+
+def differences(one: dict[str, Any], other: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Returns why two protocols do not compare, and what else differs, each as `field: this and that`."""
+    refused, noted = [], []
+    for field in fields(Protocol):
+        ours, theirs = one.get(field.name), other.get(field.name)
+        if ours != theirs:
+            (noted if field.name in _NOTED else refused).append(f"{field.name}: {ours} and {theirs}")
+    return refused, noted

@@ -1,0 +1,102 @@
+"""Statistics of the real images on disk, so that they are extracted once for all runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import distributed
+
+from lit_gans.metrics.statistics import Summary
+
+FORMAT_VERSION = 1
+FOLDER_VARIABLE = "LIT_GANS_CACHE"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The real images: their summary, and the FID between two halves of them."""
+
+    summary: Summary
+    halves: float
+
+
+def reference_path(key: dict[str, Any]) -> Path:
+    """Returns the file of the statistics that `key`, of plain values, names.
+
+    It lies in `lit_gans/` of the user's cache, or in the folder that `LIT_GANS_CACHE` names.
+    """
+    usual = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "lit_gans"
+    text = json.dumps({"format": FORMAT_VERSION, **key}, sort_keys=True)
+    name = f"{hashlib.sha256(text.encode()).hexdigest()}.safetensors"
+    return Path(os.environ.get(FOLDER_VARIABLE) or usual) / "references" / name
+
+
+def cached(path: Path | None, make: Callable[[], Reference], with_features: bool) -> Reference:
+    """Returns what is in the file, else what `make` returns, which is then written there.
+
+    Rank 0 decides for all ranks, since `make` needs them all. A damaged file is made anew, with a warning.
+
+    Args:
+        path: null neither reads nor writes.
+        make: what every rank must call, or none.
+        with_features: whether the features are needed; a file without them is made anew.
+    """
+    several = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+    first = not several or distributed.get_rank() == 0
+    found = [_read(path, with_features) if path is not None and first else None]
+    if several:
+        distributed.broadcast_object_list(found)
+    if found[0] is not None:
+        return found[0]
+    reference = make()
+    if path is not None and first:
+        _write(path, reference)
+    return reference
+
+
+def _read(path: Path, with_features: bool) -> Reference | None:
+    if not path.is_file():
+        return None
+    try:
+        with safe_open(path, "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+            told = json.loads((file.metadata() or {})["lit_gans"])
+        if _digest(tensors) != told["sha256"]:
+            raise ValueError("its values are not those that were written")
+        summary = Summary(told["num"], tensors["mean"], tensors["covariance"], tensors.get("features"))
+    except (OSError, KeyError, ValueError, SafetensorError) as error:
+        warnings.warn(f"the cached statistics {path} are damaged ({error}) and are made anew.", stacklevel=3)
+        return None
+    return None if with_features and summary.features is None else Reference(summary, told["halves"])
+
+
+def _write(path: Path, reference: Reference) -> None:
+    summary = reference.summary
+    tensors = {"mean": summary.mean, "covariance": summary.covariance, "features": summary.features}
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in tensors.items() if tensor is not None}
+    told = {"num": summary.num, "halves": reference.halves, "sha256": _digest(tensors)}
+    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, beside, {"lit_gans": json.dumps(told)})
+        beside.replace(path)  # whole or not at all, also when two runs write at once
+    except (OSError, SafetensorError) as error:
+        warnings.warn(f"the statistics of the real images cannot be kept in {path.parent}: {error}", stacklevel=3)
+
+
+def _digest(tensors: dict[str, torch.Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()

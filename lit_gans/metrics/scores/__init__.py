@@ -1,0 +1,1 @@
+"""Scores: numbers that two summaries of images give, one file each."""

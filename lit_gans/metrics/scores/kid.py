@@ -1,0 +1,77 @@
+"""Kernel Inception Distance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lit_gans.errors import RefusedInput
+from lit_gans.metrics.scores.score import Score
+from lit_gans.metrics.statistics import Summary
+from lit_gans.random import mix
+
+_DEGREE = 3
+
+
+def squared_mmd(real: Float[Tensor, "m f"], fake: Float[Tensor, "m f"]) -> float:
+    """Returns the unbiased estimate of the squared maximum mean discrepancy with the kernel (x.y / f + 1)^3
+    (Bińkowski et al. 2018, section 4; Gretton et al. 2012, equation 3).
+    """
+    num, width = real.shape
+    within = 0.0
+    for features in (real, fake):
+        kernel = (features @ features.T / width + 1) ** _DEGREE
+        within += (kernel.sum() - kernel.trace()).item() / (num * (num - 1))
+    return within - 2 * ((real @ fake.T / width + 1) ** _DEGREE).mean().item()
+
+
+def kernel_distances(
+    real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"], subsets: Iterable[tuple[Tensor, Tensor]]
+) -> Float[Tensor, " subsets"]:
+    """Returns the squared MMD of each pair of index sets."""
+    pairs = ((real[one].double(), fake[two].double()) for one, two in subsets)
+    return torch.tensor([squared_mmd(*pair) for pair in pairs], dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class KID(Score):
+    """Mean and spread (over n) of the squared MMD of random subsets, drawn without replacement.
+
+    Args:
+        subsets: how many pairs of subsets.
+        subset_size: images in each.
+
+    Raises:
+        RefusedInput: no subset, or subsets of fewer than 2.
+    """
+
+    needs_features = True
+    directions = {"kid": "min", "kid_spread": None}
+
+    subsets: int = 100
+    subset_size: int = 1000
+
+    def __post_init__(self) -> None:
+        if self.subsets < 1 or self.subset_size < 2:
+            raise RefusedInput(f"subsets={self.subsets} must be at least 1 and subset_size={self.subset_size} 2.")
+
+    def refuse(self, num_real: int | None, num_fake: int) -> None:
+        fewest = num_fake if num_real is None else min(num_real, num_fake)
+        if fewest < self.subset_size:
+            raise RefusedInput(
+                f"{fewest} images are too few for KID's subset_size={self.subset_size}: use more images or a smaller"
+                " subset_size."
+            )
+
+    def compute(self, real: Summary, fake: Summary, seed: int) -> dict[str, float]:
+        generator = torch.Generator().manual_seed(mix(seed, "kernel distance"))
+        draws = (
+            tuple(torch.randperm(side.num, generator=generator)[: self.subset_size] for side in (real, fake))
+            for _ in range(self.subsets)
+        )
+        distances = kernel_distances(real.features, fake.features, draws)
+        return {"kid": distances.mean().item(), "kid_spread": distances.std(correction=0).item()}

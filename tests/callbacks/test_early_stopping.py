@@ -1,0 +1,78 @@
+import pytest
+from lightning.pytorch import Callback
+
+from lit_gans.callbacks import Checkpoint, EarlyStopping
+from lit_gans.callbacks.measurement import Measurement
+from lit_gans.errors import RefusedInput
+
+
+class Given(Measurement):
+    """Measures what it is told, one value after another, from iteration 0 on."""
+
+    headline = "metric/given"
+
+    def __init__(self, values, direction="min", every_n_steps=1):
+        super().__init__(every_n_steps, 1, 1, 0)
+        self.told, self.directions = iter(values), {"metric/given": direction}
+
+    def measure(self, trainer, module):
+        return {"metric/given": next(self.told)}
+
+
+def stopped_at(tiny_gan, random_images, fit, measured, **settings):
+    stopping = EarlyStopping(monitor="metric/given", **settings)
+    trainer = fit(tiny_gan(), random_images(), 6, callbacks=[stopping, measured])
+    return trainer.global_step
+
+
+def test_stops_after_so_many_measurements_without_a_better_one(tiny_gan, random_images, fit):
+    values = (9.0, 5.0, 3.0, 4.0, 3.0, 2.0, 1.0)
+    assert stopped_at(tiny_gan, random_images, fit, Given(values), patience=2) == 4
+    assert stopped_at(tiny_gan, random_images, fit, Given(values), patience=3) == 6
+    assert stopped_at(tiny_gan, random_images, fit, Given(values), patience=None) == 6
+    assert stopped_at(tiny_gan, random_images, fit, Given(values, "max"), patience=1) == 1
+    assert stopped_at(tiny_gan, random_images, fit, Given(values), patience=1, mode="max") == 1
+
+
+def test_an_old_value_is_no_measurement(tiny_gan, random_images, fit):
+    assert stopped_at(tiny_gan, random_images, fit, Given((9.0, 5.0, 4.0, 3.0), every_n_steps=2), patience=1) == 6
+
+
+def test_a_resumed_run_waits_on(tiny_gan, random_images, fit):
+    stopping = EarlyStopping(patience=3)
+    stopping.load_state_dict({"best_value": 1.0, "waited": 1})
+    assert stopping.state_dict() == {"best_value": 1.0, "waited": 1}
+    stopping._monitor.name = "metric/given"
+    measured = Given((2.0, 3.0, 0.5))
+    trainer = fit(tiny_gan(), random_images(), 6, callbacks=[measured, stopping])
+    assert trainer.global_step == 1
+
+
+def test_best_checkpoint_follows_the_scale_of_the_value(tiny_gan, random_images, fit):
+    for direction, best in (("max", 7.0), ("min", 3.0)):
+        checkpoint = Checkpoint(monitor="metric/given")
+        measured = Given((1.0, 5.0, 7.0, 3.0), direction)
+        fit(tiny_gan(), random_images(), 3, callbacks=[measured, checkpoint], enable_checkpointing=True)
+        assert checkpoint.best_value == best
+
+
+@pytest.mark.parametrize("callback", [EarlyStopping, Checkpoint])
+def test_refusals(tiny_gan, random_images, fit, callback):
+    settings = {"patience": 1} if callback is EarlyStopping else {}
+    steering = callback(monitor="metric/givn", **settings)
+    with pytest.raises(RefusedInput, match="monitor=metric/givn: nothing measures it; did you mean 'metric/given'"):
+        fit(tiny_gan(), random_images(), 2, callbacks=[Given((1.0,) * 9), steering], enable_checkpointing=True)
+    with pytest.raises(RefusedInput, match="patience=0"):
+        EarlyStopping(patience=0)
+
+
+def test_a_measurement_tells_the_callbacks_what_it_begins(tiny_gan, random_images, fit):
+    class Told(Callback):
+        heard = ()
+
+        def on_measuring(self, what):
+            self.heard += (what,)
+
+    told = Told()
+    fit(tiny_gan(), random_images(), 1, callbacks=[Given((1.0, 2.0)), told])
+    assert told.heard == ("given on 1 samples",) * 2

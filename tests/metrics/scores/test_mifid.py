@@ -1,0 +1,43 @@
+import pytest
+import torch
+from torch.nn.functional import normalize
+from torchmetrics.image.mifid import _compute_cosine_distance
+
+from lit_gans.errors import RefusedInput
+from lit_gans.metrics.scores import mifid
+from lit_gans.metrics.scores.fid import frechet_distance
+from lit_gans.metrics.scores.mifid import MiFID, memorization_distance
+from lit_gans.metrics.statistics import Summary
+
+
+def features(num, seed, width=3):
+    return torch.rand(num, width, generator=torch.Generator().manual_seed(seed)) + 0.1
+
+
+def summary(rows):
+    return Summary(len(rows), rows.double().mean(0), rows.double().T.cov(), rows)
+
+
+def test_the_distance_is_that_of_each_fake_to_its_nearest_real(monkeypatch):
+    monkeypatch.setattr(mifid, "_ROWS", 7)
+    real, fake = features(40, 0), features(30, 1)
+    expected = sum(min(1 - abs(normalize(x, dim=0) @ normalize(y, dim=0)) for y in real) for x in fake) / 30
+    assert memorization_distance(real, fake) == pytest.approx(expected.item(), abs=1e-6)
+    # torchmetrics takes the mean over its first argument
+    assert memorization_distance(real, fake) == pytest.approx(
+        _compute_cosine_distance(fake, real, 2.0).item(), abs=1e-6
+    )
+
+
+def test_close_to_the_data_divides_and_far_does_not():
+    real, fake = summary(features(40, 0)), summary(features(30, 1))
+    distance, fid = memorization_distance(real.features, fake.features), frechet_distance(real, fake)
+    assert MiFID(threshold=1.0).compute(real, fake, 0) == {"mifid": pytest.approx(fid / distance, rel=1e-9)}
+    assert MiFID(threshold=distance / 2).compute(real, fake, 0) == {"mifid": pytest.approx(fid, rel=1e-12)}
+
+
+def test_copies_of_the_data_have_no_distance():
+    rows = features(40, 0)
+    assert memorization_distance(rows, rows.flip(0)[:10]) == pytest.approx(0, abs=1e-12)
+    with pytest.raises(RefusedInput, match="threshold=0"):
+        MiFID(threshold=0)
