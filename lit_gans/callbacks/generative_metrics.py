@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,15 +19,12 @@ from lit_gans.metrics.scores.inception_score import InceptionScore
 from lit_gans.metrics.scores.score import Score
 from lit_gans.models.generative import GenerativeModule
 
-PROTOCOL = "protocol.json"
-
 
 class GenerativeMetrics(Measurement):
     """Measures scores, on all ranks together (see `Measurement`); null leaves one out.
 
     Logs `metric/<name>_<extractor>`: `fid`; `is` and `is_spread`; `kid` and `kid_spread`; `mifid`; `precision`,
-    `recall`, `density`, `coverage`; and, where the extractor knows the classes, `metric/classes_covered`. Their
-    protocol is written to `protocol.json` in the run's folder and kept in checkpoints.
+    `recall`, `density`, `coverage`; and, where the extractor knows the classes, `metric/classes_covered`.
 
     Args:
         extractor: the features.
@@ -69,21 +64,14 @@ class GenerativeMetrics(Measurement):
         self.directions = dict(keys)
         self.headline = keys[0][0]
         self.real_halves = float("nan")  # FID between two halves of the real images
-        self.protocol: dict[str, Any] = {}
         self._evaluation: Evaluation | None = None
+        self._data: tuple[str, list[int]] = "", []  # sha256 and shape of the real images
 
     def setup(self, trainer: Trainer, pl_module: GenerativeModule, stage: str) -> None:
         if getattr(trainer.datamodule, "image_size", 0) == 1:
             raise RefusedInput("points have no FID: use metrics=modes, or metrics=none.")
         for score in self.scores:
             score.refuse(None, self.num_samples)
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"protocol": self.protocol}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        super().load_state_dict(state_dict)
-        self.protocol = state_dict.get("protocol", {})
 
     def summary(self) -> list[str]:
         """Returns lines for a person: last and best values, and FID against the first and the real images' own."""
@@ -106,7 +94,7 @@ class GenerativeMetrics(Measurement):
         return self._evaluation.measure(map(to_uint8, self.generated(trainer, module)), self.num_samples)
 
     def _begin(self, trainer: Trainer, module: GenerativeModule) -> None:
-        """Takes in the real images, or their statistics of an earlier run, and stamps."""
+        """Takes in the real images, or their statistics of an earlier run."""
         # MPS has no float64, which the covariances need
         device = torch.device("cpu") if module.device.type == "mps" else module.device
         evaluation = Evaluation(self.extractor, device, self.seed, self.scores)
@@ -117,16 +105,16 @@ class GenerativeMetrics(Measurement):
         path = reference_path(reference_key(evaluation, data_sha256)) if self.cache else None
         evaluation.add_real(share(data.real_batches(self.batch_size), trainer), path)
         self.real_halves = evaluation.real_halves()  # now, when all ranks are here
+        self._evaluation, self._data = evaluation, (data_sha256, shape)
+
+    def stamp(self, trainer: Trainer, module: GenerativeModule) -> dict[str, Any]:
+        data_sha256, shape = self._data
         protocol = stamp(
-            evaluation,
-            data=repr(data),
+            self._evaluation,
+            data=repr(trainer.datamodule),
             data_sha256=data_sha256,
             num_fake=self.num_samples,
             image_size=shape[1:],
             weights="raw" if module.averaged_generator is None else "ema",
         )
-        self._evaluation, self.protocol = evaluation, protocol.to_dict()
-        if trainer.is_global_zero:
-            folder = Path(trainer.default_root_dir)
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / PROTOCOL).write_text(json.dumps(self.protocol, indent=2) + "\n")
+        return protocol.to_dict()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,13 +13,17 @@ from lightning.pytorch import Callback, Trainer
 from lit_gans.callbacks.throughput import paused
 from lit_gans.callbacks.watch import Watch
 from lit_gans.errors import RefusedInput, nearest
+from lit_gans.metrics.protocol import RUNNING_STATISTICS, versions
 from lit_gans.models.generative import GenerativeModule
+
+PROTOCOL = "protocol.json"
 
 
 class Measurement(Callback):
     """Measures the sampling generator at iteration 0, every `every_n_steps` and at the last iteration.
 
-    The values are logged, kept in checkpoints and can steer them. Random numbers are its own: a training with it is
+    The values are logged, kept in checkpoints and can steer them. What they depend on is their protocol, in
+    `protocol.json` of the run's folder and in checkpoints. Random numbers are its own: a training with it is
     bitwise the one without. A subclass says in `measure` what is measured; on several ranks each calls it.
 
     Args:
@@ -41,10 +47,23 @@ class Measurement(Callback):
         self.first: dict[str, float] = {}
         self.best: dict[str, tuple[float, int]] = {}  # value and generator iteration
         self.measured_at = 0
+        self.protocol: dict[str, Any] = {}  # what the values depend on beside the generator's training
+        self._stamped = False
 
     def measure(self, trainer: Trainer, module: GenerativeModule) -> dict[str, float]:
         """Returns the values by key, of all ranks together."""
         raise NotImplementedError
+
+    def stamp(self, trainer: Trainer, module: GenerativeModule) -> dict[str, Any]:
+        """Returns the protocol, plain values, once something was measured."""
+        return {
+            "data": repr(trainer.datamodule),
+            "num_fake": self.num_samples,
+            "weights": "raw" if module.averaged_generator is None else "ema",
+            "batch_norm": RUNNING_STATISTICS,
+            "seed": self.seed,
+            "versions": versions(),
+        }
 
     def summary(self) -> list[str]:
         """Returns lines for a person."""
@@ -63,12 +82,14 @@ class Measurement(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         best = {name: list(pair) for name, pair in self.best.items()}
-        return {"values": self.values, "first": self.first, "measured_at": self.measured_at, "best": best}
+        kept = {"values": self.values, "first": self.first, "measured_at": self.measured_at, "best": best}
+        return kept | {"protocol": self.protocol}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.values, self.first = state_dict["values"], state_dict["first"]
         self.measured_at = state_dict["measured_at"]
         self.best = {name: tuple(pair) for name, pair in state_dict.get("best", {}).items()}
+        self.protocol = state_dict.get("protocol", {})
 
     def on_train_start(self, trainer: Trainer, pl_module: GenerativeModule) -> None:
         trainer.callback_metrics.update({name: torch.tensor(value) for name, value in self.values.items()})
@@ -90,6 +111,9 @@ class Measurement(Callback):
         with paused(trainer):
             module.gather()
             self.values = self.measure(trainer, module)
+            if not self._stamped:
+                self.protocol, self._stamped = self.stamp(trainer, module), True
+                self._write_protocol(trainer)
             self.measured_at = trainer.global_step
             self._keep_best()
             trainer.callback_metrics.update({name: torch.tensor(value) for name, value in self.values.items()})
@@ -98,6 +122,14 @@ class Measurement(Callback):
         for callback in trainer.callbacks:
             if hasattr(callback, "on_measured"):
                 callback.on_measured(trainer)
+
+    def _write_protocol(self, trainer: Trainer) -> None:
+        """Adds the protocol to those of the run's other measurements, each under its first key."""
+        if trainer.is_global_zero:
+            path = Path(trainer.default_root_dir) / PROTOCOL
+            path.parent.mkdir(parents=True, exist_ok=True)
+            others = json.loads(path.read_text()) if path.is_file() else {}
+            path.write_text(json.dumps(others | {self.headline: self.protocol}, indent=2) + "\n")
 
     def _keep_best(self) -> None:
         for name, direction in self.directions.items():

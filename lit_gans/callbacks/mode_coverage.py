@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from lightning.pytorch import Trainer
 
@@ -38,6 +40,10 @@ class ModeCoverage(Measurement):
     def setup(self, trainer: Trainer, pl_module: GenerativeModule, stage: str) -> None:
         if not hasattr(trainer.datamodule, "modes_of"):
             raise RefusedInput("metrics=modes needs data whose modes are known: data=ring, grid or stacked_digits.")
+
+    def stamp(self, trainer: Trainer, module: GenerativeModule) -> dict[str, Any]:
+        data = trainer.datamodule
+        return super().stamp(trainer, module) | {"num_modes": data.num_modes, "min_samples": data.min_samples}
 
     def measure(self, trainer: Trainer, module: GenerativeModule) -> dict[str, float]:
         data = trainer.datamodule

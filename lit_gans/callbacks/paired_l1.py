@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from lightning.pytorch import Trainer
 
 from lit_gans.callbacks.measurement import Measurement, share
 from lit_gans.errors import RefusedInput
+from lit_gans.metrics.protocol import fingerprint
 from lit_gans.models.generative import GenerativeModule
 
 
@@ -34,6 +37,12 @@ class PairedL1(Measurement):
     def setup(self, trainer: Trainer, pl_module: GenerativeModule, stage: str) -> None:
         if not hasattr(trainer.datamodule, "held_out"):
             raise RefusedInput("metric/l1 needs pairs: data=digit_edges or data=paired_folder.")
+
+    def stamp(self, trainer: Trainer, module: GenerativeModule) -> dict[str, Any]:
+        pairs = trainer.datamodule.held_out["image"][: self.num_samples]
+        data_sha256, num, shape = fingerprint([pairs])
+        found = {"num_fake": num, "data_sha256": data_sha256, "image_size": shape[1:]}
+        return super().stamp(trainer, module) | found
 
     def measure(self, trainer: Trainer, module: GenerativeModule) -> dict[str, float]:
         pairs = {name: images[: self.num_samples] for name, images in trainer.datamodule.held_out.items()}

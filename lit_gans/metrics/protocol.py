@@ -14,13 +14,9 @@ from lit_gans.metrics.evaluation import Evaluation
 from lit_gans.metrics.reference import FORMAT_VERSION
 
 _PACKAGES = ("lit_gans", "torch", "torchvision", "torch_fidelity", "numpy")
-_NOTED = (
-    "data",
-    "weights",
-    "batch_norm",
-    "seed",
-    "versions",
-)  # may differ between what is compared, and are named when they do
+# may differ where numbers compare, and are named then
+_NOTED = ("data", "weights", "batch_norm", "seed", "versions")
+RUNNING_STATISTICS = "running statistics (evaluation mode)"
 
 
 @dataclass(frozen=True)
@@ -84,12 +80,17 @@ def stamp(
         quantisation="uint8, rounded",
         extractor=extractor.name,
         extractor_sha256=extractor.sha256,
-        batch_norm="unknown" if weights == "pictures" else "running statistics (evaluation mode)",
+        batch_norm="unknown" if weights == "pictures" else RUNNING_STATISTICS,
         scores={type(score).__name__: score.settings() for score in evaluation.scores},
         weights=weights,
         seed=evaluation.seed,
-        versions={name: importlib.metadata.version(name) for name in _PACKAGES},
+        versions=versions(),
     )
+
+
+def versions() -> dict[str, str]:
+    """Returns the versions of the libraries that compute."""
+    return {name: importlib.metadata.version(name) for name in _PACKAGES}
 
 
 def fingerprint(batches: Iterable[Tensor]) -> tuple[str, int, list[int]]:

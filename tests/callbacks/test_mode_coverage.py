@@ -1,3 +1,4 @@
+import json
 import math
 
 import pytest
@@ -104,3 +105,15 @@ def test_data_without_modes_are_refused(tiny_gan, random_images, fit):
 def test_refusals(name):
     with pytest.raises(RefusedInput, match=f"{name}=0"):
         ModeCoverage(**{name: 0})
+
+
+def test_the_protocols_of_all_measurements_stand_side_by_side(points, fit, tmp_path):
+    callback = ModeCoverage(num_samples=60, batch_size=30, seed=4)
+    (tmp_path / "protocol.json").write_text('{"metric/l1": {"seed": 9}}')
+    fit(points, Ring(num_points=64, batch_size=16), max_steps=1, callbacks=[EMA(), callback])
+    written = json.loads((tmp_path / "protocol.json").read_text())
+    assert written == {"metric/l1": {"seed": 9}, "metric/modes_covered": callback.protocol}
+    expected = {"num_fake": 60, "seed": 4, "weights": "ema", "num_modes": 8, "min_samples": 20}
+    assert expected.items() <= callback.protocol.items()
+    assert "Ring" in callback.protocol["data"]
+    assert callback.state_dict()["protocol"] == callback.protocol

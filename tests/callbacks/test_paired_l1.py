@@ -4,6 +4,7 @@ import torch
 from lit_gans.callbacks import EMA, PairedL1
 from lit_gans.data.points import Ring
 from lit_gans.errors import RefusedInput
+from lit_gans.metrics.protocol import fingerprint
 
 
 @pytest.fixture
@@ -83,3 +84,12 @@ def test_data_without_pairs_are_refused(tiny_gan, fit):
 def test_refusals(name):
     with pytest.raises(RefusedInput, match=f"{name}=0"):
         PairedL1(**{name: 0})
+
+
+def test_the_protocol_names_the_held_out_targets(module, random_images, fit):
+    data, callback = random_images(), PairedL1(num_samples=30)
+    trainer = fit(module, data, max_steps=1, callbacks=[callback])
+    digest = fingerprint([data.held_out["image"][:30]])[0]
+    assert {"num_fake": 30, "data_sha256": digest, "weights": "raw"}.items() <= callback.protocol.items()
+    data.held_out["image"][0] = 255 - data.held_out["image"][0]
+    assert callback.stamp(trainer, module)["data_sha256"] != digest
