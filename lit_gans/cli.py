@@ -15,7 +15,9 @@ lit-gans: GANs for PyTorch Lightning
   lit-gans interpolate checkpoint=PATH                                      walks between latents
   lit-gans evaluate checkpoint=PATH                                         FID, Inception Score, classes
   lit-gans describe model=NAME data.image_size=64                           parameters, multiply-adds, memory
+  lit-gans pack data=NAME data.root=PATH                                    decodes and resizes pictures once
   lit-gans bench step [preset=smoke]                                        speed of the training step
+  lit-gans bench data [preset=smoke]                                        speed of packing and serving images
   lit-gans bench strategies                                                 speed and bytes of strategy=ddp
   lit-gans fit | validate | test | predict ...                              the Lightning CLI
 
@@ -28,7 +30,9 @@ COMMANDS = {
     "interpolate": "interpolate",
     "evaluate": "evaluate",
     "describe": "describe",
+    "pack": "pack",
     "bench step": "bench_step",
+    "bench data": "bench_data",
     "bench strategies": "bench_strategies",
 }
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from jaxtyping import UInt8
-from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
 from lit_gans.data.base import ImageData, ImagesInMemory, resized
 from lit_gans.data.digits import Digits
+from lit_gans.data.pictures import ENDINGS, read_image
 from lit_gans.errors import RefusedInput
 
-_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 Pairs = tuple[UInt8[Tensor, "n a s s"], UInt8[Tensor, "n c s s"]]
 
 
@@ -92,9 +90,9 @@ class PairedFolder(PairedData):
     def load_pairs(self, held_out: bool) -> Pairs:
         names = ("val", "test", "train") if held_out else ("train",)
         folder = next((self.root / name for name in names if (self.root / name).is_dir()), self.root)
-        paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in _ENDINGS)
+        paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in ENDINGS)
         if not paths:
-            raise RefusedInput(f"data.root={self.root}: {folder} holds no pictures ({', '.join(_ENDINGS)}).")
+            raise RefusedInput(f"data.root={self.root}: {folder} holds no pictures ({', '.join(ENDINGS)}).")
         halves = [self._halves(path) for path in paths]
         pictures, images = (torch.cat(side) for side in zip(*halves, strict=True))
         return (pictures, images) if self.direction == "a_to_b" else (images, pictures)
@@ -107,22 +105,6 @@ class PairedFolder(PairedData):
         return resized(left, self.image_size), resized(right, self.image_size)
 
 
-def read_image(path: Path, channels: int) -> UInt8[Tensor, "1 c h w"]:
-    """Reads a picture as gray (1) or colour (3).
-
-    Raises:
-        RefusedInput: the file cannot be read, with its path and the reason.
-    """
-    try:
-        with Image.open(path) as image:
-            if image.mode.startswith("I"):  # 16 bits, which Pillow would cut off at 255
-                image = Image.fromarray((np.asarray(image) / 257).round().astype(np.uint8))
-            pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
-    except (OSError, SyntaxError) as error:
-        raise RefusedInput(f"{path} cannot be read as a picture: {error}") from error
-    return torch.from_numpy(pixels.copy()).reshape(*pixels.shape[:2], channels).permute(2, 0, 1)[None]
-
-
 def read_folder(folder: str | Path, image_size: int, channels: int) -> tuple[list[Path], UInt8[Tensor, "n c s s"]]:
     """Reads all pictures of a folder, in the order of their names, at one size.
 
@@ -130,7 +112,7 @@ def read_folder(folder: str | Path, image_size: int, channels: int) -> tuple[lis
         RefusedInput: no such folder, or no pictures in it.
     """
     folder = Path(folder)
-    paths = sorted(path for path in folder.glob("*") if path.suffix.lower() in _ENDINGS)
+    paths = sorted(path for path in folder.glob("*") if path.suffix.lower() in ENDINGS)
     if not paths:
-        raise RefusedInput(f"{folder} holds no pictures ({', '.join(_ENDINGS)}).")
+        raise RefusedInput(f"{folder} holds no pictures ({', '.join(ENDINGS)}).")
     return paths, torch.cat([resized(read_image(path, channels), image_size) for path in paths])
