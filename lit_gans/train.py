@@ -65,7 +65,7 @@ def _choose_metrics() -> None:
     sys.argv.insert(position, f"metrics={suits}")
     if suits == "none" and os.environ.get("RANK", "0") == "0":
         print(
-            f"metrics=none: the metrics of digits do not suit data={name}; samples are drawn all the same.", flush=True
+            f"metrics=none: the metrics of digits do not suit data={name}; samples are drawn.", flush=True
         )
 
 

@@ -12,11 +12,12 @@ from PIL import Image
 
 from lit_gans.data.packed import PackedData, refuse_missing
 from lit_gans.data.pictures import ENDINGS, open_picture
+from lit_gans.data.store import Source
 from lit_gans.errors import RefusedInput
 
 
-class Files:
-    """Files as a source of pictures (see `store.Source`).
+class Files(Source):
+    """Files as a source of pictures .
 
     Args:
         paths: of the pictures.

@@ -65,8 +65,9 @@ class Frame:
         box = self._box(width, height, name)
         if min(box[2] - box[0], box[3] - box[1]) < self.image_size:
             notes.append("smaller than image_size, enlarged")
-        if box != (0, 0, *size) or picture.size != size:
-            picture = picture.resize(size, Image.Resampling.BILINEAR, box=box)
+        picture = picture.crop(box)  # `resize(box=...)` would mix in what lies outside
+        if picture.size != size:
+            picture = picture.resize(size, Image.Resampling.BILINEAR)
         return _array(picture, self.channels), notes
 
     def _box(self, width: int, height: int, name: str) -> tuple[int, int, int, int]:

@@ -17,8 +17,9 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -39,19 +40,23 @@ _CHUNK = 64  # pictures that one thread takes at once
 _LISTED = 20  # bad files that are printed; the packed file names all
 
 
-class Source(Protocol):
+class Source:
     """Pictures that can be asked for one by one, from several threads."""
 
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        raise NotImplementedError
 
     def name(self, index: int) -> str:
         """Returns what a person calls a picture: its path, or a number in a data set."""
+        raise NotImplementedError
 
     def picture(self, index: int, notes: list[str]) -> Image.Image:
         """Returns a decoded picture, or raises `RefusedInput`; `notes` takes up what a user may want to know."""
+        raise NotImplementedError
 
     def label(self, index: int) -> int:
         """Returns the class of a picture, 0 where there are none."""
+        return 0
 
 
 @dataclass(frozen=True)
@@ -214,11 +219,11 @@ class _Packing:
         """Yields chunks in order while threads work on the next few: memory does not grow with the source."""
         starts = iter(range(self.done, len(self.source), _CHUNK))
         with ThreadPoolExecutor(num_threads) as pool:
-            waiting = deque(pool.submit(self._chunk, start) for start, _ in zip(starts, range(2 * num_threads)))  # noqa: B905
+            waiting = deque(pool.submit(self._chunk, start) for start in islice(starts, 2 * num_threads))
             try:
                 while waiting:
                     yield waiting.popleft().result()
-                    waiting.extend(pool.submit(self._chunk, start) for start, _ in zip(starts, range(1)))  # noqa: B905
+                    waiting.extend(pool.submit(self._chunk, start) for start in islice(starts, 1))
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
 
