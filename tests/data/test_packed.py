@@ -8,6 +8,7 @@ import zlib
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch import Callback, Trainer
 from PIL import Image
 
 from lit_gans.data import store
@@ -223,21 +224,22 @@ def test_a_coin_of_seed_epoch_and_image_mirrors(make):
 @pytest.mark.parametrize("placement", ["device", "memory", "disk"])
 def test_a_resumed_training_is_bitwise_the_uninterrupted_one(make, tiny_gan, fit, placement, tmp_path):
     settings = {"image_size": 16, "channels": 1, "flip": True, "placement": placement, "num_workers": 0}
-    whole = tiny_gan()
-    fit(whole, make(**settings, cache=str(tmp_path / "c")), max_steps=14)
-    first = tiny_gan()
-    fit(first, make(**settings, cache=str(tmp_path / "c")), max_steps=7).save_checkpoint(tmp_path / "seven.ckpt")
-    resumed, data = tiny_gan(), make(**settings, cache=str(tmp_path / "c"))
-    fit_from(resumed, data, tmp_path / "seven.ckpt")
+    path, whole = tmp_path / "seven.ckpt", tiny_gan()
+    fit(whole, make(**settings), max_steps=14, callbacks=[SaveAtSeven(path)])
+    resumed = tiny_gan()
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = Trainer(max_steps=14, max_epochs=-1, accelerator="cpu", enable_model_summary=False, **quiet)
+    trainer.fit(resumed, datamodule=make(**settings), ckpt_path=path, weights_only=True)
     torch.testing.assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
 
 
-def fit_from(module, data, checkpoint):
-    from lightning.pytorch import Trainer
+class SaveAtSeven(Callback):
+    def __init__(self, path):
+        self.path = path
 
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    trainer = Trainer(max_steps=14, max_epochs=-1, accelerator="cpu", enable_model_summary=False, **quiet)
-    trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    def on_train_batch_end(self, trainer, *_):
+        if trainer.global_step == 7:
+            trainer.save_checkpoint(self.path)
 
 
 def test_auto_takes_the_first_place_that_fits(make, monkeypatch):
