@@ -64,9 +64,7 @@ def _choose_metrics() -> None:
         return
     sys.argv.insert(position, f"metrics={suits}")
     if suits == "none" and os.environ.get("RANK", "0") == "0":
-        print(
-            f"metrics=none: the metrics of digits do not suit data={name}; samples are drawn.", flush=True
-        )
+        print(f"metrics=none: the metrics of digits do not suit data={name}; samples are drawn.", flush=True)
 
 
 def _job(composed: DictConfig, runs: list[Run]) -> int:

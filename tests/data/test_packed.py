@@ -152,7 +152,7 @@ def front_cut(content):
 
 
 def another_version(content):
-    checksum, length, mark = struct.unpack("<IQ8s", content[-20:])
+    _, length, mark = struct.unpack("<IQ8s", content[-20:])
     text = content[-20 - length : -20].replace(b'"format_version": 1', b'"format_version": 9')
     return content[: -20 - length] + text + struct.pack("<IQ8s", zlib.crc32(text), length, mark)
 
@@ -180,7 +180,7 @@ def test_a_damaged_packed_file_is_refused_by_its_path(make, damage, reason):
 
 def test_no_place_to_write_is_refused(make, tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(RefusedInput, match="cannot be written .* choose another data.cache"):
+    with pytest.raises(RefusedInput, match=r"cannot be written .* choose another data.cache"):
         _ = make(cache=str(tmp_path / "file" / "inside")).packed
 
 
