@@ -104,5 +104,5 @@ def test_every_gan_of_images_trains_with_it_and_so_do_parts_of_a_batch(tiny_gan,
 
 
 def test_pix2pix_refuses_it(tiny_gan):
-    with pytest.raises(RefusedInput, match="diffaugment: .*L1"):
+    with pytest.raises(RefusedInput, match=r"diffaugment: .*L1"):
         tiny_gan("pix2pix", diffaugment=("cutout",))

@@ -45,7 +45,7 @@ class AdversarialModule(GenerativeModule):
         generator_optimizer, discriminator_optimizer: each discriminator has an optimizer of its own.
         channels_last: memory layout of networks and images; faster convolutions on CPU and CUDA.
         compile: compiles the networks in place.
-        diffaugment: what the discriminators see, real and fake alike, is augmented so (Zhao et al. 2020), for small data.
+        diffaugment: how all that the discriminators see, real or fake, is augmented, for small data (Zhao et al. 2020).
         seed: of weights, latents and every other random number of the training.
 
     Raises:
