@@ -101,7 +101,7 @@ def open_picture(source: Path | bytes, name: str, notes: list[str]) -> Image.Ima
             if getattr(picture, "n_frames", 1) > 1:
                 notes.append("animated or of several pages, the first taken")
             picture.load()
-            turned = ImageOps.exif_transpose(picture)
+            ImageOps.exif_transpose(picture, in_place=True)  # in place: no copy where there is nothing to turn
     except Image.DecompressionBombError as error:
         limit = 2 * (Image.MAX_IMAGE_PIXELS or 0)
         raise RefusedInput(f"{name} has more than {limit:,} pixels, too many to decode: make it smaller.") from error
@@ -111,7 +111,7 @@ def open_picture(source: Path | bytes, name: str, notes: list[str]) -> Image.Ima
     except (OSError, SyntaxError, ValueError, EOFError, IndexError, TypeError, OverflowError) as error:
         reason = str(error).replace(f" {io.BytesIO.__name__}", "").split(" <")[0]
         raise RefusedInput(f"{name} cannot be read as a picture: {reason}") from error
-    return turned
+    return picture
 
 
 def plain(picture: Image.Image, channels: int, background: Background, name: str, notes: list[str]) -> Image.Image:
