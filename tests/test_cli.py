@@ -295,9 +295,8 @@ def test_a_folder_of_photographs_trains_and_packs(command, tmp_path, monkeypatch
     code, out, err = command("pack", "data.root=photos")
     assert code == 0, err
     assert "64 images of 64x64, 3 channels, checksum right" in out
-    code, out, err = command(
-        "train", "data=folder", "data.root=photos", "trainer.max_steps=1", "trainer.accelerator=cpu"
-    )
+    small = ["trainer.max_steps=1", "trainer.accelerator=cpu", "trainer.log_every_n_steps=1"]
+    code, out, err = command("train", "data=folder", "data.root=photos", *small)
     assert code == 0, err
     assert "metrics=none: the metrics of digits do not suit data=folder" in out
     assert "packed" not in out, "packed already"

@@ -90,8 +90,8 @@ class Huggingface(PackedData):
         # the package's own errors, those of the network and of every format
         except Exception as error:
             raise RefusedInput(
-                f"data.name={self.dataset_name}: {type(error).__name__}: {str(error).splitlines()[0]} Without a network,"
-                " give a format and files: data.name=parquet data.files=PATH."
+                f"data.name={self.dataset_name}: {type(error).__name__}: {str(error).splitlines()[0]}"
+                " Without a network, give a format and files: data.name=parquet data.files=PATH."
             ) from error
         for column in (self.picture_column, *([self.label_column] if self.label_column else [])):
             if column not in rows.column_names:
