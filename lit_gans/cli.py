@@ -16,8 +16,10 @@ lit-gans: GANs for PyTorch Lightning
   lit-gans evaluate checkpoint=PATH | fake=DIR real=DIR metrics=NAME        FID, Inception Score, KID and others
   lit-gans compare A.json B.json                                            two evaluations, where they compare
   lit-gans describe model=NAME data.image_size=64                           parameters, multiply-adds, memory
+  lit-gans pack data=NAME data.root=PATH                                    decodes and resizes pictures once
   lit-gans bench step [preset=smoke]                                        speed of the training step
   lit-gans bench metrics [preset=smoke]                                     speed of evaluation, and torch-fidelity's
+  lit-gans bench data [preset=smoke]                                        speed of packing and serving images
   lit-gans bench strategies                                                 speed and bytes of strategy=ddp
   lit-gans fit | validate | test | predict ...                              the Lightning CLI
 
@@ -30,8 +32,10 @@ COMMANDS = {
     "interpolate": "interpolate",
     "evaluate": "evaluate",
     "describe": "describe",
+    "pack": "pack",
     "bench step": "bench_step",
     "bench metrics": "bench_metrics",
+    "bench data": "bench_data",
     "bench strategies": "bench_strategies",
 }
 

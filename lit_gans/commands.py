@@ -13,8 +13,10 @@ _PLACES = {
     "interpolate": "lit_gans.sampling",
     "evaluate": "lit_gans.evaluate",
     "describe": "lit_gans.describe",
+    "pack": "lit_gans.pack",
     "bench_step": "lit_gans.benchmark.step",
     "bench_metrics": "lit_gans.benchmark.metrics",
+    "bench_data": "lit_gans.benchmark.data",
     "bench_strategies": "lit_gans.benchmark.strategies",
 }
 

@@ -15,7 +15,7 @@ import torch
 import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from lightning.pytorch import Trainer
+from lightning.pytorch import LightningDataModule, Trainer
 from omegaconf import DictConfig
 
 from lit_gans.callbacks import Checkpoint, RunConfig, Samples, Throughput
@@ -25,6 +25,7 @@ from lit_gans.checkpoints import read_checkpoint
 from lit_gans.config import build, resolve, to_cli
 from lit_gans.errors import RefusedInput
 from lit_gans.launch import DONE, FAILED, hydra_command, refused_is_2
+from lit_gans.registry import classes
 from lit_gans.runs import resume_path
 from lit_gans.settings import quiet
 from lit_gans.sweep import Run, write_summary
@@ -45,12 +46,25 @@ def main() -> int:
     if not chosen & {"experiment", "model", "data"}:
         first = next((i for i, argument in enumerate(sys.argv) if i and "=" in argument), len(sys.argv))
         sys.argv.insert(first, f"experiment={DEFAULT_EXPERIMENT}")  # argparse wants all overrides in one place
+    elif not chosen & {"experiment", "metrics"}:
+        _choose_metrics()
     runs: list[Run] = []
     try:
         return hydra_command("train", lambda composed: _job(composed, runs))
     finally:
         if len(runs) > 1 and os.environ.get("RANK", "0") == "0":
             print("\n".join(["", *write_summary(runs, _shown(runs[0].folder.parent))]), flush=True)
+
+
+def _choose_metrics() -> None:
+    """Adds the metrics that suit the data: the digit classifier, the default, says nothing about photographs."""
+    position, name = next(((i, a[5:]) for i, a in enumerate(sys.argv) if a.startswith("data=")), (0, ""))
+    suits = getattr(classes("lit_gans.data", LightningDataModule).get(name), "metrics", None)
+    if suits is None:
+        return
+    sys.argv.insert(position, f"metrics={suits}")
+    if suits == "none" and os.environ.get("RANK", "0") == "0":
+        print(f"metrics=none: the metrics of digits do not suit data={name}; samples are drawn.", flush=True)
 
 
 def _job(composed: DictConfig, runs: list[Run]) -> int:

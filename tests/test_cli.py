@@ -285,3 +285,24 @@ def test_the_console_script_trains_without_any_argument_and_prints_its_configura
     process = start(tmp_path, "--cfg", "job", "data=digits")
     out, _ = process.communicate(timeout=100)
     assert yaml.safe_load(out)["model"]["generator_width"] is None
+
+
+def test_a_folder_of_photographs_trains_and_packs(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("LIT_GANS_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "photos").mkdir()
+    for index in range(64):
+        Image.new("RGB", (20 + index, 30), (4 * index, 0, 0)).save(tmp_path / "photos" / f"{index}.jpg")
+    code, out, err = command("pack", "data.root=photos")
+    assert code == 0, err
+    assert "64 images of 64x64, 3 channels, checksum right" in out
+    small = ["trainer.max_steps=1", "trainer.accelerator=cpu", "trainer.log_every_n_steps=1"]
+    code, out, err = command("train", "data=folder", "data.root=photos", *small)
+    assert code == 0, err
+    assert "metrics=none: the metrics of digits do not suit data=folder" in out
+    assert "packed" not in out, "packed already"
+    code, _, err = command("pack", "data=digits")
+    assert (code, "makes its images itself" in err) == (2, True)
+    code, _, err = command("train", "data=folder", "data.root=nowhere")
+    assert (code, "data.root=nowhere: there is no such folder" in err) == (2, True)
+    code, _, err = command("train", "data=folder")
+    assert (code, "data.root is required" in err) == (2, True)

@@ -18,21 +18,30 @@ from lit_gans.errors import RefusedInput
 class ImagesInMemory(Dataset):
     """Images with labels and perhaps more; an index tensor gathers a whole step at once.
 
+    Behind the n images lie their n mirror images: row n + i is image i with left and right exchanged.
+
     Args:
         images: uint8, or floats as the networks see them.
         labels: class of each image.
+        mirrors: whether mirror images are asked for.
         **others: further tensors with a row for each image, such as the `input` of a pair.
     """
 
-    def __init__(self, images: Shaped[Tensor, "n c h w"], labels: Int64[Tensor, " n"], **others: Tensor) -> None:
-        self.images, self.labels, self.others = images, labels, others
+    def __init__(
+        self, images: Shaped[Tensor, "n c h w"], labels: Int64[Tensor, " n"], mirrors: bool = False, **others: Tensor
+    ) -> None:
+        self.images, self.labels, self.mirrors, self.others = images, labels, mirrors, others
 
     def __len__(self) -> int:
         return len(self.images)
 
     def __getitem__(self, indices: Int64[Tensor, " b"]) -> dict[str, Tensor]:
         tensors = {"image": self.images, "label": self.labels, **self.others}
-        return {name: tensor[indices] for name, tensor in tensors.items()}
+        if not self.mirrors:
+            return {name: tensor[indices] for name, tensor in tensors.items()}
+        rows, mirrored = indices % len(self), (indices >= len(self))[:, None, None, None]
+        step = {name: tensor[rows] for name, tensor in tensors.items()}
+        return step | {"image": torch.where(mirrored, step["image"].flip(-1), step["image"])}
 
 
 class ImageData(LightningDataModule):
@@ -50,6 +59,7 @@ class ImageData(LightningDataModule):
     """
 
     num_classes = 0
+    flip = False  # whether the sampler asks for mirror images
     possible_channels: tuple[int, ...] = (1, 3)
 
     def __init__(
@@ -93,7 +103,7 @@ class ImageData(LightningDataModule):
         trainer = self.trainer
         num_batches = getattr(trainer.lightning_module, "batches_per_step", 1) if trainer else 1
         rank, world_size = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
-        return StepSampler(len(self.dataset), self.batch_size, num_batches, rank, world_size, self.seed)
+        return StepSampler(len(self.dataset), self.batch_size, num_batches, rank, world_size, self.seed, self.flip)
 
     def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c s s"]]:
         """Yields every image once, in the order of the source."""

@@ -28,6 +28,7 @@ class Digits(ImageData):
     """
 
     num_classes = 10
+    possible_channels = (1, 3, 4)
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -37,7 +38,10 @@ class Digits(ImageData):
         with gzip.open(_file(), "rt") as file:
             table = torch.from_numpy(np.loadtxt(file, delimiter=",", dtype=np.uint8))
         images = functional.pad(table[:, :-1].reshape(-1, 1, 28, 28), (2, 2, 2, 2))
-        return resized(images, self.image_size).expand(-1, self.channels, -1, -1), table[:, -1].long()
+        images = resized(images, self.image_size).expand(-1, min(self.channels, 3), -1, -1)
+        if self.channels == 4:
+            images = torch.cat([images, torch.full_like(images[:, :1], 255)], 1)  # opaque
+        return images, table[:, -1].long()
 
 
 def _file() -> Path:

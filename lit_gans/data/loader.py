@@ -19,11 +19,23 @@ class StepSampler(DistributedSampler):
     A step holds `num_batches` batches of `batch_size` for each rank. Of each global batch a rank takes its contiguous
     part, so that 2 ranks x B/2 see what 1 rank x B sees; what is left over at the end of an epoch is dropped. It is a
     `DistributedSampler` so that Lightning keeps it and tells it the epoch.
+
+    With `flip`, a coin of (seed, epoch, image) makes row i to i + num_images: the mirror image of i.
     """
 
-    def __init__(self, num_images: int, batch_size: int, num_batches: int, rank: int, world_size: int, seed: int):
+    def __init__(
+        self,
+        num_images: int,
+        batch_size: int,
+        num_batches: int,
+        rank: int,
+        world_size: int,
+        seed: int,
+        flip: bool = False,
+    ) -> None:
         self.num_images, self.batch_size, self.num_batches = num_images, batch_size, num_batches
         self.rank, self.world_size, self.seed = rank, world_size, seed
+        self.flip = flip
         self.epoch, self.start = 0, 0
         if len(self) < 1:
             raise RefusedInput(
@@ -41,6 +53,9 @@ class StepSampler(DistributedSampler):
     def __iter__(self) -> Iterator[Tensor]:
         generator = torch.Generator().manual_seed(mix(self.seed, "order", self.epoch))
         order = torch.randperm(self.num_images, generator=generator)
+        if self.flip:
+            generator.manual_seed(mix(self.seed, "flip", self.epoch))
+            order = order + self.num_images * torch.randint(2, (self.num_images,), generator=generator)[order]
         steps = order[: len(self) * self.images_per_step].view(len(self), self.num_batches, self.world_size, -1)
         start, self.start = self.start, 0
         for step in steps[start:, :, self.rank]:

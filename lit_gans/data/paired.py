@@ -5,18 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from jaxtyping import UInt8
-from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
 from lit_gans.data.base import ImageData, ImagesInMemory, resized
 from lit_gans.data.digits import Digits
+from lit_gans.data.pictures import ENDINGS, read_image
 from lit_gans.errors import RefusedInput
 
-ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 Pairs = tuple[UInt8[Tensor, "n a s s"], UInt8[Tensor, "n c s s"]]
 
 
@@ -105,22 +103,6 @@ class PairedFolder(PairedData):
             raise RefusedInput(f"{path} is {whole.shape[-1]} pixels wide: two halves side by side need an even width.")
         left, right = whole.chunk(2, dim=-1)
         return resized(left, self.image_size), resized(right, self.image_size)
-
-
-def read_image(path: Path, channels: int) -> UInt8[Tensor, "1 c h w"]:
-    """Reads a picture as gray (1) or colour (3).
-
-    Raises:
-        RefusedInput: the file cannot be read, with its path and the reason.
-    """
-    try:
-        with Image.open(path) as image:
-            if image.mode.startswith("I"):  # 16 bits, which Pillow would cut off at 255
-                image = Image.fromarray((np.asarray(image) / 257).round().astype(np.uint8))
-            pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
-    except (OSError, SyntaxError) as error:
-        raise RefusedInput(f"{path} cannot be read as a picture: {error}") from error
-    return torch.from_numpy(pixels.copy()).reshape(*pixels.shape[:2], channels).permute(2, 0, 1)[None]
 
 
 def read_folder(folder: str | Path, image_size: int, channels: int) -> tuple[list[Path], UInt8[Tensor, "n c s s"]]:

@@ -10,7 +10,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from lit_gans.data.base import resized
-from lit_gans.data.paired import ENDINGS, read_image
+from lit_gans.data.pictures import ENDINGS, read_image
 from lit_gans.errors import RefusedInput
 
 _GRID = "grid.png"  # which `lit-gans sample` puts beside the single images

@@ -14,6 +14,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
+from lit_gans.augmentation import NUM_NUMBERS, Augmentation, augmented
 from lit_gans.checkpoints import CheckpointFiles, from_plain
 from lit_gans.models.batches import Batch, cut, prepare, repeated
 from lit_gans.models.checks import refuse_settings, refuse_trainer
@@ -45,6 +46,7 @@ class AdversarialModule(GenerativeModule):
         generator_optimizer, discriminator_optimizer: each discriminator has an optimizer of its own.
         channels_last: memory layout of networks and images; faster convolutions on CPU and CUDA.
         compile: compiles the networks in place.
+        diffaugment: how all that the discriminators see, real or fake, is augmented, for small data (Zhao et al. 2020).
         seed: of weights, latents and every other random number of the training.
 
     Raises:
@@ -77,6 +79,7 @@ class AdversarialModule(GenerativeModule):
         discriminator_optimizer: Optimizer = Adam(learning_rate=2e-4, betas=(0.5, 0.999)),
         channels_last: bool = True,
         compile: bool = False,
+        diffaugment: tuple[Augmentation, ...] = (),
         seed: int = 0,
     ) -> None:
         received = dict(locals())
@@ -86,6 +89,7 @@ class AdversarialModule(GenerativeModule):
         self.n_critic, self.generator_batch_multiple = n_critic, generator_batch_multiple
         self.accumulate_gradients = accumulate_gradients
         self.clip_gradients_to = clip_gradients
+        self.diffaugment = tuple(diffaugment)
         self.r1_gamma, self.r1_every = r1_gamma, r1_every
         self.generator_optimizer: Optimizer = from_plain(generator_optimizer)
         self.discriminator_optimizer: Optimizer = from_plain(discriminator_optimizer)
@@ -157,6 +161,7 @@ class AdversarialModule(GenerativeModule):
                 else:
                     fake = fakes[index].detach()
                 # before the scores: their gradients then come first, and FSDP reduces after those of the penalty
+                part, fake = part | {"image": self._seen(part["image"], part, 0)}, self._seen(fake, part, 1)
                 penalties = {name: self._r1_term(name, part, iteration) for name in self.discriminator_names}
                 losses = self.discriminator_losses(part["image"], fake, part)
                 with self._synchronised_only_if(index == len(parts) - 1):
@@ -172,7 +177,7 @@ class AdversarialModule(GenerativeModule):
         with self._training_only(("generator",)):
             for index, part in enumerate(parts):
                 fake = fakes[index] if fakes else self.generate(self.generator, part)
-                loss = self.generator_loss(fake, part)
+                loss = self.generator_loss(self._seen(fake, part, 1), part)
                 with self._synchronised_only_if(index == len(parts) - 1):
                     self.backpropagate(loss / len(parts), "generator")
                 total = total + loss.detach() / len(parts)
@@ -240,7 +245,16 @@ class AdversarialModule(GenerativeModule):
     def _parts(self, batch: Batch, key: tuple[int | str, ...]) -> list[Batch]:
         ranks = (self.trainer.global_rank, self.trainer.world_size)
         noise = Noise(self._noise_generator, (self.seed, *key), *ranks, self.accumulate_gradients)
-        return cut(self.augment(batch | self.draw(noise, len(batch["image"]))), self.accumulate_gradients)
+        num = len(batch["image"])
+        batch = self.augment(batch | self.draw(noise, num))
+        if self.diffaugment:
+            columns = sum(NUM_NUMBERS[name] for name in self.diffaugment)
+            batch = batch | {"diffaugment": noise.uniform("diffaugment", num, 2, columns)}
+        return cut(batch, self.accumulate_gradients)
+
+    def _seen(self, images: Tensor, part: Batch, which: int) -> Tensor:
+        """Returns what the discriminators see of real (0) or fake (1) images."""
+        return augmented(images, self.diffaugment, part["diffaugment"][:, which]) if self.diffaugment else images
 
     # ---- Lightning's hooks
 

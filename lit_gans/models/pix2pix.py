@@ -64,6 +64,10 @@ class Pix2Pix(AdversarialModule):
             discriminator_optimizer=discriminator_optimizer,
             **kwargs,
         )
+        if self.diffaugment:
+            raise RefusedInput(
+                "diffaugment: the L1 loss compares pictures that nothing was done to; leave it out, pix2pix has jitter."
+            )
         if l1_weight < 0:
             raise RefusedInput(f"l1_weight={l1_weight} must be at least 0.")
         if generator_width < 1 or discriminator_width < 1 or patch_depth < 1:

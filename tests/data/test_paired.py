@@ -6,7 +6,8 @@ import torch
 from PIL import Image
 
 from lit_gans.data.digits import Digits
-from lit_gans.data.paired import DigitEdges, PairedFolder, read_folder, read_image
+from lit_gans.data.paired import DigitEdges, PairedFolder, read_folder
+from lit_gans.data.pictures import read_image
 from lit_gans.errors import RefusedInput
 
 

@@ -1,0 +1,78 @@
+"""DiffAugment: Zhao et al. 2020, "Differentiable Augmentation for Data-Efficient GAN Training".
+
+What the discriminators see, real and fake alike, is augmented by functions through which gradients pass. Every function
+takes images in [-1, 1] and one row of numbers in [0, 1) for each image.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Augmentation = Literal["colour", "translation", "cutout"]
+_SHIFT = 1 / 8  # of the size, at most, in each direction
+_HOLE = 1 / 2  # of the size
+NUM_NUMBERS = {"colour": 3, "translation": 2, "cutout": 2}
+Images = Float[Tensor, "n c h w"]
+
+
+def augmented(images: Images, names: tuple[Augmentation, ...], numbers: Float[Tensor, "n k"]) -> Images:
+    """Returns images with the named augmentations applied in that order.
+
+    Args:
+        images: in [-1, 1].
+        names: of the augmentations.
+        numbers: in [0, 1), as many columns as `NUM_NUMBERS` says for each name.
+    """
+    columns = numbers.to(images.dtype).split([NUM_NUMBERS[name] for name in names], dim=1)
+    for name, part in zip(names, columns, strict=True):
+        images = _FUNCTIONS[name](images, part)
+    return images
+
+
+def colour(images: Images, numbers: Float[Tensor, "n 3"]) -> Images:
+    """Adds -0.5 to 0.5, then scales the distance to gray by 0 to 2, then that to the mean by 0.5 to 1.5."""
+    brightness, saturation, contrast = numbers[:, :, None, None, None].unbind(1)
+    images = images + (brightness - 0.5)
+    gray = images.mean(1, keepdim=True)
+    images = gray + (images - gray) * (2 * saturation)
+    mean = images.mean((1, 2, 3), keepdim=True)
+    return mean + (images - mean) * (contrast + 0.5)
+
+
+def translation(images: Images, numbers: Float[Tensor, "n 2"]) -> Images:
+    """Shifts by whole pixels, at most an eighth of the size in each direction; what comes in is 0."""
+    num, _, height, width = images.shape
+    rows = torch.arange(height, device=images.device) - _shift(numbers[:, 0], height)
+    columns = torch.arange(width, device=images.device) - _shift(numbers[:, 1], width)
+    inside = _within(rows, height)[:, None, :, None] & _within(columns, width)[:, None, None, :]
+    rows, columns = rows.clamp(0, height - 1)[:, :, None], columns.clamp(0, width - 1)[:, None, :]
+    item = torch.arange(num, device=images.device)[:, None, None]
+    return images.permute(0, 2, 3, 1)[item, rows, columns].permute(0, 3, 1, 2) * inside
+
+
+def cutout(images: Images, numbers: Float[Tensor, "n 2"]) -> Images:
+    """Makes a square of half the size 0, with its centre anywhere in the image."""
+    _, _, height, width = images.shape
+    hidden = []
+    for column, size in ((0, height), (1, width)):
+        hole = int(size * _HOLE + 0.5)
+        start = (numbers[:, column, None] * (size + 1 - hole % 2)).floor() - hole // 2
+        place = torch.arange(size, device=images.device) - start
+        hidden.append(_within(place, hole))
+    return images * ~(hidden[0][:, None, :, None] & hidden[1][:, None, None, :])
+
+
+def _shift(numbers: Float[Tensor, " n"], size: int) -> Tensor:
+    most = int(size * _SHIFT + 0.5)
+    return (numbers * (2 * most + 1)).floor().long()[:, None] - most
+
+
+def _within(place: Tensor, size: int) -> Tensor:
+    return (place >= 0) & (place < size)
+
+
+_FUNCTIONS = {"colour": colour, "translation": translation, "cutout": cutout}

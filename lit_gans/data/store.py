@@ -1,0 +1,296 @@
+"""The packed store: every picture decoded and resized once, in one file that is mapped into memory.
+
+The file: images (n, c, s, s) uint8, then n labels and n rows of the index (where in the source an image comes from) as
+little-endian int64, then a JSON text, its checksum and length, and the mark. What is still being packed has the ending
+`.part` and a journal of what is done beside it; only a finished file gets its name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import time
+import zlib
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from filelock import FileLock
+from jaxtyping import Int64, UInt8
+from PIL import Image
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor
+
+from lit_gans.data.pictures import Frame
+from lit_gans.errors import RefusedInput
+
+FORMAT_VERSION = 1
+OnError = Literal["raise", "skip"]
+_MARK = b"litgans!"
+_TAIL = struct.Struct("<IQ8s")  # checksum and length of the JSON text, mark
+_CHUNK = 64  # pictures that one thread takes at once
+_LISTED = 20  # bad files that are printed; the packed file names all
+
+
+class Source:
+    """Pictures that can be asked for one by one, from several threads."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def name(self, index: int) -> str:
+        """Returns what a person calls a picture: its path, or a number in a data set."""
+        raise NotImplementedError
+
+    def picture(self, index: int, notes: list[str]) -> Image.Image:
+        """Returns a decoded picture, or raises `RefusedInput`; `notes` takes up what a user may want to know."""
+        raise NotImplementedError
+
+    def label(self, index: int) -> int:
+        """Returns the class of a picture, 0 where there are none."""
+        return 0
+
+
+@dataclass(frozen=True)
+class Packed:
+    """An opened packed file.
+
+    Args:
+        path: of the file.
+        images: mapped into memory; pages are read when they are asked for.
+        labels: class of each image.
+        index: where in its source each image comes from.
+        about: what the JSON text says: sizes, checksum, pictures left out.
+    """
+
+    path: Path
+    images: UInt8[Tensor, "n c s s"]
+    labels: Int64[Tensor, " n"]
+    index: Int64[Tensor, " n"]
+    about: dict[str, Any]
+
+    def verify(self) -> None:
+        """Reads all images once.
+
+        Raises:
+            RefusedInput: they are not what was packed.
+        """
+        checksum = 0
+        for part in self.images.split(_CHUNK):
+            checksum = zlib.crc32(part.numpy(), checksum)
+        checksum = zlib.crc32(self.labels.numpy(), checksum)
+        if checksum != self.about["checksum"]:
+            raise RefusedInput(f"{self.path} is damaged, its checksum differs: delete it, and it is packed again.")
+
+
+def open_packed(path: Path) -> Packed:
+    """Opens a packed file.
+
+    Raises:
+        RefusedInput: it was cut short, damaged, or written by another version.
+    """
+    again = "delete it, and it is packed again."
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        file.seek(max(size - _TAIL.size, 0))
+        tail = file.read()
+        if len(tail) < _TAIL.size or not tail.endswith(_MARK):
+            raise RefusedInput(f"{path} is no whole packed file, perhaps cut short: {again}")
+        checksum, length, _ = _TAIL.unpack(tail)
+        file.seek(max(size - _TAIL.size - length, 0))
+        text = file.read(length)
+    if zlib.crc32(text) != checksum:
+        raise RefusedInput(f"{path} is damaged at its end: {again}")
+    about = json.loads(text)
+    if about["format_version"] != FORMAT_VERSION:
+        raise RefusedInput(
+            f"{path} has format {about['format_version']}, this lit_gans reads {FORMAT_VERSION}: {again}"
+        )
+    num, *shape = about["shape"]
+    num_bytes = num * int(np.prod(shape))
+    if size != num_bytes + 16 * num + length + _TAIL.size:
+        raise RefusedInput(f"{path} was cut short or holds more than it says: {again}")
+    # copy on write: torch asks for writable memory, and nobody may change the file
+    mapped = np.memmap(path, np.uint8, mode="c", shape=(num_bytes + 16 * num,))
+    numbers = torch.from_numpy(np.frombuffer(mapped[num_bytes:].tobytes(), "<i8").astype(np.int64).reshape(2, num))
+    images = torch.from_numpy(mapped[:num_bytes].reshape(num, *shape))
+    return Packed(path, images, numbers[0], numbers[1], about)
+
+
+def pack(
+    path: Path, source: Source, frame: Frame, on_error: OnError, about: dict[str, Any], num_threads: int | None = None
+) -> None:
+    """Writes a packed file, going on where an interrupted packing stopped. Another process that packs it is waited for.
+
+    Args:
+        path: of the file; its name must be a function of everything that decides its content.
+        source: the pictures.
+        frame: how they become images.
+        on_error: `raise` ends at the first bad picture, `skip` leaves it out and lists it at the end.
+        about: what the file says of its source.
+        num_threads: that decode; null is the cores of this process. Pillow lets other threads run while it decodes.
+
+    Raises:
+        RefusedInput: a bad picture, no picture that is good, or no place to write.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{path}.lock"):
+            if not path.exists():  # nobody was faster
+                _Packing(path, source, frame, on_error, about).run(num_threads or available_cores())
+    except OSError as error:
+        raise RefusedInput(f"{path} cannot be written ({error.strerror}): choose another data.cache.") from error
+
+
+def available_cores() -> int:
+    """Returns how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Packing:
+    """What one packing knows. The journal has one line for each chunk that is wholly in the `.part` file."""
+
+    def __init__(self, path: Path, source: Source, frame: Frame, on_error: OnError, about: dict[str, Any]) -> None:
+        self.path, self.source, self.frame, self.on_error, self.about = path, source, frame, on_error, about
+        self.part, self.journal = path.with_name(f"{path.name}.part"), path.with_name(f"{path.name}.journal")
+        self.shape = (frame.channels, frame.image_size, frame.image_size)
+        self.done, self.checksum = 0, 0
+        self.labels: list[int] = []
+        self.index: list[int] = []
+        self.skipped: list[str] = []
+        self.notes: Counter[str] = Counter()
+
+    def run(self, num_threads: int) -> None:
+        start, begun = time.perf_counter(), self._resume()
+        with self.part.open("ab") as file, self.journal.open("a") as journal, _progress() as progress:
+            bar = progress.add_task(f"packing {self.path.stem}", total=len(self.source), completed=begun)
+            for chunk in self._chunks(num_threads):
+                images = chunk.pop("images")
+                file.write(images)
+                file.flush()  # before the journal says so
+                chunk["checksum"] = zlib.crc32(images, self.checksum)
+                journal.write(json.dumps(chunk) + "\n")
+                journal.flush()
+                self._take(chunk)
+                progress.update(bar, completed=self.done)
+            self._finish(file)
+        os.replace(self.part, self.path)
+        self.journal.unlink()
+        self._report(time.perf_counter() - start, self.done - begun)
+
+    def _take(self, chunk: dict[str, Any]) -> None:
+        self.done, self.checksum = chunk["done"], chunk["checksum"]
+        self.labels += chunk["labels"]
+        self.index += chunk["index"]
+        self.skipped += chunk["skipped"]
+        self.notes.update(chunk["notes"])
+
+    def _resume(self) -> int:
+        """Reads the journal, cuts off what it does not vouch for, and returns how many pictures are done."""
+        if not self.part.exists() or not self.journal.exists():
+            self.part.unlink(missing_ok=True)
+            self.journal.unlink(missing_ok=True)
+            return 0
+        lines = self.journal.read_text().splitlines(keepends=True)
+        kept = 0
+        written = self.part.stat().st_size
+        for line in lines:
+            chunk: dict[str, Any] = {}
+            with suppress(json.JSONDecodeError):  # the line that was being written
+                chunk = json.loads(line)
+            num_bytes = (len(self.index) + len(chunk.get("index", []))) * int(np.prod(self.shape))
+            if not chunk or not line.endswith("\n") or num_bytes > written:
+                break
+            self._take(chunk)
+            kept += len(line.encode())
+        os.truncate(self.journal, kept)
+        os.truncate(self.part, len(self.index) * int(np.prod(self.shape)))
+        return self.done
+
+    def _chunks(self, num_threads: int) -> Iterator[dict[str, Any]]:
+        """Yields chunks in order while threads work on the next few: memory does not grow with the source."""
+        starts = iter(range(self.done, len(self.source), _CHUNK))
+        with ThreadPoolExecutor(num_threads) as pool:
+            waiting = deque(pool.submit(self._chunk, start) for start in islice(starts, 2 * num_threads))
+            try:
+                while waiting:
+                    yield waiting.popleft().result()
+                    waiting.extend(pool.submit(self._chunk, start) for start in islice(starts, 1))
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def _chunk(self, start: int) -> dict[str, Any]:
+        images, labels, index, skipped, notes = bytearray(), [], [], [], Counter()
+        stop = min(start + _CHUNK, len(self.source))
+        for item in range(start, stop):
+            said: list[str] = []
+            try:
+                name = self.source.name(item)
+                image, more = self.frame.fit(self.source.picture(item, said), name)
+                label = self.source.label(item)
+            except RefusedInput as error:
+                if self.on_error == "raise":
+                    raise RefusedInput(f"{error} data.on_error=skip leaves bad pictures out.") from error
+                skipped.append(str(error))
+                continue
+            images += image.tobytes()
+            labels.append(label)
+            index.append(item)
+            notes.update([*said, *more])
+        return {
+            "images": bytes(images),
+            "done": stop,
+            "labels": labels,
+            "index": index,
+            "skipped": skipped,
+            "notes": dict(notes),
+        }
+
+    def _finish(self, file: Any) -> None:
+        if not self.index:
+            raise RefusedInput(f"{self.about['source']}: none of its {len(self.source)} pictures can be read.")
+        labels, index = (np.asarray(numbers, "<i8") for numbers in (self.labels, self.index))
+        about = {
+            "format_version": FORMAT_VERSION,
+            "shape": [len(labels), *self.shape],
+            "checksum": zlib.crc32(labels, self.checksum),
+            "skipped": self.skipped,
+            "notes": dict(self.notes),
+            **self.about,
+        }
+        text = json.dumps(about).encode()
+        file.write(labels.tobytes() + index.tobytes() + text + _TAIL.pack(zlib.crc32(text), len(text), _MARK))
+        file.flush()
+        os.fsync(file.fileno())
+
+    def _report(self, seconds: float, num: int) -> None:
+        speed = f" in {seconds:.1f} s, {num / seconds:.0f} a second" if num else ""
+        lines = [f"packed {len(self.index)} images{speed}: {self.path}"]
+        lines += [f"  {count} {note}" for note, count in sorted(self.notes.items())]
+        lines += list_of_skipped(self.skipped)
+        print("\n".join(lines), flush=True)
+
+
+def list_of_skipped(skipped: Sequence[str]) -> list[str]:
+    """Returns the lines that tell which pictures were left out."""
+    if not skipped:
+        return []
+    more = len(skipped) - _LISTED
+    lines = [f"  {len(skipped)} left out (data.on_error=skip):", *(f"    {line}" for line in skipped[:_LISTED])]
+    return lines + ([f"    and {more} more"] if more > 0 else [])
+
+
+def _progress() -> Progress:
+    # leaves nothing behind, and is silent where no person watches
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    progress = Progress(*columns, transient=True)
+    progress.disable = not progress.console.is_terminal
+    return progress

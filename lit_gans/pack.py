@@ -1,0 +1,32 @@
+"""`lit-gans pack`: packs a data set ahead of time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lit_gans.data.base import ImageData
+from lit_gans.data.packed import PackedData
+from lit_gans.data.store import list_of_skipped
+from lit_gans.errors import RefusedInput
+
+
+def pack(data: ImageData) -> dict[str, Any]:
+    """Packs what is not packed yet, reads it once against its checksum, and says what it holds.
+
+    Args:
+        data: a source of pictures.
+
+    Returns:
+        The path, the sizes, and the pictures left out.
+
+    Raises:
+        RefusedInput: the source makes its images itself, a bad picture, or a damaged file.
+    """
+    if not isinstance(data, PackedData):
+        raise RefusedInput(f"data: {type(data).__name__} makes its images itself, there is nothing to pack.")
+    packed = data.packed
+    packed.verify()
+    num, channels, size, _ = packed.images.shape
+    print(f"{num} images of {size}x{size}, {channels} channels, checksum right: {packed.path}")
+    print("\n".join(list_of_skipped(packed.about["skipped"])) or "no picture was left out")
+    return {"path": str(packed.path), **packed.about}

@@ -1,0 +1,86 @@
+"""A local folder as the remote: the same bits as from the packed file, on any ranks, workers, after any resume."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from lit_gans.data.folder import Folder
+from lit_gans.data.loader import ResumableLoader, StepSampler
+from lit_gans.data.streaming import Streaming, write_stream
+from lit_gans.errors import RefusedInput
+
+pytest.importorskip("litdata")
+NUM = 40
+
+
+@pytest.fixture
+def packed(tmp_path):
+    drawn = np.random.default_rng(0)
+    for index in range(NUM):
+        path = tmp_path / "photos" / str(index % 2) / f"{index:02d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(drawn.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(path)
+    settings = {"image_size": 8, "batch_size": 4, "flip": True, "seed": 3, "placement": "memory"}
+    return Folder(str(tmp_path / "photos"), cache=str(tmp_path / "cache"), **settings)
+
+
+@pytest.fixture
+def stream(packed, tmp_path):
+    write_stream(packed, tmp_path / "remote", chunk_bytes=1500)
+    assert len(list((tmp_path / "remote").glob("*.bin"))) > 3
+
+    def make(**settings):
+        common = {"root": f"local:{tmp_path / 'remote'}", "cache": str(tmp_path / "fetched"), "num_workers": 0}
+        return Streaming(**{**common, "image_size": 8, "batch_size": 4, "flip": True, "seed": 3, **settings})
+
+    return make
+
+
+def epochs(loader, first, last):
+    for epoch in range(first, last):
+        loader.sampler.set_epoch(epoch)
+        yield from loader
+
+
+def same(ours, theirs):
+    ours, theirs = list(ours), list(theirs)
+    assert len(ours) == len(theirs) > 0
+    return all(torch.equal(a[key], b[key]) for a, b in zip(ours, theirs, strict=True) for key in ("image", "label"))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stream_serves_the_bits_of_the_packed_file(packed, stream, workers):
+    loader = stream(num_workers=workers).train_dataloader()
+    assert same(epochs(loader, 0, 2), epochs(packed.train_dataloader(), 0, 2))
+    assert torch.equal(torch.cat(list(stream().real_batches(7))), packed.packed.images)
+
+
+def test_it_resumes_inside_an_epoch(packed, stream):
+    first, resumed = stream().train_dataloader(), stream().train_dataloader()
+    whole = list(epochs(packed.train_dataloader(), 0, 2))
+    for _, _ in zip(range(7), first, strict=False):
+        pass
+    resumed.load_state_dict(first.state_dict())
+    assert same(epochs(resumed, 0, 2), whole[7:])
+
+
+def test_two_ranks_see_what_one_sees(packed, stream):
+    whole = epochs(packed.train_dataloader(), 0, 1)
+    halves = []
+    for rank in (0, 1):
+        data = stream()
+        sampler = StepSampler(NUM, 2, 1, rank, 2, 3, flip=True)
+        halves.append(ResumableLoader(data.dataset, sampler, 0, False))
+    joined = [{key: torch.cat([one[key], two[key]]) for key in one} for one, two in zip(*halves, strict=True)]
+    assert same(joined, whole)
+
+
+def test_what_is_no_stream_or_of_another_size_is_refused(stream, tmp_path, packed):
+    with pytest.raises(RefusedInput, match=r"its images are \(3, 8, 8\): set data.channels=3 and data.image_size=8"):
+        stream(image_size=16).setup("fit")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RefusedInput, match="empty: no stream can be read there"):
+        stream(root=str(tmp_path / "empty"), cache=None).setup("fit")
+    with pytest.raises(RefusedInput, match="remote is not empty"):
+        write_stream(packed, tmp_path / "remote")
