@@ -61,7 +61,8 @@ class DigitEdges(PairedData):
 
 class PairedFolder(PairedData):
     """A folder of pictures A|B side by side, as pix2pix's facades, in `train/` and `val/` or `test/`, or flat: then
-    nothing is held out.
+    nothing is held out. Or two trees `A/` and `B/`, each so, in which the two of a pair have the same name but for the
+    ending.
 
     Args:
         root: the folder.
@@ -88,14 +89,32 @@ class PairedFolder(PairedData):
             raise RefusedInput(f"data.root={root}: there is no such folder.")
 
     def load_pairs(self, held_out: bool) -> Pairs:
+        trees = [self.root / name for name in ("A", "B")]
+        if all(tree.is_dir() for tree in trees):
+            halves = self._from_trees(*(self._paths(tree, held_out) for tree in trees))
+        else:
+            halves = [self._halves(path) for path in self._paths(self.root, held_out)]
+        pictures, images = (torch.cat(side) for side in zip(*halves, strict=True))
+        return (pictures, images) if self.direction == "a_to_b" else (images, pictures)
+
+    def _paths(self, root: Path, held_out: bool) -> list[Path]:
         names = ("val", "test", "train") if held_out else ("train",)
-        folder = next((self.root / name for name in names if (self.root / name).is_dir()), self.root)
+        folder = next((root / name for name in names if (root / name).is_dir()), root)
         paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in ENDINGS)
         if not paths:
             raise RefusedInput(f"data.root={self.root}: {folder} holds no pictures ({', '.join(ENDINGS)}).")
-        halves = [self._halves(path) for path in paths]
-        pictures, images = (torch.cat(side) for side in zip(*halves, strict=True))
-        return (pictures, images) if self.direction == "a_to_b" else (images, pictures)
+        return paths
+
+    def _from_trees(self, left: list[Path], right: list[Path]) -> list[Pairs]:
+        named = [{path.stem: path for path in paths} for paths in (left, right)]
+        alone = sorted(named[0].keys() ^ named[1].keys())
+        if alone:
+            path = next(paths[alone[0]] for paths in named if alone[0] in paths)
+            raise RefusedInput(f"{path} has no partner: A/ and B/ must hold pictures of the same names.")
+        sides = [
+            [resized(read_image(paths[name], self.channels), self.image_size) for name in named[0]] for paths in named
+        ]
+        return list(zip(*sides, strict=True))
 
     def _halves(self, path: Path) -> Pairs:
         whole = read_image(path, self.channels)

@@ -102,8 +102,8 @@ class Streaming(ImageData):
             raise RefusedInput(f"data.root={self.root}: no stream can be read there: {reason[0]}") from error
         if tuple(dataset.shape) != (self.channels, self.image_size, self.image_size):
             raise RefusedInput(
-                f"data.root={self.root}: its images are {tuple(dataset.shape)}: set"
-                f" data.channels={dataset.shape[0]} and data.image_size={dataset.shape[1]}."
+                f"data.root={self.root}: its images are {tuple(dataset.shape)}: set data.channels={dataset.shape[0]}"
+                f" and data.image_size={dataset.shape[1]}."
             )
         return dataset
 

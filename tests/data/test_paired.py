@@ -94,6 +94,26 @@ def test_left_halves_become_right_ones_or_the_reverse(facades, direction):
     assert colours(data.held_out[second]) == [GREEN]
 
 
+def test_pairs_from_two_trees_are_those_of_the_same_name(tmp_path):
+    for tree, part, name, colour in (
+        ("A", "train", "1.png", RED),
+        ("A", "train", "2.png", GREEN),
+        ("B", "train", "1.bmp", BLUE),
+        ("B", "train", "2.png", WHITE),
+        ("A", "val", "3.png", WHITE),
+        ("B", "val", "3.png", RED),
+    ):
+        write_pair(tmp_path / tree / part / name, colour, colour, 16, 16)
+    data = PairedFolder(str(tmp_path), image_size=16)
+    assert colours(data.dataset.others["input"]) == [RED, GREEN]
+    assert colours(data.dataset.images) == [BLUE, WHITE]
+    assert (colours(data.held_out["input"]), colours(data.held_out["image"])) == ([WHITE], [RED])
+    reverse = PairedFolder(str(tmp_path), image_size=16, direction="b_to_a")
+    assert colours(reverse.dataset.images) == [RED, GREEN]
+    (tmp_path / "B" / "train" / "2.png").unlink()
+    refused(tmp_path, tmp_path / "A" / "train" / "2.png", "has no partner")
+
+
 @pytest.mark.parametrize("ending", [".jpg", ".JPEG"])
 def test_jpg_halves_are_true_to_a_few_levels(tmp_path, ending):
     write_pair(tmp_path / f"a{ending}", (200, 40, 40), (30, 60, 220))
