@@ -269,7 +269,7 @@ class GenerativeModule(LightningModule):
             checkpoint_path = io.BytesIO()
             torch.save(checkpoint, checkpoint_path)
             checkpoint_path.seek(0)
-        settings = {name: from_plain(value) for name, value in plain.items() if isinstance(value, dict)}
+        settings = {name: from_plain(value) for name, value in plain.items() if isinstance(value, dict | list)}
         return super().load_from_checkpoint(checkpoint_path, *args, **(settings | kwargs))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
