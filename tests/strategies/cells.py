@@ -72,7 +72,7 @@ def build(cell):
     return module
 
 
-def train(cell, data_class, world_size=1, callbacks=(), **arguments):
+def train(cell, data_class, world_size=1, callbacks=(), num_nodes=1, **arguments):
     """Trains a cell and returns its module."""
     torch.set_num_threads(1)
     module = build(cell)
@@ -82,7 +82,8 @@ def train(cell, data_class, world_size=1, callbacks=(), **arguments):
         max_steps=STEPS,
         max_epochs=-1,
         accelerator="cpu",
-        devices=world_size,
+        devices=world_size // num_nodes,
+        num_nodes=num_nodes,
         precision=cell.precision,
         callbacks=[*callbacks],
         **dict.fromkeys(switches, False),

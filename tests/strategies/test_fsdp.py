@@ -87,3 +87,28 @@ def test_each_rank_holds_its_part_only(trained, cell):
         held = [parts[str(cell)][name] for _, parts in trained]
         assert sum(held) == num
         assert max(held) <= (rows + 1) // 2 * (num // rows)
+
+
+HYBRID = [Cell("d2gan"), Cell("wgan_gp")]
+
+
+def on_a_rank_of_two_nodes(cells):
+    """Returns the weights of each cell, and how much of the generator a rank held."""
+    weights, held = {}, []
+    for cell in cells:
+        strategy = NetworkFSDP(hybrid=True)
+        module = train(cell, many_images(), world_size=4, num_nodes=2, strategy=strategy)
+        weights[str(cell)] = strategy.lightning_module_state_dict()
+        held.append(sum(parameter.to_local().numel() for parameter in module.generator.parameters()))
+    return weights, held
+
+
+def test_parts_within_a_node_and_copies_over_nodes_train_the_same(tmp_path):
+    found = ranks.run("tests.strategies.test_fsdp.on_a_rank_of_two_nodes", tmp_path, 4, node_size=2, cells=HYBRID)
+    for weights, _ in found:
+        for cell in HYBRID:
+            assert_trained_alike(weights[str(cell)], cell)
+    for index, cell in enumerate(HYBRID):
+        whole = sum(parameter.numel() for parameter in build(cell).generator.parameters())
+        held = [held[index] for _, held in found]
+        assert held[0] + held[1] == held[2] + held[3] == whole
