@@ -186,7 +186,7 @@ def test_torchrun_agrees_on_the_folder_and_refuses_another_configuration(tmp_pat
     command = [*launcher, str(script), "train", *TINY, *two, "data.batch_size=20"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode != 0
-    assert "another configuration than rank 0" in done.stderr
+    assert "rank 1 has model.latent_dim=6 where rank 0 has 5" in done.stderr
     assert not list(tmp_path.glob("outputs/dcgan_digits/version_1/checkpoints/*"))
 
 
