@@ -78,13 +78,15 @@ _agreements = 0
 def agreed(choose) -> str:
     """Returns rank 0's choice on every process that torchrun started; they share the store of its agent."""
     global _agreements
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
         return choose()
-    from torch.distributed import TCPStore
+    from lit_gans.strategies.restarts import attempt_store
 
-    store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    store = attempt_store()
+    if store is None:
+        return choose()
     _agreements += 1
-    key = f"lit_gans/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}/{_agreements}"
+    key = f"agreed/{_agreements}"
     if os.environ["RANK"] == "0":
         store.set(key, choose())
     return store.get(key).decode()

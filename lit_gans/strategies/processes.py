@@ -4,6 +4,7 @@ for another.
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import subprocess
@@ -12,20 +13,23 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.strategies.strategy import Strategy
-from torch import Tensor
-from torch.distributed import distributed_c10d
+from torch import Tensor, distributed
+from torch.distributed import PrefixStore, distributed_c10d
 
 from lit_gans.strategies.networks import average_over_ranks, running_statistics, storages
+from lit_gans.strategies.restarts import attempt_store
 
 _START = timedelta(minutes=10)  # that ranks wait for each other at the start, if not longer
 _PARENT = "LIT_GANS_PARENT"  # the process that starts others
 _CHECK = 1.0  # seconds between two looks at the parent
 _GRACE = 3.0  # seconds that a process has to end by itself
+_WORLDS = count()  # the groups of all processes that this process was in: a sweep's runs one after the other
 
 
 def end_children(launcher: Any) -> None:
@@ -72,12 +76,29 @@ class RanksTogether:
 
     def setup_environment(self) -> None:
         waits, self._timeout = self._timeout, max(self._timeout, _START)  # processes do not start all at once
+        self._join()
         super().setup_environment()
         self.barrier()
         self._timeout = waits
         limit_waiting(waits)
         if os.environ.get(_PARENT) == str(os.getppid()):
             follow_parent()
+
+    def _join(self) -> None:
+        """Makes the group of all processes where torchrun started them: Lightning takes what there is."""
+        store = None if distributed.is_initialized() else attempt_store()
+        if store is None:
+            return
+        self.accelerator.setup_device(self.root_device)
+        distributed.init_process_group(
+            self._get_process_group_backend(),
+            store=PrefixStore(f"world/{next(_WORLDS)}", store),
+            rank=self.cluster_environment.global_rank(),
+            world_size=self.cluster_environment.world_size(),
+            timeout=self._timeout,
+            device_id=None if self.root_device.type == "cpu" else self.root_device,
+        )
+        atexit.register(_leave)
 
     def refuse(self, module: LightningModule, precision: str) -> None:
         """Raises `RefusedInput` where this strategy cannot train a module in a precision."""
@@ -118,6 +139,11 @@ class RanksTogether:
     def teardown(self) -> None:
         self._statistics = None
         super().teardown()
+
+
+def _leave() -> None:
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 def limit_waiting(timeout: timedelta) -> None:
