@@ -26,11 +26,11 @@ class RandomImages(PairedData):
     num_images = 48
     num_classes = 10
 
-    def load_pairs(self, held_out):
+    def pairs(self, held_out):
         generator = torch.Generator().manual_seed(int(held_out))
         shape = (2, self.num_images, self.channels, self.image_size, self.image_size)
         images, pictures = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
-        return pictures, images
+        return {"input": pictures, "image": images}
 
     def make_dataset(self):
         dataset = super().make_dataset()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -51,7 +53,7 @@ def data(
     Serving: a pass over packed images in memory against torchvision's `ImageFolder` in a `DataLoader` with 2 workers.
     Packing: ours against one process that reads, cuts and resizes one picture after the other with the same functions.
     Waiting: the time between the end of a step of DCGAN in a `Trainer` and the next batch on the device, as a share.
-    Memory: the most that a packing of few and of many pictures holds, each in a process of its own.
+    Memory: by how much a packing of few and of many pictures grows, each in a process of its own.
 
     Args:
         preset: `smoke` caps the sizes and ends in seconds: its times mean nothing.
@@ -94,7 +96,7 @@ def data(
             "packing": _packing(source, folder, rounds),
             "serving": _serving(source, folder, rounds),
             "waiting": _waiting(source, placement, where, steps, sizes, precision, seed),
-            "peak_memory_of_packing": {n: _peak_of_packing(folder, n, common, seed) for n in in_memory},
+            "memory_of_packing": {n: _memory_of_packing(folder, n, source.image_size, seed) for n in in_memory},
         }
     _print_table(result)
     print(json.dumps(result))
@@ -228,15 +230,21 @@ def _waiting(
 ) -> dict[str, Any]:
     waiting = _Waiting(device)
 
+    def timed(work: Callable, *arguments: Any) -> Any:
+        start = now(device)
+        result = work(*arguments)
+        waiting.fetches[-1] += now(device) - start
+        return result
+
     class Timed(Folder):
         def train_dataloader(self) -> Any:
             return _TimedLoader(super().train_dataloader(), waiting)
 
-        def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-            start = now(device)
-            batch = super().on_after_batch_transfer(batch, dataloader_idx)
-            waiting.fetches[-1] += now(device) - start
-            return batch
+        def transfer_batch_to_device(self, *arguments: Any) -> Any:
+            return timed(super().transfer_batch_to_device, *arguments)
+
+        def on_after_batch_transfer(self, *arguments: Any) -> Any:
+            return timed(super().on_after_batch_transfer, *arguments)
 
         @property
         def packed_path(self) -> Path:
@@ -268,31 +276,32 @@ def _waiting(
     }
 
 
+# what the imports held at most would hide the packing: Linux can forget a process's peak
 _PACK_ALONE = """
-import resource, sys
+import sys
+from pathlib import Path
 from lit_gans.data.folder import Folder
+def kibibytes(line):
+    return int(Path("/proc/self/status").read_text().split(line)[1].split()[0])
 data = Folder(sys.argv[1], cache=sys.argv[2], image_size=int(sys.argv[3]))
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-data.source(), data.prepare_data()
-print(before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+Path("/proc/self/clear_refs").write_text("5")
+before = kibibytes("VmRSS:")
+data.prepare_data()
+print(before, kibibytes("VmHWM:"))
 """
 
 
-def _peak_of_packing(folder: Path, num: int, common: dict[str, int], seed: int) -> dict[str, int] | None:
-    """Returns bytes that a new process holds at most, before and after it packs `num` pictures."""
-    import subprocess
-    import sys
-
-    if sys.platform == "win32":
+def _memory_of_packing(folder: Path, num: int, image_size: int, seed: int) -> int | None:
+    """Returns by how many bytes a process that packs `num` pictures grows at most; None without Linux's /proc."""
+    if not Path("/proc/self/clear_refs").exists():
         return None
     pictures = folder / f"pictures_{num}"
     write_pictures(pictures, num, seed)
-    arguments = [str(pictures), str(folder / "cache"), str(common["image_size"])]
+    arguments = [str(pictures), str(folder / "cache"), str(image_size)]
     done = subprocess.run(
         [sys.executable, "-c", _PACK_ALONE, *arguments], capture_output=True, text=True, check=True
     ).stdout.split()
-    unit = 1 if sys.platform == "darwin" else 1024
-    return {"before": int(done[-2]) * unit, "peak": int(done[-1]) * unit}
+    return 1024 * (int(done[-1]) - int(done[-2]))
 
 
 def _print_table(result: dict[str, Any]) -> None:
@@ -312,12 +321,12 @@ def _print_table(result: dict[str, Any]) -> None:
                 f"{ratio['lower_quartile']:.2f} .. {ratio['upper_quartile']:.2f}" if ratio else "",
             )
     Console().print(table)
-    waiting, memory = result["waiting"], result["peak_memory_of_packing"]
+    waiting = result["waiting"]
     print(f"on {result['device_name']}, {result['cores']} cores, torch {result['torch']}")
     print(
         f"a DCGAN step ({waiting['placement']}, batch {result['batch_size']}, {result['precision']}) waits"
         f" {100 * waiting['share']:.2f} % of its time for data, {waiting['images_per_second']:.0f} images/s"
     )
-    for num, held in memory.items():
-        if held:
-            print(f"packing {num} pictures: peak {held['peak'] / MEBIBYTE:.0f} MiB")
+    for num, held in result["memory_of_packing"].items():
+        if held is not None:
+            print(f"packing {num} pictures holds at most {held / MEBIBYTE:.0f} MiB more than before")

@@ -38,10 +38,13 @@ class Digits(ImageData):
         with gzip.open(_file(), "rt") as file:
             table = torch.from_numpy(np.loadtxt(file, delimiter=",", dtype=np.uint8))
         images = functional.pad(table[:, :-1].reshape(-1, 1, 28, 28), (2, 2, 2, 2))
-        images = resized(images, self.image_size).expand(-1, min(self.channels, 3), -1, -1)
-        if self.channels == 4:
-            images = torch.cat([images, torch.full_like(images[:, :1], 255)], 1)  # opaque
-        return images, table[:, -1].long()
+        return opaque(resized(images, self.image_size), self.channels), table[:, -1].long()
+
+
+def opaque(images: UInt8[Tensor, "n 1 s s"], channels: int) -> UInt8[Tensor, "n c s s"]:
+    """Returns gray images with 1 or 3 channels, or as 3 and full opacity."""
+    images = images.expand(-1, min(channels, 3), -1, -1)
+    return images if channels < 4 else torch.cat([images, torch.full_like(images[:, :1], 255)], 1)
 
 
 def _file() -> Path:

@@ -17,7 +17,7 @@ from lit_gans.errors import RefusedInput
 
 
 class Files(Source):
-    """Files as a source of pictures .
+    """Files as a source of pictures.
 
     Args:
         paths: of the pictures.
@@ -87,10 +87,15 @@ class Folder(PackedData):
     def identity(self) -> dict[str, Any]:
         """Returns names, sizes and times of all files: another picture makes another packed file."""
         if self._identity is None:
-            stats = [(path, path.lstat()) for path in self._files.paths]
-            files = [[str(path.relative_to(self.root)), stat.st_size, stat.st_mtime_ns] for path, stat in stats]
-            self._identity = {"root": str(self.root.resolve()), "files": digest(files)}
+            self._identity = identity_of(self.root, self._files.paths)
         return self._identity
+
+
+def identity_of(root: Path, paths: list[Path]) -> dict[str, Any]:
+    """Returns what changes with any name, size or time of the files in a folder."""
+    stats = [(path, path.lstat()) for path in paths]
+    files = [[str(path.relative_to(root)), stat.st_size, stat.st_mtime_ns] for path, stat in stats]
+    return {"root": str(root.resolve()), "files": digest(files)}
 
 
 def pictures_in(root: Path) -> list[Path]:

@@ -84,11 +84,12 @@ class ResumableLoader(DataLoader):
             "images": self._yielded * sampler.images_per_step,
             "num_images": sampler.num_images,
             "seed": sampler.seed,
+            "flip": sampler.flip,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         sampler: Any = self.sampler
-        for name in ("num_images", "seed"):
+        for name in ("num_images", "seed", "flip"):
             if state[name] != getattr(sampler, name):
                 raise RefusedInput(
                     f"the checkpoint was trained on data with {name}={state[name]}, this run has"

@@ -48,6 +48,11 @@ class Frame:
         if not all(0 <= value <= 255 for value in self.background):
             raise RefusedInput(f"background={list(self.background)}: red, green and blue lie between 0 and 255.")
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of what `fit` returns."""
+        return self.channels, self.image_size, self.image_size
+
     def fit(self, picture: Image.Image, name: str) -> tuple[UInt8[np.ndarray, "c s s"], list[str]]:
         """Returns an image and what was done to it that a user may want to know.
 

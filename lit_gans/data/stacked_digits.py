@@ -57,6 +57,10 @@ class StackedDigits(ImageData):
         channels: int = 3,
         **kwargs: Any,
     ) -> None:
+        if channels != 3:
+            raise RefusedInput(
+                f"channels={channels}: three digits are stacked, so it must be 3; data=digits takes others."
+            )
         super().__init__(image_size=image_size, channels=channels, **kwargs)
         if num_images < 1:
             raise RefusedInput(f"num_images={num_images} must be at least 1.")

@@ -25,7 +25,6 @@ import numpy as np
 import torch
 from filelock import FileLock
 from jaxtyping import Int64, UInt8
-from PIL import Image
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
@@ -50,8 +49,12 @@ class Source:
         """Returns what a person calls a picture: its path, or a number in a data set."""
         raise NotImplementedError
 
-    def picture(self, index: int, notes: list[str]) -> Image.Image:
-        """Returns a decoded picture, or raises `RefusedInput`; `notes` takes up what a user may want to know."""
+    def picture(self, index: int, notes: list[str]) -> Any:
+        """Returns a decoded picture, or what else the frame takes; `notes` takes up what a user may want to know.
+
+        Raises:
+            RefusedInput: it cannot be read, with its name and the reason.
+        """
         raise NotImplementedError
 
     def label(self, index: int) -> int:
@@ -161,7 +164,7 @@ class _Packing:
     def __init__(self, path: Path, source: Source, frame: Frame, on_error: OnError, about: dict[str, Any]) -> None:
         self.path, self.source, self.frame, self.on_error, self.about = path, source, frame, on_error, about
         self.part, self.journal = path.with_name(f"{path.name}.part"), path.with_name(f"{path.name}.journal")
-        self.shape = (frame.channels, frame.image_size, frame.image_size)
+        self.shape = frame.shape
         self.done, self.checksum = 0, 0
         self.labels: list[int] = []
         self.index: list[int] = []

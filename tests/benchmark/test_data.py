@@ -10,5 +10,7 @@ def test_smoke_measures_everything_and_writes_it(tmp_path, capsys):
     assert result["packing"]["images_per_second"].keys() == {"lit_gans", "one process"}
     assert 0 < result["waiting"]["share"] < 1
     assert result["waiting"]["placement"] == "memory"
-    assert all(held["peak"] >= held["before"] > 0 for held in result["peak_memory_of_packing"].values())
+    few, many = result["memory_of_packing"].values()
+    assert 0 < few < 2**26
+    assert 0 < many < 2**26
     assert "waits" in capsys.readouterr().out

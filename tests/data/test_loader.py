@@ -61,12 +61,14 @@ def test_the_state_counts_what_was_yielded():
     iterator = iter(resumable)
     next(iterator)
     next(iterator)
-    assert resumable.state_dict() == {"epoch": 0, "images": 8, "num_images": 25, "seed": 0}
+    assert resumable.state_dict() == {"epoch": 0, "images": 8, "num_images": 25, "seed": 0, "flip": False}
 
 
 def test_other_data_and_too_few_images_are_refused():
     with pytest.raises(RefusedInput, match="num_images=25"):
         loader(num_images=20).load_state_dict(loader().state_dict())
+    with pytest.raises(RefusedInput, match="trained on data with flip=True, this run has False"):
+        loader().load_state_dict(loader().state_dict() | {"flip": True})
     with pytest.raises(RefusedInput, match=r"the data has 25 images, one step needs 52 \(batch_size 13 x 2 batches"):
         StepSampler(25, 13, 2, 0, 2, 0)
 
@@ -126,7 +128,7 @@ def loader_state(used, boundary):
 
 def test_a_second_resume_counts_from_the_first():
     first = loader()
-    first.load_state_dict({"epoch": 0, "images": 8, "num_images": 25, "seed": 0})
+    first.load_state_dict({"epoch": 0, "images": 8, "num_images": 25, "seed": 0, "flip": False})
     next(iter(first))
     assert first.state_dict()["images"] == 12
 

@@ -49,13 +49,22 @@ def test_a_step_keeps_pairs_together_at_any_size_and_number_of_channels():
     data = DigitEdges(image_size=16, channels=3)
     assert data.input_channels == 3
     step = data.dataset[torch.tensor([7, 3])]
-    pictures, images = data.load_pairs(held_out=False)
-    assert torch.equal(step["image"], images[[7, 3]])
-    assert torch.equal(step["input"], pictures[[7, 3]])
+    pairs = data.pairs(held_out=False)
+    assert all(torch.equal(step[name], pairs[name][[7, 3]]) for name in ("image", "input"))
     assert step["input"].shape == (2, 3, 16, 16)
 
 
+def test_with_four_channels_all_is_opaque():
+    pairs = DigitEdges(image_size=16, channels=4).pairs(held_out=True)
+    for name, gray in DigitEdges(image_size=16).pairs(held_out=True).items():
+        assert torch.equal(pairs[name], torch.cat([gray, gray, gray, torch.full_like(gray, 255)], 1))
+
+
 RED, BLUE, GREEN, WHITE = (255, 0, 0), (0, 0, 255), (0, 255, 0), (255, 255, 255)
+
+
+def pairs(data):
+    return data.halves(data.packed.images)
 
 
 def write_pair(path, left, right, width=512, height=256):
@@ -85,7 +94,7 @@ def facades(tmp_path):
 @pytest.mark.parametrize("direction", ["a_to_b", "b_to_a"])
 def test_left_halves_become_right_ones_or_the_reverse(facades, direction):
     data = PairedFolder(str(facades), direction=direction)
-    sides = {"input": data.dataset.others["input"], "image": data.dataset.images}
+    sides = pairs(data)
     assert sides["image"].shape == sides["input"].shape == (2, 3, 256, 256)
     first, second = ("input", "image") if direction == "a_to_b" else ("image", "input")
     assert colours(sides[first]) == [RED, GREEN]
@@ -105,11 +114,11 @@ def test_pairs_from_two_trees_are_those_of_the_same_name(tmp_path):
     ):
         write_pair(tmp_path / tree / part / name, colour, colour, 16, 16)
     data = PairedFolder(str(tmp_path), image_size=16)
-    assert colours(data.dataset.others["input"]) == [RED, GREEN]
-    assert colours(data.dataset.images) == [BLUE, WHITE]
+    assert colours(pairs(data)["input"]) == [RED, GREEN]
+    assert colours(pairs(data)["image"]) == [BLUE, WHITE]
     assert (colours(data.held_out["input"]), colours(data.held_out["image"])) == ([WHITE], [RED])
     reverse = PairedFolder(str(tmp_path), image_size=16, direction="b_to_a")
-    assert colours(reverse.dataset.images) == [RED, GREEN]
+    assert colours(pairs(reverse)["image"]) == [RED, GREEN]
     (tmp_path / "B" / "train" / "2.png").unlink()
     refused(tmp_path, tmp_path / "A" / "train" / "2.png", "has no partner")
 
@@ -117,7 +126,7 @@ def test_pairs_from_two_trees_are_those_of_the_same_name(tmp_path):
 @pytest.mark.parametrize("ending", [".jpg", ".JPEG"])
 def test_jpg_halves_are_true_to_a_few_levels(tmp_path, ending):
     write_pair(tmp_path / f"a{ending}", (200, 40, 40), (30, 60, 220))
-    pictures, images = PairedFolder(str(tmp_path), image_size=64).load_pairs(held_out=False)
+    pictures, images = pairs(PairedFolder(str(tmp_path), image_size=64)).values()
     assert pictures.shape == images.shape == (1, 3, 64, 64)
     for side, colour in ((pictures, (200, 40, 40)), (images, (30, 60, 220))):
         assert np.abs(np.subtract(colours(side)[0], colour)).max() <= 3
@@ -126,15 +135,15 @@ def test_jpg_halves_are_true_to_a_few_levels(tmp_path, ending):
 def test_gray_pictures_have_one_channel_by_the_usual_weights(facades):
     data = PairedFolder(str(facades), channels=1, image_size=32)
     assert data.input_channels == 1
-    assert data.dataset.others["input"].shape == (2, 1, 32, 32)
-    assert colours(data.dataset.others["input"]) == [(76,), (150,)]
-    assert colours(data.dataset.images) == [(29,), (255,)]
+    assert pairs(data)["input"].shape == (2, 1, 32, 32)
+    assert colours(pairs(data)["input"]) == [(76,), (150,)]
+    assert colours(pairs(data)["image"]) == [(29,), (255,)]
 
 
 def test_the_held_out_pairs_are_in_val_or_test_and_a_flat_folder_serves_both(tmp_path):
     write_pair(tmp_path / "flat" / "1.png", RED, BLUE, 32, 16)
     flat = PairedFolder(str(tmp_path / "flat"), image_size=16)
-    assert torch.equal(flat.held_out["image"], flat.dataset.images)
+    assert torch.equal(flat.held_out["image"], pairs(flat)["image"])
     write_pair(tmp_path / "two" / "train" / "1.png", RED, BLUE, 32, 16)
     write_pair(tmp_path / "two" / "test" / "1.png", GREEN, WHITE, 32, 16)
     assert colours(PairedFolder(str(tmp_path / "two"), image_size=16).held_out["image"]) == [WHITE]
@@ -143,7 +152,7 @@ def test_the_held_out_pairs_are_in_val_or_test_and_a_flat_folder_serves_both(tmp
 def test_pictures_of_other_sizes_come_in_the_order_of_their_names(tmp_path):
     for name, colour, width in (("b", GREEN, 20), ("a", RED, 100), ("c", BLUE, 64)):
         write_pair(tmp_path / f"{name}.png", colour, WHITE, width, 24)
-    pictures, images = PairedFolder(str(tmp_path), image_size=16).load_pairs(held_out=False)
+    pictures, images = pairs(PairedFolder(str(tmp_path), image_size=16)).values()
     assert colours(pictures) == [RED, GREEN, BLUE]
     assert colours(images) == [WHITE] * 3
 
@@ -154,9 +163,52 @@ def test_pix2pix_trains_on_a_folder(facades, tiny_gan, fit):
     assert trainer.global_step == 2
 
 
+@pytest.mark.parametrize("direction", ["a_to_b", "b_to_a"])
+@pytest.mark.parametrize("placement", ["memory", "disk"])
+def test_a_step_is_pictures_and_images_wherever_they_lie_and_mirrors_both(tmp_path, placement, direction):
+    for number in range(8):
+        left = Image.fromarray(np.full((8, 8, 3), 30 * number, np.uint8))
+        left.paste((255, 0, 0), (0, 0, 2, 8))  # at the left edge
+        whole = Image.new("RGB", (16, 8))
+        whole.paste(left, (0, 0))
+        whole.paste(left.point(lambda value: value // 2), (8, 0))
+        whole.save(tmp_path / f"{number}.png")
+    data = PairedFolder(str(tmp_path), direction, 8, batch_size=4, flip=True, placement=placement)
+    steps = [data.on_after_batch_transfer(step, 0) for step in data.train_dataloader()]
+    assert all(step.keys() == {"image", "label", "input"} for step in steps)
+    first, second = (torch.cat([step[name] for step in steps]) for name in ("input", "image"))
+    first, second = (first, second) if direction == "a_to_b" else (second, first)
+    assert torch.equal(first // 2, second)
+    assert sorted(first[:, 1, 0, 4].tolist()) == [30 * number for number in range(8)]
+    mirrored = (first[:, 0, 0, -1] == 255) & (first[:, 1, 0, -1] == 0)
+    assert 0 < mirrored.sum() < 8
+    served, real = torch.cat([step["image"] for step in steps]), torch.cat(list(data.real_batches(3)))
+    assert sorted(served[:, 1, 0, 4].tolist()) == real[:, 1, 0, 4].tolist()
+
+
+def test_bad_pairs_are_left_out_and_listed_where_asked(facades, capsys):
+    (facades / "train" / "0.png").write_bytes(b"")
+    write_pair(facades / "train" / "odd.png", RED, BLUE, 33, 16)
+    refused(facades, facades / "train" / "0.png", "data.on_error=skip")
+    data = PairedFolder(str(facades), image_size=16, on_error="skip")
+    assert colours(pairs(data)["input"]) == [RED, GREEN]
+    out = capsys.readouterr().out
+    assert "2 left out" in out
+    assert "33 pixels wide" in out
+
+
+def test_trees_without_partners_are_left_out_where_asked(tmp_path, capsys):
+    write_pair(tmp_path / "A" / "1.png", RED, RED)
+    write_pair(tmp_path / "A" / "2.png", GREEN, GREEN)
+    write_pair(tmp_path / "B" / "1.png", BLUE, BLUE)
+    data = PairedFolder(str(tmp_path), image_size=16, on_error="skip")
+    assert colours(pairs(data)["image"]) == [BLUE]
+    assert "1 pictures without a partner left out: 2" in capsys.readouterr().out
+
+
 def refused(root, path, why):
     with pytest.raises(RefusedInput, match=re.escape(str(path))) as sentence:
-        PairedFolder(str(root), image_size=16).setup("fit")
+        PairedFolder(str(root), image_size=16).prepare_data()
     assert why in str(sentence.value)
     assert "\n" not in str(sentence.value)
 
