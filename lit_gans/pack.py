@@ -7,20 +7,22 @@ from typing import Any
 from lit_gans.data.base import ImageData
 from lit_gans.data.packed import PackedData
 from lit_gans.data.store import list_of_skipped
+from lit_gans.data.streaming import write_stream
 from lit_gans.errors import RefusedInput
 
 
-def pack(data: ImageData) -> dict[str, Any]:
+def pack(data: ImageData, stream: str | None = None) -> dict[str, Any]:
     """Packs what is not packed yet, reads it once against its checksum, and says what it holds.
 
     Args:
         data: a source of pictures.
+        stream: a new folder that takes the images as a stream too, to be copied to object storage: see `Streaming`.
 
     Returns:
         The path, the sizes, and the pictures left out.
 
     Raises:
-        RefusedInput: the source makes its images itself, a bad picture, or a damaged file.
+        RefusedInput: the source makes its images itself, a bad picture, a damaged file, or no new folder for a stream.
     """
     if not isinstance(data, PackedData):
         raise RefusedInput(f"data: {type(data).__name__} makes its images itself, there is nothing to pack.")
@@ -29,4 +31,7 @@ def pack(data: ImageData) -> dict[str, Any]:
     num, channels, size, _ = packed.images.shape
     print(f"{num} images of {size}x{size}, {channels} channels, checksum right: {packed.path}")
     print("\n".join(list_of_skipped(packed.about["skipped"])) or "no picture was left out")
+    if stream is not None:
+        write_stream(data, stream)
+        print(f"as a stream: {stream}")
     return {"path": str(packed.path), **packed.about}

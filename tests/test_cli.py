@@ -1,5 +1,6 @@
 """The command line: refusals, other commands, the Lightning CLI with identical values, GANs from outside."""
 
+import inspect
 import json
 import os
 import subprocess
@@ -10,12 +11,16 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from lightning.pytorch import LightningDataModule
 from PIL import Image
 
 from lit_gans import cli, commands, lightning_cli
 from lit_gans import train as train_module
+from lit_gans.registry import classes
 
 from .test_train import TINY, start
+
+ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture
@@ -287,6 +292,36 @@ def test_the_console_script_trains_without_any_argument_and_prints_its_configura
     assert yaml.safe_load(out)["model"]["generator_width"] is None
 
 
+def test_a_packed_folder_streams(command, tmp_path, monkeypatch):
+    pytest.importorskip("litdata")
+    monkeypatch.setenv("LIT_GANS_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "photos").mkdir()
+    for index in range(16):
+        Image.new("RGB", (16, 16), (4 * index, 0, 0)).save(tmp_path / "photos" / f"{index}.png")
+    size = "data.image_size=16"
+    code, out, err = command("pack", "data.root=photos", "stream=remote", size)
+    assert (code, "as a stream: remote" in out) == (0, True), err
+    code, _, err = command("pack", "data.root=photos", "stream=remote", size)
+    assert (code, "remote is not empty" in err) == (2, True)
+    tiny = [item for item in TINY if not item.startswith("data")]
+    stream = ["data=streaming", "data.root=local:remote", f"data.cache={tmp_path / 'fetched'}", "data.num_workers=0"]
+    code, _, err = command("train", *tiny, *stream, size, "data.batch_size=8", "trainer.max_steps=3")
+    assert code == 0, err
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "conf" / "data").glob("*.yaml")))
+def test_the_lightning_cli_has_every_source(command, name):
+    cls = classes("lit_gans.data", LightningDataModule)[name]
+    required = [key for key in ("root", "name") if key in (parameters := inspect.signature(cls).parameters)]
+    required = [key for key in required if parameters[key].default is inspect.Parameter.empty]
+    values = [f"--data.{key}=here" for key in required]
+    code, out, err = command("fit", "--model", "Pix2Pix", "--data", cls.__name__, *values, "--print_config")
+    assert code == 0, err
+    printed = yaml.safe_load(out)["data"]
+    assert printed["class_path"].endswith(f".{cls.__name__}")
+    assert {"image_size", "channels", "batch_size", "seed"} <= printed["init_args"].keys()
+
+
 def test_a_folder_of_photographs_trains_and_packs(command, tmp_path, monkeypatch):
     monkeypatch.setenv("LIT_GANS_CACHE", str(tmp_path / "cache"))
     (tmp_path / "photos").mkdir()
@@ -300,6 +335,9 @@ def test_a_folder_of_photographs_trains_and_packs(command, tmp_path, monkeypatch
     assert code == 0, err
     assert "metrics=none: the metrics of digits do not suit data=folder" in out
     assert "packed" not in out, "packed already"
+    fit = ["--data", "Folder", "--data.root=photos", "--data.on_error=skip", "--trainer.max_steps=1"]
+    code, _, err = command(*TINY_CLI, *fit)
+    assert code == 0, err
     code, _, err = command("pack", "data=digits")
     assert (code, "makes its images itself" in err) == (2, True)
     code, _, err = command("train", "data=folder", "data.root=nowhere")

@@ -99,11 +99,12 @@ class ImageData(LightningDataModule):
         on_cuda = self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
         return ResumableLoader(self.dataset, self._sampler(), self.num_workers, pin_memory=on_cuda)
 
-    def _sampler(self) -> StepSampler:
+    def _sampler(self, **settings: Any) -> StepSampler:
         trainer = self.trainer
         num_batches = getattr(trainer.lightning_module, "batches_per_step", 1) if trainer else 1
         rank, world_size = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
-        return StepSampler(len(self.dataset), self.batch_size, num_batches, rank, world_size, self.seed, self.flip)
+        step = (self.batch_size, num_batches, rank, world_size)
+        return StepSampler(len(self.dataset), *step, self.seed, self.flip, **settings)
 
     def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c s s"]]:
         """Yields every image once, in the order of the source."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +21,21 @@ class StepSampler(DistributedSampler):
     `DistributedSampler` so that Lightning keeps it and tells it the epoch.
 
     With `flip`, a coin of (seed, epoch, image) makes row i to i + num_images: the mirror image of i.
+
+    With `window` the order is that of images which come in chunks: the chunks are shuffled, then the images among each
+    `window` that follow one another. So no step needs many chunks.
+
+    Args:
+        num_images: of the data.
+        batch_size, num_batches: of a step, see above.
+        rank, world_size: of this process and of all.
+        seed: of the order.
+        flip: see above.
+        window: see above; 0 shuffles all images.
+        chunks: the first image of each chunk.
+
+    Raises:
+        RefusedInput: too few images for one step.
     """
 
     def __init__(
@@ -32,10 +47,12 @@ class StepSampler(DistributedSampler):
         world_size: int,
         seed: int,
         flip: bool = False,
+        window: int = 0,
+        chunks: Sequence[int] = (0,),
     ) -> None:
         self.num_images, self.batch_size, self.num_batches = num_images, batch_size, num_batches
         self.rank, self.world_size, self.seed = rank, world_size, seed
-        self.flip = flip
+        self.flip, self.window, self.chunks = flip, window, chunks
         self.epoch, self.start = 0, 0
         if len(self) < 1:
             raise RefusedInput(
@@ -52,7 +69,7 @@ class StepSampler(DistributedSampler):
 
     def __iter__(self) -> Iterator[Tensor]:
         generator = torch.Generator().manual_seed(mix(self.seed, "order", self.epoch))
-        order = torch.randperm(self.num_images, generator=generator)
+        order = self._order(generator)
         if self.flip:
             generator.manual_seed(mix(self.seed, "flip", self.epoch))
             order = order + self.num_images * torch.randint(2, (self.num_images,), generator=generator)[order]
@@ -60,6 +77,14 @@ class StepSampler(DistributedSampler):
         start, self.start = self.start, 0
         for step in steps[start:, :, self.rank]:
             yield step.flatten()
+
+    def _order(self, generator: torch.Generator) -> Tensor:
+        if not self.window:
+            return torch.randperm(self.num_images, generator=generator)
+        chunks = torch.arange(self.num_images).tensor_split(list(self.chunks)[1:])
+        rows = torch.cat([chunks[index] for index in torch.randperm(len(chunks), generator=generator).tolist()])
+        parts = rows.split(self.window)
+        return torch.cat([part[torch.randperm(len(part), generator=generator)] for part in parts])
 
 
 class ResumableLoader(DataLoader):
@@ -85,11 +110,12 @@ class ResumableLoader(DataLoader):
             "num_images": sampler.num_images,
             "seed": sampler.seed,
             "flip": sampler.flip,
+            "window": sampler.window,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         sampler: Any = self.sampler
-        for name in ("num_images", "seed", "flip"):
+        for name in ("num_images", "seed", "flip", "window"):
             if state[name] != getattr(sampler, name):
                 raise RefusedInput(
                     f"the checkpoint was trained on data with {name}={state[name]}, this run has"

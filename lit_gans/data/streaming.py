@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from lit_gans.data.base import ImageData, ImagesInMemory
+from lit_gans.data.loader import StepSampler
 from lit_gans.data.packed import PackedData
 from lit_gans.errors import RefusedInput, install_command
 
@@ -23,21 +24,26 @@ class _Streamed(Dataset):
     Args:
         root: address of the stream.
         cache: folder for what was fetched; null is LitData's own.
+        cache_bytes: that it may hold.
         mirrors: whether mirror images are asked for, as in `ImagesInMemory`.
     """
 
-    def __init__(self, root: str, cache: str | None, mirrors: bool) -> None:
-        self.root, self.cache, self.mirrors = root, cache, mirrors
+    def __init__(self, root: str, cache: str | None, cache_bytes: int, mirrors: bool) -> None:
+        self.root, self.cache, self.cache_bytes, self.mirrors = root, cache, cache_bytes, mirrors
         self._opened: tuple[int, Any] | None = None
         first = self._stream[0]  # fetches the index, too
         self.shape, self.num = first["image"].shape, len(self._stream.cache)
+        self.chunks = [interval[0] for interval in self._stream.cache._reader.config.intervals]  # first row of each
 
     @property
     def _stream(self) -> Any:
         if self._opened is None or self._opened[0] != os.getpid():
             from litdata import StreamingDataset
 
-            self._opened = os.getpid(), StreamingDataset(self.root, cache_dir=self.cache)
+            self._opened = (
+                os.getpid(),
+                StreamingDataset(self.root, cache_dir=self.cache, max_cache_size=self.cache_bytes),
+            )
         return self._opened[1]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -59,14 +65,18 @@ class _Streamed(Dataset):
 class Streaming(ImageData):
     """A stream that `write_stream` wrote, on S3, GCS, Azure or in a folder (extra `streaming`).
 
-    The order is that of every other source, a function of (seed, epoch), whatever the ranks and workers; a chunk is
-    fetched when the first of its images is asked for and kept in `cache`.
+    The order is a function of (seed, epoch), whatever the ranks and workers: chunks are shuffled, then the images among
+    each `window` that follow one another. A chunk is fetched when the first of its images is asked for, by every
+    machine, and kept in `cache` while there is room.
 
     Args:
         root: address, such as s3://bucket/folder, or a folder; `local:` before a folder fetches from it as from afar.
         image_size, channels: must be those of the stream.
         flip: see `PackedData`.
+        window: images that are shuffled together; 0 shuffles all, as every other source does, which reads all chunks
+            all the time: for streams that fit on the disk.
         cache: folder for what was fetched; null is LitData's own.
+        cache_bytes: that it may hold; what is fetched beyond takes the place of what was used.
         batch_size, num_workers, seed: see `ImageData`.
 
     Raises:
@@ -83,17 +93,23 @@ class Streaming(ImageData):
         image_size: int = 64,
         channels: int = 3,
         flip: bool = False,
+        window: int = 65_536,
         cache: str | None = None,
+        cache_bytes: int = 100_000_000_000,
         batch_size: int = 64,
         num_workers: int = 2,
         seed: int = 0,
     ) -> None:
         super().__init__(image_size, channels, batch_size, num_workers, seed)
-        self.root, self.flip, self.cache = root, flip, cache
+        for name, value in {"window": window, "cache_bytes": cache_bytes}.items():
+            if value < 0:
+                raise RefusedInput(f"{name}={value} must be at least 0.")
+        self.root, self.flip, self.window = root, flip, window
+        self.cache, self.cache_bytes = cache, cache_bytes
 
     def make_dataset(self) -> _Streamed:
         try:
-            dataset = _Streamed(self.root, self.cache, self.flip)
+            dataset = _Streamed(self.root, self.cache, self.cache_bytes, self.flip)
         except ImportError as error:
             raise RefusedInput(f"data=streaming needs the package litdata: {install_command('streaming')}") from error
         # the package's own errors and those of every storage
@@ -106,6 +122,9 @@ class Streaming(ImageData):
                 f" and data.image_size={dataset.shape[1]}."
             )
         return dataset
+
+    def _sampler(self, **settings: Any) -> StepSampler:
+        return super()._sampler(window=self.window, chunks=self.dataset.chunks, **settings)
 
     def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c s s"]]:
         return (self.dataset[part]["image"] for part in torch.arange(len(self.dataset)).split(batch_size))
@@ -120,10 +139,12 @@ def write_stream(data: PackedData, folder: str | Path, chunk_bytes: int = 64_000
         chunk_bytes: of one file of the stream.
 
     Raises:
-        RefusedInput: the folder holds something already.
+        RefusedInput: the folder holds something already, or the package is missing.
     """
-    from litdata.streaming.writer import BinaryWriter
-
+    try:
+        from litdata.streaming.writer import BinaryWriter
+    except ImportError as error:
+        raise RefusedInput(f"a stream needs the package litdata: {install_command('streaming')}") from error
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):

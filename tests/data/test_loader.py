@@ -61,7 +61,7 @@ def test_the_state_counts_what_was_yielded():
     iterator = iter(resumable)
     next(iterator)
     next(iterator)
-    assert resumable.state_dict() == {"epoch": 0, "images": 8, "num_images": 25, "seed": 0, "flip": False}
+    assert resumable.state_dict() == {"epoch": 0, "images": 8, "num_images": 25, "seed": 0, "flip": False, "window": 0}
 
 
 def test_other_data_and_too_few_images_are_refused():
@@ -71,6 +71,19 @@ def test_other_data_and_too_few_images_are_refused():
         loader().load_state_dict(loader().state_dict() | {"flip": True})
     with pytest.raises(RefusedInput, match=r"the data has 25 images, one step needs 52 \(batch_size 13 x 2 batches"):
         StepSampler(25, 13, 2, 0, 2, 0)
+
+
+def test_a_window_reads_few_chunks_at_a_time_and_every_image_once():
+    chunks = [0, 7, 14, 21, 28, 35, 42]  # the last has one image
+    sampler = StepSampler(43, 2, 1, 0, 1, 0, window=14, chunks=chunks)
+    steps = torch.stack(list(sampler)).flatten()
+    assert len(steps.unique()) == 42
+    numbers = torch.bucketize(steps, torch.tensor(chunks), right=True) - 1
+    for window in numbers.split(14):
+        assert len(window.unique()) <= 4
+    assert numbers[:14].diff().ne(0).sum() > 5, "mixed within a window"
+    sampler.set_epoch(1)
+    assert not torch.equal(torch.stack(list(sampler)).flatten(), steps)
 
 
 def test_the_training_s_random_numbers_stay():
@@ -128,7 +141,7 @@ def loader_state(used, boundary):
 
 def test_a_second_resume_counts_from_the_first():
     first = loader()
-    first.load_state_dict({"epoch": 0, "images": 8, "num_images": 25, "seed": 0, "flip": False})
+    first.load_state_dict({"epoch": 0, "images": 8, "num_images": 25, "seed": 0, "flip": False, "window": 0})
     next(iter(first))
     assert first.state_dict()["images"] == 12
 

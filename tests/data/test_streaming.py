@@ -31,7 +31,12 @@ def stream(packed, tmp_path):
     assert len(list((tmp_path / "remote").glob("*.bin"))) > 3
 
     def make(**settings):
-        common = {"root": f"local:{tmp_path / 'remote'}", "cache": str(tmp_path / "fetched"), "num_workers": 0}
+        common = {
+            "root": f"local:{tmp_path / 'remote'}",
+            "cache": str(tmp_path / "fetched"),
+            "num_workers": 0,
+            "window": 0,
+        }
         return Streaming(**{**common, "image_size": 8, "batch_size": 4, "flip": True, "seed": 3, **settings})
 
     return make
@@ -74,6 +79,18 @@ def test_two_ranks_see_what_one_sees(packed, stream):
         halves.append(ResumableLoader(data.dataset, sampler, 0, False))
     joined = [{key: torch.cat([one[key], two[key]]) for key in one} for one, two in zip(*halves, strict=True)]
     assert same(joined, whole)
+
+
+def test_a_window_reads_neighbouring_chunks_together(stream):
+    data = stream(window=10)
+    loader, chunks = data.train_dataloader(), torch.tensor(data.dataset.chunks)
+    rows = torch.cat(list(loader.sampler)) % NUM
+    assert rows.sort()[0].tolist() == list(range(NUM))
+    used = [(torch.bucketize(part, chunks, right=True) - 1).unique() for part in rows.split(10)]
+    assert len(chunks) > 5
+    assert max(map(len, used)) <= 10 * len(chunks) // NUM + 2
+    with pytest.raises(RefusedInput, match="trained on data with window=10, this run has 0"):
+        stream().train_dataloader().load_state_dict(loader.state_dict())
 
 
 def test_what_is_no_stream_or_of_another_size_is_refused(stream, tmp_path, packed):
