@@ -1,4 +1,6 @@
-"""A rank that is killed, raises or hangs: every process ends, none is left behind, and the run resumes."""
+"""A rank that is killed, raises or hangs: every process ends, none is left behind, and the run resumes. On a folder of
+pictures, so that ranks that read one packed file are tried as well.
+"""
 
 import os
 import subprocess
@@ -6,8 +8,10 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from tests.test_train import TINY
 
@@ -44,17 +48,30 @@ def command(tmp_path):
     (tmp_path / "sabotaged.py").write_text(SABOTAGED)
     (tmp_path / "mine/model").mkdir(parents=True)
     (tmp_path / "mine/model/sabotaged.yaml").write_text(YAML)
-    tiny = [item for item in TINY if not item.startswith(("model=", "callbacks.checkpoint"))]
+    photos(tmp_path / "photos")
+    tiny = [
+        item for item in TINY if not item.startswith(("model=", "data=", "data.batch_size", "callbacks.checkpoint"))
+    ]
     return [
         "lit_gans.train",
         "model=sabotaged",
         f"hydra.searchpath=[file://{tmp_path / 'mine'}]",
         *tiny,
-        "data.batch_size=250",
+        "data=folder",
+        "data.root=photos",
+        "data.image_size=16",
+        f"data.cache={tmp_path / 'cache'}",  # packed by one rank, read by all
+        "data.batch_size=8",  # four iterations an epoch
         "callbacks.checkpoint.every_n_train_steps=1",
         "trainer.devices=2",
         "trainer.max_steps=6",
     ]
+
+
+def photos(folder):
+    folder.mkdir()
+    for number, pixels in enumerate(np.random.default_rng(0).integers(0, 256, (64, 16, 16, 3), dtype=np.uint8)):
+        Image.fromarray(pixels).save(folder / f"{number}.png")
 
 
 def environment(how, rank):
