@@ -29,9 +29,10 @@ from lit_gans.errors import RefusedInput
 from lit_gans.models.dcgan import DCGAN
 
 _WIDTH, _HEIGHT = 178, 218  # CelebA's
-_PRESETS = {"full": (5000, (1000, 10_000), 5, 200), "smoke": (64, (32, 128), 2, 4)}
+_PRESETS = {"full": (5000, (1000, 10_000), 5, 60), "smoke": (64, (32, 128), 2, 4)}
 _SMOKE = {"image_size": 16, "batch_size": 8, "generator_width": 8, "discriminator_width": 8}
 _LOADER_WORKERS = 2
+_LOOK = 0.02  # seconds between two looks at the memory
 
 
 def data(
@@ -276,32 +277,49 @@ def _waiting(
     }
 
 
-# what the imports held at most would hide the packing: Linux can forget a process's peak
 _PACK_ALONE = """
 import sys
-from pathlib import Path
 from lit_gans.data.folder import Folder
-def kibibytes(line):
-    return int(Path("/proc/self/status").read_text().split(line)[1].split()[0])
 data = Folder(sys.argv[1], cache=sys.argv[2], image_size=int(sys.argv[3]))
-Path("/proc/self/clear_refs").write_text("5")
-before = kibibytes("VmRSS:")
+print(flush=True)
+input()
 data.prepare_data()
-print(before, kibibytes("VmHWM:"))
 """
 
 
 def _memory_of_packing(folder: Path, num: int, image_size: int, seed: int) -> int | None:
-    """Returns by how many bytes a process that packs `num` pictures grows at most; None without Linux's /proc."""
-    if not Path("/proc/self/clear_refs").exists():
+    """Returns by how many bytes a process that packs `num` pictures, with those that it starts, grows at most.
+
+    Looks every few milliseconds, and counts shared pages once. None without Linux's /proc.
+    """
+    if not Path("/proc/self/smaps_rollup").exists():
         return None
     pictures = folder / f"pictures_{num}"
     write_pictures(pictures, num, seed)
     arguments = [str(pictures), str(folder / "cache"), str(image_size)]
-    done = subprocess.run(
-        [sys.executable, "-c", _PACK_ALONE, *arguments], capture_output=True, text=True, check=True
-    ).stdout.split()
-    return 1024 * (int(done[-1]) - int(done[-2]))
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", _PACK_ALONE, *arguments], **pipes) as process:
+        process.stdout.readline()  # imports are done
+        before = most = _held(process.pid)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        while process.poll() is None:
+            most = max(most, _held(process.pid))
+            time.sleep(_LOOK)
+    if process.returncode:
+        raise RuntimeError(f"packing {num} pictures ended with exit code {process.returncode}.")
+    return most - before
+
+
+def _held(pid: int) -> int:
+    """Returns the bytes that a process and all that it started hold; 0 for one that has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        own = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except (OSError, StopIteration):
+        return 0
+    return own + sum(_held(int(child)) for child in children)
 
 
 def _print_table(result: dict[str, Any]) -> None:

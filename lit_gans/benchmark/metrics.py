@@ -24,7 +24,7 @@ from lit_gans.metrics.scores.fid import FID
 from lit_gans.metrics.scores.inception_score import InceptionScore
 from lit_gans.metrics.scores.kid import KID
 
-_NUM = {"full": 2000, "smoke": 20}
+_NUM = {"full": 500, "smoke": 20}
 _BATCHES = {"full": 8, "smoke": 2}
 _SUBSETS = 10
 

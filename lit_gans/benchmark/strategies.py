@@ -50,9 +50,10 @@ def strategies(
     """Times `NetworkDDP` and `ddp_find_unused_parameters_true` in turns, on two CPU processes over gloo.
 
     Both train the same module on the same images; a round is some steps of one and as many of the other, in changing
-    order. Bytes are counted in the bucket at each reduction. Then the first GAN is trained with Adam and two parts of
-    a batch under each strategy, and what a rank holds is measured: parameters and optimizer states after an iteration,
-    gradients at the end of the backward after which they are most. Prints two tables and a line of JSON.
+    order. Bytes are counted in the bucket at each reduction. Then the first GAN is trained under each strategy, with
+    residual networks, Adam and two parts of a batch, and what a rank holds is measured: parameters and optimizer states
+    after an iteration, gradients at the end of the backward after which they are most. Prints two tables and a line of
+    JSON.
 
     Args:
         preset: `smoke` ends in seconds: its times mean nothing.
@@ -187,7 +188,8 @@ def _memory(name: str, settings: dict[str, Any]) -> dict[str, dict[str, int]]:
     most = {}
     for label, strategy in _sharded().items():
         memory = _Memory()
-        _fit(name, strategy, settings, 2, memory, accumulate_gradients=2)
+        # parameters of like sizes: ZeRO's ranks keep the whole gradient of one that is cut
+        _fit(name, strategy, settings, 2, memory, "resnet", accumulate_gradients=2)
         ranks: list[dict[str, int]] = [{}] * _RANKS
         torch.distributed.all_gather_object(ranks, memory.held)
         most[label] = {kind: max(rank[kind] for rank in ranks) for kind in memory.held}
@@ -199,11 +201,17 @@ def _strategy(kind: str) -> Strategy:
 
 
 def _fit(
-    name: str, strategy: Strategy, settings: dict[str, Any], steps: int, callback: Callback, **arguments: Any
+    name: str,
+    strategy: Strategy,
+    settings: dict[str, Any],
+    steps: int,
+    callback: Callback,
+    network: str = "dcgan",
+    **arguments: Any,
 ) -> AdversarialModule:
     width = settings["width"]
     sizes = {"image_size": settings["image_size"], "generator_width": width, "discriminator_width": width}
-    networks = {} if name == "pix2pix" else {"network": "dcgan"}
+    networks = {} if name == "pix2pix" else {"network": network}
     module = registered()[name](**sizes, **networks, **arguments)
     switches = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
     trainer = Trainer(
@@ -276,7 +284,7 @@ def _print_table(result: dict[str, Any]) -> None:
             f"{counted['lightning']:,} : {counted['lit_gans']:,}",
             f"{found['gradient_bytes_per_step']:,}",
         )
-    held = Table(title=f"MB that a rank of {_RANKS} holds: {next(iter(result['gans']))} with Adam")
+    held = Table(title=f"MB that a rank of {_RANKS} holds: {next(iter(result['gans']))}, resnet, Adam")
     for column in ("", "parameters", "gradients", "optimizer"):
         held.add_column(column, justify="right", no_wrap=True)
     for name, found in result["memory"].items():

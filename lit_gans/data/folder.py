@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -93,9 +92,11 @@ class Folder(PackedData):
 
 def identity_of(root: Path, paths: list[Path]) -> dict[str, Any]:
     """Returns what changes with any name, size or time of the files in a folder."""
-    stats = [(path, path.lstat()) for path in paths]
-    files = [[str(path.relative_to(root)), stat.st_size, stat.st_mtime_ns] for path, stat in stats]
-    return {"root": str(root.resolve()), "files": digest(files)}
+    found = hashlib.blake2b(digest_size=16)
+    for path in paths:
+        stat = path.lstat()
+        found.update(os.fsencode(f"{path.relative_to(root)}\0{stat.st_size}\0{stat.st_mtime_ns}\0"))
+    return {"root": str(root.resolve()), "files": found.hexdigest()}
 
 
 def pictures_in(root: Path) -> list[Path]:
@@ -113,8 +114,3 @@ def pictures_in(root: Path) -> list[Path]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         found += [Path(folder, name) for name in names if name.lower().endswith(ENDINGS) and not name.startswith(".")]
     return sorted(found)
-
-
-def digest(values: Any) -> str:
-    """Returns a short text that depends on every plain value."""
-    return hashlib.blake2b(json.dumps(values).encode(), digest_size=16).hexdigest()

@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 import os
 import struct
+import sys
 import time
 import zlib
-from collections import Counter, deque
+from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ from filelock import FileLock
 from jaxtyping import Int64, UInt8
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from lit_gans.data.pictures import Frame
 from lit_gans.errors import RefusedInput
@@ -35,12 +36,12 @@ FORMAT_VERSION = 1
 OnError = Literal["raise", "skip"]
 _MARK = b"litgans!"
 _TAIL = struct.Struct("<IQ8s")  # checksum and length of the JSON text, mark
-_CHUNK = 64  # pictures that one thread takes at once
+_CHUNK = 64  # pictures that one process takes at once
 _LISTED = 20  # bad files that are printed; the packed file names all
 
 
 class Source:
-    """Pictures that can be asked for one by one, from several threads."""
+    """Pictures that can be asked for one by one, also in copies of the source that forked processes have."""
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -129,7 +130,7 @@ def open_packed(path: Path) -> Packed:
 
 
 def pack(
-    path: Path, source: Source, frame: Frame, on_error: OnError, about: dict[str, Any], num_threads: int | None = None
+    path: Path, source: Source, frame: Frame, on_error: OnError, about: dict[str, Any], num_workers: int | None = None
 ) -> None:
     """Writes a packed file, going on where an interrupted packing stopped. Another process that packs it is waited for.
 
@@ -139,16 +140,17 @@ def pack(
         frame: how they become images.
         on_error: `raise` ends at the first bad picture, `skip` leaves it out and lists it at the end.
         about: what the file says of its source.
-        num_threads: that decode; null is the cores of this process. Pillow lets other threads run while it decodes.
+        num_workers: processes that decode, each while the others do; null is the cores of this process.
 
     Raises:
         RefusedInput: a bad picture, no picture that is good, or no place to write.
     """
+    workers = available_cores() if num_workers is None else num_workers
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{path}.lock"):
             if not path.exists():  # nobody was faster
-                _Packing(path, source, frame, on_error, about).run(num_threads or available_cores())
+                _Packing(path, source, frame, on_error, about).run(workers)
     except OSError as error:
         raise RefusedInput(f"{path} cannot be written ({error.strerror}): choose another data.cache.") from error
 
@@ -166,16 +168,15 @@ class _Packing:
         self.part, self.journal = path.with_name(f"{path.name}.part"), path.with_name(f"{path.name}.journal")
         self.shape = frame.shape
         self.done, self.checksum = 0, 0
-        self.labels: list[int] = []
-        self.index: list[int] = []
+        self.labels, self.index = array("q"), array("q")  # 16 bytes an image are all that grows with their number
         self.skipped: list[str] = []
         self.notes: Counter[str] = Counter()
 
-    def run(self, num_threads: int) -> None:
+    def run(self, num_workers: int) -> None:
         start, begun = time.perf_counter(), self._resume()
         with self.part.open("ab") as file, self.journal.open("a") as journal, _progress() as progress:
             bar = progress.add_task(f"packing {self.path.stem}", total=len(self.source), completed=begun)
-            for chunk in self._chunks(num_threads):
+            for chunk in self._chunks(num_workers):
                 images = chunk.pop("images")
                 file.write(images)
                 file.flush()  # before the journal says so
@@ -191,8 +192,8 @@ class _Packing:
 
     def _take(self, chunk: dict[str, Any]) -> None:
         self.done, self.checksum = chunk["done"], chunk["checksum"]
-        self.labels += chunk["labels"]
-        self.index += chunk["index"]
+        self.labels.extend(chunk["labels"])
+        self.index.extend(chunk["index"])
         self.skipped += chunk["skipped"]
         self.notes.update(chunk["notes"])
 
@@ -218,44 +219,24 @@ class _Packing:
         os.truncate(self.part, len(self.index) * int(np.prod(self.shape)))
         return self.done
 
-    def _chunks(self, num_threads: int) -> Iterator[dict[str, Any]]:
-        """Yields chunks in order while threads work on the next few: memory does not grow with the source."""
-        starts = iter(range(self.done, len(self.source), _CHUNK))
-        with ThreadPoolExecutor(num_threads) as pool:
-            waiting = deque(pool.submit(self._chunk, start) for start in islice(starts, 2 * num_threads))
-            try:
-                while waiting:
-                    yield waiting.popleft().result()
-                    waiting.extend(pool.submit(self._chunk, start) for start in islice(starts, 1))
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
-
-    def _chunk(self, start: int) -> dict[str, Any]:
-        images, labels, index, skipped, notes = bytearray(), [], [], [], Counter()
-        stop = min(start + _CHUNK, len(self.source))
-        for item in range(start, stop):
-            said: list[str] = []
-            try:
-                name = self.source.name(item)
-                image, more = self.frame.fit(self.source.picture(item, said), name)
-                label = self.source.label(item)
-            except RefusedInput as error:
-                if self.on_error == "raise":
-                    raise RefusedInput(f"{error} data.on_error=skip leaves bad pictures out.") from error
-                skipped.append(str(error))
-                continue
-            images += image.tobytes()
-            labels.append(label)
-            index.append(item)
-            notes.update([*said, *more])
-        return {
-            "images": bytes(images),
-            "done": stop,
-            "labels": labels,
-            "index": index,
-            "skipped": skipped,
-            "notes": dict(notes),
-        }
+    def _chunks(self, num_workers: int) -> Iterator[dict[str, Any]]:
+        """Yields chunks in order while processes work on the next few: memory does not grow with the source."""
+        starts = range(self.done, len(self.source), _CHUNK)
+        workers = num_workers if len(starts) > num_workers else 0
+        settings = {"prefetch_factor": 2, "multiprocessing_context": _start_method()} if workers else {}
+        loader = DataLoader(
+            _Chunks(self.source, self.frame, self.on_error),
+            sampler=starts,
+            batch_size=None,
+            num_workers=workers,
+            collate_fn=_as_it_is,  # bytes through a pipe: shared memory is often small
+            generator=torch.Generator(),  # the workers' seeds are not drawn out of anyone's random numbers
+            **settings,
+        )
+        for chunk in loader:
+            if "refused" in chunk:
+                raise RefusedInput(chunk["refused"])
+            yield chunk
 
     def _finish(self, file: Any) -> None:
         if not self.index:
@@ -280,6 +261,49 @@ class _Packing:
         lines += [f"  {count} {note}" for note, count in sorted(self.notes.items())]
         lines += list_of_skipped(self.skipped)
         print("\n".join(lines), flush=True)
+
+
+class _Chunks(Dataset):
+    """Chunks of images by the number of their first picture."""
+
+    def __init__(self, source: Source, frame: Frame, on_error: OnError) -> None:
+        self.source, self.frame, self.on_error = source, frame, on_error
+
+    def __getitem__(self, start: int) -> dict[str, Any]:
+        images, labels, index, skipped, notes = bytearray(), [], [], [], Counter()
+        stop = min(start + _CHUNK, len(self.source))
+        for item in range(start, stop):
+            said: list[str] = []
+            try:
+                name = self.source.name(item)
+                image, more = self.frame.fit(self.source.picture(item, said), name)
+                label = self.source.label(item)
+            except RefusedInput as error:
+                if self.on_error == "raise":
+                    return {"refused": f"{error} data.on_error=skip leaves bad pictures out."}
+                skipped.append(str(error))
+                continue
+            images += image.tobytes()
+            labels.append(label)
+            index.append(item)
+            notes.update([*said, *more])
+        return {
+            "images": bytes(images),
+            "done": stop,
+            "labels": labels,
+            "index": index,
+            "skipped": skipped,
+            "notes": dict(notes),
+        }
+
+
+def _as_it_is(chunk: dict[str, Any]) -> dict[str, Any]:
+    return chunk
+
+
+def _start_method() -> str | None:
+    # a new interpreter would import for seconds; the workers neither compute with torch nor touch a device
+    return "fork" if sys.platform == "linux" else None
 
 
 def list_of_skipped(skipped: Sequence[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -289,12 +290,22 @@ class _Scenes(Source):
     """
 
     def __init__(self, path: Path) -> None:
-        import lmdb
-
         self.path = path
-        self.database = lmdb.open(str(path), readonly=True, lock=False, readahead=False, meminit=False, create=False)
-        with self.database.begin() as reading:
+        self._opened: tuple[int, Any] | None = None
+        with self._database.begin() as reading:
             self.keys = list(reading.cursor().iternext(keys=True, values=False))
+
+    @property
+    def _database(self) -> Any:
+        if self._opened is None or self._opened[0] != os.getpid():  # LMDB's are not for forked processes
+            import lmdb
+
+            settings = {"lock": False, "readahead": False, "meminit": False, "create": False}
+            self._opened = os.getpid(), lmdb.open(str(self.path), readonly=True, **settings)
+        return self._opened[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_opened": None}
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -303,7 +314,7 @@ class _Scenes(Source):
         return f"{self.path} key {self.keys[index].decode(errors='replace')}"
 
     def picture(self, index: int, notes: list[str]) -> Image.Image:
-        with self.database.begin() as reading:
+        with self._database.begin() as reading:
             return open_picture(bytes(reading.get(self.keys[index])), self.name(index), notes)
 
 

@@ -11,6 +11,6 @@ def test_smoke_measures_everything_and_writes_it(tmp_path, capsys):
     assert 0 < result["waiting"]["share"] < 1
     assert result["waiting"]["placement"] == "memory"
     few, many = result["memory_of_packing"].values()
-    assert 0 < few < 2**26
-    assert 0 < many < 2**26
+    assert 0 <= few < 2**27  # so few pictures may be packed between two looks
+    assert 0 <= many < 2**27
     assert "waits" in capsys.readouterr().out

@@ -12,9 +12,9 @@ GANS = ["dcgan", "wgan_gp", "d2gan"]
 SIZES = {"image_size": 16, "generator_width": 4, "discriminator_width": 4}
 
 
-def gradient_bytes(name):
+def gradient_bytes(name, network="dcgan"):
     """Those of the generator, and of all discriminators together."""
-    module = gans()[name](**SIZES, network="dcgan")
+    module = gans()[name](**SIZES, network=network)
     sizes = {n: 4 * sum(p.numel() for p in getattr(module, n).parameters()) for n in module.network_names}
     return module, sizes.pop("generator"), sum(sizes.values())
 
@@ -45,7 +45,7 @@ def test_bytes_are_the_gradients_of_the_networks_that_train(smoke, name):
 
 def test_each_rank_holds_what_its_strategy_promises(smoke):
     """Adam has two moments; ZeRO steps its part of the weights in a copy."""
-    _, generator, discriminator = gradient_bytes("dcgan")
+    module, generator, discriminator = gradient_bytes("dcgan", "resnet")
     whole, memory = generator + discriminator, smoke[0]["memory"]
     padding = 0.02 * whole  # parts are rounded up, steps are counted
     expected = {
@@ -59,9 +59,12 @@ def test_each_rank_holds_what_its_strategy_promises(smoke):
     for name, (parameters, optimizer) in expected.items():
         assert parameters <= memory[name]["parameters"] <= parameters + padding, name
         assert optimizer <= memory[name]["optimizer"] <= optimizer + padding, name
-        assert 0 < memory[name]["gradients"] <= whole, name
     assert memory["ddp"]["gradients"] == generator  # the discriminator's are gone by then
     assert generator / 2 <= memory["fsdp"]["gradients"] <= generator / 2 + padding
+    largest = max(4 * parameter.numel() for parameter in module.generator.parameters())
+    for stage in (1, 2):  # the gradient of the parameter that is cut is kept whole
+        assert generator / 2 <= memory[f"deepspeed stage {stage}"]["gradients"] <= generator / 2 + largest
+    assert memory["deepspeed stage 3"]["gradients"] <= whole / 2 + padding
 
 
 def test_refusals():

@@ -74,6 +74,7 @@ def test_whatever_decides_the_content_decides_the_name(make, tmp_path):
 @pytest.mark.parametrize("half_written", [b"", b"garbage of a chunk that the journal does not know"])
 def test_an_interrupted_packing_goes_on_where_it_stopped(make, monkeypatch, half_written):
     monkeypatch.setattr(store, "_CHUNK", 4)
+    monkeypatch.setattr(store, "available_cores", lambda: 0)  # what is read is counted in this process
     whole = make(cache=None).packed_path  # never written: the name alone
     data, read, seen = make(), [], Folder.source
 
@@ -112,6 +113,29 @@ def test_an_interrupted_packing_goes_on_where_it_stopped(make, monkeypatch, half
     assert packed.labels.tolist() == [0] * 20 + [1] * 20
     assert not part.exists()
     assert not journal.exists()
+
+
+def test_processes_pack_the_same_bits_in_the_same_order(make, monkeypatch, tmp_path):
+    monkeypatch.setattr(store, "_CHUNK", 4)
+    files, before = [], torch.get_rng_state()
+    for cores in (0, 2):
+        monkeypatch.setattr(store, "available_cores", lambda cores=cores: cores)
+        files.append(make(cache=str(tmp_path / f"cache_{cores}")).packed.path)
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_processes_refuse_the_first_bad_picture(make, monkeypatch, tmp_path):
+    monkeypatch.setattr(store, "_CHUNK", 4)
+    monkeypatch.setattr(store, "available_cores", lambda: 2)
+    data = make()
+    bad = [data.source().paths[index] for index in (13, 9, 30)]
+    for path in bad:
+        path.write_bytes(b"")
+    with pytest.raises(RefusedInput, match=r"the file is empty\. data\.on_error=skip leaves bad") as sentence:
+        _ = make().packed
+    assert str(sentence.value).startswith(str(bad[1]))
+    assert len(make(on_error="skip").packed.images) == NUM - 3
 
 
 def test_two_that_pack_at_once_pack_once(make, monkeypatch):
