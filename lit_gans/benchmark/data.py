@@ -323,9 +323,7 @@ def _held(pid: int) -> int:
 
 
 def _print_table(result: dict[str, Any]) -> None:
-    table = Table(
-        title=f"data, {result['num_pictures']} JPEGs of {_WIDTH}x{_HEIGHT} to {result['image_size']}", width=88
-    )
+    table = Table(title=f"data, {result['num_pictures']} JPEGs of {_WIDTH}x{_HEIGHT} to {result['image_size']}")
     for column in ("", "images/s", "quartiles", "ratio", "quartiles"):
         table.add_column(column, justify="right" if column else "left", no_wrap=True)
     for part in ("serving", "packing"):
@@ -338,7 +336,7 @@ def _print_table(result: dict[str, Any]) -> None:
                 f"{ratio['median']:.2f}" if ratio else "",
                 f"{ratio['lower_quartile']:.2f} .. {ratio['upper_quartile']:.2f}" if ratio else "",
             )
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else 100).print(table)
     waiting = result["waiting"]
     print(f"on {result['device_name']}, {result['cores']} cores, torch {result['torch']}")
     print(
