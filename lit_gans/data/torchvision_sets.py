@@ -54,7 +54,8 @@ class _Items(Source):
 
 
 class TorchvisionData(PackedData):
-    """A data set of torchvision. What is not under `root` is downloaded, where torchvision can.
+    """A data set of torchvision. What is not under `root` is downloaded, where torchvision can. Its files are taken
+    never to change: who replaces them deletes the packed file.
 
     Args:
         root: folder of the data set's files, as torchvision lays them out; null is `torchvision` in the cache folder.

@@ -11,7 +11,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from lit_gans.errors import RefusedInput
-from lit_gans.metrics.extractor import Extractor
+from lit_gans.metrics.extractor import Extractor, on_white
 from lit_gans.metrics.reference import Reference, cached
 from lit_gans.metrics.scores.class_coverage import ClassCoverage
 from lit_gans.metrics.scores.fid import FID, frechet_distance
@@ -90,12 +90,13 @@ class Evaluation:
         return Reference(whole.summary(in_turn=True), halves)
 
     def _extract(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
+        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3, 4):
             raise RefusedInput(
-                f"images are {images.dtype} {tuple(images.shape)}, expected uint8 (n, c, h, w) with 1 or 3 channels:"
+                f"images are {images.dtype} {tuple(images.shape)}, expected uint8 (n, c, h, w) with 1, 3 or 4 channels:"
                 " lit_gans.metrics.evaluation.to_uint8 makes them of floats in [0, 1]."
             )
-        return self.extractor(images.to(self.device))
+        images = images.to(self.device)
+        return self.extractor(on_white(images) if images.shape[1] == 4 else images)
 
     @property
     def has_reference(self) -> bool:

@@ -47,6 +47,12 @@ def in_colour(images: UInt8[Tensor, "n c h w"]) -> UInt8[Tensor, "n 3 h w"]:
     return images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images
 
 
+def on_white(images: UInt8[Tensor, "n 4 h w"]) -> UInt8[Tensor, "n 3 h w"]:
+    """Lays transparent images on white, as the reader of pictures does."""
+    colour, opacity = images[:, :3].float(), images[:, 3:].float() / 255
+    return (colour * opacity + 255 * (1 - opacity)).round().to(torch.uint8)
+
+
 class ModuleExtractor(Extractor):
     """Any module as an extractor: of images (n, 3, h, w) in [0, 1] it returns features (n, f), or features and logits.
 

@@ -1,11 +1,13 @@
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 from lit_gans.errors import RefusedInput
 from lit_gans.metrics.digits import DigitsExtractor
 from lit_gans.metrics.evaluation import Evaluation
-from lit_gans.metrics.extractor import ModuleExtractor
+from lit_gans.metrics.extractor import ModuleExtractor, on_white
 from lit_gans.metrics.scores.fid import FID
 
 
@@ -45,3 +47,15 @@ def test_refusals():
         ModuleExtractor(Means(), name="my net")
     with pytest.raises(RefusedInput, match=r"returned \(2, 3, 4, 4\)"):
         ModuleExtractor(nn.Identity())(torch.zeros(2, 3, 4, 4, dtype=torch.uint8))
+
+
+def test_transparent_images_lie_on_white_as_pillow_lays_them():
+    pixels = torch.randint(0, 256, (5, 4, 6, 7), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    pixels[0, 3], pixels[1, 3] = 255, 0
+    laid = on_white(pixels)
+    assert torch.equal(laid[0], pixels[0, :3])
+    assert (laid[1] == 255).all()
+    white = Image.new("RGBA", (7, 6), (255, 255, 255, 255))
+    for image, ours in zip(pixels, laid, strict=True):
+        theirs = Image.alpha_composite(white, Image.fromarray(image.permute(1, 2, 0).numpy())).convert("RGB")
+        assert (torch.from_numpy(np.array(theirs)).permute(2, 0, 1).int() - ours.int()).abs().max() <= 1
