@@ -60,4 +60,6 @@ def _read(path: Path) -> dict[str, Any]:
             return record
     except (ValueError, AttributeError):
         pass
-    raise RefusedInput(f"{path} is no evaluation with a protocol: make it with lit-gans evaluate.")
+    raise RefusedInput(
+        f"{path} is no evaluation, numbers with their protocol: lit-gans evaluate makes it, also of a run's checkpoint."
+    )

@@ -26,11 +26,13 @@ def pack(data: ImageData, stream: str | None = None) -> dict[str, Any]:
     """
     if not isinstance(data, PackedData):
         raise RefusedInput(f"data: {type(data).__name__} makes its images itself, there is nothing to pack.")
+    listed = not data.packed_path.exists()  # packing lists what it leaves out
     packed = data.packed
     packed.verify()
     num, channels, size, _ = packed.images.shape
     print(f"{num} images of {size}x{size}, {channels} channels, checksum right: {packed.path}")
-    print("\n".join(list_of_skipped(packed.about["skipped"])) or "no picture was left out")
+    if not listed or not packed.about["skipped"]:
+        print("\n".join(list_of_skipped(packed.about["skipped"])) or "no picture was left out")
     if stream is not None:
         write_stream(data, stream)
         print(f"as a stream: {stream}")

@@ -187,10 +187,11 @@ def _report(trainer: Trainer) -> int:
         if best == paths["best"]:
             lines.append(f"best        {best} ({checkpoint.best_value:.2f} at iteration {checkpoint.best_step})")
         lines.append(f"last        {paths['last']}")
+        what = "input=FOLDER" if hasattr(trainer.lightning_module, "translate") else "num=64"
         lines.append(
             f"next        lit-gans train <the same overrides> resume={paths['last']}"
             if signal
-            else f"next        lit-gans sample checkpoint={best} num=64"
+            else f"next        lit-gans sample checkpoint={best} {what}"
         )
     if trainer.is_global_zero:
         print("\n  ".join(lines), flush=True)

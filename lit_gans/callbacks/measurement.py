@@ -171,7 +171,8 @@ class Monitor:
         """Raises `RefusedInput` where no measurement makes the value: it would be waited for in vain."""
         if self.name is not None and self.name.startswith("metric/") and self.name not in trainer.callback_metrics:
             found = [name for name in trainer.callback_metrics if name.startswith("metric/")]
-            raise RefusedInput(f"monitor={self.name}: nothing measures it; {nearest(self.name, found)}")
+            told = nearest(self.name, found) if found else "choose what is measured with metrics=."
+            raise RefusedInput(f"monitor={self.name}: nothing measures it; {told}")
 
     def new(self, trainer: Trainer) -> float | None:
         """Returns the value where it was measured in this iteration."""

@@ -101,7 +101,8 @@ class _Pairs(Source):
         width, height = pictures[0].size
         if width % 2:
             raise RefusedInput(
-                f"{self.name(index)} is {width} pixels wide: two halves side by side need an even width."
+                f"{self.name(index)} is {width} pixels wide: two halves side by side need an even width; a folder of"
+                " pairs holds pictures A|B, or folders A and B."
             )
         return tuple(pictures[0].crop((left, 0, left + width // 2, height)) for left in (0, width // 2))
 
@@ -191,7 +192,10 @@ class PairedFolder(PackedData):
         folder = next((root / name for name in names if (root / name).is_dir()), root)
         paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in ENDINGS)
         if not paths:
-            raise RefusedInput(f"data.root={self.root}: {folder} holds no pictures ({', '.join(ENDINGS)}).")
+            raise RefusedInput(
+                f"data.root={self.root}: {folder} holds no pictures ({', '.join(ENDINGS)}): pairs are pictures A|B in"
+                " train/ and val/, or pictures of equal names in A/train/ and B/train/, A/val/ and B/val/, or all flat."
+            )
         return paths
 
 

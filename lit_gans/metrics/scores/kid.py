@@ -63,8 +63,8 @@ class KID(Score):
         fewest = num_fake if num_real is None else min(num_real, num_fake)
         if fewest < self.subset_size:
             raise RefusedInput(
-                f"{fewest} images are too few for KID's subset_size={self.subset_size}: use more images or a smaller"
-                " subset_size."
+                f"{fewest} images are too few for KID's subset_size={self.subset_size}: use more images"
+                " (metrics.num_samples), a smaller metrics.kid.subset_size, or leave it out with metrics.kid=null."
             )
 
     def compute(self, real: Summary, fake: Summary, seed: int) -> dict[str, float]:
