@@ -17,6 +17,7 @@ from lit_gans.data.paired import PairedData  # noqa: E402
 from lit_gans.registry import gans  # noqa: E402
 
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests start: threads that spin slow all others
 os.environ["LIT_GANS_CACHE"] = tempfile.mkdtemp()  # also of the processes that tests start
 
 
