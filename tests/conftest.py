@@ -21,15 +21,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests sta
 os.environ["LIT_GANS_CACHE"] = tempfile.mkdtemp()  # also of the processes that tests start
 
 
-def pytest_collection_modifyitems(items):
-    """Keeps tests that share a fixture in one process of `pytest -n 2 --dist loadgroup`, and lets the others spread."""
-    for item in items:
-        fixtures = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
-        shared = [name for name, defined in fixtures.items() if defined[-1].scope == "module"]
-        if shared:
-            item.add_marker(pytest.mark.xdist_group(f"{item.path} {shared}"))
-
-
 class RandomImages(PairedData):
     """Seeded random images of 10 classes, paired with others: enough for anything that needs no picture."""
 
