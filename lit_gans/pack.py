@@ -6,7 +6,7 @@ from typing import Any
 
 from lit_gans.data.base import ImageData
 from lit_gans.data.packed import PackedData
-from lit_gans.data.store import list_of_skipped
+from lit_gans.data.packing import list_of_skipped
 from lit_gans.data.streaming import write_stream
 from lit_gans.errors import RefusedInput
 
@@ -26,12 +26,12 @@ def pack(data: ImageData, stream: str | None = None) -> dict[str, Any]:
     """
     if not isinstance(data, PackedData):
         raise RefusedInput(f"data: {type(data).__name__} makes its images itself, there is nothing to pack.")
-    listed = not data.packed_path.exists()  # packing lists what it leaves out
+    fresh = not data.packed_path.exists()  # packing lists what it leaves out
     packed = data.packed
     packed.verify()
     num, channels, size, _ = packed.images.shape
     print(f"{num} images of {size}x{size}, {channels} channels, checksum right: {packed.path}")
-    if not listed or not packed.about["skipped"]:
+    if not fresh or not packed.about["skipped"]:
         print("\n".join(list_of_skipped(packed.about["skipped"])) or "no picture was left out")
     if stream is not None:
         write_stream(data, stream)

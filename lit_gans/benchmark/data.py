@@ -23,8 +23,8 @@ from rich.table import Table
 from lit_gans.benchmark.measure import MEBIBYTE, environment, now, spread
 from lit_gans.data.folder import Folder
 from lit_gans.data.packed import Placement
+from lit_gans.data.packing import available_cores, pack
 from lit_gans.data.pictures import open_picture
-from lit_gans.data.store import available_cores, pack
 from lit_gans.errors import RefusedInput
 from lit_gans.models.dcgan import DCGAN
 

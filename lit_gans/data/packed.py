@@ -16,8 +16,9 @@ from torch.utils.data import Dataset
 
 from lit_gans.data.base import ImageData, ImagesInMemory
 from lit_gans.data.loader import ResumableLoader
+from lit_gans.data.packing import available_cores, pack
 from lit_gans.data.pictures import WHITE, Background, Crop, Frame
-from lit_gans.data.store import OnError, Packed, Source, available_cores, open_packed, pack
+from lit_gans.data.store import OnError, Packed, Source, open_packed
 from lit_gans.errors import RefusedInput
 
 CACHE_VARIABLE = "LIT_GANS_CACHE"

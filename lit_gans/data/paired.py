@@ -82,11 +82,17 @@ class _Pairs(Source):
     """Pairs of files, or single files that hold two pictures side by side.
 
     Args:
+        root: folder of all.
         paths: one or two for each pair.
     """
 
-    def __init__(self, paths: list[tuple[Path, ...]]) -> None:
-        self.paths = paths
+    def __init__(self, root: Path, paths: list[tuple[Path, ...]]) -> None:
+        self.root, self.paths = root, paths
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """What changes with any name, size or time of the files."""
+        return identity_of(self.root, [path for paths in self.paths for path in paths])
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -137,7 +143,7 @@ class PairedFolder(PackedData):
         self.frame = _PairFrame(image_size, channels, crop, self.frame.background)
         self.root, self.direction = Path(root).expanduser(), direction
         refuse_missing(self.root)
-        self._pairs = _Pairs(self._paths(held_out=False))
+        self._pairs = _Pairs(self.root, self._paths(held_out=False))
 
     @property
     def input_channels(self) -> int:
@@ -148,13 +154,13 @@ class PairedFolder(PackedData):
         return self._pairs
 
     def identity(self) -> dict[str, Any]:
-        return identity_of(self.root, [path for paths in self._pairs.paths for path in paths])
+        return self._pairs.identity
 
     @cached_property
     def held_out(self) -> Pairs:
         """The pairs that never train; of a folder that holds none out, those that train."""
         others = copy.copy(self)
-        others._packed, others._pairs = None, _Pairs(self._paths(held_out=True))
+        others._packed, others._pairs = None, _Pairs(self.root, self._paths(held_out=True))
         return others.halves(others.packed.images)
 
     def halves(self, images: UInt8[Tensor, "b c2 s s"]) -> Pairs:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,18 @@ from torch.utils.data import Dataset
 from lit_gans.data.base import ImageData, ImagesInMemory
 from lit_gans.data.loader import StepSampler
 from lit_gans.data.packed import PackedData
+from lit_gans.data.store import PerProcess
 from lit_gans.errors import RefusedInput, install_command
 
 
+def _opened(root: str, cache: str | None, cache_bytes: int) -> Any:
+    from litdata import StreamingDataset
+
+    return StreamingDataset(root, cache_dir=cache, max_cache_size=cache_bytes)
+
+
 class _Streamed(Dataset):
-    """Rows of a stream in any order; every process that reads opens it anew.
+    """Rows of a stream in any order.
 
     Args:
         root: address of the stream.
@@ -29,25 +36,11 @@ class _Streamed(Dataset):
     """
 
     def __init__(self, root: str, cache: str | None, cache_bytes: int, mirrors: bool) -> None:
-        self.root, self.cache, self.cache_bytes, self.mirrors = root, cache, cache_bytes, mirrors
-        self._opened: tuple[int, Any] | None = None
-        first = self._stream[0]  # fetches the index, too
-        self.shape, self.num = first["image"].shape, len(self._stream.cache)
-        self.chunks = [interval[0] for interval in self._stream.cache._reader.config.intervals]  # first row of each
-
-    @property
-    def _stream(self) -> Any:
-        if self._opened is None or self._opened[0] != os.getpid():
-            from litdata import StreamingDataset
-
-            self._opened = (
-                os.getpid(),
-                StreamingDataset(self.root, cache_dir=self.cache, max_cache_size=self.cache_bytes),
-            )
-        return self._opened[1]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_opened": None}
+        self.mirrors = mirrors
+        self._stream = PerProcess(partial(_opened, root, cache, cache_bytes))
+        stream = self._stream()
+        self.shape, self.num = stream[0]["image"].shape, len(stream.cache)  # the first row fetches the index, too
+        self.chunks = [interval[0] for interval in stream.cache._reader.config.intervals]  # first row of each
 
     def __len__(self) -> int:
         return self.num
@@ -55,7 +48,8 @@ class _Streamed(Dataset):
     def __getitem__(self, indices: Int64[Tensor, " b"]) -> dict[str, Tensor]:
         # each chunk is opened once in a step, whatever the order
         rows, back = (indices % len(self)).unique(return_inverse=True)
-        items = [self._stream[row] for row in rows.tolist()]
+        stream = self._stream()
+        items = [stream[row] for row in rows.tolist()]
         images = torch.stack([torch.as_tensor(item["image"]) for item in items])[back]
         labels = torch.tensor([item["label"] for item in items])[back]
         lower = torch.arange(len(indices)) + len(indices) * (indices >= len(self))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ from PIL import Image
 from lit_gans.data.folder import Files, Folder
 from lit_gans.data.packed import PackedData, cache_folder
 from lit_gans.data.pictures import open_picture
-from lit_gans.data.store import Source
+from lit_gans.data.store import PerProcess, Source
 from lit_gans.errors import RefusedInput, install_command
 
 
@@ -283,6 +283,12 @@ class CelebA(TorchvisionData):
         return Files(paths, [0] * len(paths))
 
 
+def _database(path: Path) -> Any:
+    import lmdb
+
+    return lmdb.open(str(path), readonly=True, lock=False, readahead=False, meminit=False, create=False)
+
+
 class _Scenes(Source):
     """The pictures of an LSUN database, in the order of their keys.
 
@@ -291,22 +297,9 @@ class _Scenes(Source):
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._opened: tuple[int, Any] | None = None
-        with self._database.begin() as reading:
+        self.path, self._database = path, PerProcess(partial(_database, path))
+        with self._database().begin() as reading:
             self.keys = list(reading.cursor().iternext(keys=True, values=False))
-
-    @property
-    def _database(self) -> Any:
-        if self._opened is None or self._opened[0] != os.getpid():  # LMDB's are not for forked processes
-            import lmdb
-
-            settings = {"lock": False, "readahead": False, "meminit": False, "create": False}
-            self._opened = os.getpid(), lmdb.open(str(self.path), readonly=True, **settings)
-        return self._opened[1]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_opened": None}
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -315,7 +308,7 @@ class _Scenes(Source):
         return f"{self.path} key {self.keys[index].decode(errors='replace')}"
 
     def picture(self, index: int, notes: list[str]) -> Image.Image:
-        with self._database.begin() as reading:
+        with self._database().begin() as reading:
             return open_picture(bytes(reading.get(self.keys[index])), self.name(index), notes)
 
 

@@ -11,7 +11,7 @@ import torch
 from lightning.pytorch import Callback, Trainer
 from PIL import Image
 
-from lit_gans.data import store
+from lit_gans.data import packing, store
 from lit_gans.data.folder import Folder
 from lit_gans.data.store import open_packed
 from lit_gans.errors import RefusedInput
@@ -56,7 +56,6 @@ def test_images_labels_and_index_are_those_of_the_source(make, capsys):
 
 def test_the_second_use_decodes_nothing(make, monkeypatch):
     before = make().packed.images.clone()
-    monkeypatch.setattr(store, "pack", None)
     monkeypatch.setattr(Folder, "source", None)
     assert torch.equal(make().packed.images, before)
 
@@ -73,8 +72,8 @@ def test_whatever_decides_the_content_decides_the_name(make, tmp_path):
 
 @pytest.mark.parametrize("half_written", [b"", b"garbage of a chunk that the journal does not know"])
 def test_an_interrupted_packing_goes_on_where_it_stopped(make, monkeypatch, half_written):
-    monkeypatch.setattr(store, "_CHUNK", 4)
-    monkeypatch.setattr(store, "available_cores", lambda: 0)  # what is read is counted in this process
+    monkeypatch.setattr(packing, "_CHUNK", 4)
+    monkeypatch.setattr(packing, "available_cores", lambda: 0)  # what is read is counted in this process
     whole = make(cache=None).packed_path  # never written: the name alone
     data, read, seen = make(), [], Folder.source
 
@@ -116,18 +115,18 @@ def test_an_interrupted_packing_goes_on_where_it_stopped(make, monkeypatch, half
 
 
 def test_processes_pack_the_same_bits_in_the_same_order(make, monkeypatch, tmp_path):
-    monkeypatch.setattr(store, "_CHUNK", 4)
+    monkeypatch.setattr(packing, "_CHUNK", 4)
     files, before = [], torch.get_rng_state()
     for cores in (0, 2):
-        monkeypatch.setattr(store, "available_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(packing, "available_cores", lambda cores=cores: cores)
         files.append(make(cache=str(tmp_path / f"cache_{cores}")).packed.path)
     assert files[0].read_bytes() == files[1].read_bytes()
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_processes_refuse_the_first_bad_picture(make, monkeypatch, tmp_path):
-    monkeypatch.setattr(store, "_CHUNK", 4)
-    monkeypatch.setattr(store, "available_cores", lambda: 2)
+    monkeypatch.setattr(packing, "_CHUNK", 4)
+    monkeypatch.setattr(packing, "available_cores", lambda: 2)
     data = make()
     bad = [data.source().paths[index] for index in (13, 9, 30)]
     for path in bad:
@@ -139,8 +138,8 @@ def test_processes_refuse_the_first_bad_picture(make, monkeypatch, tmp_path):
 
 
 def test_two_that_pack_at_once_pack_once(make, monkeypatch):
-    packings, run = [], store._Packing.run
-    monkeypatch.setattr(store._Packing, "run", lambda self, num: (packings.append(1), run(self, num)))
+    packings, run = [], packing._Packing.run
+    monkeypatch.setattr(packing._Packing, "run", lambda self, num: (packings.append(1), run(self, num)))
     several = [make() for _ in range(3)]
     threads = [threading.Thread(target=lambda data=data: data.packed) for data in several]
     for thread in threads:
