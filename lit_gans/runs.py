@@ -78,8 +78,6 @@ _agreements = 0
 def agreed(choose) -> str:
     """Returns rank 0's choice on every process that torchrun started; they share the store of its agent."""
     global _agreements
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
-        return choose()
     from lit_gans.strategies.restarts import attempt_store
 
     store = attempt_store()
