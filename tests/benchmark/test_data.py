@@ -1,6 +1,13 @@
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
-from lit_gans.benchmark.data import data
+import numpy as np
+import pytest
+
+from lit_gans.benchmark.data import _held, data
 
 
 def test_smoke_measures_everything_and_writes_it(tmp_path, capsys):
@@ -14,3 +21,21 @@ def test_smoke_measures_everything_and_writes_it(tmp_path, capsys):
     assert 0 <= few < 2**27  # so few pictures may be packed between two looks
     assert 0 <= many < 2**27
     assert "waits" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux's /proc")
+def test_memory_is_that_of_a_process_and_all_that_it_started():
+    size = 2**26
+    before = _held(os.getpid())
+    block = np.ones(size, np.uint8)
+    with_block = _held(os.getpid())
+    assert 0.9 * size < with_block - before < 1.5 * size
+    waits = f"block = b'x' * {size}; print(flush=True); input()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", waits], **pipes) as process:
+        process.stdout.readline()
+        with_child = _held(os.getpid())
+        process.communicate("\n")
+    assert 0.9 * size < with_child - with_block < 1.5 * size
+    assert len(block) == size
+    assert _held(process.pid) == 0

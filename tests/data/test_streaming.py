@@ -1,4 +1,4 @@
-"""A local folder as the remote: the same bits as from the packed file, on any ranks, workers, after any resume."""
+"""A local folder as the remote: the same order on any ranks, with any workers, after any resume."""
 
 import numpy as np
 import pytest
@@ -55,27 +55,38 @@ def same(ours, theirs):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_stream_serves_the_bits_of_the_packed_file(packed, stream, workers):
+def test_without_a_window_it_serves_the_bits_of_the_packed_file(packed, stream, workers):
     loader = stream(num_workers=workers).train_dataloader()
     assert same(epochs(loader, 0, 2), epochs(packed.train_dataloader(), 0, 2))
     assert torch.equal(torch.cat(list(stream().real_batches(7))), packed.packed.images)
 
 
-def test_it_resumes_inside_an_epoch(packed, stream):
-    first, resumed = stream().train_dataloader(), stream().train_dataloader()
-    whole = list(epochs(packed.train_dataloader(), 0, 2))
+@pytest.fixture(params=[0, 10])
+def windowed(request, stream):
+    """Makes streams that shuffle everything, or windows."""
+    return lambda **settings: stream(window=request.param, **settings)
+
+
+def test_workers_change_nothing(windowed):
+    whole = epochs(windowed().train_dataloader(), 0, 2)
+    assert same(epochs(windowed(num_workers=2).train_dataloader(), 0, 2), whole)
+
+
+def test_it_resumes_inside_an_epoch(windowed):
+    first, resumed = windowed().train_dataloader(), windowed().train_dataloader()
+    whole = list(epochs(windowed().train_dataloader(), 0, 2))
     for _, _ in zip(range(7), first, strict=False):
         pass
     resumed.load_state_dict(first.state_dict())
     assert same(epochs(resumed, 0, 2), whole[7:])
 
 
-def test_two_ranks_see_what_one_sees(packed, stream):
-    whole = epochs(packed.train_dataloader(), 0, 1)
+def test_two_ranks_see_what_one_sees(windowed):
+    whole = epochs(windowed().train_dataloader(), 0, 1)
     halves = []
     for rank in (0, 1):
-        data = stream()
-        sampler = StepSampler(NUM, 2, 1, rank, 2, 3, flip=True)
+        data = windowed()
+        sampler = StepSampler(NUM, 2, 1, rank, 2, 3, flip=True, window=data.window, chunks=data.dataset.chunks)
         halves.append(ResumableLoader(data.dataset, sampler, 0, False))
     joined = [{key: torch.cat([one[key], two[key]]) for key in one} for one, two in zip(*halves, strict=True)]
     assert same(joined, whole)
