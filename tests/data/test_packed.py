@@ -70,8 +70,9 @@ def test_whatever_decides_the_content_decides_the_name(make, tmp_path):
     assert make(batch_size=2, seed=1, flip=True, placement="disk").packed_path == paths[-1]
 
 
+@pytest.mark.parametrize("torn", [lambda text: text + '{"done": 9', lambda text: text.removesuffix("\n")])
 @pytest.mark.parametrize("half_written", [b"", b"garbage of a chunk that the journal does not know"])
-def test_an_interrupted_packing_goes_on_where_it_stopped(make, monkeypatch, half_written):
+def test_an_interrupted_packing_goes_on_where_it_stopped(make, monkeypatch, half_written, torn):
     monkeypatch.setattr(packing, "_CHUNK", 4)
     monkeypatch.setattr(packing, "available_cores", lambda: 0)  # what is read is counted in this process
     whole = make(cache=None).packed_path  # never written: the name alone
@@ -98,11 +99,10 @@ def test_an_interrupted_packing_goes_on_where_it_stopped(make, monkeypatch, half
     assert not data.packed_path.exists()
     part = data.packed_path.with_name(f"{whole.name}.part")
     journal = data.packed_path.with_name(f"{whole.name}.journal")
-    done = json.loads(journal.read_text().splitlines()[-1])["done"]
-    assert done > 0
     part.write_bytes(part.read_bytes() + half_written)
-    with journal.open("a") as file:
-        file.write('{"done": 9')
+    journal.write_text(torn(journal.read_text()))
+    done = json.loads(journal.read_text().rpartition("\n")[0].splitlines()[-1])["done"]
+    assert done > 0
     read.clear()
     monkeypatch.setattr(Folder, "source", lambda data: Interrupted(seen(data), None))
     packed = make().packed
@@ -110,6 +110,7 @@ def test_an_interrupted_packing_goes_on_where_it_stopped(make, monkeypatch, half
     packed.verify()
     assert numbers(packed.images) == ORDER
     assert packed.labels.tolist() == [0] * 20 + [1] * 20
+    assert packed.index.tolist() == list(range(NUM))
     assert not part.exists()
     assert not journal.exists()
 

@@ -11,8 +11,8 @@ from lit_gans.strategies.restarts import meet
 
 def attempt(store, ranks, order):
     with ThreadPoolExecutor(ranks) as threads:
-        names = [threads.submit(meet, store, rank, ranks) for rank in order]
-        return {name.result(timeout=30) for name in names}
+        names = [threads.submit(meet, store, rank, ranks, timedelta(seconds=20)) for rank in order]
+        return {name.result() for name in names}
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
