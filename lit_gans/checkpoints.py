@@ -14,6 +14,7 @@ import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from lit_gans.errors import RefusedInput
+from lit_gans.files import remove, replace
 from lit_gans.parts import read_parts
 
 FORMAT_VERSION = 1
@@ -99,7 +100,15 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
 
 
 class CheckpointFiles(TorchCheckpointIO):
-    """Lightning's, which also reads folders of parts."""
+    """Lightning's, which also reads folders of parts, and writes in their place."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, *args: Any, **kwargs: Any) -> None:
+        if "://" in str(path):  # not a file of this machine
+            return super().save_checkpoint(checkpoint, path, *args, **kwargs)
+        part = Path(f"{path}.part")
+        remove(part)
+        super().save_checkpoint(checkpoint, part, *args, **kwargs)
+        replace(part, Path(path))
 
     def load_checkpoint(self, path: str | Path, *args: Any, **kwargs: Any) -> dict[str, Any]:
         if not Path(path).is_dir():

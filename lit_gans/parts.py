@@ -25,7 +25,8 @@ def read_parts(folder: Path) -> dict[str, Any]:
 
         names = rest["deepspeed"]["networks"]
         parts = {name: get_fp32_state_dict_from_zero_checkpoint(str(folder), name) for name in names}
-        return rest | {"state_dict": {f"{name}.{key}": value for name in parts for key, value in parts[name].items()}}
+        networks = {f"{name}.{key}": value for name in parts for key, value in parts[name].items()}
+        return rest | {"state_dict": rest["deepspeed"]["others"] | networks}
     import torch.distributed.checkpoint as dcp  # slow to import
 
     sizes = index_of(folder)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from lit_gans.errors import RefusedInput
+from lit_gans.files import kept
 
 OUTPUTS = Path("outputs")
 LAST = Path("checkpoints") / "last.ckpt"
@@ -32,7 +33,7 @@ def sweep_folder() -> str:
 
 def newest_run(parent: Path) -> Path | None:
     """Returns the highest version in `parent` that has a last checkpoint."""
-    versions = [folder for folder in parent.glob("version_*") if (folder / LAST).exists()]
+    versions = [folder for folder in parent.glob("version_*") if kept(folder / LAST)]
     return max(versions, key=_number, default=None)
 
 
@@ -45,20 +46,22 @@ def resume_path(resume: str, folder: str | Path) -> Path | None:
     if resume == "none":
         return None
     if resume == "auto":
-        last = Path(folder) / LAST
-        return last if last.exists() else None
+        return kept(Path(folder) / LAST)
     if not Path(resume).exists():
         raise RefusedInput(f"resume={resume}: there is no such checkpoint; resume=auto takes the newest run.")
     return Path(resume)
 
 
 def _next_version(parent: Path) -> Path:
-    """Claims the next free number; two runs that start at once get two folders. Under SLURM the job is the number."""
+    """Claims the next free number; two runs that start at once get two folders. Under SLURM the job is the number, with
+    that of the step where it is not the first.
+    """
     job = os.environ.get("SLURM_JOB_ID") if "SLURM_PROCID" in os.environ else None
     if job:
-        return parent / f"version_{job}"
+        step = os.environ.get("SLURM_STEP_ID", "0")
+        return parent / (f"version_{job}" if step == "0" else f"version_{job}.{step}")
     parent.mkdir(parents=True, exist_ok=True)
-    number = max(map(_number, parent.glob("version_*")), default=-1) + 1
+    number = max(map(_number, parent.glob("version_*")), default=(-1,))[0] + 1
     while True:
         try:
             (parent / f"version_{number}").mkdir()
@@ -67,9 +70,9 @@ def _next_version(parent: Path) -> Path:
             number += 1
 
 
-def _number(folder: Path) -> int:
-    number = folder.name.removeprefix("version_")
-    return int(number) if number.isdigit() else -1
+def _number(folder: Path) -> tuple[int, ...]:
+    numbers = folder.name.removeprefix("version_").split(".")
+    return tuple(map(int, numbers)) if all(number.isdigit() for number in numbers) else (-1,)
 
 
 _agreements = 0

@@ -31,6 +31,7 @@ class EMA(Callback):
         if not 0 <= decay < 1:
             raise RefusedInput(f"decay={decay} must lie in [0, 1).")
         self.decay = decay
+        self._weights: tuple[list[Tensor], list[Tensor]] | None = None  # averaged and trained, this rank's parts
 
     def on_train_start(self, trainer: Trainer, pl_module: GenerativeModule) -> None:
         if pl_module.averaged_generator is None:
@@ -55,6 +56,8 @@ class EMA(Callback):
     @torch.no_grad()
     def gather_average(self, module: GenerativeModule) -> None:
         """Brings the parts of all ranks into the averaged generator; every rank must call it."""
+        if self._weights is None:  # the training has not begun
+            return
         networks = module.averaged_generator, module.generator
         wholes, owns = (list(network.parameters()) for network in networks)
         for whole, part, own in zip(wholes, self._weights[0], owns, strict=True):

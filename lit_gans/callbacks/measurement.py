@@ -175,12 +175,14 @@ class Monitor:
             raise RefusedInput(f"monitor={self.name}: nothing measures it; {told}")
 
     def new(self, trainer: Trainer) -> float | None:
-        """Returns the value where it was measured in this iteration."""
+        """Returns the value where it was measured in this iteration: the mean of all ranks, so that they agree."""
         value = self._value(trainer)
         if value is None or value is self._seen:
             return None
         self._seen = value
-        return float(value)
+        if trainer.world_size == 1:
+            return float(value)
+        return float(trainer.strategy.reduce(value.to(trainer.strategy.root_device, torch.double, copy=True)))
 
     def better(self, trainer: Trainer, value: float, best: float | None) -> bool:
         """Returns whether a value is better than the best so far."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 from functools import partial
 from typing import Any, ClassVar
 
@@ -23,6 +24,7 @@ from lit_gans.networks.spectral import SpectralNorm, one_power_iteration
 from lit_gans.optim import Adam, Optimizer
 from lit_gans.penalties import r1_penalty
 from lit_gans.random import Noise, mix, seed_dropout
+from lit_gans.strategies.networks import stepped_by
 from lit_gans.strategies.precision import NetworkScaling
 
 
@@ -219,8 +221,7 @@ class AdversarialModule(GenerativeModule):
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         if self.clip_gradients_to is not None and not getattr(self.trainer.strategy, "clips_gradients", False):
-            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-            torch.nn.utils.clip_grad_norm_(parameters, self.clip_gradients_to)
+            torch.nn.utils.clip_grad_norm_(stepped_by(optimizer), self.clip_gradients_to)
 
     @contextmanager
     def _training_only(self, names: tuple[str, ...]) -> Iterator[None]:
@@ -264,7 +265,8 @@ class AdversarialModule(GenerativeModule):
             self.trainer.strategy.checkpoint_io = CheckpointFiles()
         plugin = self.trainer.precision_plugin
         if type(plugin) is MixedPrecision and plugin.scaler is not None:
-            self.trainer.strategy.precision_plugin = NetworkScaling(plugin.device)
+            # a scaler that the user set is copied for each network
+            self.trainer.strategy.precision_plugin = NetworkScaling(plugin.device, partial(deepcopy, plugin.scaler))
 
     def configure_optimizers(self) -> list[dict[str, Any]]:
         # a gradient scaler must unscale before clipping, which a fused step would do inside itself

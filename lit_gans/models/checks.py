@@ -44,6 +44,11 @@ def refuse_trainer(module: AdversarialModule, trainer: Trainer) -> None:
             f"precision=fp16 ({precision}) needs a CUDA device, and on {device} Lightning would silently compute in"
             " bf16: use precision=bf16 or precision=fp32."
         )
+    if precision in ("bf16-true", "16-true") or precision.startswith("transformer-engine"):
+        raise RefusedInput(
+            f"precision={precision}: weights in less than float32 lose the small steps of optimizers and averages: use"
+            " precision=bf16 (bf16-mixed) or fp16, which compute in half precision and keep the weights."
+        )
     if precision.startswith("bf16") and device == "cuda" and not torch.cuda.is_bf16_supported():
         raise RefusedInput("precision=bf16: this CUDA device has no bfloat16: use precision=fp16 or precision=fp32.")
     if module.compile_networks and module.penalised_networks:

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 import torch
+from lightning.pytorch import LightningModule
 from lightning.pytorch.overrides.distributed import prepare_for_backward
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
@@ -39,7 +40,7 @@ class NetworkDDP(RanksTogether, DDPStrategy):
     Args:
         bucket_cap_mb: size of the buckets in which gradients are reduced, in MiB.
         gradient_compression: gradients travel as they are, in half precision, or as the factors of a low-rank
-            approximation with error feedback (PowerSGD: Vogels et al. 2019).
+            approximation with error feedback (PowerSGD: Vogels et al. 2019), which a resumed run begins anew.
         powersgd_rank: of that approximation.
         hierarchical: reduces within each node first and then between one rank of each.
         sync_batchnorm: batch norm over the batch of all ranks; CUDA only.
@@ -74,6 +75,13 @@ class NetworkDDP(RanksTogether, DDPStrategy):
         self._network: str | None = None  # that the current backward trains, where it was named
 
     # ---- setup and end
+
+    def refuse(self, module: LightningModule, precision: str) -> None:
+        if self.gradient_compression == "powersgd" and precision == "16-mixed":
+            raise RefusedInput(
+                "gradient_compression=powersgd with precision=fp16: its error feedback would keep the first overflow"
+                " for ever: use precision=bf16, or gradient_compression=fp16."
+            )
 
     def configure_ddp(self) -> None:
         module = self.lightning_module
@@ -115,6 +123,7 @@ class NetworkDDP(RanksTogether, DDPStrategy):
         network: str | None = None,
         **kwargs: Any,
     ) -> Tensor:
+        self.refuse_unknown(network, self.replicas)
         self._network = network
         try:
             return super().backward(closure_loss, optimizer, *args, **kwargs)

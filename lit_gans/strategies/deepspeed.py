@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import logging
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from datetime import timedelta
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,10 +15,12 @@ import torch.distributed as dist
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from lit_gans.errors import RefusedInput
 from lit_gans.parts import REST, read_rest
-from lit_gans.strategies.networks import network_of, networks_of
+from lit_gans.strategies import deepspeed_settings
+from lit_gans.strategies.networks import networks_of, optimized_networks, refuse_second_differentiation, stepped_by
 from lit_gans.strategies.processes import RanksTogether, limit_waiting, replacing
 
 _LARGEST_BUCKET = 50_000_000  # elements; DeepSpeed's own default is ten times that, for each engine
@@ -29,15 +30,18 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
     """One DeepSpeed engine for each network of a module with several networks and manual optimization.
 
     Lightning's own strategy has one engine and accepts one optimizer. Here each network that an optimizer steps gets an
-    engine; the module computes with its plain networks, under their own names. `manual_backward(loss, network=NAME)`
-    says which network a backward trains; without the name it is the one whose parameters require a gradient.
+    engine; the module computes with its plain networks, under their own names. A backward trains the network whose
+    parameters require a gradient: freeze the others before they compute. Where several require one and each has a loss
+    of its own, `manual_backward(loss, network=NAME)` says which. Stages 1 and 2 keep the gradients of one backward: of
+    several before a step, all but the last belong into `with trainer.strategy.block_backward_sync():`.
 
     Stage 0 copies everything, 1 cuts the optimizer states over the ranks (ZeRO: Rajbhandari et al. 2020), 2 also the
     gradients, 3 also the parameters. Checkpoints are single files with whole tensors under the plain names, optimizer
     states included: they load on one CPU, and training resumes from them under any strategy and number of ranks.
 
     Gradients are clipped by the engine, at the module's `clip_gradients_to` where it has one, or at the
-    `gradient_clipping` of `config`; never by DeepSpeed's default.
+    `gradient_clipping` of `config`; never by DeepSpeed's default. From stage 1 on the gradients of the parameters are
+    not what the engine steps with: clipping those has no effect.
 
     Args:
         stage: of ZeRO.
@@ -69,15 +73,18 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
         if timeout <= 0:
             raise RefusedInput(f"timeout={timeout} must be greater than 0.")
         super().__init__(process_group_backend=process_group_backend, timeout=timedelta(seconds=timeout))
-        self.config = {"zero_optimization": {}} | _read(config)
+        self.config = {"zero_optimization": {}} | deepspeed_settings.read(config)
         self.config["zero_optimization"] = {"stage": stage} | self.config["zero_optimization"]
         if offload_optimizer:
             self.config["zero_optimization"].setdefault("offload_optimizer", {"device": "cpu"})
         self.sharded_checkpoints = sharded_checkpoints
         self.stage: int = self.config["zero_optimization"]["stage"]
-        _refuse_settings(self.config, self.stage)
+        deepspeed_settings.refuse(self.config, self.stage, sharded_checkpoints)
         self.engines: dict[str, Any] = {}
         self._names: dict[int, str] = {}  # of the network that an optimizer steps
+        self._reduced: set[str] = set()  # networks whose gradients are ready for a step
+        self._steps = False  # an engine steps
+        self._hooks: list[RemovableHandle] = []
         self._parameters: dict[str, list[nn.Parameter]] = {}  # in the order of the optimizer
         self._groups: dict[str, list[dict[str, Any]]] = {}  # the optimizer's, as torch saves them
 
@@ -107,27 +114,62 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
     def setup_optimizers(self, trainer: Trainer) -> None:
         super().setup_optimizers(trainer)
         module = self.lightning_module
-        deepspeed = _import(self.root_device.type)
-        missing = networks_of(module).keys() - {network_of(optimizer, module) for optimizer in self.optimizers}
+        deepspeed = deepspeed_settings.load(self.root_device.type)
+        self._names = optimized_networks(self.optimizers, module)
+        missing = networks_of(module).keys() - {*self._names.values()}
         if missing:
             raise RefusedInput(f"no optimizer steps {', '.join(sorted(missing))}: freeze it or give it an optimizer.")
         for optimizer in self.optimizers:
-            name = network_of(optimizer, module)
-            self._names[id(optimizer)] = name
-            self._parameters[name] = [p for group in optimizer.param_groups for p in group["params"]]
+            name = self._names[id(optimizer)]
+            self._parameters[name] = stepped_by(optimizer)
             self._groups[name] = optimizer.state_dict()["param_groups"]
             network = getattr(module, name)
             network.to(memory_format=torch.contiguous_format)  # DeepSpeed broadcasts and flattens no other layout
             config = self._config_of(network)
             self.engines[name] = deepspeed.initialize(model=network, optimizer=optimizer, config=config)[0]
             self.engines[name].set_gradient_accumulation_boundary(True)
+            if self.stage:
+                self._refuse_lone_steps(optimizer)
+            if self.stage == 3:
+                sentence = (
+                    f"a gradient through {name} is differentiated again, and ZeRO stage 3 frees its weights between:"
+                    " use trainer.strategy.stage=2, or strategy=fsdp."
+                )
+                self._hooks.append(refuse_second_differentiation(network, sentence))
         limit_waiting(self._timeout)  # in DeepSpeed's own groups too
 
     def setup_precision_plugin(self) -> None:
         super().setup_precision_plugin()
-        for wrapper in self._lightning_optimizers if self.stage and self.engines else ():
+        if not self.stage or not self.engines:
+            return
+        for wrapper in self._lightning_optimizers:
             # the optimizer has flat parts now, whose gradients belong to ZeRO
-            wrapper.zero_grad = self.engines[self._names[id(wrapper.optimizer)]].optimizer.zero_grad
+            wrapper.zero_grad = partial(self._zero_grad, self._names[id(wrapper.optimizer)])
+        self.precision_plugin.clip_gradients = self._refuse_clipping
+
+    def _zero_grad(self, name: str, set_to_none: bool = True) -> None:
+        self._reduced.discard(name)
+        self.engines[name].optimizer.zero_grad(set_to_none)
+
+    def _refuse_clipping(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+        raise RefusedInput(
+            f"self.clip_gradients has no effect under ZeRO stage {self.stage}, whose engine clips what it steps with:"
+            ' NetworkDeepSpeed(config={"gradient_clipping": VALUE}).'
+        )
+
+    def _refuse_lone_steps(self, optimizer: torch.optim.Optimizer) -> None:
+        step = optimizer.step
+
+        @wraps(step)
+        def engine_steps(*args: Any, **kwargs: Any) -> Any:
+            if not self._steps:
+                raise RefusedInput(
+                    f"under ZeRO stage {self.stage} a torch optimizer has no gradients of its own: step the one that"
+                    " self.optimizers() returns."
+                )
+            return step(*args, **kwargs)
+
+        optimizer.step = engine_steps
 
     def _config_of(self, network: nn.Module) -> dict[str, Any]:
         bucket = min(sum(parameter.numel() for parameter in network.parameters()), _LARGEST_BUCKET)
@@ -152,6 +194,8 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
         for engine in self.engines.values():
             engine.destroy()
         self.engines.clear()
+        while self._hooks:
+            self._hooks.pop().remove()
         super().teardown()
 
     # ---- a step
@@ -164,7 +208,17 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
         network: str | None = None,
         **kwargs: Any,
     ) -> Tensor:
-        engine = self.engines[network or self._trained_network()]
+        self.refuse_unknown(network, self.engines)
+        name = network or self._trained_network()
+        engine = self.engines[name]
+        if self.stage in (1, 2) and engine.is_gradient_accumulation_boundary():
+            if name in self._reduced:
+                raise RefusedInput(
+                    f"two backwards of {name} before its step, of which ZeRO stage {self.stage} would keep the last"
+                    " only: add up the losses, or put all but the last into"
+                    " `with self.trainer.strategy.block_backward_sync():`."
+                )
+            self._reduced.add(name)
         loss = self.precision_plugin.pre_backward(closure_loss, self.lightning_module)
         if self.stage:  # what the engine's own forward would do: the plain network computed
             engine.optimizer.clear_backward_seen_flag()
@@ -190,7 +244,13 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
     ) -> Any:
         result = closure()
         self.precision_plugin._after_closure(model or self.lightning_module, optimizer)  # Lightning's hooks
-        self.engines[self._names[id(optimizer)]].step()
+        name = self._names[id(optimizer)]
+        self._steps = True
+        try:
+            self.engines[name].step()
+        finally:
+            self._steps = False
+        self._reduced.discard(name)
         return result
 
     @contextmanager
@@ -238,7 +298,7 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
 
     def whole_state(self, network: nn.Module) -> dict[str, Tensor]:
         """Returns the whole tensors of a network; every rank must call it."""
-        parameters = dict(network.named_parameters())
+        parameters = dict(network.named_parameters(remove_duplicate=False))
         return {
             name: (self.join(self.part(parameters[name]), parameters[name]) if name in parameters else value).cpu()
             for name, value in network.state_dict().items()
@@ -257,7 +317,9 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
         if not self.sharded_checkpoints:
             return super().save_checkpoint(checkpoint, filepath, storage_options)
-        made_by = {"networks": [*self.engines], "stage": self.stage, "ranks": self.world_size}
+        state = self.lightning_module.state_dict()
+        others = {name: value for name, value in state.items() if name.partition(".")[0] not in self.engines}
+        made_by = {"networks": [*self.engines], "stage": self.stage, "ranks": self.world_size, "others": others}
         with replacing(Path(filepath), self) as folder:
             for name, engine in self.engines.items():
                 engine.save_checkpoint(str(folder), tag=name, save_latest=False)
@@ -280,7 +342,8 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         if not self._resumes_from_parts():
-            super().load_model_state_dict(checkpoint, strict)
+            return super().load_model_state_dict(checkpoint, strict)
+        self.lightning_module.load_state_dict(checkpoint["deepspeed"]["others"], strict=False)
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         if self.sharded_checkpoints:
@@ -303,12 +366,15 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
         name = self._names[id(optimizer)]
         indices = {id(parameter): index for index, parameter in enumerate(self._parameters[name])}
         states: dict[int, dict[str, Any]] = {}
-        for parameters, flat in self._flat_groups(name):
-            for parameter in parameters:
-                states[indices[id(parameter)]] = {
-                    key: safe_get_full_optimizer_state(parameter, key).cpu() if _belongs(value, flat) else value
-                    for key, value in optimizer.state[flat].items()
-                }
+        with _unfrozen(self._parameters[name]):
+            for parameters, flat in self._flat_groups(name):
+                for parameter in parameters:
+                    states[indices[id(parameter)]] = {
+                        key: safe_get_full_optimizer_state(parameter, key).cpu()
+                        if _belongs(value, flat)
+                        else deepcopy(value)  # a step of its own for each: torch.load would keep that they are one
+                        for key, value in optimizer.state[flat].items()
+                    }
         groups = [
             {key: now[key] if key != "params" else value for key, value in saved.items()}
             for saved, now in zip(self._groups[name], optimizer.param_groups, strict=True)
@@ -336,7 +402,7 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
             first = states[id(parameters[0])]
             shape = _shape(parameters[0])
             optimizer.state[flat] = {
-                key: torch.zeros_like(flat) if isinstance(value, Tensor) and value.shape == shape else value
+                key: torch.zeros_like(flat) if isinstance(value, Tensor) and value.shape == shape else deepcopy(value)
                 for key, value in first.items()
             }
         if self.stage < 3:
@@ -360,6 +426,19 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
         return list(zip(zero.bit16_groups, zero.single_partition_of_fp32_groups, strict=True))
 
 
+@contextmanager
+def _unfrozen(parameters: list[nn.Parameter]) -> Iterator[None]:
+    """Lets all require gradients: DeepSpeed knows no optimizer states of others."""
+    frozen = [parameter for parameter in parameters if not parameter.requires_grad]
+    for parameter in frozen:
+        parameter.requires_grad_(True)
+    try:
+        yield
+    finally:
+        for parameter in frozen:
+            parameter.requires_grad_(False)
+
+
 def _belongs(value: Any, flat: Tensor) -> bool:
     """Whether an entry of an optimizer's state has one element for each of the parameters'."""
     return isinstance(value, Tensor) and value.shape == flat.shape
@@ -367,46 +446,3 @@ def _belongs(value: Any, flat: Tensor) -> bool:
 
 def _shape(parameter: nn.Parameter) -> torch.Size:
     return getattr(parameter, "ds_shape", parameter.shape)
-
-
-def _read(config: dict[str, Any] | str | None) -> dict[str, Any]:
-    if not isinstance(config, str):
-        return dict(config or {})
-    try:
-        return json.loads(Path(config).read_text())
-    except (OSError, json.JSONDecodeError) as error:
-        raise RefusedInput(f"config={config} cannot be read as JSON: {error}") from error
-
-
-def _refuse_settings(config: Mapping[str, Any], stage: int) -> None:
-    if stage not in (0, 1, 2, 3):
-        raise RefusedInput(f"stage={stage}: ZeRO has the stages 0, 1, 2 and 3.")
-    if "offload_optimizer" in config["zero_optimization"] and not stage:
-        raise RefusedInput("offload_optimizer=true with stage=0: only stages 1, 2 and 3 keep optimizer states apart.")
-    instead = {
-        "optimizer": "the module has its own",
-        "scheduler": "the module has its own",
-        "fp16": "use the Trainer's precision",
-        "bf16": "use the Trainer's precision",
-        "gradient_accumulation_steps": "use accumulate_gradients of the module",
-        "train_batch_size": "use the batch size of the data",
-        "train_micro_batch_size_per_gpu": "use the batch size of the data",
-    }
-    for key, reason in instead.items():
-        if key in config:
-            raise RefusedInput(f"{key} in the DeepSpeed config has no effect here: {reason}, and leave it out.")
-
-
-def _import(device: str) -> Any:
-    """Returns DeepSpeed, set to the device before it looks for one by itself."""
-    if device == "cpu":
-        os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    try:
-        import deepspeed
-        import deepspeed.ops
-    except ImportError as error:
-        raise RefusedInput('strategy=deepspeed needs DeepSpeed: pip install "lit-gans[deepspeed]".') from error
-    logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
-    if device == "cpu":  # else the ranks compile an operation, and wait for ever where a compilation was once killed
-        deepspeed.ops.__compatible_ops__ = {}
-    return deepspeed

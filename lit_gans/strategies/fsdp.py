@@ -10,17 +10,18 @@ from typing import Any, Literal
 
 import torch
 import torch.distributed.checkpoint as dcp
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import LightningModule
 from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.strategies.strategy import Strategy
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.utils.hooks import RemovableHandle
 
 from lit_gans.errors import RefusedInput
 from lit_gans.parts import REST, index_of, put_together, read_rest, take_apart
-from lit_gans.strategies.networks import networks_of
+from lit_gans.strategies.networks import networks_of, refuse_second_differentiation, stepped_by
 from lit_gans.strategies.processes import RanksTogether, limit_waiting, replacing
 
 
@@ -68,7 +69,9 @@ class NetworkFSDP(RanksTogether, ModelParallelStrategy):
             timeout=timedelta(seconds=timeout),
         )
         self.wrap, self.hybrid, self.sharded_checkpoints = wrap, hybrid, sharded_checkpoints
+        self._networks: dict[str, nn.Module] = {}
         self._penalised: dict[str, nn.Module] = {}
+        self._hooks: list[RemovableHandle] = []
         self._adds_up = False  # gradients are not reduced in the current backward
 
     # ---- setup and end
@@ -83,15 +86,18 @@ class NetworkFSDP(RanksTogether, ModelParallelStrategy):
                 f"precision={precision} with strategy=fsdp: ranks could skip different steps, and Lightning shards no"
                 " float64: use precision=fp32 or bf16, or strategy=ddp."
             )
+        if self._layer_sync is not None:
+            raise RefusedInput("sync_batchnorm=True with NetworkFSDP has no effect: use NetworkDDP, or leave it out.")
 
-    def setup(self, trainer: Trainer) -> None:
+    def cut_networks(self) -> None:
         module = self.lightning_module
         if type(module).configure_model is LightningModule.configure_model:
             module.configure_model = lambda: None  # Lightning insists on one, where it expects the cutting
         mesh = self._mesh()
         limit_waiting(self._timeout)
         penalised = getattr(module, "penalised_networks", ())
-        for name, network in networks_of(module).items():
+        self._networks = networks_of(module)
+        for name, network in self._networks.items():
             network.to(memory_format=torch.contiguous_format)  # FSDP2 cuts no other layout
             layers = [layer for layer in network.modules() if next(layer.parameters(recurse=False), None) is not None]
             # the inner ones first. A penalised network is whole until its step anyway, and its layers, cut by
@@ -103,7 +109,18 @@ class NetworkFSDP(RanksTogether, ModelParallelStrategy):
             if name in penalised:  # double backward needs the whole weights until the step
                 network.set_reshard_after_backward(False, recurse=True)
                 self._penalised[name] = network
-        super().setup(trainer)
+            else:
+                sentence = (
+                    f"a gradient through {name} is differentiated again, and FSDP would free its weights between: name"
+                    f" it in the module, penalised_networks = ({name!r},), and compute the penalty before its other"
+                    " outputs."
+                )
+                self._hooks.append(refuse_second_differentiation(network, sentence))
+
+    def teardown(self) -> None:
+        while self._hooks:
+            self._hooks.pop().remove()
+        super().teardown()
 
     def _mesh(self) -> DeviceMesh:
         if not self.hybrid:
@@ -122,6 +139,7 @@ class NetworkFSDP(RanksTogether, ModelParallelStrategy):
         network: str | None = None,
         **kwargs: Any,
     ) -> Tensor:
+        self.refuse_unknown(network, self._networks)
         loss = super().backward(closure_loss, optimizer, *args, **kwargs)
         if not self._adds_up:
             for name, penalised in self._penalised.items():
@@ -146,15 +164,14 @@ class NetworkFSDP(RanksTogether, ModelParallelStrategy):
     @contextmanager
     def block_backward_sync(self) -> Iterator[None]:
         """Lets gradients add up on each rank; the next backward outside reduces their sum."""
-        networks = [child for child in self.lightning_module.children() if isinstance(child, FSDPModule)]
-        for network in networks:
+        for network in self._networks.values():
             network.set_requires_gradient_sync(False)
         self._adds_up = True
         try:
             yield
         finally:
             self._adds_up = False
-            for network in networks:
+            for network in self._networks.values():
                 network.set_requires_gradient_sync(True)
 
     # ---- checkpoints: whole tensors under plain names
@@ -205,7 +222,7 @@ class NetworkFSDP(RanksTogether, ModelParallelStrategy):
         if not (path.is_dir() and "deepspeed" not in read_rest(path)):
             return Strategy.load_checkpoint(self, checkpoint_path, weights_only)
         own = {f"state_dict/{name}": value for name, value in self.lightning_module.state_dict().items()}
-        parameters = [[p for group in optimizer.param_groups for p in group["params"]] for optimizer in self.optimizers]
+        parameters = [stepped_by(optimizer) for optimizer in self.optimizers]
         tensors = {}
         for name, entry in index_of(path).items():  # each rank reads its parts only
             if name not in own and name.startswith("optimizer_states/"):
@@ -226,7 +243,7 @@ class NetworkFSDP(RanksTogether, ModelParallelStrategy):
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
         for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
-            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            parameters = stepped_by(optimizer)
             moments = {
                 index: {k: _like(v, parameters[index]) for k, v in values.items()}
                 for index, values in state["state"].items()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _NormBase
+from torch.utils._pytree import tree_leaves
+from torch.utils.hooks import RemovableHandle
 
 from lit_gans.errors import RefusedInput
 
@@ -44,7 +47,7 @@ def network_of(optimizer: torch.optim.Optimizer, module: LightningModule) -> str
     Raises:
         RefusedInput: the optimizer has parameters of no child, or of several.
     """
-    stepped = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    stepped = {id(parameter) for parameter in stepped_by(optimizer)}
     found = [
         name for name, child in module.named_children() if stepped & {id(parameter) for parameter in child.parameters()}
     ]
@@ -53,9 +56,68 @@ def network_of(optimizer: torch.optim.Optimizer, module: LightningModule) -> str
     return found[0]
 
 
+def optimized_networks(optimizers: Iterable[torch.optim.Optimizer], module: LightningModule) -> dict[int, str]:
+    """Returns the network that each optimizer steps, by the optimizer's id.
+
+    Raises:
+        RefusedInput: an optimizer steps no network, several, or one that another optimizer steps too.
+    """
+    names: dict[int, str] = {}
+    for optimizer in optimizers:
+        name = network_of(optimizer, module)
+        if name in names.values():
+            raise RefusedInput(f"two optimizers step {name}: give it one, with a group of parameters for each setting.")
+        names[id(optimizer)] = name
+    return names
+
+
+def stepped_by(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
+    """Returns the parameters of an optimizer, in its order."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def refuse_frozen(optimizers: Iterable[torch.optim.Optimizer], module: LightningModule) -> None:
+    """Raises `RefusedInput` where an optimizer steps what requires no gradient now: nothing would reduce it later."""
+    names = {id(parameter): name for name, parameter in module.named_parameters()}
+    for parameter in (parameter for optimizer in optimizers for parameter in stepped_by(optimizer)):
+        if not parameter.requires_grad:
+            raise RefusedInput(
+                f"an optimizer steps {names.get(id(parameter), 'a parameter of no module')}, which is frozen"
+                " (requires_grad=False) when the training begins, so that its gradients would not be averaged: unfreeze"
+                " it before, or leave it out of the optimizer."
+            )
+
+
+def refuse_second_differentiation(network: nn.Module, sentence: str) -> RemovableHandle:
+    """Raises `RefusedInput` with a sentence where a gradient through the network is to be differentiated again."""
+
+    def refuse(_: Tensor) -> None:
+        if torch.is_grad_enabled():  # in a backward: with create_graph=True
+            raise RefusedInput(sentence)
+
+    @torch.compiler.disable
+    def after_forward(_: nn.Module, inputs: Any, outputs: Any) -> None:
+        for output in tree_leaves(outputs):
+            if isinstance(output, Tensor) and output.requires_grad:
+                output.register_hook(refuse)
+
+    return network.register_forward_hook(after_forward)
+
+
+@torch.no_grad()
+def copy_from_first_rank(module: nn.Module, device: torch.device) -> None:
+    """Gives the parameters and buffers of rank 0 to all ranks, by way of a device that can send them."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return
+    for tensor in (tensor for tensor in (*module.parameters(), *module.buffers()) if tensor.numel()):
+        sent = tensor.detach().flatten().to(device, copy=True)
+        dist.broadcast(sent.view(torch.uint8), 0)
+        tensor.copy_(sent.view(tensor.shape))
+
+
 def running_statistics(module: nn.Module) -> list[Tensor]:
-    """Returns the running means and variances of all batch norms."""
-    layers = [layer for layer in module.modules() if isinstance(layer, _BatchNorm) and layer.track_running_stats]
+    """Returns the running means and variances of all norms that have them."""
+    layers = [layer for layer in module.modules() if isinstance(layer, _NormBase) and layer.track_running_stats]
     return [buffer for layer in layers for buffer in (layer.running_mean, layer.running_var)]
 
 

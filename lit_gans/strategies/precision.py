@@ -10,7 +10,7 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.plugins.precision import MixedPrecision
 from torch import Tensor
 
-from lit_gans.strategies.networks import network_of, networks_of
+from lit_gans.strategies.networks import networks_of, optimized_networks
 
 
 class NetworkScaling(MixedPrecision):
@@ -32,7 +32,7 @@ class NetworkScaling(MixedPrecision):
         self._stepped: dict[int, str] = {}
 
     def connect(self, model: Any, optimizers: list[torch.optim.Optimizer], lr_schedulers: list[Any]) -> Any:
-        self._stepped = {id(optimizer): network_of(optimizer, model) for optimizer in optimizers}
+        self._stepped = optimized_networks(optimizers, model)
         return super().connect(model, optimizers, lr_schedulers)
 
     def pre_backward(self, tensor: Tensor, module: LightningModule) -> Tensor:

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import atexit
 import os
-import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import count
@@ -18,11 +17,21 @@ from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.strategies.strategy import Strategy
 from torch import Tensor, distributed
 from torch.distributed import PrefixStore, distributed_c10d
 
-from lit_gans.strategies.networks import average_over_ranks, running_statistics, storages
+from lit_gans.checkpoints import CheckpointFiles
+from lit_gans.errors import RefusedInput
+from lit_gans.files import remove, replace
+from lit_gans.strategies.networks import (
+    average_over_ranks,
+    copy_from_first_rank,
+    refuse_frozen,
+    running_statistics,
+    storages,
+)
 from lit_gans.strategies.restarts import attempt_store
 
 _START = timedelta(minutes=10)  # that ranks wait for each other at the start, if not longer
@@ -61,8 +70,9 @@ def follow_parent() -> None:
 class RanksTogether:
     """What every strategy of several processes does, mixed in before Lightning's class.
 
-    No process is left behind; the timeout counts once all ranks have started; running statistics of batch norm are
-    averaged over the ranks after each training step.
+    No process is left behind; the timeout counts once all ranks have started; all ranks begin with the parameters and
+    buffers of the first; running statistics of norms are averaged over the ranks after each training step. Other
+    buffers are each rank's own.
     """
 
     _failed = False
@@ -75,6 +85,8 @@ class RanksTogether:
             os.environ[_PARENT] = str(os.getpid())
 
     def setup_environment(self) -> None:
+        if type(self.checkpoint_io) is TorchCheckpointIO:
+            self.checkpoint_io = CheckpointFiles()
         waits, self._timeout = self._timeout, max(self._timeout, _START)  # processes do not start all at once
         self._join()
         super().setup_environment()
@@ -105,7 +117,21 @@ class RanksTogether:
 
     def setup(self, trainer: Trainer) -> None:
         self.refuse(self.lightning_module, str(trainer.precision))
+        copy_from_first_rank(self.lightning_module, self.root_device)
+        self.cut_networks()
         super().setup(trainer)
+
+    def cut_networks(self) -> None:
+        """Cuts the networks over the ranks before there are optimizers, where a strategy does."""
+
+    def setup_optimizers(self, trainer: Trainer) -> None:
+        super().setup_optimizers(trainer)
+        refuse_frozen(self.optimizers, self.lightning_module)
+
+    def refuse_unknown(self, network: str | None, names: Iterable[str]) -> None:
+        """Raises `RefusedInput` where a backward names a network that there is not."""
+        if network is not None and network not in names:
+            raise RefusedInput(f"manual_backward(loss, network={network!r}): the networks are {', '.join(names)}.")
 
     def bytes_held(self) -> dict[str, int]:
         """Returns how many bytes of parameters, gradients and optimizer states this rank has now."""
@@ -156,22 +182,14 @@ def limit_waiting(timeout: timedelta) -> None:
 
 @contextmanager
 def replacing(path: Path, strategy: Strategy) -> Iterator[Path]:
-    """Gives a new folder to all ranks, which takes the place of `path` when all have written."""
+    """Gives a new folder to all ranks, which takes the place of `path` when all have written: see `replace`."""
     part = path.with_name(f"{path.name}.part")
     if strategy.is_global_zero:
-        _remove(part)
+        remove(part)
         part.mkdir(parents=True)
     strategy.barrier()
     yield part
     strategy.barrier()
     if strategy.is_global_zero:
-        _remove(path)
-        part.rename(path)
+        replace(part, path)
     strategy.barrier()
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

@@ -111,11 +111,11 @@ def test_clipping_is_written_where_nothing_clips():
 
 
 def test_without_deepspeed_the_extra_is_named(monkeypatch):
-    from lit_gans.strategies import deepspeed
+    from lit_gans.strategies import deepspeed_settings
 
     monkeypatch.setitem(sys.modules, "deepspeed", None)
     with pytest.raises(RefusedInput, match=r'pip install "lit-gans\[deepspeed\]"'):
-        deepspeed._import("cpu")
+        deepspeed_settings.load("cpu")
 
 
 @pytest.mark.parametrize("name", names())
