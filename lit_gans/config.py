@@ -158,4 +158,8 @@ def trainer_refusals() -> Iterator[None]:
                 " precision=bf16 or precision=fp32."
             ) from error
         except (MisconfigurationException, ValueError, RuntimeError) as error:  # also more devices than there are
+            if "ModelParallelStrategy` does not support" in str(error):  # before our strategy is asked
+                from lit_gans.strategies.fsdp import refused_precision
+
+                raise RefusedInput(refused_precision(str(error).split("'")[1])) from error
             raise RefusedInput(f"trainer: {' '.join(str(error).split())}") from error

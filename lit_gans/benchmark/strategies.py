@@ -20,7 +20,6 @@ from lightning.pytorch.strategies import DDPStrategy, Strategy
 from rich.console import Console
 from rich.table import Table
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-from torch.nn.parallel import DistributedDataParallel
 
 from lit_gans.benchmark.measure import environment, spread
 from lit_gans.errors import RefusedInput
@@ -50,7 +49,8 @@ def strategies(
     """Times `NetworkDDP` and `ddp_find_unused_parameters_true` in turns, on two CPU processes over gloo.
 
     Both train the same module on the same images; a round is some steps of one and as many of the other, in changing
-    order. Bytes are counted in the bucket at each reduction. Then the first GAN is trained under each strategy, with
+    order. Bytes are counted at each all-reduce: those of gradients, and apart from them ours of running statistics
+    (Lightning broadcasts its buffers below Python, uncounted). Then the first GAN is trained under each strategy, with
     residual networks, Adam and two parts of a batch, and what a rank holds is measured: parameters and optimizer states
     after an iteration, gradients at the end of the backward after which they are most. Prints two tables and a line of
     JSON.
@@ -143,23 +143,36 @@ class _Clock(Callback):
 
 
 class _Counter(Callback):
-    """Counts the bytes in the buckets that are reduced."""
+    """Counts the bytes that all-reduces take, those of gradients apart from others."""
 
     def __init__(self) -> None:
-        self.bytes = 0
+        self.gradients, self.others = 0, 0
+        self._in_hook = False
 
     def on_train_start(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
         strategy = trainer.strategy
         replicas = strategy.replicas.values() if isinstance(strategy, NetworkDDP) else [strategy.model]
         for replica in replicas:
-            self._count(replica)
+            replica.register_comm_hook(None, self._hook)
+        self._all_reduce = torch.distributed.all_reduce
+        torch.distributed.all_reduce = self._counted
 
-    def _count(self, replica: DistributedDataParallel) -> None:
-        def hook(state, bucket):  # torch refuses annotations that are strings, as here all are
-            self.bytes += bucket.buffer().numel() * bucket.buffer().element_size()
+    def on_train_end(self, *_: Any) -> None:
+        torch.distributed.all_reduce = self._all_reduce
+
+    def _hook(self, state, bucket):  # torch refuses annotations that are strings, as here all are
+        self._in_hook = True  # torch's own hook would reduce where Python does not see it
+        try:
             return allreduce_hook(None, bucket)
+        finally:
+            self._in_hook = False
 
-        replica.register_comm_hook(None, hook)
+    def _counted(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if self._in_hook:
+            self.gradients += tensor.nbytes
+        else:
+            self.others += tensor.nbytes
+        return self._all_reduce(tensor, *args, **kwargs)
 
 
 class _Memory(Callback):
@@ -233,10 +246,11 @@ def _bytes(parameters: Any) -> int:
 
 def _compare(name: str, settings: dict[str, Any]) -> dict[str, Any]:
     counted: dict[str, int] = {}
+    others: dict[str, int] = {}
     for kind in _KINDS:
         counter = _Counter()
         module = _fit(name, _strategy(kind), settings, 2, counter)
-        counted[kind] = counter.bytes // 2
+        counted[kind], others[kind] = counter.gradients // 2, counter.others // 2
     images = settings["batch_size"] * module.n_critic * _RANKS
     expected = module.n_critic * sum(_bytes(getattr(module, n).parameters()) for n in module.discriminator_names)
     speeds: dict[str, list[float]] = {kind: [] for kind in _KINDS}
@@ -250,6 +264,7 @@ def _compare(name: str, settings: dict[str, Any]) -> dict[str, Any]:
         "images_per_second": {kind: spread(values) for kind, values in speeds.items()},
         "ratio": spread(ratios),
         "bytes_per_step": counted,
+        "other_bytes_per_step": others,
         "gradient_bytes_per_step": expected + _bytes(module.generator.parameters()),
     }
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from lightning.pytorch.strategies import DDPStrategy
 
 from lit_gans.errors import RefusedInput
+from lit_gans.strategies.processes import RanksTogether
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -55,6 +57,13 @@ def refuse_trainer(module: AdversarialModule, trainer: Trainer) -> None:
         raise RefusedInput(
             f"compile=true with a gradient penalty on {', '.join(module.penalised_networks)}: torch does not"
             " differentiate a compiled network twice: use compile=false."
+        )
+    strategy = trainer.strategy
+    lightnings = isinstance(strategy, DDPStrategy) and not isinstance(strategy, RanksTogether)
+    if lightnings and not strategy._ddp_kwargs.get("find_unused_parameters"):
+        raise RefusedInput(
+            f"trainer.devices={trainer.num_devices} with Lightning's own DDP, which waits for the gradients of frozen"
+            " networks: use strategy=ddp, in Python Trainer(strategy=NetworkDDP())."
         )
     data = trainer.datamodule
     if module.num_classes and getattr(data, "num_classes", module.num_classes) != module.num_classes:

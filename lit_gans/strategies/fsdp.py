@@ -25,6 +25,14 @@ from lit_gans.strategies.networks import networks_of, refuse_second_differentiat
 from lit_gans.strategies.processes import RanksTogether, limit_waiting, replacing
 
 
+def refused_precision(precision: str) -> str:
+    """Returns why there is no training in a precision: also for those that Lightning refuses before us."""
+    return (
+        f"precision={precision} with strategy=fsdp: ranks could skip different steps, and Lightning shards no float64:"
+        " use precision=fp32 or bf16, or strategy=ddp."
+    )
+
+
 class NetworkFSDP(RanksTogether, ModelParallelStrategy):
     """FSDP2 on each network of a module with several networks and manual optimization.
 
@@ -37,10 +45,11 @@ class NetworkFSDP(RanksTogether, ModelParallelStrategy):
     them under any strategy and number of ranks.
 
     Args:
-        wrap: `network` gathers a whole network at once, `layer` each of its layers with parameters by itself.
+        wrap: `network` gathers a whole network at once, `layer` each of its layers with parameters by itself, but for
+            penalised networks, which stay whole until their step.
         hybrid: cuts within a node and copies over nodes.
         sharded_checkpoints: each rank writes its parts, with torch.distributed.checkpoint: a checkpoint is a folder
-            then, for networks that no rank could hold. They load and resume as files do.
+            then. They load and resume as files do.
         timeout: seconds that a rank waits for the others.
         process_group_backend: null for nccl on CUDA and gloo elsewhere.
 
@@ -82,10 +91,7 @@ class NetworkFSDP(RanksTogether, ModelParallelStrategy):
 
     def refuse(self, module: LightningModule, precision: str) -> None:
         if precision not in ("32-true", "bf16-mixed"):
-            raise RefusedInput(
-                f"precision={precision} with strategy=fsdp: ranks could skip different steps, and Lightning shards no"
-                " float64: use precision=fp32 or bf16, or strategy=ddp."
-            )
+            raise RefusedInput(refused_precision(precision))
         if self._layer_sync is not None:
             raise RefusedInput("sync_batchnorm=True with NetworkFSDP has no effect: use NetworkDDP, or leave it out.")
 
