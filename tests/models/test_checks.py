@@ -3,9 +3,12 @@ from unittest.mock import create_autospec
 import pytest
 import torch
 from lightning.pytorch import Trainer
+from lightning.pytorch.accelerators import CPUAccelerator
+from lightning.pytorch.strategies import DDPStrategy
 
 from lit_gans.errors import RefusedInput
 from lit_gans.models.checks import refuse_trainer
+from lit_gans.strategies.ddp import NetworkDDP
 
 
 @pytest.mark.parametrize(
@@ -48,6 +51,9 @@ def test_half_precision_needs_a_device_that_has_it(tiny_gan, random_images, fit,
     for device, precision, sentence in (
         ("cpu", "16-mixed", "precision=fp16 .* needs a CUDA device, and on cpu"),
         ("cpu", "16-true", "precision=fp16"),
+        ("cuda", "16-true", "lose the small steps"),
+        ("cpu", "bf16-true", r"lose the small steps of optimizers and averages: use precision=bf16 \(bf16-mixed\)"),
+        ("cuda", "transformer-engine", "lose the small steps"),
         ("cuda", "bf16-mixed", "this CUDA device has no bfloat16"),
     ):
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
@@ -56,4 +62,16 @@ def test_half_precision_needs_a_device_that_has_it(tiny_gan, random_images, fit,
             refuse_trainer(tiny_gan(), trainer)
     for device, precision in (("cpu", "bf16-mixed"), ("cpu", "32-true"), ("cuda", "16-mixed")):
         trainer.strategy.root_device, trainer.precision = torch.device(device), precision
+        refuse_trainer(tiny_gan(), trainer)
+
+
+def test_lightning_s_own_ddp_is_refused_but_where_it_looks_for_unused_parameters(tiny_gan):
+    trainer = create_autospec(Trainer, instance=True)
+    trainer.datamodule, trainer.precision, trainer.num_devices = None, "32-true", 2
+    trainer.strategy = DDPStrategy(accelerator=CPUAccelerator(), parallel_devices=[torch.device("cpu")] * 2)
+    with pytest.raises(RefusedInput, match=r"trainer.devices=2 with Lightning's own DDP.* use strategy=ddp"):
+        refuse_trainer(tiny_gan(), trainer)
+    for strategy in (DDPStrategy(find_unused_parameters=True), NetworkDDP()):
+        strategy.accelerator, strategy.parallel_devices = CPUAccelerator(), [torch.device("cpu")] * 2
+        trainer.strategy = strategy
         refuse_trainer(tiny_gan(), trainer)

@@ -86,8 +86,7 @@ def train(cell, data_class, world_size=1, callbacks=(), num_nodes=1, **arguments
         num_nodes=num_nodes,
         precision=cell.precision,
         callbacks=[*callbacks],
-        **dict.fromkeys(switches, False),
-        **arguments,
+        **{**dict.fromkeys(switches, False), **arguments},
     )
     trainer.fit(module, datamodule=data)
     return module

@@ -1,6 +1,9 @@
+from unittest.mock import create_autospec
+
 import pytest
 import torch
-from lightning.pytorch import LightningModule
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.plugins.precision import MixedPrecision
 
 from lit_gans.errors import RefusedInput
 from lit_gans.models import base
@@ -40,6 +43,27 @@ def test_scaled_training_is_the_unscaled_one(tiny_gan, random_images, fit, monke
     again = WithoutAutocast()
     again.load_state_dict(plugin.state_dict())
     assert again.state_dict() == plugin.state_dict()
+
+
+def test_a_scaler_of_the_user_is_copied_for_each_network(tiny_gan):
+    module = tiny_gan("d2gan")
+    trainer = create_autospec(Trainer, instance=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=7)
+    trainer.precision_plugin, trainer.datamodule = MixedPrecision("16-mixed", "cpu", scaler), None
+    trainer.strategy.root_device, trainer.precision = torch.device("cuda"), "16-mixed"
+    module._trainer = trainer
+    base.AdversarialModule.setup(module, "fit")
+    own = [trainer.strategy.precision_plugin._scaler(name) for name in module.network_names]
+    assert [each.get_scale() for each in own] == [8.0] * 3
+    assert [each.get_growth_interval() for each in own] == [7] * 3
+    assert len({id(each) for each in (*own, scaler)}) == 4
+
+
+def test_two_optimizers_of_one_network_would_share_a_scaler():
+    module = TwoNetworks()
+    optimizers = [torch.optim.SGD([parameter], 0.1) for parameter in module.one.parameters()]
+    with pytest.raises(RefusedInput, match="two optimizers step one: give it one, with a group of parameters for each"):
+        NetworkScaling("cpu").connect(module, optimizers, [])
 
 
 class TwoNetworks(LightningModule):

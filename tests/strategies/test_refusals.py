@@ -4,12 +4,15 @@ import json
 import sys
 
 import pytest
+from lightning.pytorch import Trainer
+from lightning.pytorch.plugins.layer_sync import TorchSyncBatchNorm
 
+from lit_gans.config import trainer_refusals
 from lit_gans.errors import RefusedInput
 from lit_gans.optim import SGD
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.deepspeed import NetworkDeepSpeed
-from lit_gans.strategies.fsdp import NetworkFSDP
+from lit_gans.strategies.fsdp import NetworkFSDP, refused_precision
 
 from . import ranks
 from .cells import Cell, build, many_images, names, train
@@ -79,6 +82,10 @@ def test_every_rank_refuses_before_the_first_step(said, name):
         (NetworkDeepSpeed, {"config": "missing.json"}, "config=missing.json cannot be read as JSON"),
         (NetworkDeepSpeed, {"config": {"optimizer": {}}}, "optimizer in the DeepSpeed config has no effect here"),
         (NetworkDeepSpeed, {"config": {"train_batch_size": 8}}, "use the batch size of the data"),
+        (NetworkDeepSpeed, {"config": {"bfloat16": {"enabled": True}}}, "bfloat16 .* use the Trainer's precision"),
+        (NetworkDeepSpeed, {"config": {"torch_autocast": {}}}, "torch_autocast .* use the Trainer's precision"),
+        (NetworkDeepSpeed, {"config": {"gradient_cliping": 1.0}}, "no effect here; did you mean 'gradient_clipping'"),
+        (NetworkDeepSpeed, {"stage": 0, "sharded_checkpoints": True}, "every rank has everything: use stage=1"),
         (NetworkDDP, {"timeout": -1.0}, "timeout=-1.0"),
         (NetworkDDP, {"bucket_cap_mb": 0.0}, "must be greater than 0"),
         (NetworkDDP, {"hierarchical": True, "gradient_compression": "powersgd"}, "use none, fp16 or bf16"),
@@ -88,6 +95,24 @@ def test_every_rank_refuses_before_the_first_step(said, name):
 def test_settings(strategy, settings, sentence):
     with pytest.raises(RefusedInput, match=sentence):
         strategy(**settings)
+
+
+@pytest.mark.parametrize("precision", ["16-mixed", "64-true"])
+def test_precisions_that_lightning_refuses_before_fsdp_have_our_sentence(precision):
+    with pytest.raises(RefusedInput) as refused, trainer_refusals():
+        Trainer(accelerator="cpu", devices=2, strategy=NetworkFSDP(), precision=precision, logger=False)
+    assert str(refused.value) == refused_precision(precision)
+
+
+def test_what_lightning_would_pass_over_in_silence():
+    module = build(Cell("dcgan"))
+    strategy = NetworkFSDP()
+    strategy._layer_sync = TorchSyncBatchNorm()
+    with pytest.raises(RefusedInput, match="sync_batchnorm=True with NetworkFSDP has no effect: use NetworkDDP"):
+        strategy.refuse(module, "32-true")
+    with pytest.raises(RefusedInput, match="keep the first overflow for ever: use precision=bf16, or gradient"):
+        NetworkDDP(gradient_compression="powersgd").refuse(module, "16-mixed")
+    NetworkDDP(gradient_compression="powersgd").refuse(module, "bf16-mixed")
 
 
 def test_a_config_of_the_user_wins_over_the_arguments(tmp_path):

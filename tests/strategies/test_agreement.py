@@ -1,0 +1,65 @@
+"""What several ranks must decide together, and what may come in any order."""
+
+import pytest
+import torch
+from lightning.pytorch import Callback
+
+from lit_gans.callbacks import EMA, Checkpoint
+from lit_gans.strategies.ddp import NetworkDDP
+from lit_gans.strategies.fsdp import NetworkFSDP
+
+from . import ranks
+from .cells import Cell, many_images, train
+
+pytestmark = pytest.mark.filterwarnings("ignore:Found .* in eval mode")
+
+LOSS = "loss/discriminator"
+
+
+class Losses(Callback):
+    """Keeps this rank's loss of each iteration."""
+
+    def __init__(self):
+        self.values = []
+
+    def on_train_batch_end(self, trainer, *_):
+        self.values.append(trainer.callback_metrics[LOSS].item())
+
+
+class GathersAtOnce(Callback):
+    """As a callback that samples, before there is an average."""
+
+    def on_train_start(self, trainer, pl_module):
+        pl_module.gather()
+
+
+def on_a_rank(where):
+    """Returns this rank's losses, what it takes for the best, and the average that a late EMA kept."""
+    losses, checkpoint = Losses(), Checkpoint(monitor=LOSS)
+    arguments = {"world_size": 2, "default_root_dir": where, "enable_checkpointing": True}
+    train(Cell("gan"), many_images(), callbacks=[losses, checkpoint], strategy=NetworkDDP(timeout=30.0), **arguments)
+    late = train(
+        Cell("d2gan"), many_images(), callbacks=[GathersAtOnce(), EMA(0.5)], strategy=NetworkFSDP(), **arguments
+    )
+    return losses.values, checkpoint.best_value, checkpoint.best_step, late.averaged_generator.state_dict()
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("agreement")
+    return ranks.run("tests.strategies.test_agreement.on_a_rank", folder, where=folder)
+
+
+def test_a_monitored_loss_is_the_mean_of_all_ranks(found):
+    losses = torch.tensor([values for values, *_ in found], dtype=torch.double)
+    assert (losses[0] - losses[1]).abs().min() > 1e-5, "each rank has images of its own"
+    mean, step = losses.mean(0).min(0)
+    for _, value, best_step, _ in found:
+        assert value == pytest.approx(mean.item(), abs=1e-12)
+        assert best_step == step + 1
+
+
+def test_an_average_may_begin_after_another_callback_asked_for_it(found):
+    alone = train(Cell("d2gan"), many_images(), callbacks=[EMA(0.5)]).averaged_generator.state_dict()
+    for *_, average in found:
+        torch.testing.assert_close(average, alone, rtol=0, atol=1e-6)
