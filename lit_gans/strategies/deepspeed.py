@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from copy import deepcopy
 from datetime import timedelta
 from functools import partial, wraps
 from pathlib import Path
@@ -20,8 +19,9 @@ from torch.utils.hooks import RemovableHandle
 from lit_gans.errors import RefusedInput
 from lit_gans.parts import REST, read_rest
 from lit_gans.strategies import deepspeed_settings
-from lit_gans.strategies.networks import networks_of, optimized_networks, refuse_second_differentiation, stepped_by
+from lit_gans.strategies.networks import networks_of, optimized_networks, refuse_second_differentiation
 from lit_gans.strategies.processes import RanksTogether, limit_waiting, replacing
+from lit_gans.strategies.zero import ZeroOptimizer
 
 _LARGEST_BUCKET = 50_000_000  # elements; DeepSpeed's own default is ten times that, for each engine
 
@@ -85,8 +85,7 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
         self._reduced: set[str] = set()  # networks whose gradients are ready for a step
         self._steps = False  # an engine steps
         self._hooks: list[RemovableHandle] = []
-        self._parameters: dict[str, list[nn.Parameter]] = {}  # in the order of the optimizer
-        self._groups: dict[str, list[dict[str, Any]]] = {}  # the optimizer's, as torch saves them
+        self._zero: dict[str, ZeroOptimizer] = {}
 
     @property
     def shards(self) -> bool:
@@ -121,13 +120,13 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
             raise RefusedInput(f"no optimizer steps {', '.join(sorted(missing))}: freeze it or give it an optimizer.")
         for optimizer in self.optimizers:
             name = self._names[id(optimizer)]
-            self._parameters[name] = stepped_by(optimizer)
-            self._groups[name] = optimizer.state_dict()["param_groups"]
+            zero = self._zero[name] = ZeroOptimizer(optimizer, self.stage)
             network = getattr(module, name)
             network.to(memory_format=torch.contiguous_format)  # DeepSpeed broadcasts and flattens no other layout
             config = self._config_of(network)
             self.engines[name] = deepspeed.initialize(model=network, optimizer=optimizer, config=config)[0]
             self.engines[name].set_gradient_accumulation_boundary(True)
+            zero.engine = self.engines[name]
             if self.stage:
                 self._refuse_lone_steps(optimizer)
             if self.stage == 3:
@@ -194,6 +193,7 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
         for engine in self.engines.values():
             engine.destroy()
         self.engines.clear()
+        self._zero.clear()
         while self._hooks:
             self._hooks.pop().remove()
         super().teardown()
@@ -227,7 +227,7 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
         return self.precision_plugin.post_backward(loss, self.lightning_module)
 
     def _trained_network(self) -> str:
-        names = [name for name, parameters in self._parameters.items() if any(p.requires_grad for p in parameters)]
+        names = [name for name, zero in self._zero.items() if any(p.requires_grad for p in zero.parameters)]
         if len(names) != 1:
             raise RuntimeError(
                 f"a backward must train one network, this one trains {names}: freeze the others, or name it with"
@@ -266,15 +266,11 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
 
     def tensors_held(self) -> dict[str, list[Tensor]]:
         held = super().tensors_held()
-        for name, engine in self.engines.items() if self.stage else ():
-            zero = engine.optimizer
+        for zero in self._zero.values() if self.stage else ():
             if self.stage == 3:
-                held["parameters"] += map(self.part, self._parameters[name])
-                held["gradients"].append(zero.grad_partitions_flat_buffer)
-            else:
-                kept = [*zero.averaged_gradients.values(), *zero.all_grad_tensors.values()]
-                held["gradients"] += [tensor for tensors in kept if tensors is not None for tensor in tensors]
-            held["optimizer"] += [flat for _, flat in self._flat_groups(name)]  # the weights that are stepped
+                held["parameters"] += map(self.part, zero.parameters)
+            held["gradients"] += zero.gradients()
+            held["optimizer"] += [flat for _, flat in zero.groups()]  # the weights that are stepped
         return held
 
     # ---- parts of parameters, and whole ones
@@ -361,88 +357,13 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
             return {}
         if not self.stage or id(optimizer) not in self._names:
             return optimizer.state_dict()
-        from deepspeed.utils import safe_get_full_optimizer_state
-
-        name = self._names[id(optimizer)]
-        indices = {id(parameter): index for index, parameter in enumerate(self._parameters[name])}
-        states: dict[int, dict[str, Any]] = {}
-        with _unfrozen(self._parameters[name]):
-            for parameters, flat in self._flat_groups(name):
-                for parameter in parameters:
-                    states[indices[id(parameter)]] = {
-                        key: safe_get_full_optimizer_state(parameter, key).cpu()
-                        if _belongs(value, flat)
-                        else deepcopy(value)  # a step of its own for each: torch.load would keep that they are one
-                        for key, value in optimizer.state[flat].items()
-                    }
-        groups = [
-            {key: now[key] if key != "params" else value for key, value in saved.items()}
-            for saved, now in zip(self._groups[name], optimizer.param_groups, strict=True)
-        ]
-        return {"state": {index: states[index] for index in sorted(states)}, "param_groups": groups}
+        return self._zero[self._names[id(optimizer)]].state_dict()
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
         if self._resumes_from_parts():
             return
         for optimizer, saved in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
             if self.stage:
-                self._load_optimizer(optimizer, saved)
+                self._zero[self._names[id(optimizer)]].load_state_dict(saved, self.cut)
             else:
                 optimizer.load_state_dict(saved)
-
-    def _load_optimizer(self, optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
-        from deepspeed.utils import safe_set_full_optimizer_state, safe_set_local_optimizer_state
-
-        name = self._names[id(optimizer)]
-        for group, values in zip(optimizer.param_groups, saved["param_groups"], strict=True):
-            group.update({key: value for key, value in values.items() if key != "params"})
-        states = {id(p): saved["state"].get(index, {}) for index, p in enumerate(self._parameters[name])}
-        flats = self._flat_groups(name)
-        for parameters, flat in flats:
-            first = states[id(parameters[0])]
-            shape = _shape(parameters[0])
-            optimizer.state[flat] = {
-                key: torch.zeros_like(flat) if isinstance(value, Tensor) and value.shape == shape else deepcopy(value)
-                for key, value in first.items()
-            }
-        if self.stage < 3:
-            self.engines[name].optimizer._lazy_init_hp_params_optimizer_state()
-        for parameters, flat in flats:
-            for parameter in parameters:
-                for key, value in states[id(parameter)].items():
-                    if not _belongs(optimizer.state[flat][key], flat):
-                        continue
-                    value = value.to(flat.device)
-                    if self.stage == 3:
-                        safe_set_local_optimizer_state(parameter, self.cut(value, parameter), key)
-                    else:
-                        safe_set_full_optimizer_state(parameter, value, key)
-
-    def _flat_groups(self, name: str) -> list[tuple[list[nn.Parameter], Tensor]]:
-        """Returns the groups of parameters that ZeRO flattened, each with this rank's flat part."""
-        zero = self.engines[name].optimizer
-        if self.stage == 3:
-            return list(zip(zero.fp16_groups, zero.fp32_partitioned_groups_flat, strict=True))
-        return list(zip(zero.bit16_groups, zero.single_partition_of_fp32_groups, strict=True))
-
-
-@contextmanager
-def _unfrozen(parameters: list[nn.Parameter]) -> Iterator[None]:
-    """Lets all require gradients: DeepSpeed knows no optimizer states of others."""
-    frozen = [parameter for parameter in parameters if not parameter.requires_grad]
-    for parameter in frozen:
-        parameter.requires_grad_(True)
-    try:
-        yield
-    finally:
-        for parameter in frozen:
-            parameter.requires_grad_(False)
-
-
-def _belongs(value: Any, flat: Tensor) -> bool:
-    """Whether an entry of an optimizer's state has one element for each of the parameters'."""
-    return isinstance(value, Tensor) and value.shape == flat.shape
-
-
-def _shape(parameter: nn.Parameter) -> torch.Size:
-    return getattr(parameter, "ds_shape", parameter.shape)
