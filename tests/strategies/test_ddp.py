@@ -1,6 +1,8 @@
 """NetworkDDP on two processes against one process with the whole batch."""
 
 import pytest
+from lightning.pytorch.callbacks import LambdaCallback
+from lightning.pytorch.overrides.distributed import prepare_for_backward
 
 from lit_gans.strategies.ddp import NetworkDDP
 
@@ -9,10 +11,7 @@ from .cells import Cell, assert_trained_alike, build, half, many_images, matrix,
 
 pytestmark = pytest.mark.filterwarnings("ignore:Found .* in eval mode")
 
-ADAM = [Cell(name, optimizer="adam", precision="64-true") for name in names()]
-CELLS = [*matrix(), *ADAM, *map(half, names())]
-
-BROKEN = [Cell("dcgan"), half("dcgan")]
+CELLS = [*matrix(), *matrix(optimizer="adam", precision="64-true"), *map(half, names())]
 
 
 class NotAveraged(NetworkDDP):
@@ -22,14 +21,77 @@ class NotAveraged(NetworkDDP):
         pass
 
 
+class ArmedInForward(NetworkDDP):
+    """Broken: a replica is prepared before the forward passes of a step, and not for each backward that follows."""
+
+    def training_step(self, *args, **kwargs):
+        for replica in self.replicas.values():
+            prepare_for_backward(replica, None)
+        return super().training_step(*args, **kwargs)
+
+    def pre_backward(self, closure_loss):
+        pass
+
+
+# where a step has several backwards of a network: torch is silent, and reduces in the first of them
+SEVERAL_BACKWARDS = [Cell("dcgan", accumulate=2), Cell("wgan_gp")]
+BROKEN = [
+    *((NotAveraged, cell) for cell in (Cell("dcgan"), half("dcgan"))),
+    *((ArmedInForward, cell) for cell in SEVERAL_BACKWARDS),
+]
+
+OPTIONS = {
+    "none": {"bucket_cap_mb": 0.5},
+    "fp16": {"gradient_compression": "fp16", "bucket_cap_mb": 2},
+    "bf16": {"gradient_compression": "bf16"},
+    "powersgd": {"gradient_compression": "powersgd", "powersgd_rank": 3},
+    "hierarchical": {"hierarchical": True},
+}
+HOOKS = {
+    "none": [],
+    "fp16": [("fp16_compress_hook", None)],
+    "bf16": [("bf16_compress_hook", None)],
+    "powersgd": [("powerSGD_hook", 3)],
+    "hierarchical": [("_hierarchical", None)],
+}
+MANY_NETWORKS = Cell("d2gan")
+
+
+def options_of_replicas(options):
+    """Trains and returns what DDP says of each network's replica while it trains."""
+    found = {}
+
+    def look(trainer, *_):
+        for name, replica in trainer.strategy.replicas.items():
+            hooks = [
+                (hook.__qualname__, getattr(state, "matrix_approximation_rank", None))
+                for hook, state in replica._comm_hooks
+            ]
+            logged = replica._get_ddp_logging_data()
+            found[name] = hooks, logged["bucket_cap_bytes"], logged["gradient_as_bucket_view"]
+
+    strategy = NetworkDDP(**options)
+    train(
+        MANY_NETWORKS,
+        many_images(),
+        world_size=2,
+        strategy=strategy,
+        callbacks=[LambdaCallback(on_train_batch_start=look)],
+    )
+    return found
+
+
 def on_a_rank(cells):
-    """Returns the weights of each cell."""
+    """Returns the weights of each cell, those of broken wrappers, and the options of each replica."""
     weights = {}
     for cell in cells:
         module = train(cell, many_images(), world_size=2, strategy=NetworkDDP())
         weights[str(cell)] = {name: value.clone() for name, value in module.state_dict().items()}
-    broken = {cell: train(cell, many_images(), world_size=2, strategy=NotAveraged()).state_dict() for cell in BROKEN}
-    return weights, broken
+    broken = {
+        (strategy.__name__, cell): train(cell, many_images(), world_size=2, strategy=strategy()).state_dict()
+        for strategy, cell in BROKEN
+    }
+    return weights, broken, {name: options_of_replicas(options) for name, options in OPTIONS.items()}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +101,7 @@ def trained(tmp_path_factory):
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_two_ranks_train_the_weights_of_one_process(trained, cell):
-    for weights, _ in trained:
+    for weights, _, _ in trained:
         assert_trained_alike(weights[str(cell)], cell)
 
 
@@ -50,7 +112,18 @@ def test_the_weights_move():
         assert max((alone[name] - value).abs().max() for name, value in floats.items()) > 1e-3
 
 
-@pytest.mark.parametrize("cell", BROKEN, ids=str)
-def test_a_broken_wrapper_is_found(trained, cell):
-    with pytest.raises(AssertionError):
-        assert_trained_alike(trained[0][1][cell], cell)
+@pytest.mark.parametrize(("strategy", "cell"), BROKEN, ids=lambda part: getattr(part, "__name__", str(part)))
+def test_a_broken_wrapper_is_found(trained, strategy, cell):
+    with pytest.raises(AssertionError, match=r"\d"):  # how far off the weights are
+        assert_trained_alike(trained[0][1][strategy.__name__, cell], cell)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_options_reach_the_replica_of_each_network(trained, name):
+    mebibytes = OPTIONS[name].get("bucket_cap_mb", 25)
+    for _, _, options in trained:
+        assert options[name].keys() == {"generator", "discriminator_1", "discriminator_2"}
+        for hooks, bucket, views in options[name].values():
+            assert hooks == HOOKS[name]
+            assert bucket == mebibytes * 2**20
+            assert views, "no second copy of the gradients"

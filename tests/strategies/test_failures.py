@@ -15,9 +15,15 @@ from PIL import Image
 
 from tests.test_train import TINY
 
+from . import ranks
+
 TIMEOUT = 8  # seconds that a rank waits for the others
 
-SABOTAGED = '''
+STALLED = TIMEOUT + 4  # seconds after which a rank goes on that the others have given up
+
+SABOTAGED = (
+    f"STALLED = {STALLED}"
+    + '''
 import os, signal, time
 from pathlib import Path
 from lit_gans.models.dcgan import DCGAN
@@ -35,9 +41,10 @@ class Sabotaged(DCGAN):
                 os.kill(os.getpid(), signal.SIGKILL)
             if how == "raises":
                 raise RuntimeError("sabotaged")
-            time.sleep(1000)
+            time.sleep(STALLED if how == "stalls" else 1000)
         super().training_step(data, batch_idx)
 '''
+)
 YAML = (
     "defaults: [_schema/sabotaged@_here_]\nimage_size: ${data.image_size}\nchannels: ${data.channels}\nseed: ${seed}\n"
 )
@@ -119,13 +126,22 @@ def test_all_ranks_end_and_the_run_resumes(tmp_path, command, strategy, how, ran
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
-def test_torchrun_restarts_and_the_run_goes_on_by_itself(tmp_path, command):
+@pytest.mark.parametrize(
+    "how",
+    [
+        "raises",
+        "killed",
+        "stalls",
+        pytest.param("hangs", marks=pytest.mark.slow),  # torchrun waits 30 s before it kills
+    ],
+)
+def test_torchrun_restarts_and_the_run_goes_on_by_itself(tmp_path, command, how):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--max-restarts=1", "-m"]
     done = subprocess.run(
         [*torchrun, *command, "strategy=ddp", f"trainer.strategy.timeout={TIMEOUT}", "resume=auto"],
         timeout=200,
         cwd=tmp_path,
-        env=environment("raises", 1),
+        env=environment(how, 1),
         capture_output=True,
         text=True,
     )
@@ -134,6 +150,32 @@ def test_torchrun_restarts_and_the_run_goes_on_by_itself(tmp_path, command):
     (last,) = tmp_path.glob("outputs/*/version_*/checkpoints/last.ckpt")
     assert torch.load(last, weights_only=True)["global_step"] == 6
     assert not processes_in(tmp_path)
+
+
+@pytest.mark.parametrize("how", ["raises", "killed", "stalls"])
+def test_no_rank_ends_as_if_all_were_well(tmp_path, command, how):
+    """Whoever starts the ranks sees each one's exit code; here no parent ends the others."""
+    settings = ["strategy=ddp", f"trainer.strategy.timeout={TIMEOUT}", "hydra.run.dir=run"]
+    port, told = ranks.free_port(), environment(how, 1)
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", *command, *settings],
+            cwd=tmp_path,
+            env=ranks.environment(rank, 2, port) | told,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    try:
+        printed = [process.communicate(timeout=120)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert (tmp_path / "failed").is_file(), printed
+    assert all(process.returncode for process in processes), printed
+    assert torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)["global_step"] == 3
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")

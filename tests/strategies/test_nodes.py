@@ -1,4 +1,6 @@
-"""Two nodes: `torchrun --nnodes 2` twice on one machine, over loopback, on the command line that a user types."""
+"""Processes that others start: `torchrun --nnodes 2` twice on one machine, over loopback, on the command line that a
+user types; and the same line as srun starts it.
+"""
 
 import os
 import subprocess
@@ -30,12 +32,15 @@ TRAIN = [
 ]
 
 
-def finish(commands, folder):
-    """Runs commands side by side; returns the only checkpoint that is there afterwards."""
+def finish(commands, folder, told=({}, {})):
+    """Runs commands side by side, each with its variables; returns the only checkpoint that is there afterwards."""
+    folder.mkdir()
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PL_")}
-    arguments = {"cwd": folder, "env": kept | {"OMP_NUM_THREADS": "1"}, "text": True}
-    arguments |= {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    processes = [subprocess.Popen([sys.executable, "-m", *command], **arguments) for command in commands]
+    arguments = {"cwd": folder, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    processes = [
+        subprocess.Popen([sys.executable, "-m", *command], env=kept | {"OMP_NUM_THREADS": "1"} | variables, **arguments)
+        for command, variables in zip(commands, told, strict=False)
+    ]
     try:
         for process in processes:
             printed = process.communicate(timeout=250)[0]
@@ -47,16 +52,40 @@ def finish(commands, folder):
     return torch.load(last, weights_only=True)
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The checkpoint of one process."""
+    return finish([[*TRAIN, "data.batch_size=8"]], tmp_path_factory.mktemp("nodes") / "one")
+
+
+def assert_trained_alike(found, alone):
+    assert alone["global_step"] == found["global_step"] == STEPS
+    for name, value in alone["state_dict"].items():
+        torch.testing.assert_close(found["state_dict"][name], value, rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("settings", [["strategy=ddp", "trainer.strategy.hierarchical=true"]], ids=" ".join)
-def test_two_nodes_train_the_weights_of_one_process(tmp_path, settings):
-    folders = [tmp_path / "one", tmp_path / "two"]
-    for folder in folders:
-        folder.mkdir()
-    alone = finish([[*TRAIN, "data.batch_size=8"]], folders[0])
+def test_two_nodes_train_the_weights_of_one_process(tmp_path, alone, settings):
     torchrun = ["torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--master-addr=127.0.0.1"]
     torchrun += [f"--master-port={free_port()}"]
     train = [*TRAIN, "data.batch_size=4", "trainer.num_nodes=2", "trainer.devices=1", *settings]
-    both = finish([[*torchrun, f"--node-rank={node}", "-m", *train] for node in (0, 1)], folders[1])
-    assert alone["global_step"] == both["global_step"] == STEPS
-    for name, value in alone["state_dict"].items():
-        torch.testing.assert_close(both["state_dict"][name], value, rtol=0, atol=1e-6)
+    both = finish([[*torchrun, f"--node-rank={node}", "-m", *train] for node in (0, 1)], tmp_path / "two")
+    assert_trained_alike(both, alone)
+
+
+def test_processes_of_srun_train_the_weights_of_one_in_the_folder_of_the_job(tmp_path, alone):
+    train = [*TRAIN, "data.batch_size=4", "trainer.devices=2", "strategy=ddp"]
+    job = {
+        "SLURM_JOB_ID": "4711",
+        "SLURM_JOB_NAME": "train",
+        "SLURM_STEP_ID": "0",
+        "SLURM_NTASKS": "2",
+        "SLURM_NTASKS_PER_NODE": "2",
+        "SLURM_NNODES": "1",
+        "SLURM_NODEID": "0",
+        "SLURM_NODELIST": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),  # Lightning's own is made of the job's number, and may be taken
+    }
+    told = [job | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in (0, 1)]
+    assert_trained_alike(finish([train, train], tmp_path / "two", told), alone)
+    assert [run.name for run in tmp_path.glob("two/outputs/*/*")] == ["version_4711"]

@@ -1,7 +1,11 @@
 """Checkpoints of parts: written by two ranks, resumed by them, read on one process."""
 
+import shutil
+
 import pytest
 import torch
+from lightning.pytorch import Trainer
+from torch import nn
 
 from lit_gans import load
 from lit_gans.checkpoints import read_checkpoint
@@ -10,7 +14,8 @@ from lit_gans.strategies.deepspeed import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP
 
 from . import ranks
-from .test_checkpoints import MOMENTUM, assert_same, train
+from .test_checkpoints import MOMENTUM, SaveAtEnd, assert_same, train
+from .test_own_module import Own
 
 STRATEGIES = {
     "fsdp": lambda sharded=True: NetworkFSDP(sharded_checkpoints=sharded),
@@ -23,14 +28,53 @@ STRATEGIES = {
 }
 
 
+class Counting(Own):
+    """A module with buffers of its own, and of a child that has nothing to train."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("images", torch.zeros(()))
+        self.statistics = nn.BatchNorm1d(4, affine=False)
+
+    def training_step(self, batch, batch_idx):
+        self.images += len(batch[0])
+        self.statistics(batch[0])
+        super().training_step(batch, batch_idx)
+
+
+def count(path, iterations, strategy, resume=None):
+    """Trains to an iteration, saves, and returns the buffers outside the networks."""
+    module = Counting()
+    switches = ("logger", "enable_progress_bar", "enable_model_summary")
+    trainer = Trainer(
+        max_steps=2 * iterations,  # of two optimizers
+        max_epochs=-1,
+        accelerator="cpu",
+        devices=2,
+        use_distributed_sampler=False,
+        callbacks=[SaveAtEnd(path)],
+        strategy=strategy,
+        **dict.fromkeys(switches, False),
+    )
+    trainer.fit(module, ckpt_path=resume, weights_only=True)
+    return dict(module.named_buffers())
+
+
 def on_a_rank(where):
     """Trains 2 iterations into a folder, over an older one, and goes on from it; the end is written as a file."""
-    said = {}
+    said = {"buffers": {}}
     for name, strategy in STRATEGIES.items():
         for steps in (1, 2):
             train(where / f"{name}.ckpt", steps, MOMENTUM, world_size=2, strategy=strategy())
         resumed = {"resume": where / f"{name}.ckpt", "world_size": 2}
         train(where / f"{name}_resumed.ckpt", 4, MOMENTUM, **resumed, strategy=strategy(sharded=False))
+        for kind in ("file", "folder"):  # that takes the place of the other
+            path = where / f"{name}_{kind}" / "last.ckpt"
+            train(path, 2, MOMENTUM, world_size=2, strategy=strategy(sharded=kind == "file"))
+            train(path, 4, MOMENTUM, resume=path, world_size=2, strategy=strategy(sharded=kind == "folder"))
+        path = where / f"{name}_counted.ckpt"
+        count(path, 2, strategy())
+        said["buffers"][name] = count(path, 4, strategy(), resume=path)
     try:
         resumed = {"resume": where / "deepspeed_2.ckpt", "world_size": 2}
         train(where / "other.ckpt", 4, MOMENTUM, **resumed, strategy=NetworkDeepSpeed(stage=1))
@@ -73,6 +117,44 @@ def test_the_networks_load_on_one_process(folder, name):
 def test_one_process_goes_on_from_parts_of_fsdp(folder, tmp_path):
     train(tmp_path / "resumed.ckpt", 4, MOMENTUM, resume=folder / "fsdp.ckpt")
     assert_same(tmp_path / "resumed.ckpt", folder / "whole.ckpt")
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_file_takes_the_place_of_the_folder_it_resumes_from(folder, name):
+    path = folder / f"{name}_file" / "last.ckpt"
+    assert [*path.parent.iterdir()] == [path]
+    assert path.is_file()
+    assert_same(path, folder / "whole.ckpt")
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_folder_takes_the_place_of_the_file_it_resumes_from(folder, name):
+    path = folder / f"{name}_folder" / "last.ckpt"
+    assert [*path.parent.iterdir()] == [path]
+    assert path.is_dir()
+    found, whole = read_checkpoint(path), torch.load(folder / "whole.ckpt", weights_only=True)
+    assert found["global_step"] == whole["global_step"] == 4
+    torch.testing.assert_close(found["state_dict"], whole["state_dict"], rtol=1e-5, atol=1e-6)
+
+
+def test_one_process_puts_a_file_in_the_place_of_the_folder_it_resumes_from(folder, tmp_path):
+    path = tmp_path / "last.ckpt"
+    shutil.copytree(folder / "fsdp.ckpt", path)
+    train(path, 4, MOMENTUM, resume=path)
+    assert [*tmp_path.iterdir()] == [path]
+    assert path.is_file()
+    assert_same(path, folder / "whole.ckpt")
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_buffers_outside_the_networks_are_resumed(folder, name):
+    saved = read_checkpoint(folder / f"{name}_counted.ckpt")["state_dict"]
+    assert saved.keys() == Counting().state_dict().keys()
+    for buffers in (said["buffers"][name] for said in torch.load(folder / "said.pt")):
+        assert buffers["images"] == 8, "2 images in each of 4 iterations"
+        assert buffers["statistics.num_batches_tracked"] == 4
+        for key, value in buffers.items():
+            torch.testing.assert_close(saved[key], value, rtol=0, atol=0)
 
 
 def test_what_cannot_resume_is_refused(folder, tmp_path):

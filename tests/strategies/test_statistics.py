@@ -1,0 +1,74 @@
+"""Running statistics of batch norm: each rank normalises with its own, and all go on from their mean."""
+
+from unittest.mock import patch
+
+import pytest
+import torch
+from lightning.pytorch.callbacks import LambdaCallback
+from torch import nn
+
+from lit_gans.strategies import processes
+from lit_gans.strategies.ddp import NetworkDDP
+from lit_gans.strategies.deepspeed import NetworkDeepSpeed
+from lit_gans.strategies.fsdp import NetworkFSDP
+
+from . import cells, ranks
+
+STRATEGIES = {"ddp": NetworkDDP, "fsdp": NetworkFSDP, "deepspeed": NetworkDeepSpeed}
+build = cells.build
+
+
+def with_batch_norms_that_train(cell):
+    """The cell's module without what keeps its batch norms as they began."""
+    module = build(cell)
+    for layer in module.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            del layer.train
+            layer.train()
+    return module
+
+
+def statistics_of(module):
+    """Returns the running means and variances now, by name."""
+    return {name: buffer.clone() for name, buffer in module.named_buffers() if "running_" in name}
+
+
+def train(strategy):
+    """Trains and returns what this rank had before its statistics were averaged, and at the end of each iteration."""
+    own, ends, average = [], [], processes.average_over_ranks
+
+    def record_and_average(buffers):
+        own.append(statistics_of(strategy.lightning_module))
+        average(buffers)
+
+    look = LambdaCallback(on_train_batch_end=lambda trainer, module, *_: ends.append(statistics_of(module)))
+    with (
+        patch.object(cells, "build", with_batch_norms_that_train),
+        patch.object(processes, "average_over_ranks", record_and_average),
+    ):
+        cells.train(cells.Cell("dcgan"), cells.many_images(), world_size=2, strategy=strategy, callbacks=[look])
+    return own, ends
+
+
+def on_a_rank():
+    return {name: train(strategy()) for name, strategy in STRATEGIES.items()}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return ranks.run("tests.strategies.test_statistics.on_a_rank", tmp_path_factory.mktemp("statistics"))
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_ranks_go_on_from_the_mean_of_what_each_found(trained, name):
+    (own, ends), (others, their_ends) = (found[name] for found in trained)
+    assert len(own) == len(others) == len(ends) == len(their_ends) == cells.STEPS
+    names = statistics_of(build(cells.Cell("dcgan"))).keys()
+    assert any(key.startswith("generator.") for key in names)
+    assert any(key.startswith("discriminator.") for key in names)
+    for mine, theirs, end, their_end in zip(own, others, ends, their_ends, strict=True):
+        assert mine.keys() == end.keys() == names
+        for key in names:
+            assert not torch.equal(mine[key], theirs[key]), "each rank has images of its own"
+            torch.testing.assert_close(end[key], (mine[key] + theirs[key]) / 2, rtol=0, atol=0)
+            torch.testing.assert_close(their_end[key], end[key], rtol=0, atol=0)
