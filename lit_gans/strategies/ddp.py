@@ -131,7 +131,7 @@ class NetworkDDP(RanksTogether, DDPStrategy):
             self._network = None
 
     def pre_backward(self, closure_loss: Tensor) -> None:
-        # not in forward: a replica whose forward armed it, and not the backward that follows, reduces wrong gradients
+        # for each backward, and not once in forward: a replica reduces once for what it was prepared once
         for name, replica in self.replicas.items():
             if name == self._network or (self._network is None and _trains(replica)):
                 prepare_for_backward(replica, closure_loss)
