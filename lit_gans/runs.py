@@ -53,10 +53,10 @@ def resume_path(resume: str, folder: str | Path) -> Path | None:
 
 
 def _next_version(parent: Path) -> Path:
-    """Claims the next free number; two runs that start at once get two folders. Under SLURM the job is the number, with
-    that of the step where it is not the first.
+    """Claims the next free number; two runs that start at once get two folders. The processes that srun starts share
+    nothing but their job: that is the number, with that of the step where it is not the first.
     """
-    job = os.environ.get("SLURM_JOB_ID") if "SLURM_PROCID" in os.environ else None
+    job = _job_of_several()
     if job:
         step = os.environ.get("SLURM_STEP_ID", "0")
         return parent / (f"version_{job}" if step == "0" else f"version_{job}.{step}")
@@ -68,6 +68,15 @@ def _next_version(parent: Path) -> Path:
             return parent / f"version_{number}"
         except FileExistsError:
             number += 1
+
+
+def _job_of_several() -> str | None:
+    """Returns the SLURM job, where this is one of several processes that srun started. In its shells, which Lightning
+    tells by their names, every run is one of its own.
+    """
+    told = os.environ.get
+    alone = int(told("SLURM_NTASKS", "1")) == 1 or told("SLURM_JOB_NAME") in ("bash", "interactive")
+    return None if alone or "SLURM_PROCID" not in os.environ else told("SLURM_JOB_ID")
 
 
 def _number(folder: Path) -> tuple[int, ...]:

@@ -13,7 +13,14 @@ PARENT = Path("outputs/dcgan_digits")
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("SLURM_PROCID", "SLURM_JOB_ID", "SLURM_STEP_ID", "TORCHELASTIC_USE_AGENT_STORE"):
+    for name in (
+        "SLURM_PROCID",
+        "SLURM_NTASKS",
+        "SLURM_JOB_NAME",
+        "SLURM_JOB_ID",
+        "SLURM_STEP_ID",
+        "TORCHELASTIC_USE_AGENT_STORE",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -23,6 +30,7 @@ def slurm(monkeypatch):
 
     def tell(job, step=None):
         monkeypatch.setenv("SLURM_PROCID", "0")
+        monkeypatch.setenv("SLURM_NTASKS", "2")
         monkeypatch.setenv("SLURM_JOB_ID", str(job))
         if step is None:
             monkeypatch.delenv("SLURM_STEP_ID", raising=False)
@@ -113,6 +121,14 @@ def test_under_slurm_the_job_is_the_number(slurm):
 def test_a_job_counts_by_itself_where_srun_started_no_process(monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
     assert folder() == PARENT / "version_0"
+
+
+@pytest.mark.parametrize("told", [{"SLURM_NTASKS": "1"}, {"SLURM_JOB_NAME": "bash"}, {"SLURM_JOB_NAME": "interactive"}])
+def test_runs_of_one_process_or_of_a_shell_count_as_anywhere(slurm, monkeypatch, told):
+    slurm(4711)
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    assert [folder() for _ in range(2)] == [PARENT / "version_0", PARENT / "version_1"]
 
 
 def test_auto_orders_jobs_and_their_steps_by_number(slurm):

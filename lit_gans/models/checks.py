@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import torch
+from lightning.pytorch.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
 from lightning.pytorch.strategies import DDPStrategy
 
 from lit_gans.errors import RefusedInput
@@ -37,6 +39,15 @@ def refuse_settings(module: AdversarialModule) -> None:
         raise RefusedInput(f"r1_gamma={module.r1_gamma} must be at least 0.")
 
 
+def _launched() -> tuple[str, int]:
+    """Returns who started this process, and how many."""
+    if TorchElasticEnvironment.detect():
+        return "torchrun", int(os.environ["WORLD_SIZE"])
+    if SLURMEnvironment.detect():
+        return "SLURM", int(os.environ["SLURM_NTASKS"])
+    return "nobody", 1
+
+
 def refuse_trainer(module: AdversarialModule, trainer: Trainer) -> None:
     """Raises `RefusedInput` where device, precision, data and module do not go together."""
     device = trainer.strategy.root_device.type
@@ -64,6 +75,12 @@ def refuse_trainer(module: AdversarialModule, trainer: Trainer) -> None:
         raise RefusedInput(
             f"trainer.devices={trainer.num_devices} with Lightning's own DDP, which waits for the gradients of frozen"
             " networks: use strategy=ddp, in Python Trainer(strategy=NetworkDDP())."
+        )
+    launcher, num_processes = _launched()
+    if num_processes > 1 and trainer.world_size == 1:
+        raise RefusedInput(
+            f"{launcher} started {num_processes} processes, and each would train the same by itself: use strategy=ddp"
+            f" with trainer.devices and trainer.num_nodes that make {num_processes}."
         )
     data = trainer.datamodule
     if module.num_classes and getattr(data, "num_classes", module.num_classes) != module.num_classes:

@@ -47,7 +47,7 @@ def test_every_count_must_be_at_least_1(tiny_gan, name):
 
 def test_half_precision_needs_a_device_that_has_it(tiny_gan, random_images, fit, monkeypatch):
     trainer = create_autospec(Trainer, instance=True)
-    trainer.datamodule = None
+    trainer.datamodule, trainer.world_size = None, 1
     for device, precision, sentence in (
         ("cpu", "16-mixed", "precision=fp16 .* needs a CUDA device, and on cpu"),
         ("cpu", "16-true", "precision=fp16"),
@@ -65,9 +65,33 @@ def test_half_precision_needs_a_device_that_has_it(tiny_gan, random_images, fit,
         refuse_trainer(tiny_gan(), trainer)
 
 
+@pytest.mark.parametrize(
+    ("launcher", "told"),
+    [
+        ("torchrun", {"TORCHELASTIC_RUN_ID": "1", "WORLD_SIZE": "4", "RANK": "0", "LOCAL_RANK": "0"}),
+        (
+            "SLURM",
+            {"SLURM_NTASKS": "4", "SLURM_NTASKS_PER_NODE": "4"}
+            | {f"SLURM_{name}": "0" for name in ("PROCID", "LOCALID", "NODEID")},
+        ),
+    ],
+)
+def test_processes_that_would_each_train_by_themselves_are_refused(
+    tiny_gan, random_images, fit, monkeypatch, launcher, told
+):
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(RefusedInput, match=f"{launcher} started 4 processes, and each .* strategy=ddp with"):
+        fit(tiny_gan(), random_images(), max_steps=1)
+    trainer = create_autospec(Trainer, instance=True)
+    trainer.datamodule, trainer.precision, trainer.world_size = None, "32-true", 4
+    refuse_trainer(tiny_gan(), trainer)
+
+
 def test_lightning_s_own_ddp_is_refused_but_where_it_looks_for_unused_parameters(tiny_gan):
     trainer = create_autospec(Trainer, instance=True)
     trainer.datamodule, trainer.precision, trainer.num_devices = None, "32-true", 2
+    trainer.world_size = 2
     trainer.strategy = DDPStrategy(accelerator=CPUAccelerator(), parallel_devices=[torch.device("cpu")] * 2)
     with pytest.raises(RefusedInput, match=r"trainer.devices=2 with Lightning's own DDP.* use strategy=ddp"):
         refuse_trainer(tiny_gan(), trainer)
