@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -18,11 +19,26 @@ from lit_gans.data.packed import PackedData
 from lit_gans.data.store import PerProcess
 from lit_gans.errors import RefusedInput, install_command
 
+_WAITS = 60.0  # seconds for a chunk that another process fetches
+_POLL = 0.02
+
 
 def _opened(root: str, cache: str | None, cache_bytes: int) -> Any:
     from litdata import StreamingDataset
 
     return StreamingDataset(root, cache_dir=cache, max_cache_size=cache_bytes)
+
+
+def _item(stream: Any, row: int) -> Any:
+    """Returns a row. A chunk that another process is fetching is not there yet, and LitData does not wait for it."""
+    until = time.monotonic() + _WAITS
+    while True:
+        try:
+            return stream[row]
+        except FileNotFoundError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(_POLL)
 
 
 class _Streamed(Dataset):
@@ -49,7 +65,7 @@ class _Streamed(Dataset):
         # each chunk is opened once in a step, whatever the order
         rows, back = (indices % len(self)).unique(return_inverse=True)
         stream = self._stream()
-        items = [stream[row] for row in rows.tolist()]
+        items = [_item(stream, row) for row in rows.tolist()]
         images = torch.stack([torch.as_tensor(item["image"]) for item in items])[back]
         labels = torch.tensor([item["label"] for item in items])[back]
         lower = torch.arange(len(indices)) + len(indices) * (indices >= len(self))

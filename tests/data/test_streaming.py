@@ -5,6 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
+from lit_gans.data import streaming
 from lit_gans.data.folder import Folder
 from lit_gans.data.loader import ResumableLoader, StepSampler
 from lit_gans.data.streaming import Streaming, write_stream
@@ -70,6 +71,28 @@ def windowed(request, stream):
 def test_workers_change_nothing(windowed):
     whole = epochs(windowed().train_dataloader(), 0, 2)
     assert same(epochs(windowed(num_workers=2).train_dataloader(), 0, 2), whole)
+
+
+class OnItsWay:
+    """A stream whose chunk another process is fetching: it comes at the third look."""
+
+    looks = 0
+
+    def __getitem__(self, row):
+        self.looks += 1
+        if self.looks < 3:
+            raise FileNotFoundError
+        return row
+
+
+def test_a_chunk_that_another_process_fetches_is_waited_for(monkeypatch):
+    stream = OnItsWay()
+    assert streaming._item(stream, 7) == 7
+    assert stream.looks == 3
+    stream.looks = 0
+    monkeypatch.setattr(streaming, "_WAITS", -1.0)
+    with pytest.raises(FileNotFoundError):
+        streaming._item(stream, 7)
 
 
 def test_it_resumes_inside_an_epoch(windowed):
