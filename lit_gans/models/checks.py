@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 import torch
-from lightning.pytorch.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
+from lightning.fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
 from lightning.pytorch.strategies import DDPStrategy
 
 from lit_gans.errors import RefusedInput
