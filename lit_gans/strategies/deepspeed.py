@@ -14,12 +14,11 @@ import torch.distributed as dist
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from lit_gans.errors import RefusedInput
 from lit_gans.parts import REST, read_rest
 from lit_gans.strategies import deepspeed_settings
-from lit_gans.strategies.networks import networks_of, optimized_networks, refuse_second_differentiation
+from lit_gans.strategies.networks import networks_of, optimized_networks
 from lit_gans.strategies.processes import RanksTogether, limit_waiting, replacing
 from lit_gans.strategies.zero import ZeroOptimizer
 
@@ -84,7 +83,6 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
         self._names: dict[int, str] = {}  # of the network that an optimizer steps
         self._reduced: set[str] = set()  # networks whose gradients are ready for a step
         self._steps = False  # an engine steps
-        self._hooks: list[RemovableHandle] = []
         self._zero: dict[str, ZeroOptimizer] = {}
 
     @property
@@ -134,7 +132,7 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
                     f"a gradient through {name} is differentiated again, and ZeRO stage 3 frees its weights between:"
                     " use trainer.strategy.stage=2, or strategy=fsdp."
                 )
-                self._hooks.append(refuse_second_differentiation(network, sentence))
+                self.refuse_penalty(network, sentence)
         limit_waiting(self._timeout)  # in DeepSpeed's own groups too
 
     def setup_precision_plugin(self) -> None:
@@ -194,8 +192,7 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
             engine.destroy()
         self.engines.clear()
         self._zero.clear()
-        while self._hooks:
-            self._hooks.pop().remove()
+        self._reduced.clear()  # of a step that an error ended
         super().teardown()
 
     # ---- a step

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lit_gans.errors import RefusedInput, nearest
+from lit_gans.errors import RefusedInput, install_command, nearest
 
 _KEYS = (  # those that reach what the engines do here: DeepSpeed ignores others in silence
     "zero_optimization",
@@ -81,7 +81,7 @@ def load(device: str) -> Any:
         import deepspeed
         import deepspeed.ops
     except ImportError as error:
-        raise RefusedInput('strategy=deepspeed needs DeepSpeed: pip install "lit-gans[deepspeed]".') from error
+        raise RefusedInput(f"strategy=deepspeed needs DeepSpeed: {install_command('deepspeed')}") from error
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     if device == "cpu":  # else the ranks compile an operation, and wait for ever where a compilation was once killed
         deepspeed.ops.__compatible_ops__ = {}

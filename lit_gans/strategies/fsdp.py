@@ -17,11 +17,10 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
-from torch.utils.hooks import RemovableHandle
 
 from lit_gans.errors import RefusedInput
 from lit_gans.parts import REST, index_of, put_together, read_rest, take_apart
-from lit_gans.strategies.networks import networks_of, refuse_second_differentiation, stepped_by
+from lit_gans.strategies.networks import networks_of, stepped_by
 from lit_gans.strategies.processes import RanksTogether, limit_waiting, replacing
 
 
@@ -80,7 +79,6 @@ class NetworkFSDP(RanksTogether, ModelParallelStrategy):
         self.wrap, self.hybrid, self.sharded_checkpoints = wrap, hybrid, sharded_checkpoints
         self._networks: dict[str, nn.Module] = {}
         self._penalised: dict[str, nn.Module] = {}
-        self._hooks: list[RemovableHandle] = []
         self._adds_up = False  # gradients are not reduced in the current backward
 
     # ---- setup and end
@@ -121,12 +119,7 @@ class NetworkFSDP(RanksTogether, ModelParallelStrategy):
                     f" it in the module, penalised_networks = ({name!r},), and compute the penalty before its other"
                     " outputs."
                 )
-                self._hooks.append(refuse_second_differentiation(network, sentence))
-
-    def teardown(self) -> None:
-        while self._hooks:
-            self._hooks.pop().remove()
-        super().teardown()
+                self.refuse_penalty(network, sentence)
 
     def _mesh(self) -> DeviceMesh:
         if not self.hybrid:

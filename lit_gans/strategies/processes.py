@@ -19,8 +19,9 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.strategies.strategy import Strategy
-from torch import Tensor, distributed
+from torch import Tensor, distributed, nn
 from torch.distributed import PrefixStore, distributed_c10d
+from torch.utils.hooks import RemovableHandle
 
 from lit_gans.checkpoints import CheckpointFiles
 from lit_gans.errors import RefusedInput
@@ -29,6 +30,7 @@ from lit_gans.strategies.networks import (
     average_over_ranks,
     copy_from_first_rank,
     refuse_frozen,
+    refuse_second_differentiation,
     running_statistics,
     storages,
 )
@@ -77,6 +79,7 @@ class RanksTogether:
 
     _failed = False
     _statistics: list[Tensor] | None = None
+    _hooks: tuple[RemovableHandle, ...] = ()
 
     def _configure_launcher(self) -> None:
         super()._configure_launcher()
@@ -128,6 +131,10 @@ class RanksTogether:
         super().setup_optimizers(trainer)
         refuse_frozen(self.optimizers, self.lightning_module)
 
+    def refuse_penalty(self, network: nn.Module, sentence: str) -> None:
+        """Lets a gradient penalty on a network raise `RefusedInput` with a sentence, until the training ends."""
+        self._hooks += (refuse_second_differentiation(network, sentence),)
+
     def refuse_unknown(self, network: str | None, names: Iterable[str]) -> None:
         """Raises `RefusedInput` where a backward names a network that there is not."""
         if network is not None and network not in names:
@@ -164,6 +171,9 @@ class RanksTogether:
 
     def teardown(self) -> None:
         self._statistics = None
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = ()
         super().teardown()
 
 

@@ -62,7 +62,9 @@ def test_two_ranks_train_the_weights_of_one_process(trained, cell):
 @pytest.mark.parametrize("cell", FREED, ids=str)
 def test_weights_that_are_freed_after_each_use_train_the_same(trained, cell):
     stage, weights = trained
-    for found in weights if stage == 3 else ():
+    if stage < 3:
+        pytest.skip("stage 3 alone frees weights")
+    for found in weights:
         assert_trained_alike(found[f"freed {cell}"], cell)
 
 

@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import LambdaCallback
 from torch import nn
 from torch.nn.functional import softplus
 from torch.utils.data import DataLoader
@@ -120,6 +121,19 @@ class SeededByRank(Own):
         self.critic.requires_grad_(True)
 
 
+class Tied(Own):
+    """One layer twice in a network, and Adam."""
+
+    def __init__(self):
+        super().__init__()
+        self.critic = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+        self.critic.insert(2, self.critic[0])
+
+    def configure_optimizers(self):
+        networks = (self.generator, self.critic)
+        return [torch.optim.Adam(network.parameters(), 0.01, eps=1e-3) for network in networks]
+
+
 class Clips(Own):
     def step(self, optimizer):
         self.clip_gradients(optimizer, 0.01, "norm")
@@ -179,8 +193,21 @@ def train(module=Own, **arguments):
     return module
 
 
-def on_a_rank():
-    """Returns the weights of each cell, and what each mistake is told."""
+def saved(path, **arguments):
+    """Trains, saves while the critic is frozen, and returns the checkpoint."""
+
+    def save(trainer, module, *_):
+        assert not any(parameter.requires_grad for parameter in module.critic.parameters())
+        trainer.save_checkpoint(path)
+
+    train(Tied, callbacks=[LambdaCallback(on_train_batch_end=save)], **arguments)
+    return torch.load(path, weights_only=True)
+
+
+def on_a_rank(where):
+    """Returns the weights of each cell, and what each mistake is told; writes a checkpoint under each strategy."""
+    for name, strategy in STRATEGIES.items():
+        saved(where / f"{name}.ckpt", devices=2, strategy=strategy())
     weights, told = {}, {}
     for kind, name in CELLS:
         module = train(PARITY[kind][0], devices=2, strategy=STRATEGIES[name]())
@@ -196,7 +223,8 @@ def on_a_rank():
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    return ranks.run("tests.strategies.test_own_module.on_a_rank", tmp_path_factory.mktemp("own"))
+    folder = tmp_path_factory.mktemp("own")
+    return ranks.run("tests.strategies.test_own_module.on_a_rank", folder, where=folder), folder
 
 
 @pytest.mark.filterwarnings("ignore:The total number of parameters")
@@ -206,11 +234,22 @@ def test_two_ranks_train_the_weights_of_one_process(trained, kind, name):
     alone, start = train(module, devices=1).state_dict(), module().state_dict()
     moved = [(alone[key] - start[key]).abs().max() for key in ("generator.0.weight", "critic.0.weight")]
     assert min(moved) > 1e-4
-    for weights, _ in trained:
+    for weights, _ in trained[0]:
         torch.testing.assert_close(weights[kind, name], alone, rtol=0, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:The total number of parameters")
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_checkpoint_has_tied_layers_and_the_moments_of_what_is_frozen(trained, tmp_path, name):
+    found = torch.load(trained[1] / f"{name}.ckpt", weights_only=True)
+    alone = saved(tmp_path / "alone.ckpt", devices=1)
+    assert {"critic.0.weight", "critic.2.weight"} <= alone["state_dict"].keys()
+    torch.testing.assert_close(found["state_dict"], alone["state_dict"], rtol=0, atol=1e-6)
+    for one, other in zip(found["optimizer_states"], alone["optimizer_states"], strict=True):
+        torch.testing.assert_close(one["state"], other["state"], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(("module", "name"), MISTAKES, ids=str)
 def test_mistakes_are_told_on_every_rank(trained, module, name):
-    for _, told in trained:
+    for _, told in trained[0]:
         assert REFUSED[module][1] in told[module.__name__, name]
