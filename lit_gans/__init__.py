@@ -11,11 +11,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lit_gans.config import build, compose
-    from lit_gans.data.digits import Digits
-    from lit_gans.errors import RefusedInput
-    from lit_gans.loading import load
-    from lit_gans.models.base import AdversarialModule
+    from lit_gans.common.errors import RefusedInput
+    from lit_gans.config.build import build, compose
+    from lit_gans.config.load import load
+    from lit_gans.data.sources.digits import Digits
     from lit_gans.models.d2gan import D2GAN
     from lit_gans.models.d3gan import D3GAN
     from lit_gans.models.dcgan import DCGAN
@@ -24,16 +23,17 @@ if TYPE_CHECKING:
     from lit_gans.models.pix2pix import Pix2Pix
     from lit_gans.models.sngan import SNGAN
     from lit_gans.models.wgan_gp import WGANGP
+    from lit_gans.training.adversarial import AdversarialModule
 
 __version__ = "0.1.0"
 
 _PLACES = {
-    "AdversarialModule": "lit_gans.models.base",
-    "Digits": "lit_gans.data.digits",
-    "RefusedInput": "lit_gans.errors",
-    "build": "lit_gans.config",
-    "compose": "lit_gans.config",
-    "load": "lit_gans.loading",
+    "AdversarialModule": "lit_gans.training.adversarial",
+    "Digits": "lit_gans.data.sources.digits",
+    "RefusedInput": "lit_gans.common.errors",
+    "build": "lit_gans.config.build",
+    "compose": "lit_gans.config.build",
+    "load": "lit_gans.config.load",
 }
 
 __all__ = [
@@ -57,7 +57,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     place = _PLACES.get(name)
     if place is None:
-        from lit_gans.registry import gan_files
+        from lit_gans.config.registry import gan_files
 
         stem = gan_files().get(name.lower())
         place = f"lit_gans.models.{stem}" if stem else None

@@ -1,5 +1,5 @@
 """`python -m lit_gans` is `lit-gans`."""
 
-from lit_gans.cli import main
+from lit_gans.cli.main import main
 
 main()

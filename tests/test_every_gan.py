@@ -10,10 +10,9 @@ from PIL import Image
 from torch.utils.data import DataLoader, TensorDataset
 
 from lit_gans import build, compose, load
-from lit_gans.registry import gans
-
-from .test_cli import command  # noqa: F401 - a fixture
-from .test_train import TINY
+from lit_gans.config.registry import gans
+from tests.cli.test_main import command  # noqa: F401 - a fixture
+from tests.cli.test_train import TINY
 
 GANS = sorted(name for name, cls in gans().items() if cls.__module__.startswith("lit_gans."))
 

@@ -32,7 +32,7 @@ def test_the_wheel_holds_every_module_and_yaml_file(wheel):
 def test_the_wheel_composes_and_loads_its_weights_from_another_folder(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     code = (
-        "import lit_gans; from lit_gans import compose; from lit_gans.metrics.digits import DigitsExtractor;"
+        "import lit_gans; from lit_gans import compose; from lit_gans.metrics.extractors.digits import DigitsExtractor;"
         "print(lit_gans.__file__, compose('experiment=dcgan_digits').model.latent_dim); DigitsExtractor()"
     )
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
@@ -60,7 +60,7 @@ def test_notebooks_are_stored_without_output():
 
 def test_every_public_name_is_there():
     import lit_gans
-    from lit_gans.registry import gans
+    from lit_gans.config.registry import gans
 
     for name in lit_gans.__all__:
         assert getattr(lit_gans, name) is not None

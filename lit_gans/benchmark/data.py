@@ -21,11 +21,11 @@ from rich.console import Console
 from rich.table import Table
 
 from lit_gans.benchmark.measure import MEBIBYTE, environment, now, spread
-from lit_gans.data.folder import Folder
-from lit_gans.data.packed import Placement
-from lit_gans.data.packing import available_cores, pack
-from lit_gans.data.pictures import open_picture
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
+from lit_gans.data.images import open_picture
+from lit_gans.data.packed.datamodule import Placement
+from lit_gans.data.packed.writer import available_cores, pack
+from lit_gans.data.sources.folder import Folder
 from lit_gans.models.dcgan import DCGAN
 
 _WIDTH, _HEIGHT = 178, 218  # CelebA's
@@ -279,7 +279,7 @@ def _waiting(
 
 _PACK_ALONE = """
 import sys
-from lit_gans.data.folder import Folder
+from lit_gans.data.sources.folder import Folder
 data = Folder(sys.argv[1], cache=sys.argv[2], image_size=int(sys.argv[3]))
 print(flush=True)
 input()

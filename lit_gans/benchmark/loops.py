@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lit_gans.losses import logistic_discriminator, non_saturating_generator
+from lit_gans.common.noise import Noise
 from lit_gans.models.dcgan import DCGAN
-from lit_gans.random import Noise
+from lit_gans.training.losses import logistic_discriminator, non_saturating_generator
 
 LEARNING_RATE, BETAS = 2e-4, (0.5, 0.999)  # Radford et al. 2016, section 4
 

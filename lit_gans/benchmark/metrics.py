@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from lit_gans.benchmark.measure import environment, now, spread
-from lit_gans.errors import RefusedInput
-from lit_gans.metrics.evaluation import Evaluation
-from lit_gans.metrics.inception import InceptionExtractor, usual_place
+from lit_gans.common.errors import RefusedInput
+from lit_gans.metrics.evaluator import Evaluation
+from lit_gans.metrics.extractors.inception import InceptionExtractor, usual_place
 from lit_gans.metrics.scores.fid import FID
 from lit_gans.metrics.scores.inception_score import InceptionScore
 from lit_gans.metrics.scores.kid import KID

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lit_gans.benchmark.loops import BareLoop, Loop, TutorialLoop
 from lit_gans.benchmark.measure import now
 from lit_gans.callbacks import EMA, Throughput
-from lit_gans.loggers import CSVMetrics
+from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.models.dcgan import DCGAN
 
 _NUM_BATCHES = 4

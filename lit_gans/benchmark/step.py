@@ -20,7 +20,7 @@ from lit_gans.benchmark.measure import (
     spread,
 )
 from lit_gans.benchmark.race import Race, run
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
 from lit_gans.models.dcgan import DCGAN
 
 _STEPS = {"full": 20, "smoke": 4}

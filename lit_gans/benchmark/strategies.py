@@ -22,13 +22,13 @@ from rich.table import Table
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 from lit_gans.benchmark.measure import environment, spread
-from lit_gans.errors import RefusedInput
-from lit_gans.models.base import AdversarialModule
-from lit_gans.registry import gans as registered
-from lit_gans.settings import quiet
+from lit_gans.common.errors import RefusedInput
+from lit_gans.common.quiet import quiet
+from lit_gans.config.registry import gans as registered
 from lit_gans.strategies.ddp import NetworkDDP
-from lit_gans.strategies.deepspeed import NetworkDeepSpeed
+from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP
+from lit_gans.training.adversarial import AdversarialModule
 
 _RANKS = 2
 _WARMUP = 2

@@ -12,7 +12,7 @@ from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 
 from lit_gans.callbacks.measurement import Monitor
 from lit_gans.callbacks.throughput import paused
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
 
 
 class Checkpoint(LightningCheckpoint):

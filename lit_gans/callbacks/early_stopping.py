@@ -7,7 +7,7 @@ from typing import Any, Literal
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lit_gans.callbacks.measurement import Monitor
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
 
 
 class EarlyStopping(Callback):

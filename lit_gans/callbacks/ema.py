@@ -8,8 +8,8 @@ import torch
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor
 
-from lit_gans.errors import RefusedInput
-from lit_gans.models.generative import GenerativeModule
+from lit_gans.common.errors import RefusedInput
+from lit_gans.training.generative import GenerativeModule
 
 
 class EMA(Callback):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from lightning.pytorch import Callback, Trainer
 
-from lit_gans.checkpoints import read_checkpoint
-from lit_gans.models.generative import GenerativeModule
+from lit_gans.checkpoints.format import read_checkpoint
+from lit_gans.training.generative import GenerativeModule
 
 
 class InitFrom(Callback):

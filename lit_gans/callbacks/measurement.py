@@ -12,9 +12,9 @@ from lightning.pytorch import Callback, Trainer
 
 from lit_gans.callbacks.throughput import paused
 from lit_gans.callbacks.watch import Watch
-from lit_gans.errors import RefusedInput, nearest
+from lit_gans.common.errors import RefusedInput, nearest
 from lit_gans.metrics.protocol import RUNNING_STATISTICS, versions
-from lit_gans.models.generative import GenerativeModule
+from lit_gans.training.generative import GenerativeModule
 
 PROTOCOL = "protocol.json"
 

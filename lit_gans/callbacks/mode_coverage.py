@@ -8,9 +8,9 @@ import torch
 from lightning.pytorch import Trainer
 
 from lit_gans.callbacks.measurement import Measurement
-from lit_gans.errors import RefusedInput
-from lit_gans.metrics.modes import mode_statistics
-from lit_gans.models.generative import GenerativeModule
+from lit_gans.common.errors import RefusedInput
+from lit_gans.metrics.scores.modes import mode_statistics
+from lit_gans.training.generative import GenerativeModule
 
 
 class ModeCoverage(Measurement):

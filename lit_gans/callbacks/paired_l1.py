@@ -8,9 +8,9 @@ import torch
 from lightning.pytorch import Trainer
 
 from lit_gans.callbacks.measurement import Measurement, share
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.protocol import fingerprint
-from lit_gans.models.generative import GenerativeModule
+from lit_gans.training.generative import GenerativeModule
 
 
 class PairedL1(Measurement):

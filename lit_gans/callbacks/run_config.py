@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from lit_gans.checkpoints import FORMAT_KEY, flat
-from lit_gans.errors import RefusedInput
+from lit_gans.checkpoints.format import FORMAT_KEY, flat
+from lit_gans.common.errors import RefusedInput
 
 
 class RunConfig(Callback):

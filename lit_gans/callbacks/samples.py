@@ -10,8 +10,8 @@ from PIL import Image
 from torchvision.utils import save_image
 
 from lit_gans.callbacks.throughput import paused
-from lit_gans.errors import RefusedInput
-from lit_gans.models.generative import GenerativeModule
+from lit_gans.common.errors import RefusedInput
+from lit_gans.training.generative import GenerativeModule
 
 FILM = "training.gif"
 

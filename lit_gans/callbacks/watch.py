@@ -9,10 +9,10 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
-from lit_gans.errors import RefusedInput
-from lit_gans.models.base import AdversarialModule
-from lit_gans.models.batches import cut, prepare
-from lit_gans.random import forked, mix
+from lit_gans.common.errors import RefusedInput
+from lit_gans.common.noise import forked, mix
+from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.batch import cut, prepare
 
 _ALL_RIGHT = 0.99
 _NUM = 64  # images that are looked at

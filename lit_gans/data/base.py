@@ -11,8 +11,8 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from lit_gans.common.errors import RefusedInput
 from lit_gans.data.loader import ResumableLoader, StepSampler
-from lit_gans.errors import RefusedInput
 
 
 class ImagesInMemory(Dataset):

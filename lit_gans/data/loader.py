@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from lit_gans.errors import RefusedInput
-from lit_gans.random import mix
+from lit_gans.common.errors import RefusedInput
+from lit_gans.common.noise import mix
 
 
 class StepSampler(DistributedSampler):

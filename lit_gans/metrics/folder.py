@@ -9,9 +9,9 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from lit_gans.common.errors import RefusedInput
 from lit_gans.data.base import resized
-from lit_gans.data.pictures import ENDINGS, read_image
-from lit_gans.errors import RefusedInput
+from lit_gans.data.images import ENDINGS, read_image
 
 _GRID = "grid.png"  # which `lit-gans sample` puts beside the single images
 

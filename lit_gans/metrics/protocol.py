@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
-from lit_gans.metrics.evaluation import Evaluation
-from lit_gans.metrics.reference import FORMAT_VERSION
+from lit_gans.metrics.cache import FORMAT_VERSION
+from lit_gans.metrics.evaluator import Evaluation
 
 _PACKAGES = ("lit_gans", "torch", "torchvision", "torch_fidelity", "numpy")
 # may differ where numbers compare, and are named then

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor, distributed
 
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
 
 _NOISE = 1e-12  # relative to the largest eigenvalue: what is smaller is rounding of a covariance without full rank
 

@@ -1,1 +1,1 @@
-"""One file a GAN. `lit_gans.registry` finds them here."""
+"""One file a GAN. `lit_gans.config.registry` finds them here."""

@@ -7,11 +7,11 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional
 
-from lit_gans.errors import RefusedInput
-from lit_gans.losses import log_softplus
-from lit_gans.models.base import Batch
+from lit_gans.common.errors import RefusedInput
+from lit_gans.common.precision import full_precision
 from lit_gans.models.image_gan import ImageGAN
-from lit_gans.precision import full_precision
+from lit_gans.training.adversarial import Batch
+from lit_gans.training.losses import log_softplus
 
 
 class D2GAN(ImageGAN):

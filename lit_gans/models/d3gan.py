@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from lit_gans.losses import non_saturating_generator
-from lit_gans.models.base import Batch
+from lit_gans.common.precision import full_precision
 from lit_gans.models.image_gan import ImageGAN
-from lit_gans.precision import full_precision
+from lit_gans.training.adversarial import Batch
+from lit_gans.training.losses import non_saturating_generator
 
 
 class D3GAN(ImageGAN):

@@ -6,10 +6,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lit_gans.errors import RefusedInput
-from lit_gans.models.base import AdversarialModule, Batch
+from lit_gans.common.errors import RefusedInput
 from lit_gans.networks import NetworkName, build_discriminator, build_generator, refuse_options
 from lit_gans.networks.blocks import Block
+from lit_gans.training.adversarial import AdversarialModule, Batch
 
 
 class ImageGAN(AdversarialModule):

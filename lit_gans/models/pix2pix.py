@@ -9,15 +9,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lit_gans.errors import RefusedInput
-from lit_gans.losses import logistic_discriminator, non_saturating_generator
-from lit_gans.models.base import AdversarialModule, Batch
-from lit_gans.models.generative import Weights
+from lit_gans.common.errors import RefusedInput
+from lit_gans.common.noise import Noise, mix
 from lit_gans.networks.blocks import Norm
 from lit_gans.networks.patchgan import PatchGAN
 from lit_gans.networks.unet import UNet
-from lit_gans.optim import Adam, ConstantThenLinear, Optimizer
-from lit_gans.random import Noise, mix
+from lit_gans.training.adversarial import AdversarialModule, Batch
+from lit_gans.training.generative import Weights
+from lit_gans.training.losses import logistic_discriminator, non_saturating_generator
+from lit_gans.training.optim import Adam, ConstantThenLinear, Optimizer
 
 _ENLARGED = 286 / 256  # of which a part of the original size is cut at random (section 6.2)
 

@@ -7,15 +7,15 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from lit_gans.errors import RefusedInput
-from lit_gans.losses import critic_generator, wasserstein_critic
-from lit_gans.models.base import Batch
+from lit_gans.common.errors import RefusedInput
+from lit_gans.common.noise import Noise
 from lit_gans.models.image_gan import ImageGAN
 from lit_gans.networks import NetworkName
 from lit_gans.networks.blocks import Norm
-from lit_gans.optim import Adam, Linear, Optimizer
-from lit_gans.penalties import gradient_penalty
-from lit_gans.random import Noise
+from lit_gans.training.adversarial import Batch
+from lit_gans.training.losses import critic_generator, wasserstein_critic
+from lit_gans.training.optim import Adam, Linear, Optimizer
+from lit_gans.training.penalties import gradient_penalty
 
 
 class WGANGP(ImageGAN):

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
 from lit_gans.networks import dcgan, mlp, resnet
 from lit_gans.networks.blocks import refuse_size
 

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torchvision.ops.misc import SqueezeExcitation
 
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
 
 Block = Literal["plain", "separable", "inverted_residual"]
 Norm = Literal["none", "batch", "layer", "instance"]

@@ -11,7 +11,7 @@ from itertools import pairwise
 from jaxtyping import Float, Int64
 from torch import Tensor, cat, nn
 
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
 from lit_gans.networks.blocks import Norm, ScoreHead
 
 

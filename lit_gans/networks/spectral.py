@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrize
 
-from lit_gans.precision import full_precision, without_autocast
+from lit_gans.common.precision import full_precision, without_autocast
 
 _WARM_UP = 15  # power iterations before the first use
 _LAYERS = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear, nn.Embedding)

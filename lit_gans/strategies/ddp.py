@@ -16,10 +16,10 @@ from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lit_gans.errors import RefusedInput
-from lit_gans.strategies.communication import Compression, Nodes, communicate
-from lit_gans.strategies.networks import networks_of
-from lit_gans.strategies.processes import RanksTogether, limit_waiting
+from lit_gans.common.errors import RefusedInput
+from lit_gans.strategies.base import RanksTogether, limit_waiting
+from lit_gans.strategies.comm_hooks import Compression, Nodes, communicate
+from lit_gans.strategies.module_networks import networks_of
 
 
 class NetworkDDP(RanksTogether, DDPStrategy):

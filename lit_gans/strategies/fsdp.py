@@ -18,10 +18,10 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from lit_gans.errors import RefusedInput
-from lit_gans.parts import REST, index_of, put_together, read_rest, take_apart
-from lit_gans.strategies.networks import networks_of, stepped_by
-from lit_gans.strategies.processes import RanksTogether, limit_waiting, replacing
+from lit_gans.checkpoints.sharded import REST, index_of, put_together, read_rest, take_apart
+from lit_gans.common.errors import RefusedInput
+from lit_gans.strategies.base import RanksTogether, limit_waiting, replacing
+from lit_gans.strategies.module_networks import networks_of, stepped_by
 
 
 def refused_precision(precision: str) -> str:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from lit_gans.benchmark.metrics import metrics
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
 
 
 def test_reports_both_libraries_on_equal_features(tmp_path):

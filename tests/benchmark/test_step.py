@@ -8,7 +8,7 @@ import torch
 from lit_gans.benchmark.loops import BareLoop, TutorialLoop
 from lit_gans.benchmark.measure import count_flops, spread
 from lit_gans.benchmark.step import step
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
 from lit_gans.models.dcgan import DCGAN
 
 LOOPS = {"tutorial", "bare", "lit_gans"}

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from lit_gans.benchmark.strategies import strategies
-from lit_gans.errors import RefusedInput
-from lit_gans.registry import gans
-from lit_gans.strategies.networks import running_statistics
+from lit_gans.common.errors import RefusedInput
+from lit_gans.config.registry import gans
+from lit_gans.strategies.module_networks import running_statistics
 
 GANS = ["dcgan", "wgan_gp", "d2gan"]
 SIZES = {"image_size": 16, "generator_width": 4, "discriminator_width": 4}

@@ -3,7 +3,7 @@ from lightning.pytorch import Callback
 
 from lit_gans.callbacks import Checkpoint, EarlyStopping
 from lit_gans.callbacks.measurement import Measurement
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
 
 
 class Given(Measurement):

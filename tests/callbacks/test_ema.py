@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from lit_gans.callbacks import EMA
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
 
 
 class Trajectory(EMA):

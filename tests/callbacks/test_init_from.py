@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from lit_gans.callbacks import EMA, InitFrom
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
 
 
 def test_a_new_run_begins_with_the_trained_networks_and_nothing_else(tiny_gan, random_images, fit, tmp_path):

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from lit_gans.callbacks import EMA, ModeCoverage
-from lit_gans.data.points import Ring
-from lit_gans.data.stacked_digits import StackedDigits
-from lit_gans.errors import RefusedInput
-from lit_gans.metrics.modes import mode_statistics
+from lit_gans.common.errors import RefusedInput
+from lit_gans.data.sources.points import Ring
+from lit_gans.data.sources.stacked_digits import StackedDigits
+from lit_gans.metrics.scores.modes import mode_statistics
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from lit_gans.callbacks import EMA, PairedL1
-from lit_gans.data.points import Ring
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
+from lit_gans.data.sources.points import Ring
 from lit_gans.metrics.protocol import fingerprint
 
 

@@ -5,8 +5,8 @@ import torch
 from lightning.pytorch import Trainer
 
 from lit_gans.callbacks import RunConfig
-from lit_gans.checkpoints import flat, read_checkpoint
-from lit_gans.errors import RefusedInput
+from lit_gans.checkpoints.format import flat, read_checkpoint
+from lit_gans.common.errors import RefusedInput
 
 CONFIG = {"seed": 3, "model": {"_target_": "lit_gans.models.dcgan.DCGAN", "betas": [0.5, 0.999]}, "init_from": None}
 

@@ -9,8 +9,8 @@ from torch import nn
 
 from lit_gans.callbacks import Samples
 from lit_gans.callbacks.samples import write_film
-from lit_gans.errors import RefusedInput
-from lit_gans.optim import SGD
+from lit_gans.common.errors import RefusedInput
+from lit_gans.training.optim import SGD
 
 
 def test_grids_of_the_same_latents_and_a_film(tiny_gan, random_images, fit, tmp_path):

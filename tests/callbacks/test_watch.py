@@ -8,10 +8,10 @@ from lightning.pytorch import Trainer
 from torch import nn
 
 from lit_gans.callbacks import Checkpoint, GenerativeMetrics, Watch
+from lit_gans.common.errors import RefusedInput
 from lit_gans.data.base import ImageData
-from lit_gans.errors import RefusedInput
-from lit_gans.metrics.digits import DigitsExtractor
-from lit_gans.optim import SGD
+from lit_gans.metrics.extractors.digits import DigitsExtractor
+from lit_gans.training.optim import SGD
 
 STILL = {"generator_optimizer": SGD(1e-12), "discriminator_optimizer": SGD(1e-12)}
 

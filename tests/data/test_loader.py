@@ -4,9 +4,9 @@ import pytest
 import torch
 from lightning.pytorch import Trainer
 
+from lit_gans.common.errors import RefusedInput
 from lit_gans.data.base import ImagesInMemory
 from lit_gans.data.loader import ResumableLoader, StepSampler
-from lit_gans.errors import RefusedInput
 
 IMAGES = ImagesInMemory(torch.zeros(25, 1, 2, 2, dtype=torch.uint8), torch.arange(25))
 

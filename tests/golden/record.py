@@ -1,7 +1,7 @@
 """`python -m tests.golden.record` writes what every GAN computes in 10 seeded iterations; `test_golden.py` compares.
 
-Recorded by the first edition: a change that moves code must leave every number as it is, bit for bit, on the platform of
-the record. Record again only where a change of the numbers is intended, and say so in the commit.
+Recorded by the first edition: a change that moves code must leave every number as it is, bit for bit, on the platform
+of the record. Record again only where a change of the numbers is intended, and say so in the commit.
 """
 
 import csv
@@ -62,7 +62,9 @@ def _read(run):
     for name, tensor in sorted(state.items()):
         digest.update(name.encode() + tensor.contiguous().numpy().tobytes())
     return {
-        "losses": [{n: row[n] for n in sorted(row) if n.startswith("loss/")} for row in rows if "loss/generator" in row],
+        "losses": [
+            {n: row[n] for n in sorted(row) if n.startswith("loss/")} for row in rows if "loss/generator" in row
+        ],
         "metrics": {name: rows[-1][name] for name in sorted(rows[-1]) if name.startswith("metric/")},
         "weights": digest.hexdigest(),
     }

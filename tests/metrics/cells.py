@@ -5,8 +5,8 @@ import os
 import torch
 from torch import distributed
 
-from lit_gans.metrics.evaluation import Evaluation
-from lit_gans.metrics.extractor import Extractor
+from lit_gans.metrics.evaluator import Evaluation
+from lit_gans.metrics.extractors.base import Extractor
 from lit_gans.metrics.scores.class_coverage import ClassCoverage
 from lit_gans.metrics.scores.fid import FID
 from lit_gans.metrics.scores.inception_score import InceptionScore

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lit_gans.metrics.evaluation import Evaluation
+from lit_gans.metrics.evaluator import Evaluation
 from tests.metrics.cells import SCORES, Pixels, images
 from tests.strategies.ranks import run
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
 from lit_gans.models.d2gan import D2GAN
 
 

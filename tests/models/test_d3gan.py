@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits as bce
 
-from lit_gans.optim import SGD
+from lit_gans.training.optim import SGD
 
 
 @pytest.fixture

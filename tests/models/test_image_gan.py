@@ -3,10 +3,10 @@ import torch
 from torch import nn
 
 from lit_gans import DCGAN, Digits
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
+from lit_gans.config.registry import gans
 from lit_gans.models.image_gan import ImageGAN
-from lit_gans.optim import Adam
-from lit_gans.registry import gans
+from lit_gans.training.optim import Adam
 
 IMAGE_GANS = sorted(name for name, cls in gans().items() if issubclass(cls, ImageGAN))
 

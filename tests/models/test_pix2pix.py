@@ -3,11 +3,11 @@ import torch
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from lit_gans.data.digits import Digits
-from lit_gans.data.paired import DigitEdges
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
+from lit_gans.common.noise import Noise
+from lit_gans.data.sources.digits import Digits
+from lit_gans.data.sources.paired import DigitEdges
 from lit_gans.models.pix2pix import Pix2Pix
-from lit_gans.random import Noise
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_a_plain_loader_of_pairs_works(module):
 
 def test_l1_falls_by_half_on_held_out_digits(fit):
     from lit_gans.callbacks import EMA, PairedL1
-    from lit_gans.optim import Adam
+    from lit_gans.training.optim import Adam
 
     fast = Adam(learning_rate=2e-3, betas=(0.5, 0.999))
     sizes = {"image_size": 16, "channels": 1, "generator_width": 8, "discriminator_width": 4, "patch_depth": 2}

@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
+from lit_gans.common.noise import Noise
 from lit_gans.models.wgan_gp import WGANGP
-from lit_gans.random import Noise
 
 
 def test_the_critic_s_loss_is_that_of_algorithm_1(tiny_gan):

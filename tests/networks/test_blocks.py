@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
 from lit_gans.networks.blocks import (
     ConditionalBatchNorm2d,
     Residual,

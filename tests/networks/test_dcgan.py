@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from lit_gans import compose
-from lit_gans.config import resolve, to_class_path
-from lit_gans.construct import construct
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
+from lit_gans.config.build import resolve, to_class_path
+from lit_gans.config.signatures import construct
 from lit_gans.models.dcgan import DCGAN
 from lit_gans.networks.dcgan import SIZES, DCGANDiscriminator, DCGANGenerator, smallest_map
 

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.nn.functional import avg_pool2d, interpolate, relu
 
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
 from lit_gans.networks.blocks import ConditionalBatchNorm2d
 from lit_gans.networks.resnet import SIZES, ResNetDiscriminator, ResNetGenerator
 

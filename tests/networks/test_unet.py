@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.nn.functional import leaky_relu, relu
 
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
 from lit_gans.networks.unet import UNet
 
 

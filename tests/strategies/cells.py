@@ -10,8 +10,8 @@ import torch
 from lightning.pytorch import Trainer
 from torch import nn
 
-from lit_gans.optim import SGD, Adam
-from lit_gans.registry import gans
+from lit_gans.config.registry import gans
+from lit_gans.training.optim import SGD, Adam
 
 SETTINGS = {
     "sngan": {"network": "resnet", "generator_batch_multiple": 2, "n_critic": 2},

@@ -5,9 +5,9 @@ What it says works is trained by the tests beside this file, and what it says is
 
 from pathlib import Path
 
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.ddp import NetworkDDP
-from lit_gans.strategies.deepspeed import NetworkDeepSpeed
+from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP
 
 from .cells import Cell, build, names

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tests.test_train import TINY
+from tests.cli.test_train import TINY
 
 TIMEOUT = 8  # seconds that a rank waits for the others
 
@@ -51,7 +51,7 @@ def command_in(folder):
         item for item in TINY if not item.startswith(("model=", "data=", "data.batch_size", "callbacks.checkpoint"))
     ]
     return [
-        "lit_gans.train",
+        "lit_gans.cli.train",
         "model=sabotaged",
         f"hydra.searchpath=[file://{folder / 'mine'}]",
         *tiny,

@@ -13,11 +13,11 @@ from PIL import Image
 
 from lit_gans import load
 from lit_gans.callbacks import EMA
-from lit_gans.optim import SGD, Adam
-from lit_gans.registry import gans
+from lit_gans.config.registry import gans
 from lit_gans.strategies.ddp import NetworkDDP
-from lit_gans.strategies.deepspeed import NetworkDeepSpeed
+from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP
+from lit_gans.training.optim import SGD, Adam
 
 from . import ranks
 from .cells import many_images

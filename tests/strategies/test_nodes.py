@@ -13,7 +13,7 @@ from .ranks import free_port
 
 STEPS = 20
 TRAIN = [
-    "lit_gans.train",
+    "lit_gans.cli.train",
     "model=wgan_gp",
     "model.generator_width=4",
     "model.discriminator_width=4",

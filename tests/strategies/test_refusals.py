@@ -7,12 +7,12 @@ import pytest
 from lightning.pytorch import Trainer
 from lightning.pytorch.plugins.layer_sync import TorchSyncBatchNorm
 
-from lit_gans.config import trainer_refusals
-from lit_gans.errors import RefusedInput
-from lit_gans.optim import SGD
+from lit_gans.common.errors import RefusedInput
+from lit_gans.config.build import trainer_refusals
 from lit_gans.strategies.ddp import NetworkDDP
-from lit_gans.strategies.deepspeed import NetworkDeepSpeed
+from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP, refused_precision
+from lit_gans.training.optim import SGD
 
 from . import ranks
 from .cells import Cell, build, many_images, names, train
@@ -136,7 +136,7 @@ def test_clipping_is_written_where_nothing_clips():
 
 
 def test_without_deepspeed_the_extra_is_named(monkeypatch):
-    from lit_gans.strategies import deepspeed_settings
+    from lit_gans.strategies.deepspeed import settings as deepspeed_settings
 
     monkeypatch.setitem(sys.modules, "deepspeed", None)
     with pytest.raises(RefusedInput, match=r'pip install "lit-gans\[deepspeed\]"'):

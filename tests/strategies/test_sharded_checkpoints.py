@@ -8,9 +8,9 @@ from lightning.pytorch import Trainer
 from torch import nn
 
 from lit_gans import load
-from lit_gans.checkpoints import read_checkpoint
-from lit_gans.errors import RefusedInput
-from lit_gans.strategies.deepspeed import NetworkDeepSpeed
+from lit_gans.checkpoints.format import read_checkpoint
+from lit_gans.common.errors import RefusedInput
+from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP
 
 from . import ranks

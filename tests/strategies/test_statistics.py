@@ -7,9 +7,9 @@ import torch
 from lightning.pytorch.callbacks import LambdaCallback
 from torch import nn
 
-from lit_gans.strategies import processes
+from lit_gans.strategies import base as processes
 from lit_gans.strategies.ddp import NetworkDDP
-from lit_gans.strategies.deepspeed import NetworkDeepSpeed
+from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP
 
 from . import cells, ranks

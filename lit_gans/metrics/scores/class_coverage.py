@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lit_gans.metrics.extractor import Extractor
+from lit_gans.metrics.extractors.base import Extractor
 from lit_gans.metrics.scores.score import Score
 from lit_gans.metrics.statistics import Summary
 

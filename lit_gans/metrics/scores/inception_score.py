@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
+from lit_gans.common.noise import forked, mix
 from lit_gans.metrics.scores.score import Score
 from lit_gans.metrics.statistics import Summary
-from lit_gans.random import forked, mix
 
 
 def inception_scores(logits: Float[Tensor, "n k"], splits: int) -> Float[Tensor, " splits"]:

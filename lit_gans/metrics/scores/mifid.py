@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.scores.fid import frechet_distance
 from lit_gans.metrics.scores.score import Score
 from lit_gans.metrics.statistics import Summary

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, ClassVar
 
-from lit_gans.metrics.extractor import Extractor
+from lit_gans.metrics.extractors.base import Extractor
 from lit_gans.metrics.statistics import Summary
 
 

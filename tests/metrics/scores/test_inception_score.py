@@ -2,10 +2,10 @@ import pytest
 import torch
 from torch_fidelity.metric_isc import isc_features_to_metric
 
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
+from lit_gans.common.noise import mix
 from lit_gans.metrics.scores.inception_score import InceptionScore, inception_scores
 from lit_gans.metrics.statistics import Summary
-from lit_gans.random import mix
 
 
 def logits(num, scale=3.0):

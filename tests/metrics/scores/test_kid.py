@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch_fidelity.metric_kid import kid_features_to_metric
 
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.scores.kid import KID, kernel_distances, squared_mmd
 from lit_gans.metrics.statistics import Summary
 

@@ -3,7 +3,7 @@ import torch
 from torch.nn.functional import normalize
 from torchmetrics.image.mifid import _compute_cosine_distance
 
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.scores import mifid
 from lit_gans.metrics.scores.fid import frechet_distance
 from lit_gans.metrics.scores.mifid import MiFID, memorization_distance

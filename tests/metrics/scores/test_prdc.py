@@ -2,7 +2,7 @@ import pytest
 import torch
 from prdc import compute_prdc
 
-from lit_gans.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.scores import prdc
 from lit_gans.metrics.scores.prdc import PRDC, manifold_scores
 

@@ -1,0 +1,1 @@
+"""What a checkpoint holds: single files and sharded folders."""

@@ -1,0 +1,122 @@
+"""What a checkpoint holds beside Lightning's own, and how its values become plain and come back."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import sys
+import zipfile
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+
+from lit_gans.checkpoints.sharded import read_parts
+from lit_gans.common.atomic import remove, replace
+from lit_gans.common.errors import RefusedInput
+
+FORMAT_VERSION = 1
+FORMAT_KEY = "lit_gans"  # {"format_version", "class_path", and what callbacks add}
+EMA_KEY = "generator_ema"  # {"format_version", "state_dict"}: names as in the generator
+
+
+def class_path(thing: type) -> str:
+    """Returns the importable name of a class."""
+    return f"{thing.__module__}.{thing.__qualname__}"
+
+
+def to_plain(value: Any) -> Any:
+    """Turns dataclass values into class_path / init_args containers that `weights_only=True` loads."""
+    if is_dataclass(value):
+        init_args = {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
+        return {"class_path": class_path(type(value)), "init_args": init_args}
+    if isinstance(value, list | tuple):
+        return [to_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: to_plain(item) for key, item in value.items()}
+    return value
+
+
+def flat(plain: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns the values of plain containers under dotted names, without the words class_path and init_args."""
+    values: dict[str, Any] = {}
+    for key, value in plain.items():
+        name = prefix if key in ("class_path", "init_args") else f"{prefix}.{key}" if prefix else key
+        values |= flat(value, name) if isinstance(value, dict) else {name: value}
+    return values
+
+
+def from_plain(value: Any) -> Any:
+    """Rebuilds what `to_plain` wrote. Only classes that are already imported: loading never imports new code."""
+    if isinstance(value, list):
+        return tuple(from_plain(item) for item in value)
+    if not (isinstance(value, dict) and "class_path" in value):
+        return value
+    module, _, name = str(value["class_path"]).rpartition(".")
+    found = getattr(sys.modules.get(module), name, None)
+    if not (isinstance(found, type) and is_dataclass(found)):
+        raise RefusedInput(f"{value['class_path']} is not imported: import its module before the checkpoint is loaded.")
+    return found(**{key: from_plain(item) for key, item in value["init_args"].items()})
+
+
+def constructor_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Returns all arguments of a constructor call by name, with the defaults of the bases that `**kwargs` reaches.
+
+    (Lightning finds them in the frames of the constructors, and loses those of a decorated one in silence.)
+    """
+    values: dict[str, Any] = {}
+    for base in cls.__mro__:
+        if "__init__" not in vars(base):
+            continue
+        parameters = [*inspect.signature(base.__init__).parameters.values()][1:]
+        for parameter in parameters:
+            if parameter.default is not parameter.empty:
+                values.setdefault(parameter.name, parameter.default)
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+            break
+    return values | dict(zip(inspect.signature(cls).parameters, args, strict=False)) | kwargs
+
+
+def read_checkpoint(path: str | Path) -> dict[str, Any]:
+    """Reads a checkpoint onto the CPU: a file without executing anything that it holds, a folder of parts as whole
+    tensors (whose index is a pickle: read only those that you trust).
+
+    Raises:
+        RefusedInput: the file is missing, no checkpoint, or cut short.
+    """
+    if Path(path).is_dir():
+        return read_parts(Path(path))
+    if not Path(path).is_file():
+        raise RefusedInput(f"there is no checkpoint at {path}: give the path of a .ckpt file.")
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
+        raise RefusedInput(f"{path} cannot be read as a checkpoint: {str(error).splitlines()[0]}") from error
+    if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
+        raise RefusedInput(f"{path} is no Lightning checkpoint: it has no state_dict.")
+    return checkpoint
+
+
+class CheckpointFiles(TorchCheckpointIO):
+    """Lightning's, which also reads folders of parts, and writes in their place."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, *args: Any, **kwargs: Any) -> None:
+        if "://" in str(path):  # not a file of this machine
+            return super().save_checkpoint(checkpoint, path, *args, **kwargs)
+        part = Path(f"{path}.part")
+        remove(part)
+        super().save_checkpoint(checkpoint, part, *args, **kwargs)
+        replace(part, Path(path))
+
+    def load_checkpoint(self, path: str | Path, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        if not Path(path).is_dir():
+            return super().load_checkpoint(path, *args, **kwargs)
+        checkpoint = read_checkpoint(path)
+        if "deepspeed" in checkpoint:
+            raise RefusedInput(
+                f"{path} has DeepSpeed's own optimizer states: resume with strategy=deepspeed, the same stage and"
+                " number of ranks, or begin from its networks with init_from."
+            )
+        return checkpoint

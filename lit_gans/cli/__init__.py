@@ -1,0 +1,1 @@
+"""The commands of `lit-gans`: one file a command."""

@@ -1,0 +1,65 @@
+"""`lit-gans compare`: two evaluations side by side, where their protocols allow it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.metrics.protocol import differences
+
+
+def main(arguments: list[str]) -> int:
+    """Prints the values of two evaluations and which is better; returns the exit code.
+
+    Raises:
+        RefusedInput: not two files of `lit-gans evaluate`, or numbers that do not compare, with every reason.
+    """
+    if len(arguments) != 2:
+        raise RefusedInput(f"compare takes two files of lit-gans evaluate, not {len(arguments)}: A.json B.json.")
+    one, other = (_read(Path(argument)) for argument in arguments)
+    compare(one, other, *arguments)
+    return 0
+
+
+def compare(
+    one: dict[str, Any], other: dict[str, Any], name: str = "A", other_name: str = "B"
+) -> dict[str, str | None]:
+    """Prints two evaluations and returns the name of the better by each key, or None where neither is.
+
+    Raises:
+        RefusedInput: numbers that do not compare, with every reason.
+    """
+    refused, noted = differences(one["protocol"], other["protocol"])
+    if refused:
+        raise RefusedInput(f"{name} and {other_name} do not compare: {'; '.join(refused)}.")
+    better: dict[str, str | None] = {}
+    table = Table("", name, other_name, "better", box=None)
+    for key, direction in one["directions"].items():
+        a, b = one[key], other[key]  # the same scores, as the protocols say
+        leads = (a < b) == (direction == "min")
+        better[key] = None if direction is None or a == b else name if leads else other_name
+        table.add_row(key, f"{a:.6g}", f"{b:.6g}", better[key] or "")
+    console = Console(width=max(100, Console().width), highlight=False)
+    console.print(table)
+    for line in noted:
+        console.print(f"note: other {line}")
+    return better
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise RefusedInput(f"{path}: there is no such file; lit-gans evaluate writes it.")
+    try:
+        record = json.loads(path.read_text())
+        if {"protocol", "directions"} <= record.keys():
+            return record
+    except (ValueError, AttributeError):
+        pass
+    raise RefusedInput(
+        f"{path} is no evaluation, numbers with their protocol: lit-gans evaluate makes it, also of a run's checkpoint."
+    )

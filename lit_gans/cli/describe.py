@@ -1,0 +1,74 @@
+"""`lit-gans describe`: what the networks of a model cost, without a device and without making their weights."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.flop_counter import FlopCounterMode
+
+from lit_gans.training.adversarial import AdversarialModule
+
+_ADAM = 4  # weights, gradients and two moments
+_MIB = 2**20
+
+
+def describe(model: AdversarialModule) -> list[dict[str, Any]]:
+    """Prints parameters, multiply-adds and memory of each network.
+
+    Args:
+        model: the model; `data.image_size` and `data.channels` set its sizes.
+
+    Returns:
+        A row for each network: `parameters` that train, `multiply_adds` of one image forward, `weights_mib` in float32,
+        `training_mib` with gradients and Adam's moments, `activations_mib` that one image keeps for backward.
+    """
+    with torch.device("meta"):
+        model.configure_model()
+        batch = model.example(1)
+        rows = [_row("generator", model.generator, lambda: model.generate(model.generator, batch))]
+        images = torch.empty(1, model.channels, model.image_size, model.image_size)
+        for name in model.discriminator_names:
+            network = getattr(model, name)
+            rows.append(_row(name, network, lambda network=network: network(images, *model.condition(batch))))
+    sizes = f"{model.image_size}x{model.image_size}, {model.channels} channels"
+    table = Table("network", "parameters", "multiply-adds", "weights", "with Adam", "activations", title=None)
+    for row in rows:
+        mib = [f"{row[name]:,.2f} MiB" for name in ("weights_mib", "training_mib", "activations_mib")]
+        table.add_row(row["network"], f"{row['parameters']:,}", f"{row['multiply_adds']:,}", *mib)
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    console.print(f"{type(model).__name__}, {sizes}; multiply-adds and activations are those of one image, in float32")
+    console.print(table)
+    return rows
+
+
+def _row(name: str, network: nn.Module, forward: Callable[[], Tensor]) -> dict[str, Any]:
+    network.eval()  # batch norm takes one image then
+    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    own = {tensor.untyped_storage()._cdata for tensor in (*network.parameters(), *network.buffers())}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in own:
+            kept[storage._cdata] = storage.nbytes()
+        return tensor
+
+    with FlopCounterMode(display=False) as counter, saved_tensors_hooks(keep, lambda tensor: tensor):
+        forward()
+    num = sum(parameter.numel() for parameter in parameters)
+    weights = sum(parameter.numel() * 4 for parameter in parameters) / _MIB
+    return {
+        "network": name,
+        "parameters": num,
+        "multiply_adds": counter.get_total_flops() // 2,
+        "weights_mib": weights,
+        "training_mib": _ADAM * weights,
+        "activations_mib": sum(kept.values()) / _MIB,
+    }

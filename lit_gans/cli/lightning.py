@@ -1,0 +1,88 @@
+"""`lit-gans fit`: the Lightning CLI on the same classes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from jsonargparse import Namespace, _typehints
+from lightning.pytorch import LightningDataModule, Trainer
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.common.quiet import quiet
+from lit_gans.config.build import trainer_refusals
+from lit_gans.config.hydra_app import DONE, refused_is_2
+from lit_gans.config.registry import classes, gans
+from lit_gans.training.adversarial import AdversarialModule
+
+_LINKED = ("image_size", "channels")
+
+
+class GansCLI(LightningCLI):
+    """The sizes of the data and the seed reach the model from one place."""
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        for name in _LINKED:
+            parser.link_arguments(f"data.init_args.{name}", f"model.init_args.{name}")
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        with trainer_refusals():
+            return super().instantiate_trainer(**kwargs)
+
+
+@contextmanager
+def other_class_other_arguments() -> Iterator[None]:
+    """jsonargparse hands the arguments of a replaced class to its successor where the names agree: RMSprop would
+    silently train with Adam's learning rate. Inside this context another class begins with its own defaults.
+    """
+
+    def discard(parser: Any, previous: Any, value: Any) -> None:
+        if previous and "init_args" in previous and previous["class_path"] != value["class_path"]:
+            previous["init_args"] = Namespace()
+
+    kept = _typehints.discard_init_args_on_class_path_change
+    _typehints.discard_init_args_on_class_path_change = discard
+    try:
+        yield
+    finally:
+        _typehints.discard_init_args_on_class_path_change = kept
+
+
+def main() -> int:
+    """Runs what `sys.argv` says and returns the exit code."""
+    quiet()
+    return refused_is_2(_run)
+
+
+def _buried_refusal(error: BaseException | None) -> RefusedInput | None:
+    """jsonargparse reports what a constructor raises as a value of another type: finds our sentence beneath."""
+    while error is not None and not isinstance(error, RefusedInput):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _run() -> int:
+    for argument in sys.argv[1:]:
+        name = argument.partition("=")[0].removeprefix("--model.").removeprefix("init_args.")
+        if argument.startswith("--model.") and name in _LINKED:  # the link would overwrite it in silence
+            raise RefusedInput(f"--model.{name}: the model takes it from the data: use --data.{name}.")
+    gans()  # imported, so that `--model DCGAN` needs no module path
+    classes("lit_gans.data.sources", LightningDataModule)
+    classes("lit_gans.callbacks", object)
+    try:
+        with other_class_other_arguments():
+            GansCLI(
+                AdversarialModule,
+                LightningDataModule,
+                subclass_mode_model=True,
+                subclass_mode_data=True,
+                auto_configure_optimizers=False,  # the GANs bring one optimizer for each network
+                seed_everything_default=0,
+                save_config_kwargs={"overwrite": True},
+            )
+    except ValueError as error:
+        raise _buried_refusal(error) or error from error
+    return DONE

@@ -1,0 +1,148 @@
+"""`lit-gans sample` and `lit-gans interpolate`: pictures from a checkpoint."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torchvision.utils import save_image
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.config.load import load
+from lit_gans.data.sources.paired import read_folder
+from lit_gans.models.pix2pix import Pix2Pix
+from lit_gans.training.generative import Weights
+
+
+def sample(
+    checkpoint: str,
+    num: int = 64,
+    seed: int = 0,
+    label: int | None = None,
+    input: str | None = None,
+    weights: Weights | None = None,
+    output: str | None = None,
+) -> Path:
+    """Writes a grid and single PNGs of generated images; of points, a table and a plot.
+
+    Args:
+        checkpoint: path of the checkpoint.
+        num: how many images.
+        seed: of the latents.
+        label: the class of all images, of a model that was trained with classes; null goes through all of them.
+        input: folder of pictures to translate, for pix2pix; then their number and names are those of the images.
+        weights: `ema` or `raw`; null takes the averaged weights where there are some.
+        output: folder; null is `generated/` in the run's folder.
+
+    Returns:
+        The path of the grid, or of the plot.
+    """
+    _at_least_one("num", num)
+    module = load(checkpoint)
+    if isinstance(module, Pix2Pix):
+        if input is None:
+            raise RefusedInput("pix2pix translates pictures: add input=FOLDER.")
+        paths, pictures = read_folder(input, module.image_size, module.input_channels)
+        images = module.translate(pictures.float() / 255, seed=seed, weights=weights)
+        names = _different([path.stem for path in paths], {"grid"})
+        module.labels(len(names), label)  # which it refuses
+    else:
+        if input is not None:
+            raise RefusedInput(f"input={input}: a {type(module).__name__} makes images of noise; leave it out.")
+        images = module.sample(num, seed=seed, label=label, weights=weights)
+        names = [f"{index:05d}" for index in range(num)]
+    folder = _folder(checkpoint, output)
+    if module.image_size == 1:
+        return _write_points(images, folder)
+    for name, image in zip(names, images, strict=True):
+        save_image(image, folder / f"{name}.png")
+    grid = folder / "grid.png"
+    columns = module.num_classes if label is None and 0 < module.num_classes <= num else math.ceil(len(images) ** 0.5)
+    save_image(images, grid, nrow=columns)
+    print(f"{len(images)} images and their grid: {grid}")
+    return grid
+
+
+def _different(names: list[str], taken: set[str]) -> list[str]:
+    """Returns names of which no two are the same, and none is taken."""
+    found: list[str] = []
+    for name in names:
+        while name in taken:
+            name += "_"
+        taken = taken | {name}
+        found.append(name)
+    return found
+
+
+def _write_points(points: Tensor, folder: Path) -> Path:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4, 4), layout="constrained")
+    figure.add_subplot(aspect="equal").scatter(*points.flatten(1).T.numpy(), s=2)
+    figure.savefig(folder / "points.png")
+    lines = [",".join(f"{value:.6g}" for value in point) for point in points.flatten(1).tolist()]
+    (folder / "points.csv").write_text("\n".join(["x,y", *lines]) + "\n")
+    print(f"{len(points)} points: {folder / 'points.csv'}, {folder / 'points.png'}")
+    return folder / "points.png"
+
+
+def interpolate(
+    checkpoint: str,
+    num: int = 8,
+    steps: int = 10,
+    seed: int = 0,
+    weights: Weights | None = None,
+    output: str | None = None,
+) -> Path:
+    """Writes a picture whose rows walk from one latent to another on the sphere (White 2016).
+
+    Args:
+        checkpoint: path of the checkpoint.
+        num: rows.
+        steps: images in a row, at least 2.
+        seed: of the latents.
+        weights: `ema` or `raw`; null takes the averaged weights where there are some.
+        output: folder; null is `generated/` in the run's folder.
+
+    Returns:
+        The path of the picture.
+    """
+    _at_least_one("num", num)
+    if steps < 2:
+        raise RefusedInput(f"steps={steps} must be at least 2: the two ends.")
+    module = load(checkpoint)
+    if isinstance(module, Pix2Pix) or module.image_size == 1:
+        raise RefusedInput(f"{checkpoint}: only a generator of images from latents can walk between latents.")
+    start, end = module.latents(2 * num, seed).split(num)
+    labels = torch.arange(num) % module.num_classes if module.num_classes else None  # one class in a row
+    walks = slerp(start, end, steps).flatten(0, 1)
+    images = module.decode(walks, labels=None if labels is None else labels.repeat_interleave(steps), weights=weights)
+    path = _folder(checkpoint, output) / "interpolation.png"
+    save_image(images, path, nrow=steps)
+    print(f"{num} walks of {steps} images: {path}")
+    return path
+
+
+def slerp(start: Float[Tensor, "n z"], end: Float[Tensor, "n z"], steps: int) -> Float[Tensor, "n steps z"]:
+    """Interpolates on the great circle between two latents, both ends included."""
+    cosine = torch.nn.functional.cosine_similarity(start, end, dim=1)
+    angle = cosine.clamp(-1 + 1e-6, 1 - 1e-6).acos()[:, None, None]
+    share = torch.linspace(0, 1, steps, device=start.device)[None, :, None]
+    return (((1 - share) * angle).sin() * start[:, None] + (share * angle).sin() * end[:, None]) / angle.sin()
+
+
+def _at_least_one(name: str, value: int) -> None:
+    if value < 1:
+        raise RefusedInput(f"{name}={value} must be at least 1.")
+
+
+def _folder(checkpoint: str, output: str | None) -> Path:
+    """Returns the folder for the pictures: beside `checkpoints/` of a run, else beside the checkpoint."""
+    beside = Path(checkpoint).parent
+    run = beside.parent if beside.name == "checkpoints" else beside
+    folder = Path(output) if output else run / "generated"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

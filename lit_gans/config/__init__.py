@@ -1,0 +1,1 @@
+"""From signatures and overrides to checked objects: schemas, composition, construction, the folder of a run."""

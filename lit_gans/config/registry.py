@@ -1,0 +1,82 @@
+"""Finds the classes that a configuration may name: ours by their files, others by entry point or `LIT_GANS_IMPORT`.
+
+The name of a class is that of its file where the two are alike (`wgan_gp.py`, `WGANGP`), else its own in snake case.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import inspect
+import os
+import pkgutil
+import re
+import sys
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+from lit_gans.common.errors import RefusedInput
+
+ENTRY_POINTS = "lit_gans.models"
+IMPORT_VARIABLE = "LIT_GANS_IMPORT"
+
+
+@cache
+def outside_modules() -> tuple[ModuleType, ...]:
+    """Imports and returns the modules that `LIT_GANS_IMPORT` (comma separated) and the entry points name.
+
+    The current folder is on the path for them, as it is for `python -m`.
+
+    Raises:
+        RefusedInput: a module cannot be imported.
+    """
+    names = [name for name in os.environ.get(IMPORT_VARIABLE, "").split(",") if name]
+    if names and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    names += [entry.module for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)]
+    return tuple(_import(name) for name in dict.fromkeys(names))
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise RefusedInput(
+            f"the module {name} ({IMPORT_VARIABLE} or an entry point {ENTRY_POINTS}) cannot be imported: {error}"
+        ) from error
+
+
+@cache
+def classes(package: str, base: type) -> dict[str, type]:
+    """Returns the public subclasses of `base` by name: of `package` or every file of it, and of the outside modules."""
+    folder = importlib.import_module(package)
+    files = pkgutil.walk_packages(folder.__path__, f"{package}.") if hasattr(folder, "__path__") else ()
+    inside = [folder, *(importlib.import_module(info.name) for info in files)]
+    found: dict[str, type] = {}
+    for module in (*inside, *outside_modules()):
+        for name, cls in inspect.getmembers(module, inspect.isclass):
+            own = cls.__module__ == module.__name__ and not name.startswith("_")
+            if own and issubclass(cls, base) and cls is not base:
+                found[_name(cls)] = cls
+    return found
+
+
+def gans() -> dict[str, type]:
+    """Returns every registered GAN by name: what has a loss, so that a common base is none."""
+    from lit_gans.training.adversarial import AdversarialModule
+
+    found = classes("lit_gans.models", AdversarialModule)
+    return {name: cls for name, cls in found.items() if cls.generator_loss is not AdversarialModule.generator_loss}
+
+
+def _name(cls: type) -> str:
+    stem = cls.__module__.rpartition(".")[2]
+    if stem.replace("_", "") == cls.__name__.lower():
+        return stem
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z][A-Za-z])", "_", cls.__name__).lower()
+
+
+def gan_files() -> dict[str, str]:
+    """Returns the modules of our GANs by their name without underscores, without importing one."""
+    return {path.stem.replace("_", ""): path.stem for path in (Path(__file__).parents[1] / "models").glob("*.py")}

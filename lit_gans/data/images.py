@@ -1,0 +1,160 @@
+"""The one reader of pictures: any file that Pillow opens, to uint8 at one size, or a refusal with path and reason."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from lit_gans.common.errors import RefusedInput
+
+ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+Crop = Literal["centre", "none"] | int
+Background = tuple[int, int, int]
+WHITE: Background = (255, 255, 255)
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+
+
+@dataclass(frozen=True)
+class Frame:
+    """How pictures become images of one size: cut, then resized with antialiasing (bilinear).
+
+    Args:
+        image_size: height and width of the images.
+        channels: 1 gray, 3 colour, 4 colour and opacity.
+        crop: `centre` keeps the largest central square, a number the central square of so many pixels, `none` all,
+            which changes the proportions of pictures that are no squares.
+        background: red, green and blue, 0 to 255, on which transparent pictures are laid for 1 and 3 channels.
+
+    Raises:
+        RefusedInput: a number that cannot be.
+    """
+
+    image_size: int
+    channels: int
+    crop: Crop = "centre"
+    background: Background = WHITE
+
+    def __post_init__(self) -> None:
+        if isinstance(self.crop, int) and self.crop < 1:
+            raise RefusedInput(f"crop={self.crop} must be at least 1, or centre, or none.")
+        if not all(0 <= value <= 255 for value in self.background):
+            raise RefusedInput(f"background={list(self.background)}: red, green and blue lie between 0 and 255.")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of what `fit` returns."""
+        return self.channels, self.image_size, self.image_size
+
+    def fit(self, picture: Image.Image, name: str) -> tuple[UInt8[np.ndarray, "c s s"], list[str]]:
+        """Returns an image and what was done to it that a user may want to know.
+
+        Args:
+            picture: any picture, in the modes of `plain`.
+            name: of the picture, for refusals.
+
+        Raises:
+            RefusedInput: the picture is smaller than the number of pixels to cut out.
+        """
+        notes: list[str] = []
+        picture = plain(picture, self.channels, self.background, name, notes)
+        width, height = picture.size
+        size = (self.image_size, self.image_size)
+        box = self._box(width, height, name)
+        if min(box[2] - box[0], box[3] - box[1]) < self.image_size:
+            notes.append("smaller than image_size, enlarged")
+        picture = picture.crop(box)  # `resize(box=...)` would mix in what lies outside
+        if picture.size != size:
+            picture = picture.resize(size, Image.Resampling.BILINEAR)
+        return _array(picture, self.channels), notes
+
+    def _box(self, width: int, height: int, name: str) -> tuple[int, int, int, int]:
+        if self.crop == "none":
+            return 0, 0, width, height
+        side = min(width, height) if self.crop == "centre" else int(self.crop)
+        if side > min(width, height):
+            raise RefusedInput(f"{name} is {width}x{height} pixels, crop={side} needs as many in both directions.")
+        left, top = (width - side) // 2, (height - side) // 2
+        return left, top, left + side, top + side
+
+
+def open_picture(source: Path | bytes, name: str, notes: list[str]) -> Image.Image:
+    """Returns a decoded picture, turned as its camera says; of an animation the first frame.
+
+    Args:
+        source: a file or its content.
+        name: of the picture, for refusals.
+        notes: takes up what a user may want to know.
+
+    Raises:
+        RefusedInput: what Pillow cannot read, with path and reason.
+    """
+    try:
+        if isinstance(source, Path) and source.is_symlink() and not source.exists():
+            raise RefusedInput(f"{name} is a broken link: it points to {source.readlink()}.")
+        content = source if isinstance(source, bytes) else source.read_bytes()
+        if not content:
+            raise RefusedInput(f"{name} cannot be read as a picture: the file is empty.")
+        with Image.open(io.BytesIO(content)) as picture:
+            if getattr(picture, "n_frames", 1) > 1:
+                notes.append("animated or of several pages, the first taken")
+            picture.load()
+            ImageOps.exif_transpose(picture, in_place=True)  # in place: no copy where there is nothing to turn
+    except Image.DecompressionBombError as error:
+        limit = 2 * (Image.MAX_IMAGE_PIXELS or 0)
+        raise RefusedInput(f"{name} has more than {limit:,} pixels, too many to decode: make it smaller.") from error
+    except PermissionError as error:
+        raise RefusedInput(f"{name} cannot be read: its permissions do not let this user.") from error
+    # a damaged file may fail anywhere in a decoder: Pillow raises any of these
+    except (OSError, SyntaxError, ValueError, EOFError, IndexError, TypeError, OverflowError) as error:
+        reason = str(error).replace(f" {io.BytesIO.__name__}", "").split(" <")[0]
+        raise RefusedInput(f"{name} cannot be read as a picture: {reason}") from error
+    return picture
+
+
+def plain(picture: Image.Image, channels: int, background: Background, name: str, notes: list[str]) -> Image.Image:
+    """Returns a picture as gray, colour, or colour with opacity, 8 bits each.
+
+    16 bits are scaled, not cut off; transparency lies on `background` unless there are 4 channels.
+
+    Raises:
+        RefusedInput: floats, whose range nobody knows.
+    """
+    if picture.mode == "F":
+        raise RefusedInput(f"{name} holds floating-point numbers, whose range is unknown: save it with 8 or 16 bits.")
+    if picture.mode.startswith("I"):
+        notes.append("16 bits, scaled to 8")
+        values = np.asarray(picture).astype(np.float64).clip(0, 65535)
+        picture = Image.fromarray((values / 257).round().astype(np.uint8))
+    transparent = picture.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in picture.info
+    if transparent and channels != 4:
+        notes.append("transparent, laid on data.background")
+        picture = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", picture.size, (*background, 255)), picture)
+    mode = _MODES[channels]
+    if picture.mode == "P" and mode == "L":
+        picture = picture.convert("RGB")
+    return picture if picture.mode == mode else picture.convert(mode)
+
+
+def _array(picture: Image.Image, channels: int) -> UInt8[np.ndarray, "c h w"]:
+    pixels = np.asarray(picture)
+    return pixels.reshape(*pixels.shape[:2], channels).transpose(2, 0, 1).copy()
+
+
+def read_image(path: Path, channels: int, background: Background = WHITE) -> UInt8[Tensor, "1 c h w"]:
+    """Reads a picture as gray (1), colour (3) or colour with opacity (4), at its own size.
+
+    Raises:
+        RefusedInput: the file cannot be read, with its path and the reason.
+    """
+    notes: list[str] = []
+    picture = plain(open_picture(path, str(path), notes), channels, background, str(path), notes)
+    return torch.from_numpy(_array(picture, channels))[None]

@@ -1,0 +1,204 @@
+"""What every source of pictures shares: packed once, then served from the accelerator, from memory or from disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Int64, UInt8
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.data.base import ImageData, ImagesInMemory
+from lit_gans.data.images import WHITE, Background, Crop, Frame
+from lit_gans.data.loader import ResumableLoader
+from lit_gans.data.packed.format import OnError, Packed, Source, open_packed
+from lit_gans.data.packed.writer import available_cores, pack
+
+CACHE_VARIABLE = "LIT_GANS_CACHE"
+Placement = Literal["auto", "device", "memory", "disk"]
+_SHARE = 0.5  # of the free memory that the images may take
+
+
+def cache_folder(cache: str | None) -> Path:
+    """Returns the folder of the packed files: `cache`, else `LIT_GANS_CACHE`, else `~/.cache/lit_gans`."""
+    return Path(cache or os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "lit_gans").expanduser()
+
+
+class _MappedImages(ImagesInMemory):
+    """Images of a packed file; a process that receives it maps the file itself."""
+
+    def __init__(self, packed: Packed, mirrors: bool) -> None:
+        super().__init__(packed.images, packed.labels, mirrors)
+        self.path = packed.path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _mapped, (self.path, self.mirrors)
+
+
+def _mapped(path: Path, mirrors: bool) -> _MappedImages:
+    return _MappedImages(open_packed(path), mirrors)
+
+
+class _Rows(Dataset):
+    """The rows of a step, for images that lie on the accelerator."""
+
+    def __init__(self, num_images: int) -> None:
+        self.num_images = num_images
+
+    def __len__(self) -> int:
+        return self.num_images
+
+    def __getitem__(self, indices: Int64[Tensor, " b"]) -> dict[str, Tensor]:
+        return {"rows": indices}
+
+
+class PackedData(ImageData):
+    """Serves pictures of any size and kind as images of one size. A source overrides `source` and `identity`.
+
+    The first use decodes and resizes every picture once into one file under the cache folder; order and mirroring are
+    functions of (seed, epoch, image), the same in every placement.
+
+    Args:
+        image_size: height and width of the images that are served.
+        channels: 1 gray, 3 colour, 4 colour and opacity.
+        crop, background: see `Frame`.
+        flip: mirrors each image left to right or not, by a coin of (seed, epoch, image).
+        on_error: `raise` ends with path and reason of the first bad picture; `skip` leaves bad ones out and lists them.
+        placement: where images lie while training: on the accelerator (`device`), in main memory (`memory`), or mapped
+            from the packed file (`disk`); `auto` is the first of these where they take at most half of what is free.
+        cache: folder of the packed files; null is `LIT_GANS_CACHE`, else `~/.cache/lit_gans`.
+        batch_size, seed: see `ImageData`.
+        num_workers: processes that gather batches; null is 0, and 2 for `disk`.
+
+    Raises:
+        RefusedInput: a value that cannot work, or, when first used, a bad picture.
+    """
+
+    possible_channels = (1, 3, 4)
+    metrics = "none"  # the option of `metrics` that suits, where a user names none
+
+    def __init__(
+        self,
+        image_size: int = 64,
+        channels: int = 3,
+        crop: Crop = "centre",
+        background: Background = WHITE,
+        flip: bool = False,
+        on_error: OnError = "raise",
+        placement: Placement = "auto",
+        cache: str | None = None,
+        batch_size: int = 64,
+        num_workers: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(image_size, channels, batch_size, num_workers or 0, seed)
+        self.frame = Frame(image_size, channels, crop, tuple(background))
+        self.flip, self.on_error, self.placement = flip, on_error, placement
+        self.cache = cache_folder(cache)
+        self._asked_workers = num_workers
+        self._packed: Packed | None = None
+        self._resident: ImagesInMemory | None = None
+
+    # ---- what a source overrides
+
+    def source(self) -> Source:
+        """Returns the pictures."""
+        raise NotImplementedError
+
+    def identity(self) -> dict[str, Any]:
+        """Returns what decides which pictures there are, in plain values: a part of the packed file's key."""
+        raise NotImplementedError
+
+    # ---- the packed file
+
+    @property
+    def packed_path(self) -> Path:
+        """Where the packed file lies or will lie."""
+        frame = self.frame
+        key = [self.identity(), frame.image_size, frame.channels, frame.crop, list(frame.background), self.on_error]
+        digest = hashlib.blake2b(json.dumps(key, sort_keys=True).encode(), digest_size=8).hexdigest()
+        return self.cache / f"{type(self).__name__.lower()}-{frame.image_size}-{digest}.packed"
+
+    @property
+    def packed(self) -> Packed:
+        """The packed file, written on first use."""
+        if self._packed is None:
+            path = self.packed_path
+            if not path.exists():
+                about = {"source": type(self).__name__, "identity": self.identity()}
+                pack(path, self.source(), self.frame, self.on_error, about)
+            self._packed = open_packed(path)
+        return self._packed
+
+    def prepare_data(self) -> None:
+        self.packed  # noqa: B018 - one process of a machine packs, the others find the file
+
+    # ---- where the images lie
+
+    def make_dataset(self) -> ImagesInMemory:
+        return _MappedImages(self.packed, self.flip)
+
+    def placed(self, device: torch.device, num_processes: int = 1) -> str:
+        """Returns where the images go: `device`, `memory` or `disk`.
+
+        Args:
+            device: of the training.
+            num_processes: of the training on this machine; each keeps a copy of its own in memory.
+        """
+        if self.placement != "auto":
+            return self.placement
+        num_bytes = self.packed.images.numel()
+        if device.type == "cuda" and num_bytes <= _SHARE * torch.cuda.mem_get_info(device)[0]:
+            return "device"
+        return "memory" if num_bytes * num_processes <= _SHARE * _free_memory() else "disk"
+
+    def train_dataloader(self) -> ResumableLoader:
+        device, num_processes = torch.device("cpu"), 1
+        if self.trainer is not None:
+            device, num_processes = self.trainer.strategy.root_device, max(self.trainer.num_devices, 1)
+        place = self.placed(device, num_processes)
+        if place != "disk":
+            self._load(device if place == "device" else torch.device("cpu"))
+        workers = self._asked_workers
+        if workers is None:
+            workers = min(2, available_cores()) if place == "disk" else 0
+        dataset: Any = {"device": _Rows(len(self.dataset)), "memory": self._resident, "disk": self.dataset}[place]
+        return ResumableLoader(dataset, self._sampler(), workers, pin_memory=device.type == "cuda")
+
+    def _load(self, device: torch.device) -> None:
+        if self._resident is None or self._resident.images.device != device:
+            self.packed.verify()  # all of it is read now anyway
+            images, labels = self.packed.images.to(device, copy=True), self.packed.labels.to(device)
+            self._resident = ImagesInMemory(images, labels, self.flip)
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Gathers a step on the accelerator, where the images lie there."""
+        if isinstance(batch, dict) and "rows" in batch and self._resident is not None:
+            return self._resident[batch["rows"]]
+        return batch
+
+    def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c s s"]]:
+        """Yields every image once, in the order of the source."""
+        yield from self.packed.images.split(batch_size)
+
+
+def _free_memory() -> float:
+    """Returns bytes of main memory that are free or can be freed; everything where the system does not tell."""
+    information = Path("/proc/meminfo")
+    if not information.is_file():
+        return float("inf")
+    lines = dict(line.split(":", 1) for line in information.read_text().splitlines())
+    return int(lines["MemAvailable"].split()[0]) * 1024
+
+
+def refuse_missing(root: Path) -> None:
+    """Raises `RefusedInput` where there is no such folder."""
+    if not root.is_dir():
+        raise RefusedInput(f"data.root={root}: there is no such folder.")

@@ -1,0 +1,226 @@
+"""Writes packed files: pictures decoded and resized once, by several processes, resumable.
+
+What is still being packed has the ending `.part` and a journal of what is done beside it; only a finished file gets its
+name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import zlib
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from filelock import FileLock
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch.utils.data import DataLoader, Dataset
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.data.images import Frame
+from lit_gans.data.packed.format import FORMAT_VERSION, MARK, TAIL, OnError, Source
+
+_CHUNK = 64  # pictures that one process takes at once
+_LISTED = 20  # bad files that are printed; the packed file names all
+
+
+def pack(
+    path: Path, source: Source, frame: Frame, on_error: OnError, about: dict[str, Any], num_workers: int | None = None
+) -> None:
+    """Writes a packed file, going on where an interrupted packing stopped. Another process that packs it is waited for.
+
+    Args:
+        path: of the file; its name must be a function of everything that decides its content.
+        source: the pictures.
+        frame: how they become images.
+        on_error: `raise` ends at the first bad picture, `skip` leaves it out and lists it at the end.
+        about: what the file says of its source.
+        num_workers: processes that decode, each while the others do; null is the cores of this process.
+
+    Raises:
+        RefusedInput: a bad picture, no picture that is good, or no place to write.
+    """
+    workers = available_cores() if num_workers is None else num_workers
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{path}.lock"):
+            if not path.exists():  # nobody was faster
+                _Packing(path, source, frame, on_error, about).run(workers)
+    except OSError as error:
+        raise RefusedInput(f"{path} cannot be written ({error.strerror}): choose another data.cache.") from error
+
+
+def available_cores() -> int:
+    """Returns how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Packing:
+    """What one packing knows. The journal has one line for each chunk that is wholly in the `.part` file."""
+
+    def __init__(self, path: Path, source: Source, frame: Frame, on_error: OnError, about: dict[str, Any]) -> None:
+        self.path, self.source, self.frame, self.on_error, self.about = path, source, frame, on_error, about
+        self.part, self.journal = path.with_name(f"{path.name}.part"), path.with_name(f"{path.name}.journal")
+        self.shape = frame.shape
+        self.done, self.checksum = 0, 0
+        self.labels, self.index = array("q"), array("q")  # 16 bytes an image are all that grows with their number
+        self.skipped: list[str] = []
+        self.notes: Counter[str] = Counter()
+
+    def run(self, num_workers: int) -> None:
+        start, begun = time.perf_counter(), self._resume()
+        with self.part.open("ab") as file, self.journal.open("a") as journal, _progress() as progress:
+            bar = progress.add_task(f"packing {self.path.stem}", total=len(self.source), completed=begun)
+            for chunk in self._chunks(num_workers):
+                images = chunk.pop("images")
+                file.write(images)
+                file.flush()  # before the journal says so
+                chunk["checksum"] = zlib.crc32(images, self.checksum)
+                journal.write(json.dumps(chunk) + "\n")
+                journal.flush()
+                self._take(chunk)
+                progress.update(bar, completed=self.done)
+            self._finish(file)
+        os.replace(self.part, self.path)
+        self.journal.unlink()
+        self._report(time.perf_counter() - start, self.done - begun)
+
+    def _take(self, chunk: dict[str, Any]) -> None:
+        self.done, self.checksum = chunk["done"], chunk["checksum"]
+        self.labels.extend(chunk["labels"])
+        self.index.extend(chunk["index"])
+        self.skipped += chunk["skipped"]
+        self.notes.update(chunk["notes"])
+
+    def _resume(self) -> int:
+        """Reads the journal, cuts off what it does not vouch for, and returns how many pictures are done."""
+        if not self.part.exists() or not self.journal.exists():
+            self.part.unlink(missing_ok=True)
+            self.journal.unlink(missing_ok=True)
+            return 0
+        lines = self.journal.read_text().splitlines(keepends=True)
+        kept = 0
+        written = self.part.stat().st_size
+        for line in lines:
+            chunk: dict[str, Any] = {}
+            with suppress(json.JSONDecodeError):  # the line that was being written
+                chunk = json.loads(line)
+            num_bytes = (len(self.index) + len(chunk.get("index", []))) * int(np.prod(self.shape))
+            if not chunk or not line.endswith("\n") or num_bytes > written:
+                break
+            self._take(chunk)
+            kept += len(line.encode())
+        os.truncate(self.journal, kept)
+        os.truncate(self.part, len(self.index) * int(np.prod(self.shape)))
+        return self.done
+
+    def _chunks(self, num_workers: int) -> Iterator[dict[str, Any]]:
+        """Yields chunks in order while processes work on the next few: memory does not grow with the source."""
+        starts = range(self.done, len(self.source), _CHUNK)
+        workers = num_workers if len(starts) > num_workers else 0
+        settings = {"prefetch_factor": 2, "multiprocessing_context": _start_method()} if workers else {}
+        loader = DataLoader(
+            _Chunks(self.source, self.frame, self.on_error),
+            sampler=starts,
+            batch_size=None,
+            num_workers=workers,
+            collate_fn=_as_it_is,  # bytes through a pipe: shared memory is often small
+            generator=torch.Generator(),  # the workers' seeds are not drawn out of anyone's random numbers
+            **settings,
+        )
+        for chunk in loader:
+            if "refused" in chunk:
+                raise RefusedInput(chunk["refused"])
+            yield chunk
+
+    def _finish(self, file: Any) -> None:
+        if not self.index:
+            raise RefusedInput(f"{self.about['source']}: none of its {len(self.source)} pictures can be read.")
+        labels, index = (np.asarray(numbers, "<i8") for numbers in (self.labels, self.index))
+        about = {
+            "format_version": FORMAT_VERSION,
+            "shape": [len(labels), *self.shape],
+            "checksum": zlib.crc32(labels, self.checksum),
+            "skipped": self.skipped,
+            "notes": dict(self.notes),
+            **self.about,
+        }
+        text = json.dumps(about).encode()
+        file.write(labels.tobytes() + index.tobytes() + text + TAIL.pack(zlib.crc32(text), len(text), MARK))
+        file.flush()
+        os.fsync(file.fileno())
+
+    def _report(self, seconds: float, num: int) -> None:
+        speed = f" in {seconds:.1f} s, {num / seconds:.0f} a second" if num else ""
+        lines = [f"packed {len(self.index)} images{speed}: {self.path}"]
+        lines += [f"  {count} {note}" for note, count in sorted(self.notes.items())]
+        lines += list_of_skipped(self.skipped)
+        print("\n".join(lines), flush=True)
+
+
+class _Chunks(Dataset):
+    """Chunks of images by the number of their first picture."""
+
+    def __init__(self, source: Source, frame: Frame, on_error: OnError) -> None:
+        self.source, self.frame, self.on_error = source, frame, on_error
+
+    def __getitem__(self, start: int) -> dict[str, Any]:
+        images, labels, index, skipped, notes = bytearray(), [], [], [], Counter()
+        stop = min(start + _CHUNK, len(self.source))
+        for item in range(start, stop):
+            said: list[str] = []
+            try:
+                name = self.source.name(item)
+                image, more = self.frame.fit(self.source.picture(item, said), name)
+                label = self.source.label(item)
+            except RefusedInput as error:
+                if self.on_error == "raise":
+                    return {"refused": f"{error} data.on_error=skip leaves bad pictures out."}
+                skipped.append(str(error))
+                continue
+            images += image.tobytes()
+            labels.append(label)
+            index.append(item)
+            notes.update([*said, *more])
+        return {
+            "images": bytes(images),
+            "done": stop,
+            "labels": labels,
+            "index": index,
+            "skipped": skipped,
+            "notes": dict(notes),
+        }
+
+
+def _as_it_is(chunk: dict[str, Any]) -> dict[str, Any]:
+    return chunk
+
+
+def _start_method() -> str | None:
+    # a new interpreter would import for seconds; the workers neither compute with torch nor touch a device
+    return "fork" if sys.platform == "linux" else None
+
+
+def list_of_skipped(skipped: Sequence[str]) -> list[str]:
+    """Returns the lines that tell which pictures were left out."""
+    if not skipped:
+        return []
+    more = len(skipped) - _LISTED
+    lines = [f"  {len(skipped)} left out (data.on_error=skip):", *(f"    {line}" for line in skipped[:_LISTED])]
+    return lines + ([f"    and {more} more"] if more > 0 else [])
+
+
+def _progress() -> Progress:
+    # leaves nothing behind, and is silent where no person watches
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    progress = Progress(*columns, transient=True)
+    progress.disable = not progress.console.is_terminal
+    return progress

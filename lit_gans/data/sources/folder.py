@@ -1,0 +1,116 @@
+"""A folder of pictures of any sizes, flat or with one folder for each class."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.data.images import ENDINGS, open_picture
+from lit_gans.data.packed.datamodule import PackedData, refuse_missing
+from lit_gans.data.packed.format import Source
+
+
+class Files(Source):
+    """Files as a source of pictures.
+
+    Args:
+        paths: of the pictures.
+        labels: their classes.
+    """
+
+    def __init__(self, paths: list[Path], labels: list[int]) -> None:
+        self.paths, self.labels = paths, labels
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def name(self, index: int) -> str:
+        return str(self.paths[index])
+
+    def picture(self, index: int, notes: list[str]) -> Image.Image:
+        return open_picture(self.paths[index], str(self.paths[index]), notes)
+
+    def label(self, index: int) -> int:
+        return self.labels[index]
+
+
+class Folder(PackedData):
+    """Pictures in a folder and all folders inside it. Where pictures lie in folders only, those of the first level are
+    the classes, in the order of their names.
+
+    Args:
+        root: the folder.
+        **kwargs: see `PackedData`.
+
+    Raises:
+        RefusedInput: no such folder, no pictures in it, or a class without pictures.
+    """
+
+    def __init__(self, root: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.root = Path(root).expanduser()
+        refuse_missing(self.root)
+        paths = pictures_in(self.root)
+        if not paths:
+            raise RefusedInput(f"data.root={self.root} holds no pictures ({', '.join(ENDINGS)}).")
+        self.classes = self._classes(paths)
+        self.num_classes = len(self.classes)
+        numbers = {name: number for number, name in enumerate(self.classes)}
+        labels = [numbers.get(path.relative_to(self.root).parts[0], 0) for path in paths]
+        self._files = Files(paths, labels)
+        self._identity: dict[str, Any] | None = None
+
+    def _classes(self, paths: list[Path]) -> list[str]:
+        if any(path.parent == self.root for path in paths):
+            return []
+        filled = {path.relative_to(self.root).parts[0] for path in paths}
+        folders = {path.name for path in self.root.iterdir() if path.is_dir() and not path.name.startswith(".")}
+        empty = sorted(folders - filled)
+        if empty and self.on_error == "raise":
+            raise RefusedInput(
+                f"{self.root / empty[0]} holds no pictures, {len(empty)} of {len(folders)} class folders are empty:"
+                " remove them, or leave them out with data.on_error=skip."
+            )
+        if empty:
+            print(f"{len(empty)} class folders without pictures left out: {', '.join(empty)}", flush=True)
+        return sorted(filled)
+
+    def source(self) -> Files:
+        return self._files
+
+    def identity(self) -> dict[str, Any]:
+        """Returns names, sizes and times of all files: another picture makes another packed file."""
+        if self._identity is None:
+            self._identity = identity_of(self.root, self._files.paths)
+        return self._identity
+
+
+def identity_of(root: Path, paths: list[Path]) -> dict[str, Any]:
+    """Returns what changes with any name, size or time of the files in a folder."""
+    found = hashlib.blake2b(digest_size=16)
+    for path in paths:
+        stat = path.lstat()
+        found.update(os.fsencode(f"{path.relative_to(root)}\0{stat.st_size}\0{stat.st_mtime_ns}\0"))
+    return {"root": str(root.resolve()), "files": found.hexdigest()}
+
+
+def pictures_in(root: Path) -> list[Path]:
+    """Returns all files under a folder that end as pictures do, broken links too, but for hidden ones, by name.
+
+    Raises:
+        RefusedInput: a folder that cannot be opened.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise RefusedInput(f"{error.filename} cannot be opened: {error.strerror}.") from error
+
+    found = []
+    for folder, folders, names in os.walk(root, onerror=refuse, followlinks=True):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(folder, name) for name in names if name.lower().endswith(ENDINGS) and not name.startswith(".")]
+    return sorted(found)

@@ -1,0 +1,110 @@
+"""Data sets of the Hugging Face hub, or any files that its package `datasets` reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from lit_gans.common.errors import RefusedInput, install_command, nearest
+from lit_gans.data.images import open_picture
+from lit_gans.data.packed.datamodule import PackedData
+from lit_gans.data.packed.format import Source
+
+
+class _Rows(Source):
+    """The rows of a data set whose pictures are still encoded.
+
+    Args:
+        rows: of the package `datasets`.
+        name: of the data set.
+        picture: column of the pictures.
+        label: column of the classes, if any.
+    """
+
+    def __init__(self, rows: Any, name: str, picture: str, label: str | None) -> None:
+        self.rows, self._name, self.column = rows, name, picture
+        self.labels = rows[label] if label else None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def name(self, index: int) -> str:
+        return f"{self._name} row {index}"
+
+    def picture(self, index: int, notes: list[str]) -> Image.Image:
+        encoded = self.rows[index][self.column]
+        if encoded is None:
+            raise RefusedInput(f"{self.name(index)} has no picture.")
+        if encoded["bytes"] is not None:
+            return open_picture(encoded["bytes"], self.name(index), notes)
+        return open_picture(Path(encoded["path"]), f"{self.name(index)} ({encoded['path']})", notes)
+
+    def label(self, index: int) -> int:
+        return int(self.labels[index]) if self.labels is not None else 0
+
+
+class Huggingface(PackedData):
+    """A data set with a column of pictures, read by the package `datasets` (extra `huggingface`).
+
+    Args:
+        name: of the data set on the hub, or of a format such as parquet or imagefolder together with `files`.
+        files: a file or folder for a format.
+        split: the part that is served.
+        picture_column: column of the pictures.
+        label_column: column of the classes; null trains without.
+        revision: of the data set on the hub: a commit names the same pictures for ever.
+        **kwargs: see `PackedData`.
+
+    Raises:
+        RefusedInput: the package is missing, the data set cannot be read, or it has no such column.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        files: str | None = None,
+        split: str = "train",
+        picture_column: str = "image",
+        label_column: str | None = None,
+        revision: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.dataset_name, self.files, self.split, self.revision = name, files, split, revision
+        self.picture_column, self.label_column = picture_column, label_column
+
+    def source(self) -> Source:
+        try:
+            import datasets
+        except ImportError as error:
+            raise RefusedInput(
+                f"data=huggingface needs the package datasets: {install_command('huggingface')}"
+            ) from error
+        key = "data_dir" if self.files and Path(self.files).is_dir() else "data_files"
+        where = {key: self.files} if self.files else {}
+        try:
+            rows = datasets.load_dataset(self.dataset_name, split=self.split, revision=self.revision, **where)
+        # the package's own errors, those of the network and of every format
+        except Exception as error:
+            raise RefusedInput(
+                f"data.name={self.dataset_name}: {type(error).__name__}: {str(error).splitlines()[0]}"
+                " Without a network, give a format and files: data.name=parquet data.files=PATH."
+            ) from error
+        for column in (self.picture_column, *([self.label_column] if self.label_column else [])):
+            if column not in rows.column_names:
+                raise RefusedInput(
+                    f"data.name={self.dataset_name} has no column {column}; {nearest(column, rows.column_names)}"
+                )
+        rows = rows.cast_column(self.picture_column, datasets.Image(decode=False))
+        return _Rows(rows, self.dataset_name, self.picture_column, self.label_column)
+
+    def identity(self) -> dict[str, Any]:
+        names = ("dataset_name", "files", "split", "revision", "picture_column", "label_column")
+        identity = {name: getattr(self, name) for name in names}
+        if self.files and Path(self.files).exists():
+            files = [path for path in sorted(Path(self.files).rglob("*")) if path.is_file()] or [Path(self.files)]
+            identity["times"] = [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files]
+        return identity

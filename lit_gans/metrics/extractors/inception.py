@@ -1,0 +1,78 @@
+"""The Inception network of 2015 that published FID, KID and Inception Scores are made with."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor, nn
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.metrics.extractors.base import Extractor, in_colour
+from lit_gans.metrics.extractors.weights import read_weights
+
+FILE = "weights-inception-2015-12-05-6726825d.pth"
+URL = f"https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/{FILE}"
+SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
+
+
+def usual_place() -> Path:
+    """Returns where torch-fidelity and torchmetrics keep the file: torch hub's folder of checkpoints."""
+    return Path(torch.hub.get_dir()) / "checkpoints" / FILE
+
+
+class InceptionExtractor(Extractor):
+    """torch-fidelity's Inception v3 with TensorFlow's weights of 2015: 2,048 pooled features, 1,008 unbiased logits.
+
+    Resizes to 299x299 as TensorFlow 1 did: bilinear, no antialiasing, not rounded. Gray images are repeated to three
+    channels.
+
+    Args:
+        weights: the file; null is the usual cache, where nothing is downloaded.
+        sha256: of the file; null takes any, and the protocol says which it was.
+
+    Raises:
+        RefusedInput: the file is missing, with what to fetch and where to put it, or is another one.
+    """
+
+    name = "inception"
+    num_features = 2048
+    resize = "bilinear to 299x299 as TensorFlow 1, no antialiasing, float"
+
+    def __init__(self, weights: str | None = None, sha256: str | None = SHA256) -> None:
+        super().__init__()
+        path = Path(weights).expanduser() if weights else usual_place()
+        if weights is None and not path.is_file():
+            raise RefusedInput(
+                f"the Inception weights are missing: fetch {URL} and put it at {path}, or give its place as"
+                " metrics.extractor.weights=PATH."
+            )
+        state, found = read_weights(path, sha256)
+        self.__dict__["sha256"] = found
+        self.network = _network(state, path)
+        self.eval().requires_grad_(False)
+        self.to(memory_format=torch.channels_last)
+
+    def forward(self, images: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n k"]]:
+        with torch.autocast(images.device.type, enabled=False):
+            return self.network(in_colour(images))
+
+
+def _network(state: dict[str, Tensor], path: Path) -> nn.Module:
+    """Returns torch-fidelity's network. It reads its file with pickle, so it gets one that we wrote ourselves."""
+    from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
+
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    buffer.seek(0)
+    try:
+        network = FeatureExtractorInceptionV3("inception", ["2048", "logits_unbiased"], buffer)
+    except (RuntimeError, TypeError) as error:
+        raise RefusedInput(
+            f"{path} holds other weights than Inception's: {str(error).splitlines()[-1].strip()}"
+        ) from error
+    for convolution, norm in [(m.conv, m) for m in network.modules() if hasattr(m, "conv") and hasattr(m, "bn")]:
+        norm.conv, norm.bn = nn.utils.fuse_conv_bn_eval(convolution, norm.bn), nn.Identity()
+    return network

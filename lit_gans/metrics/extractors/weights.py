@@ -1,0 +1,51 @@
+"""Weight files of extractors: found, checked and read without executing anything that they hold."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from lit_gans.common.errors import RefusedInput
+
+
+def read_weights(path: Path, sha256: str | None) -> tuple[dict[str, Tensor], str]:
+    """Returns the state dict of a file and the file's sha256.
+
+    Args:
+        path: of the file.
+        sha256: what it must be; null takes any file, whose own is then in the protocol.
+
+    Raises:
+        RefusedInput: no such file, another file than the one that is meant, or one that is no plain state dict.
+    """
+    if not path.is_file():
+        raise RefusedInput(f"weights={path}: there is no such file.")
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if sha256 is not None and found != sha256:
+        raise RefusedInput(
+            f"{path} has the sha256 {found}, expected {sha256}: fetch it again; for weights of your own give"
+            " metrics.extractor.sha256=null."
+        )
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise RefusedInput(f"{path} cannot be read as weights: {str(error).splitlines()[0]}") from error
+    return state, found
+
+
+def load_strictly(module: torch.nn.Module, state: dict[str, Tensor], path: Path) -> None:
+    """Loads a state dict.
+
+    Raises:
+        RefusedInput: it is that of another network.
+    """
+    try:
+        module.load_state_dict(state)
+    except (RuntimeError, TypeError) as error:
+        lines = str(error).splitlines()
+        raise RefusedInput(f"{path} holds other weights than {type(module).__name__}'s: {lines[-1].strip()}") from error

@@ -1,0 +1,1 @@
+"""One DeepSpeed engine for each network."""

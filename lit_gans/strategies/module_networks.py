@@ -1,0 +1,139 @@
+"""The networks of a module, as the strategies see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.nn.modules.batchnorm import _NormBase
+from torch.utils._pytree import tree_leaves
+from torch.utils.hooks import RemovableHandle
+
+from lit_gans.common.errors import RefusedInput
+
+
+def networks_of(module: LightningModule) -> dict[str, nn.Module]:
+    """Returns the children of a module that have parameters to train, by name.
+
+    Raises:
+        RefusedInput: a parameter to train lies outside the children or in two of them: no wrapper would reduce its
+            gradient, or two would.
+    """
+    networks = {
+        name: child
+        for name, child in module.named_children()
+        if any(parameter.requires_grad for parameter in child.parameters())
+    }
+    home: dict[int, str] = {}
+    for name, network in networks.items():
+        for parameter in network.parameters():
+            other = home.setdefault(id(parameter), name)
+            if other != name:
+                raise RefusedInput(f"the networks {other} and {name} share a parameter: each must have its own.")
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad and id(parameter) not in home:
+            raise RefusedInput(f"the parameter {name} lies outside every network: move it into a child module.")
+    return networks
+
+
+def network_of(optimizer: torch.optim.Optimizer, module: LightningModule) -> str:
+    """Returns the name of the network that an optimizer steps.
+
+    Raises:
+        RefusedInput: the optimizer has parameters of no child, or of several.
+    """
+    stepped = {id(parameter) for parameter in stepped_by(optimizer)}
+    found = [
+        name for name, child in module.named_children() if stepped & {id(parameter) for parameter in child.parameters()}
+    ]
+    if len(found) != 1:
+        raise RefusedInput(f"an optimizer steps the networks {found}: each network needs an optimizer of its own.")
+    return found[0]
+
+
+def optimized_networks(optimizers: Iterable[torch.optim.Optimizer], module: LightningModule) -> dict[int, str]:
+    """Returns the network that each optimizer steps, by the optimizer's id.
+
+    Raises:
+        RefusedInput: an optimizer steps no network, several, or one that another optimizer steps too.
+    """
+    names: dict[int, str] = {}
+    for optimizer in optimizers:
+        name = network_of(optimizer, module)
+        if name in names.values():
+            raise RefusedInput(f"two optimizers step {name}: give it one, with a group of parameters for each setting.")
+        names[id(optimizer)] = name
+    return names
+
+
+def stepped_by(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
+    """Returns the parameters of an optimizer, in its order."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def refuse_frozen(optimizers: Iterable[torch.optim.Optimizer], module: LightningModule) -> None:
+    """Raises `RefusedInput` where an optimizer steps what requires no gradient now: nothing would reduce it later."""
+    names = {id(parameter): name for name, parameter in module.named_parameters()}
+    for parameter in (parameter for optimizer in optimizers for parameter in stepped_by(optimizer)):
+        if not parameter.requires_grad:
+            raise RefusedInput(
+                f"an optimizer steps {names.get(id(parameter), 'a parameter of no module')}, which is frozen"
+                " (requires_grad=False) when the training begins, so that its gradients would not be averaged: unfreeze"
+                " it before, or leave it out of the optimizer."
+            )
+
+
+def refuse_second_differentiation(network: nn.Module, sentence: str) -> RemovableHandle:
+    """Raises `RefusedInput` with a sentence where a gradient through the network is to be differentiated again."""
+
+    def refuse(_: Tensor) -> None:
+        if torch.is_grad_enabled():  # in a backward: with create_graph=True
+            raise RefusedInput(sentence)
+
+    @torch.compiler.disable
+    def after_forward(_: nn.Module, inputs: Any, outputs: Any) -> None:
+        for output in tree_leaves(outputs):
+            if isinstance(output, Tensor) and output.requires_grad:
+                output.register_hook(refuse)
+
+    return network.register_forward_hook(after_forward)
+
+
+@torch.no_grad()
+def copy_from_first_rank(module: nn.Module, device: torch.device) -> None:
+    """Gives the parameters and buffers of rank 0 to all ranks, by way of a device that can send them."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return
+    for tensor in (tensor for tensor in (*module.parameters(), *module.buffers()) if tensor.numel()):
+        sent = tensor.detach().flatten().to(device, copy=True)
+        dist.broadcast(sent.view(torch.uint8), 0)
+        tensor.copy_(sent.view(tensor.shape))
+
+
+def running_statistics(module: nn.Module) -> list[Tensor]:
+    """Returns the running means and variances of all norms that have them."""
+    layers = [layer for layer in module.modules() if isinstance(layer, _NormBase) and layer.track_running_stats]
+    return [buffer for layer in layers for buffer in (layer.running_mean, layer.running_var)]
+
+
+def storages(tensors: Iterable[Tensor]) -> dict[int, int]:
+    """Returns the memory that tensors keep on this rank, each piece once: bytes by address."""
+    local = (tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors)
+    return {piece.data_ptr(): piece.nbytes() for piece in (tensor.untyped_storage() for tensor in local)}
+
+
+@torch.no_grad()
+def average_over_ranks(buffers: list[Tensor]) -> None:
+    """Replaces tensors by their means over all ranks, in one reduction."""
+    world_size = dist.get_world_size() if dist.is_initialized() else 1
+    if world_size == 1 or not buffers:
+        return
+    flat = torch.cat([buffer.flatten() for buffer in buffers])
+    dist.all_reduce(flat)
+    parts = flat.div_(world_size).split([buffer.numel() for buffer in buffers])
+    torch._foreach_copy_(buffers, [part.view_as(buffer) for part, buffer in zip(parts, buffers, strict=True)])

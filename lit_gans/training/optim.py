@@ -1,0 +1,158 @@
+"""Optimizers and learning-rate schedules as small values: picklable, exportable, one base class each.
+
+One plain base class and not a union: jsonargparse tells subclasses of a base apart by their class path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from lit_gans.common.errors import RefusedInput
+
+
+class Schedule:
+    """A learning-rate schedule over generator iterations."""
+
+    needs_total = True
+
+    def factor(self, iteration: int, total: int) -> float:
+        """Returns the factor in [0, 1] on the learning rate at `iteration` of `total` generator iterations."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Constant(Schedule):
+    """The learning rate stays as it is."""
+
+    needs_total = False
+
+    def factor(self, iteration: int, total: int) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True)
+class ConstantThenLinear(Schedule):
+    """Constant for a share of the iterations, then linear to zero (pix2pix: Isola et al. 2017, section 3.3).
+
+    Args:
+        constant_share: share of all generator iterations in [0, 1) before the decay begins.
+    """
+
+    constant_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.constant_share < 1:
+            raise RefusedInput(f"constant_share={self.constant_share} must lie in [0, 1).")
+
+    def factor(self, iteration: int, total: int) -> float:
+        start = self.constant_share * total
+        return min(1.0, max(0.0, (total - iteration) / (total - start)))
+
+
+@dataclass(frozen=True)
+class Linear(Schedule):
+    """Linear from the first iteration to zero at the last (SNGAN: Miyato et al. 2018; WGAN-GP: Gulrajani et al.)."""
+
+    def factor(self, iteration: int, total: int) -> float:
+        return ConstantThenLinear(constant_share=0.0).factor(iteration, total)
+
+
+class Optimizer:
+    """What builds a `torch.optim.Optimizer` for one network."""
+
+    learning_rate: float
+    schedule: Schedule
+
+    def __post_init__(self) -> None:
+        if not self.learning_rate > 0:
+            raise RefusedInput(f"learning_rate={self.learning_rate} must be greater than 0.")
+        for beta in getattr(self, "betas", ()):
+            if not 0 <= beta < 1:
+                raise RefusedInput(f"betas={tuple(self.betas)} must each lie in [0, 1).")
+
+    def build(self, parameters: Iterable[nn.Parameter], fused: bool = False) -> torch.optim.Optimizer:
+        """Returns the optimizer over `parameters`; `fused` asks for one kernel for all of them where there is one."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Adam(Optimizer):
+    """Adam (Kingma and Ba 2015); the learning rate and betas of a GAN stand in the signature of that GAN."""
+
+    learning_rate: float = 2e-4
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    schedule: Schedule = Constant()
+
+    def build(self, parameters: Iterable[nn.Parameter], fused: bool = False) -> torch.optim.Optimizer:
+        return torch.optim.Adam(
+            parameters,
+            lr=self.learning_rate,
+            betas=self.betas,
+            eps=self.eps,
+            weight_decay=self.weight_decay,
+            fused=fused or None,
+        )
+
+
+@dataclass(frozen=True)
+class AdamW(Optimizer):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
+
+    learning_rate: float = 2e-4
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.01
+    schedule: Schedule = Constant()
+
+    def build(self, parameters: Iterable[nn.Parameter], fused: bool = False) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(
+            parameters,
+            lr=self.learning_rate,
+            betas=self.betas,
+            eps=self.eps,
+            weight_decay=self.weight_decay,
+            fused=fused or None,
+        )
+
+
+@dataclass(frozen=True)
+class RMSprop(Optimizer):
+    """RMSprop, as in the first Wasserstein GAN (Arjovsky et al. 2017, algorithm 1)."""
+
+    learning_rate: float = 5e-5
+    alpha: float = 0.99
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+    schedule: Schedule = Constant()
+
+    def build(self, parameters: Iterable[nn.Parameter], fused: bool = False) -> torch.optim.Optimizer:
+        return torch.optim.RMSprop(
+            parameters,
+            lr=self.learning_rate,
+            alpha=self.alpha,
+            eps=self.eps,
+            weight_decay=self.weight_decay,
+            momentum=self.momentum,
+        )
+
+
+@dataclass(frozen=True)
+class SGD(Optimizer):
+    """Plain gradient descent: for parity tests, where Adam would divide rounding by rounding."""
+
+    learning_rate: float = 1e-2
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    schedule: Schedule = Constant()
+
+    def build(self, parameters: Iterable[nn.Parameter], fused: bool = False) -> torch.optim.Optimizer:
+        return torch.optim.SGD(
+            parameters, lr=self.learning_rate, momentum=self.momentum, weight_decay=self.weight_decay
+        )

@@ -1,0 +1,217 @@
+import csv
+import json
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from lit_gans.callbacks import EMA, Checkpoint, GenerativeMetrics, Samples
+from lit_gans.callbacks.csv_metrics import CSVMetrics
+from lit_gans.callbacks.measurement import share
+from lit_gans.common.errors import RefusedInput
+from lit_gans.metrics.evaluator import Evaluation, to_uint8
+from lit_gans.metrics.extractors.digits import DigitsExtractor
+from lit_gans.metrics.protocol import fingerprint
+from lit_gans.metrics.scores.inception_score import InceptionScore
+from lit_gans.metrics.scores.kid import KID
+from lit_gans.metrics.scores.mifid import MiFID
+from lit_gans.metrics.scores.prdc import PRDC
+
+KEYS = ("metric/fid_digits", "metric/is_digits", "metric/is_spread_digits")
+
+
+@pytest.fixture
+def metrics():
+    return GenerativeMetrics(DigitsExtractor(), every_n_steps=2, num_samples=40, batch_size=16)
+
+
+def test_training_is_bitwise_the_same_with_and_without_evaluation(tiny_gan, random_images, fit, metrics):
+    first, second = tiny_gan(), tiny_gan()
+    fit(first, random_images(), max_steps=5, callbacks=[EMA(), metrics, Samples(every_n_steps=1, num=4)])
+    fit(second, random_images(), max_steps=5)
+    torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=0, atol=0)
+
+
+def test_measures_at_zero_in_between_and_at_the_end(tiny_gan, random_images, fit, metrics):
+    seen, original = [], metrics._measure
+    metrics._measure = lambda trainer, module: (seen.append(trainer.global_step), original(trainer, module))
+    trainer = fit(tiny_gan(), random_images(), max_steps=5, callbacks=[EMA(), metrics])
+    assert seen == [0, 2, 4, 5]
+    assert set(metrics.values) == {*KEYS, "metric/classes_covered"}
+    assert trainer.callback_metrics["metric/fid_digits"].item() == pytest.approx(metrics.values["metric/fid_digits"])
+    assert metrics.first != metrics.values
+    assert "at iteration 5" in "\n".join(metrics.summary())
+
+
+def test_measures_the_averaged_generator(tiny_gan, random_images, fit, metrics):
+    module = tiny_gan()
+    fit(module, random_images(), max_steps=2, callbacks=[EMA(), metrics])
+    values = dict(metrics.values)
+    with torch.no_grad():
+        for parameter in module.generator.parameters():
+            parameter.mul_(0)
+    trainer = fit(tiny_gan(), random_images(), max_steps=0)
+    trainer.fit_loop.epoch_loop.max_steps = 0
+    metrics._measure(trainer_of(trainer, random_images()), module)
+    assert metrics.values == values, "the raw generator does not matter"
+
+
+def trainer_of(trainer, data):
+    trainer._data_connector.attach_datamodule(trainer.lightning_module, data)
+    return trainer
+
+
+def test_values_are_those_of_the_sampling_generator_against_all_real_images(tiny_gan, random_images, fit, metrics):
+    module, data = tiny_gan(), random_images()
+    fit(module, data, max_steps=2, callbacks=[EMA(), metrics])
+    evaluation = Evaluation(DigitsExtractor(), torch.device("cpu"), seed=1)
+    evaluation.add_real([data.dataset.images])
+    expected = evaluation.measure([to_uint8(module.sample(40, seed=1, weights="ema"))], 40)
+    assert metrics.values == pytest.approx(expected, rel=1e-4)
+    assert metrics.real_halves == pytest.approx(evaluation.real_halves(), rel=1e-4)
+
+
+def test_each_rank_measures_its_share(tiny_gan, random_images, fit):
+    trainer = fit(tiny_gan(), random_images(), max_steps=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(trainer), "world_size", 2)
+        shares = []
+        for rank in (0, 1):
+            patch.setattr(type(trainer), "global_rank", rank)
+            shares.append(list(share(range(5), trainer)))
+    assert shares == [[0, 2, 4], [1, 3]]
+
+
+def test_a_resumed_run_goes_on_with_the_measured_values(tiny_gan, random_images, fit, metrics):
+    fit(tiny_gan(), random_images(), max_steps=2, callbacks=[EMA(), metrics])
+    again = GenerativeMetrics(DigitsExtractor())
+    again.load_state_dict(metrics.state_dict())
+    assert (again.values, again.first, again.measured_at) == (metrics.values, metrics.first, 2)
+
+
+def test_logs_at_the_iteration_that_was_measured(tiny_gan, random_images, fit, metrics, tmp_path):
+    arguments = {"logger": CSVMetrics(str(tmp_path)), "log_every_n_steps": 1}
+    trainer = fit(tiny_gan(), random_images(), max_steps=3, callbacks=[EMA(), metrics], **arguments)
+    with (tmp_path / "metrics.csv").open() as file:
+        rows = {int(row["step"]): row for row in csv.DictReader(file)}
+    measured = {step: float(row["metric/fid_digits"]) for step, row in rows.items() if row["metric/fid_digits"]}
+    assert set(measured) == {0, 2, 3}
+    assert measured[0] == metrics.first["metric/fid_digits"]
+    assert measured[3] == metrics.values["metric/fid_digits"]
+    assert trainer.global_step == 3
+
+
+@pytest.mark.parametrize("name", ["every_n_steps", "num_samples", "batch_size"])
+def test_refusals(name):
+    with pytest.raises(RefusedInput, match=f"{name}=0"):
+        GenerativeMetrics(DigitsExtractor(), **{name: 0})
+
+
+def test_the_time_of_a_measurement_does_not_count(tiny_gan, random_images, fit, metrics, monkeypatch):
+    inside, measured = [], []
+
+    @contextmanager
+    def paused(trainer):
+        inside.append(1)
+        yield
+        inside.pop()
+
+    monkeypatch.setattr("lit_gans.callbacks.measurement.paused", paused)
+    original = DigitsExtractor.forward
+    monkeypatch.setattr(DigitsExtractor, "forward", lambda *given: measured.append(len(inside)) or original(*given))
+    fit(tiny_gan(), random_images(), max_steps=2, callbacks=[metrics])
+    assert measured
+    assert set(measured) == {1}
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_measures_every_second_real_batch_and_its_part_of_the_generated_images(
+    tiny_gan, random_images, fit, metrics, monkeypatch, rank
+):
+    class Seen(Evaluation):
+        num_real = 48
+
+        def add_real(self, batches, cache=None):
+            self.real = torch.cat(list(batches))
+
+        def real_halves(self):
+            return 0.0
+
+        def measure(self, batches, num):
+            self.fake, self.num = torch.cat(list(batches)), num
+            return {}
+
+    module, data = tiny_gan(), random_images()
+    trainer = fit(module, data, max_steps=1)
+    monkeypatch.setattr("lit_gans.callbacks.evaluation.Evaluation", Seen)
+    monkeypatch.setattr(type(trainer), "world_size", 2)
+    monkeypatch.setattr(type(trainer), "global_rank", rank)
+    metrics._measure(trainer, module)
+    real, fake = data.dataset.images.split(16), to_uint8(module.sample(40, seed=1, batch_size=20)).split(20)
+    assert torch.equal(metrics._evaluation.real, torch.cat(real[rank::2]))
+    assert torch.equal(metrics._evaluation.fake, fake[rank])
+    assert metrics._evaluation.num == 40
+
+
+def test_values_carry_their_protocol_in_the_folder_and_in_checkpoints(tiny_gan, random_images, fit, metrics, tmp_path):
+    trainer = fit(tiny_gan(), random_images(), max_steps=1, callbacks=[EMA(), metrics])
+    protocol = json.loads((tmp_path / "protocol.json").read_text())["metric/fid_digits"]
+    assert protocol == metrics.protocol
+    data_sha256, _, shape = fingerprint([random_images().dataset.images])
+    assert (protocol["data_sha256"], protocol["image_size"]) == (data_sha256, shape[1:])
+    assert (protocol["num_real"], protocol["num_fake"], protocol["weights"]) == (48, 40, "ema")
+    assert protocol["extractor_sha256"] == DigitsExtractor().sha256
+    trainer.save_checkpoint(tmp_path / "a.ckpt")
+    state = torch.load(tmp_path / "a.ckpt", weights_only=True)["callbacks"]["GenerativeMetrics"]
+    assert state["protocol"] == protocol
+    again = GenerativeMetrics(DigitsExtractor())
+    again.load_state_dict(state)
+    assert (again.protocol, again.best) == (protocol, metrics.best)
+    assert not any("classifier" in name for name in torch.load(tmp_path / "a.ckpt", weights_only=True)["state_dict"])
+
+
+def test_every_score_has_its_keys_and_steers_the_best_checkpoint(tiny_gan, random_images, fit, tmp_path):
+    metrics = GenerativeMetrics(
+        DigitsExtractor(), 1, 40, 16, fid=None, kid=KID(3, 20), mifid=MiFID(), prdc=PRDC(), class_coverage=None
+    )
+    checkpoint = Checkpoint(monitor="metric/coverage_digits", mode="max")
+    fit(tiny_gan(), random_images(), max_steps=2, callbacks=[metrics, checkpoint], enable_checkpointing=True)
+    names = ("is", "is_spread", "kid", "kid_spread", "mifid", "precision", "recall", "density", "coverage")
+    assert tuple(metrics.values) == tuple(f"metric/{name}_digits" for name in names)
+    assert checkpoint.best_value == pytest.approx(metrics.best["metric/coverage_digits"][0])
+    assert "coverage_digits" in "\n".join(metrics.summary())
+
+
+def test_best_is_the_smallest_or_largest_and_when(metrics):
+    metrics.directions = {"metric/a": "min", "metric/b": "max", "metric/c": None}
+    for step, value in enumerate((2.0, 1.0, 3.0, 1.0)):
+        metrics.values, metrics.measured_at = {"metric/a": value, "metric/b": value, "metric/c": value}, step
+        metrics._keep_best()
+    assert metrics.best == {"metric/a": (1.0, 1), "metric/b": (3.0, 2)}
+    assert metrics.best_lines() == [f"{'':11} best: a 1 at 1, b 3 at 2"]
+
+
+def test_too_few_samples_for_a_score_end_before_any_training(tiny_gan, random_images, fit):
+    for scores, sentence in [
+        ({"kid": KID()}, "40 images are too few for KID's subset_size=1000"),
+        ({"inception_score": InceptionScore(splits=21)}, "40 samples are too few for 21 splits"),
+    ]:
+        module = tiny_gan()
+        with pytest.raises(RefusedInput, match=sentence):
+            fit(module, random_images(), 1, callbacks=[GenerativeMetrics(DigitsExtractor(), num_samples=40, **scores)])
+    with pytest.raises(RefusedInput, match="no score is left"):
+        GenerativeMetrics(DigitsExtractor(), fid=None, inception_score=None, class_coverage=None)
+
+
+def test_a_second_training_reads_the_statistics_of_the_first(tiny_gan, random_images, fit, monkeypatch, tmp_path):
+    monkeypatch.setenv("LIT_GANS_CACHE", str(tmp_path / "cache"))
+    seen, original = [], DigitsExtractor.forward
+    monkeypatch.setattr(DigitsExtractor, "forward", lambda self, x: seen.append(len(x)) or original(self, x))
+    found = []
+    for cache in (True, True, False):
+        metrics = GenerativeMetrics(DigitsExtractor(), 9, 40, 40, cache=cache)
+        fit(tiny_gan(), random_images(), max_steps=1, callbacks=[metrics])
+        found.append((sum(seen), metrics.values))
+        seen.clear()
+    assert [count for count, _ in found] == [48 + 80, 80, 48 + 80]
+    assert found[0][1] == found[1][1] == found[2][1]

@@ -1,0 +1,173 @@
+"""Evaluation from a checkpoint, a folder and between two folders, and what may be compared."""
+
+import copy
+import json
+
+import pytest
+import torch
+from PIL import Image
+from torchvision.utils import save_image
+
+from lit_gans.callbacks import GenerativeMetrics
+from lit_gans.cli import main as cli
+from lit_gans.cli.compare import compare, main
+from lit_gans.cli.evaluate import evaluate
+from lit_gans.common.errors import RefusedInput
+from lit_gans.metrics.evaluator import Evaluation
+from lit_gans.metrics.extractors.digits import DigitsExtractor
+from lit_gans.metrics.scores.prdc import PRDC
+
+
+def write(folder, images):
+    folder.mkdir()
+    for index, image in enumerate(images):
+        save_image(image, folder / f"{index:03d}.png")
+    return str(folder)
+
+
+def pictures(num, seed, size=16):
+    return torch.randint(0, 256, (num, 1, size, size), generator=torch.Generator().manual_seed(seed)) / 255
+
+
+def metrics(**settings):
+    return GenerativeMetrics(DigitsExtractor(), num_samples=30, batch_size=7, prdc=PRDC(), **settings)
+
+
+@pytest.fixture
+def checkpoint(tiny_gan, random_images, fit, tmp_path):
+    module = tiny_gan()
+    trainer = fit(module, random_images(), max_steps=1)
+    trainer.save_checkpoint(tmp_path / "gan.ckpt")
+    return module, str(tmp_path / "gan.ckpt")
+
+
+def test_two_folders_are_their_pixels(tmp_path):
+    real, fake = pictures(40, 0), pictures(30, 1)
+    record = evaluate(
+        fake=write(tmp_path / "fake", fake), real=write(tmp_path / "real", real), metrics=metrics(), device="cpu"
+    )
+    by_hand = Evaluation(DigitsExtractor(), torch.device("cpu"), 1, metrics().scores)
+    by_hand.add_real([real.mul(255).round().to(torch.uint8)])
+    expected = by_hand.measure([fake.mul(255).round().to(torch.uint8)], 30)
+    assert {key: record[key] for key in expected} == pytest.approx(expected, rel=1e-5)
+    assert "metric/coverage_digits" in expected
+    protocol = record["protocol"]
+    assert (protocol["num_real"], protocol["num_fake"], protocol["weights"]) == (40, 30, "pictures")
+    assert protocol["scores"]["InceptionScore"] == {"splits": 10}
+    assert json.loads((tmp_path / "evaluation_fake.json").read_text()) == record
+
+
+def test_a_checkpoint_and_the_folder_of_its_samples_agree(checkpoint, random_images, tmp_path):
+    module, path = checkpoint
+    direct = evaluate(checkpoint=path, data=random_images(), metrics=metrics(), device="cpu")
+    folder = write(tmp_path / "fake", module.sample(30, seed=1))
+    save_image(torch.zeros(1, 50, 50), tmp_path / "fake/grid.png")  # as lit-gans sample leaves one
+    by_folder = evaluate(fake=folder, data=random_images(), metrics=metrics(), device="cpu")
+    keys = [key for key in direct if key.startswith("metric/")]
+    assert {key: direct[key] for key in keys} == pytest.approx({key: by_folder[key] for key in keys}, rel=1e-4)
+    assert direct["protocol"]["data_sha256"] == by_folder["protocol"]["data_sha256"]
+    assert direct["weights"] == "raw"
+    assert direct["protocol"]["batch_norm"] == "running statistics (evaluation mode)"
+
+
+def test_folders_of_several_sizes_are_refused_until_a_size_is_given(tmp_path):
+    real, fake = write(tmp_path / "real", pictures(30, 0)), write(tmp_path / "fake", pictures(30, 1, size=20))
+    with pytest.raises(RefusedInput, match="generated images are 20x20, real ones 16x16"):
+        evaluate(fake=fake, real=real, metrics=metrics(), device="cpu")
+    record = evaluate(fake=fake, real=real, metrics=metrics(), image_size=16, device="cpu")
+    assert record["protocol"]["resize"].startswith("pictures to 16x16")
+    Image.new("L", (9, 16)).save(tmp_path / "real/zzz.png")
+    with pytest.raises(RefusedInput, match=r"zzz.png is 9x16, 000.png 16x16: add image_size=N"):
+        evaluate(fake=real, real=real, metrics=metrics(), device="cpu")
+
+
+def test_refusals(tmp_path, checkpoint):
+    real = write(tmp_path / "real", pictures(12, 0))
+    for arguments, sentence in [
+        ({}, "checkpoint=PATH or fake=FOLDER"),
+        ({"fake": real, "checkpoint": checkpoint[1]}, "one of them"),
+        ({"fake": real, "real": real}, "nothing says the metrics"),
+        ({"fake": str(tmp_path / "nothing"), "real": real, "metrics": metrics()}, "no such folder"),
+        ({"fake": real, "real": real, "metrics": metrics()}, "12 samples are too few for 10 splits"),
+    ]:
+        with pytest.raises(RefusedInput, match=sentence):
+            evaluate(**arguments, device="cpu")
+
+
+@pytest.fixture
+def record(tmp_path):
+    real, fake = write(tmp_path / "real", pictures(30, 0)), write(tmp_path / "fake", pictures(30, 1))
+    return evaluate(fake=fake, real=real, metrics=metrics(), device="cpu")
+
+
+def test_compares_what_compares_and_names_the_better(record, tmp_path, capsys):
+    other = copy.deepcopy(record)
+    other["metric/fid_digits"] += 1
+    other["metric/is_digits"] += 1
+    other["protocol"]["weights"] = "ema"
+    for name, content in (("a.json", record), ("b.json", other)):
+        (tmp_path / name).write_text(json.dumps(content))
+    assert main([str(tmp_path / "a.json"), str(tmp_path / "b.json")]) == 0
+    assert "note: other weights: pictures and ema" in capsys.readouterr().out
+    better = compare(record, other)
+    assert (better["metric/fid_digits"], better["metric/is_digits"]) == ("A", "B")
+    assert better["metric/is_spread_digits"] is better["metric/recall_digits"] is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("data_sha256", "0" * 64),
+        ("num_real", 31),
+        ("num_fake", 31),
+        ("image_size", [32, 32]),
+        ("resize", "none"),
+        ("quantisation", "truncated"),
+        ("extractor", "inception"),
+        ("extractor_sha256", "0" * 64),
+        ("scores", {}),
+    ],
+)
+def test_refuses_what_does_not_compare_and_says_why(record, field, value):
+    other = copy.deepcopy(record)
+    other["protocol"][field] = value
+    with pytest.raises(RefusedInput, match=rf"A and B do not compare: {field}: "):
+        compare(record, other)
+
+
+def test_files_that_are_no_evaluations_are_refused(tmp_path):
+    (tmp_path / "list.json").write_text("[]")
+    (tmp_path / "broken.json").write_text("{")
+    with pytest.raises(RefusedInput, match=r"two files of lit-gans evaluate, not 1"):
+        main(["a.json"])
+    for name, sentence in (("list", "no evaluation"), ("broken", "no evaluation"), ("missing", "no such file")):
+        with pytest.raises(RefusedInput, match=sentence):
+            main([str(tmp_path / f"{name}.json")] * 2)
+
+
+def test_the_command_line_takes_scores_and_extractors(tmp_path, monkeypatch, capsys):
+    def command(*arguments):
+        monkeypatch.setattr("sys.argv", ["lit-gans", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        return stopped.value.code, capsys.readouterr()
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
+    folders = [f"{name}={write(tmp_path / name, pictures(30, seed))}" for seed, name in enumerate(("fake", "real"))]
+    scores = ["score@metrics.kid=kid", "metrics.kid.subset_size=10", "metrics.kid.subsets=3", "metrics.fid=null"]
+    code, said = command("evaluate", *folders, "metrics=digits", *scores, "output=a.json", "device=cpu")
+    assert code == 0, said.err
+    record = json.loads((tmp_path / "a.json").read_text())
+    assert [key for key in record if "metric/" in key] == [
+        *("metric/is_digits", "metric/is_spread_digits", "metric/classes_covered"),
+        *("metric/kid_digits", "metric/kid_spread_digits"),
+    ]
+    assert record["protocol"]["scores"]["KID"] == {"subsets": 3, "subset_size": 10}
+    assert command("compare", "a.json", "a.json")[0] == 0
+    code, said = command("compare", "a.json", "b.json")
+    assert (code, "b.json: there is no such file" in said.err) == (2, True)
+    code, said = command("evaluate", *folders, "metrics=inception")
+    assert (code, f"put it at {tmp_path / 'hub'}" in said.err) == (2, True)
+    code, said = command("evaluate", *folders, "metrics=modes")
+    assert (code, "metrics" in said.err) == (2, True)

@@ -1,0 +1,347 @@
+"""The command line: refusals, other commands, the Lightning CLI with identical values, GANs from outside."""
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from lightning.pytorch import LightningDataModule
+from PIL import Image
+
+from lit_gans.cli import commands
+from lit_gans.cli import lightning as lightning_cli
+from lit_gans.cli import main as cli
+from lit_gans.cli import train as train_module
+from lit_gans.config.registry import classes
+from tests.cli.test_train import TINY, start
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    """Runs a command line in this process and returns its exit code, what it printed, and its errors."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["lit-gans", *arguments])
+        if arguments[0] == "train":  # the console script starts it as a module, which an imported one warns about
+            del sys.argv[1]
+            code = train_module.main()
+        else:
+            with pytest.raises(SystemExit) as stopped:
+                cli.main()
+            code = stopped.value.code
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The folder of a tiny run."""
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["lit-gans", *TINY, "trainer.max_steps=3", f"hydra.run.dir={folder}"])
+        assert train_module.main() == 0
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("model.n_critc=3", "did you mean 'n_critic'?"),
+        ("modle=dcgan", "did you mean 'model'?"),
+        ("model=dcgam", "model=dcgam: there is no such model; did you mean 'dcgan'?"),
+        ("precision=fp17", "did you mean 'fp16'?"),
+        ("callbacks.ema.decai=0.9", "callbacks.ema.decai: there is no such key; did you mean 'decay'?"),
+        ("trainer.max_stepz=1", "did you mean 'max_steps'?"),
+        ("model.n_critic=abc", "model.n_critic='abc' is not valid: expected int."),
+        ("model.n_critic=0", "n_critic=0 must be at least 1"),
+        ("model.generator_optimizer.betas=[0.5]", "expected tuple with 2 elements"),
+        ("model.generator_optimizer.learning_rate=0", "learning_rate=0.0 must be greater than 0"),
+        ("optimizer@model.generator_optimizer=rmsprob", "did you mean 'rmsprop'?"),
+        ("data.image_size=40", "image_size=40: the dcgan networks make images of one of 16, 32, 48"),
+        ("data.batch_size=5001", "the data has 5000 images, one step needs 5001"),
+        ("precision=fp16", "precision=fp16 needs a CUDA device"),
+        ("trainer.accelerator=cuda", "can not run on your system"),
+        ("trainer.devices=1000", "trainer.devices=1000: on a CPU that is processes, and there are"),
+        ("trainer.accelerator=abc", "invalid accelerator name"),
+        ("seed=abc", "seed='abc' is not valid: expected int."),
+        ("resume=nowhere.ckpt", "resume=nowhere.ckpt: there is no such checkpoint"),
+        ("init_from=nowhere.ckpt", "there is no checkpoint at nowhere.ckpt"),
+        pytest.param(
+            "logger=wandb",
+            'python -m pip install "lit-gans[wandb]"',
+            marks=pytest.mark.skipif(find_spec("wandb") is not None, reason="wandb is installed"),
+        ),
+        ("model.latent_dim=[", "cannot be read as key=value"),
+        ("callbacks.ema.decay=2", "callbacks.ema: decay=2.0 must lie in [0, 1)"),
+    ],
+)
+def test_wrong_input_ends_with_one_sentence_and_trains_nothing(command, tmp_path, override, sentence):
+    code, out, err = command("train", *TINY, override)
+    assert code == 2
+    assert sentence in err
+    assert len(err.strip().splitlines()) == 1
+    assert not out
+    assert not list(tmp_path.glob("outputs/*/*")), "a refused run leaves no folder"
+
+
+def test_damaged_and_foreign_checkpoints_are_refused(command, tmp_path, trained):
+    damaged = tmp_path / "damaged.ckpt"
+    damaged.write_bytes((trained / "checkpoints/last.ckpt").read_bytes()[:1000])
+    for argument in (f"resume={damaged}", f"init_from={damaged}"):
+        code, _, err = command("train", *TINY, argument)
+        assert (code, "cannot be read as a checkpoint" in err) == (2, True)
+    torch.save({"weights": 1}, tmp_path / "foreign.ckpt")
+    code, _, err = command("sample", f"checkpoint={tmp_path / 'foreign.ckpt'}")
+    assert (code, "is no Lightning checkpoint" in err) == (2, True)
+    last = trained / "checkpoints/last.ckpt"
+    before = {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
+    for argument in (f"resume={last}", f"init_from={last}"):
+        code, _, err = command("train", *TINY, "model.generator_width=8", argument)
+        assert code == 2
+        assert "another architecture" in err
+        assert "(lit_gans.models.dcgan.DCGAN; generator_width=4 there, 8 here)" in err
+    assert before == {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}, "nothing is lost"
+
+
+def test_sample_interpolate_and_evaluate(command, trained):
+    last = trained / "checkpoints/last.ckpt"
+    code, _, err = command("sample", f"checkpoint={last}", "num=5", "output=pictures")
+    assert code == 0, err
+    assert sorted(path.name for path in Path("pictures").iterdir()) == [*(f"{i:05d}.png" for i in range(5)), "grid.png"]
+    with Image.open("pictures/00000.png") as picture:
+        assert picture.size == (16, 16)
+    code, _, err = command("interpolate", f"checkpoint={last}", "num=2", "steps=3")
+    assert code == 0, err
+    assert (trained / "generated/interpolation.png").is_file()
+    code, _, err = command("evaluate", f"checkpoint={last}")
+    assert (code, "metrics=digits" in err) == (2, True), "it was trained without metrics"
+    code, _, err = command(
+        "evaluate", f"checkpoint={last}", "metrics=digits", "metrics.num_samples=40", "output=a.json"
+    )
+    assert code == 0, err
+    values = json.loads(Path("a.json").read_text())
+    assert values["metric/fid_digits"] > 0
+    assert values["weights"] == "ema"
+    code, _, err = command("evaluate", f"checkpoint={last}", "metrics=digits", "data=digits", "metrics.num_samples=40")
+    assert (code, "add data.image_size=16" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["sample"], "checkpoint is required"),
+        (["sample", "checkpoint=x", "nun=3"], "did you mean 'num'?"),
+        (["sample", "checkpoint=x", "num=0"], "num=0 must be at least 1"),
+        (["sample", "checkpoint=x", "weights=average"], "expected Literal['ema', 'raw'] or null"),
+        (["smaple"], "did you mean 'sample'?"),
+    ],
+)
+def test_wrong_input_of_other_commands(command, arguments, sentence):
+    code, _, err = command(*arguments)
+    assert (code, sentence in err, len(err.strip().splitlines())) == (2, True, 1)
+
+
+def test_help_names_every_command_and_does_not_import_torch():
+    code = "import sys; from lit_gans.cli import main as cli; sys.argv = ['lit-gans', '--help']\ntry: cli.main()\n"
+    code += "except SystemExit: pass"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nassert 'torch' not in sys.modules"], capture_output=True, text=True, check=True
+    )
+    assert all(name in done.stdout for name in (*cli.COMMANDS, *cli.LIGHTNING, "train"))
+    assert set(cli.COMMANDS.values()) == set(commands._PLACES)
+
+
+def test_the_lightning_cli_runs_an_exported_file_with_identical_values(command, tmp_path):
+    assert command("train", *TINY, "trainer.max_steps=4", "seed=7", "hydra.run.dir=hydra")[0] == 0
+    exported = yaml.safe_load(Path("hydra/run.yaml").read_text())
+    assert exported["model"]["init_args"]["latent_dim"] == 8
+    assert command("fit", "-c", "hydra/run.yaml")[0] == 0
+    one, other = (torch.load(f"{folder}/checkpoints/last.ckpt", weights_only=True) for folder in ("hydra", "hydra/fit"))
+    torch.testing.assert_close(one["state_dict"], other["state_dict"], rtol=0, atol=0)
+    torch.testing.assert_close(one["optimizer_states"], other["optimizer_states"], rtol=0, atol=0)
+    assert one["hyper_parameters"] == other["hyper_parameters"]
+
+
+TINY_CLI = [
+    "fit",
+    "--model",
+    "DCGAN",
+    "--data",
+    "Digits",
+    "--trainer.logger=false",
+    "--trainer.enable_progress_bar=false",
+]
+TINY_CLI += ["--trainer.accelerator=cpu", "--model.generator_width=4", "--model.discriminator_width=4"]
+TINY_CLI += ["--trainer.enable_model_summary=false", "--trainer.max_epochs=-1"]
+
+
+def test_the_lightning_cli_on_class_names(command, monkeypatch):
+    seen = []
+    monkeypatch.setattr(lightning_cli.GansCLI, "after_fit", lambda self: seen.append(self), raising=False)
+    another = ["--data.image_size=16", "--data.channels=3", "--model.generator_optimizer", "RMSprop"]
+    assert command(*TINY_CLI, "--trainer.max_steps=2", *another)[0] == 0
+    model, trainer = seen[0].model, seen[0].trainer
+    assert trainer.global_step == 2
+    assert (model.image_size, model.channels) == (16, 3), "linked from the data"
+    assert model.generator_optimizer.learning_rate == 5e-5, "RMSprop's own default, not Adam's"
+    assert model.discriminator_optimizer.betas == (0.5, 0.999)
+
+
+@pytest.mark.parametrize(
+    ("argument", "sentence"),
+    [
+        ("--model.image_size=16", "use --data.image_size"),
+        ("--data.image_size=33", "image_size=33: the dcgan networks make images of one of 16, 32"),
+        ("--trainer.precision=16-mixed", "precision=fp16 needs a CUDA device"),
+        ("--model.n_critc=3", "n_critc"),
+    ],
+)
+def test_wrong_input_of_the_lightning_cli(command, argument, sentence):
+    code, _, err = command(*TINY_CLI, argument)
+    assert (code, sentence in err) == (2, True)
+    assert "Traceback" not in err
+
+
+LSGAN = '''
+"""Least-squares GAN (Mao et al. 2017), which is not in the project."""
+from lit_gans import ImageGAN
+
+
+class LSGAN(ImageGAN):
+    """Least squares instead of cross entropy."""
+
+    def __init__(self, target: float = 1.0, **kwargs):
+        super().__init__(**kwargs)
+        self.target = target
+
+    def discriminator_losses(self, real, fake, batch):
+        real, fake = (self.discriminator(images, *self.condition(batch)) for images in (real, fake))
+        return {"discriminator": ((real - self.target) ** 2).mean() + (fake**2).mean()}
+
+    def generator_loss(self, fake, batch):
+        return ((self.discriminator(fake, *self.condition(batch)) - self.target) ** 2).mean()
+'''
+LSGAN_YAML = """
+defaults: [_schema/lsgan@_here_]
+image_size: ${data.image_size}
+channels: ${data.channels}
+seed: ${seed}
+"""
+
+
+def test_a_gan_from_outside_is_one_python_file_and_one_yaml_file(tmp_path):
+    (tmp_path / "lsgan.py").write_text(LSGAN)
+    (tmp_path / "mine/model").mkdir(parents=True)
+    (tmp_path / "mine/model/lsgan.yaml").write_text(LSGAN_YAML)
+    overrides = [item for item in TINY if not item.startswith("model=")]
+    search = f"hydra.searchpath=[file://{tmp_path / 'mine'}]"
+    overrides = ["model=lsgan", search, "model.target=0.9", *overrides, "hydra.run.dir=run"]
+    script = tmp_path / "steps.py"  # one process: train, sample, resume, and a mistake
+    script.write_text(
+        "import sys\nfrom lit_gans.cli import commands, train\n"
+        f"overrides = {overrides!r}\n"
+        "def run(function, *arguments):\n"
+        "    sys.argv = ['lit-gans', *arguments]\n"
+        "    return function()\n"
+        "assert run(train.main, *overrides, 'trainer.max_steps=2') == 0\n"
+        "last = 'run/checkpoints/last.ckpt'\n"
+        "assert run(lambda: commands.run('sample'), f'checkpoint={last}', 'num=2', 'output=pictures') == 0\n"
+        "assert run(train.main, *overrides, 'trainer.max_steps=3', f'resume={last}') == 0\n"
+        "assert run(train.main, *overrides, 'model.targt=1') == 2\n"
+    )
+    environment = os.environ | {"LIT_GANS_IMPORT": "lsgan", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    checkpoint = torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)
+    assert (checkpoint["global_step"], checkpoint["lit_gans"]["class_path"]) == (3, "lsgan.LSGAN")
+    assert checkpoint["hyper_parameters"]["target"] == 0.9
+    assert (tmp_path / "pictures/grid.png").is_file()
+    assert "did you mean 'target'?" in done.stderr
+
+
+def test_a_gan_of_an_installed_package_is_found_by_its_entry_point(tmp_path):
+    site = tmp_path / "site"
+    (site / "lsgan-1.0.dist-info").mkdir(parents=True)
+    (site / "lsgan-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: lsgan\nVersion: 1.0\n")
+    (site / "lsgan-1.0.dist-info/entry_points.txt").write_text("[lit_gans.models]\nlsgan = lsgan:LSGAN\n")
+    (site / "lsgan.py").write_text(LSGAN)
+    environment = os.environ | {"PYTHONPATH": str(site)}
+    code = "from lit_gans.config.registry import gans; print(sorted(gans()))"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert "'lsgan'" in done.stdout
+    assert "'dcgan'" in done.stdout
+
+
+def test_the_console_script_trains_without_any_argument_and_prints_its_configuration(tmp_path):
+    process = start(tmp_path, "--cfg", "job")
+    out, _ = process.communicate(timeout=100)
+    config = yaml.safe_load(out)
+    assert config["model"]["generator_width"] == 32, "experiment=dcgan_digits is the default"
+    process = start(tmp_path, "--cfg", "job", "data=digits")
+    out, _ = process.communicate(timeout=100)
+    assert yaml.safe_load(out)["model"]["generator_width"] is None
+
+
+def test_a_packed_folder_streams(command, tmp_path, monkeypatch):
+    pytest.importorskip("litdata")
+    monkeypatch.setenv("LIT_GANS_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "photos").mkdir()
+    for index in range(16):
+        Image.new("RGB", (16, 16), (4 * index, 0, 0)).save(tmp_path / "photos" / f"{index}.png")
+    size = "data.image_size=16"
+    code, out, err = command("pack", "data.root=photos", "stream=remote", size)
+    assert (code, "as a stream: remote" in out) == (0, True), err
+    code, _, err = command("pack", "data.root=photos", "stream=remote", size)
+    assert (code, "remote is not empty" in err) == (2, True)
+    tiny = [item for item in TINY if not item.startswith("data")]
+    stream = ["data=streaming", "data.root=local:remote", f"data.cache={tmp_path / 'fetched'}", "data.num_workers=0"]
+    code, _, err = command("train", *tiny, *stream, size, "data.batch_size=8", "trainer.max_steps=3")
+    assert code == 0, err
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "conf" / "data").glob("*.yaml")))
+def test_the_lightning_cli_has_every_source(command, name):
+    cls = classes("lit_gans.data", LightningDataModule)[name]
+    required = [key for key in ("root", "name") if key in (parameters := inspect.signature(cls).parameters)]
+    required = [key for key in required if parameters[key].default is inspect.Parameter.empty]
+    values = [f"--data.{key}=here" for key in required]
+    code, out, err = command("fit", "--model", "Pix2Pix", "--data", cls.__name__, *values, "--print_config")
+    assert code == 0, err
+    printed = yaml.safe_load(out)["data"]
+    assert printed["class_path"].endswith(f".{cls.__name__}")
+    assert {"image_size", "channels", "batch_size", "seed"} <= printed["init_args"].keys()
+
+
+def test_a_folder_of_photographs_trains_and_packs(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("LIT_GANS_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "photos").mkdir()
+    for index in range(64):
+        Image.new("RGB", (20 + index, 30), (4 * index, 0, 0)).save(tmp_path / "photos" / f"{index}.jpg")
+    code, out, err = command("pack", "data.root=photos")
+    assert code == 0, err
+    assert "64 images of 64x64, 3 channels, checksum right" in out
+    small = ["trainer.max_steps=1", "trainer.accelerator=cpu", "trainer.log_every_n_steps=1"]
+    code, out, err = command("train", "data=folder", "data.root=photos", *small)
+    assert code == 0, err
+    assert "metrics=none: the metrics of digits do not suit data=folder" in out
+    assert "packed" not in out, "packed already"
+    fit = ["--data", "Folder", "--data.root=photos", "--data.on_error=skip", "--trainer.max_steps=1"]
+    code, _, err = command(*TINY_CLI, *fit)
+    assert code == 0, err
+    code, _, err = command("pack", "data=digits")
+    assert (code, "makes its images itself" in err) == (2, True)
+    code, _, err = command("train", "data=folder", "data.root=nowhere")
+    assert (code, "data.root=nowhere: there is no such folder" in err) == (2, True)
+    code, _, err = command("train", "data=folder")
+    assert (code, "data.root is required" in err) == (2, True)

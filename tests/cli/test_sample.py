@@ -1,0 +1,160 @@
+"""What `lit-gans sample` makes of each kind of model: images of a class, translations, points."""
+
+import csv
+import re
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from lit_gans.callbacks import EMA
+from lit_gans.cli.sample import interpolate, sample
+from lit_gans.common.errors import RefusedInput
+from lit_gans.config.load import load
+from lit_gans.data.sources.paired import read_folder
+from lit_gans.data.sources.points import Ring
+from tests.cli.test_main import command  # noqa: F401 - a fixture
+
+
+@pytest.fixture
+def saved(tiny_gan, random_images, fit, tmp_path):
+    """Trains a tiny GAN for an iteration, writes its checkpoint into a run's folder and returns its path."""
+
+    def make(name="dcgan", data=None, **settings):
+        module = tiny_gan(name, n_critic=1, **settings)
+        trainer = fit(module, data or random_images(), max_steps=1, callbacks=[EMA()])
+        path = tmp_path / "run" / "checkpoints" / "last.ckpt"
+        trainer.save_checkpoint(path)
+        return str(path)
+
+    return make
+
+
+def pixels(path):
+    """A picture in [0, 1], of which a gray one has one channel."""
+    with Image.open(path) as picture:
+        return torch.from_numpy(np.asarray(picture.convert("L")).copy()).float() / 255
+
+
+# ---- classes
+
+
+@pytest.mark.parametrize("network", ["dcgan", "resnet", "mlp"])
+def test_images_of_a_class_are_those_of_its_label(tiny_gan, network):
+    module = tiny_gan("dcgan", num_classes=10, network=network)
+    with torch.no_grad():  # at first the classes are all alike where they are told by batch norm
+        for parameter in module.generator.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
+    latents = module.latents(6, seed=2)
+    threes = module.decode(latents, labels=torch.full((6,), 3))
+    assert torch.equal(module.sample(6, seed=2, label=3), threes)
+    assert not torch.equal(module.sample(6, seed=2, label=4), threes)
+    each = torch.cat([module.sample(6, seed=2, label=label)[label : label + 1] for label in range(6)])
+    torch.testing.assert_close(module.sample(6, seed=2), each, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("label", [-1, 10])
+def test_a_class_that_the_model_does_not_know_is_refused(tiny_gan, label):
+    with pytest.raises(RefusedInput, match=f"label={label}: the model knows the classes 0 to 9"):
+        tiny_gan(num_classes=10).sample(2, label=label)
+
+
+def test_a_class_of_a_model_without_classes_is_refused(tiny_gan):
+    with pytest.raises(RefusedInput, match="label=3: the model was trained without classes"):
+        tiny_gan().sample(2, label=3)
+
+
+def test_the_command_writes_images_of_one_class(command, saved):  # noqa: F811
+    path = saved(num_classes=10)
+    code, _, err = command("sample", f"checkpoint={path}", "num=3", "label=3", "output=threes")
+    assert code == 0, err
+    expected = load(path).sample(3, label=3)
+    for index, image in enumerate(expected):
+        assert (pixels(f"threes/{index:05d}.png") - image[0]).abs().max() <= 0.51 / 255 + 1e-6
+    code, _, err = command("sample", f"checkpoint={path}", "label=10")
+    assert (code, err.strip()) == (2, "lit-gans: label=10: the model knows the classes 0 to 9.")
+
+
+def test_without_a_label_the_grid_has_a_column_for_each_class(saved, tmp_path):
+    with Image.open(sample(saved(num_classes=10), num=20, output=str(tmp_path / "all"))) as grid:
+        assert grid.size == (10 * 18 + 2, 2 * 18 + 2)
+    with Image.open(sample(saved(num_classes=10), num=16, label=2, output=str(tmp_path / "twos"))) as grid:
+        assert grid.size == (4 * 18 + 2, 4 * 18 + 2)
+
+
+# ---- translations
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """A folder of three gray pictures of different sizes and endings."""
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    drawn = np.random.default_rng(0)
+    for name, size in (("street.png", (16, 16)), ("a house.jpg", (40, 30)), ("10.bmp", (8, 8))):
+        Image.fromarray(drawn.integers(0, 256, size[::-1], dtype=np.uint8)).save(folder / name)
+    (folder / "notes.txt").write_text("no picture")
+    return folder
+
+
+def test_every_picture_becomes_a_translation_of_its_name(command, saved, pictures, tmp_path):  # noqa: F811
+    path = saved("pix2pix")
+    code, out, err = command("sample", f"checkpoint={path}", f"input={pictures}", "seed=4", "output=made")
+    assert code == 0, err
+    assert "3 images" in out
+    assert {made.name for made in (tmp_path / "made").iterdir()} == {"street.png", "a house.png", "10.png", "grid.png"}
+    paths, read = read_folder(pictures, 16, 1)
+    images = load(path).translate(read.float() / 255, seed=4)
+    for picture, image in zip(paths, images, strict=True):
+        assert (pixels(tmp_path / "made" / f"{picture.stem}.png") - image[0]).abs().max() <= 0.51 / 255 + 1e-6
+
+
+def test_translations_need_pictures_and_only_they(saved, pictures, tmp_path):
+    path = saved("pix2pix")
+    with pytest.raises(RefusedInput, match="pix2pix translates pictures: add input=FOLDER"):
+        sample(path)
+    with pytest.raises(RefusedInput, match=re.escape(f"{tmp_path / 'nowhere'} holds no pictures")):
+        sample(path, input=str(tmp_path / "nowhere"))
+    with pytest.raises(RefusedInput, match=r"a DCGAN makes images of noise; leave it out"):
+        sample(saved("dcgan"), input=str(pictures))
+
+
+def test_only_images_of_latents_are_interpolated(saved):
+    only = "only a generator of images from latents can walk between latents"
+    with pytest.raises(RefusedInput, match=only):
+        interpolate(saved("pix2pix"))
+    ring = Ring(num_points=64, batch_size=16)
+    with pytest.raises(RefusedInput, match=only):
+        interpolate(saved("gan", ring, image_size=1, channels=2))
+
+
+# ---- points
+
+
+def test_points_become_a_table_and_a_plot(saved, tmp_path):
+    path = saved("gan", Ring(num_points=64, batch_size=16), image_size=1, channels=2)
+    plot = sample(path, num=50, seed=3)
+    folder = tmp_path / "run" / "generated"
+    assert plot == folder / "points.png"
+    assert {made.name for made in folder.iterdir()} == {"points.csv", "points.png"}
+    with (folder / "points.csv").open() as file:
+        rows = [(float(row["x"]), float(row["y"])) for row in csv.DictReader(file)]
+    torch.testing.assert_close(torch.tensor(rows), load(path).sample(50, seed=3).flatten(1), rtol=1e-5, atol=1e-6)
+    with Image.open(plot) as picture:
+        shown = np.asarray(picture.convert("RGB")).astype(int)
+    blue = shown[..., 2] - shown[..., 0] > 80
+    assert blue.sum() > 50, "matplotlib's first colour"
+
+
+def test_no_translation_replaces_another_nor_the_grid(command, tiny_gan, random_images, fit, tmp_path):  # noqa: F811
+    trainer = fit(tiny_gan("pix2pix"), random_images(), max_steps=1)
+    trainer.save_checkpoint(tmp_path / "some.ckpt")
+    (tmp_path / "pictures").mkdir()
+    for name in ("x.png", "x.jpg", "grid.png"):
+        Image.new("L", (16, 16), 90).save(tmp_path / "pictures" / name)
+    code, _, err = command("sample", "checkpoint=some.ckpt", "input=pictures", "output=out")
+    assert code == 0, err
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["grid.png", "grid_.png", "x.png", "x_.png"]
+    code, _, err = command("sample", "checkpoint=some.ckpt", "input=pictures", "label=3")
+    assert (code, "label=3: the model was trained without classes" in err) == (2, True)

@@ -1,0 +1,113 @@
+import csv
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from lit_gans.cli.sweep import Run, write_summary
+from tests.cli.test_train import TINY, train  # noqa: F401 - a fixture
+
+
+def run(folder, overrides, values, colour=None, size=(40, 40)):
+    """A run whose grid, if any, has one colour."""
+    grid = folder / "000010.png"
+    if colour:
+        folder.mkdir(parents=True)
+        Image.new("RGB", size, colour).save(grid)
+    return Run(overrides.split(), values, folder, grid)
+
+
+def cells(lines):
+    """The rows of a table, the separating one left out."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    return rows[0], rows[1:]
+
+
+def test_the_table_has_what_differs_and_what_was_measured(tmp_path):
+    runs = [
+        run(tmp_path / "0", "experiment=dcgan_digits seed=1 trainer.max_steps=9", {"fid": 33.351234, "seconds": 1}),
+        run(tmp_path / "1", "experiment=gan_ring seed=2 trainer.max_steps=9", {"modes": 8.0, "seconds": 12345.6}),
+    ]
+    lines = write_summary(runs, tmp_path / "sweep")
+    head, rows = cells(lines)
+    assert head == ["run", "fid", "seconds", "modes"]
+    assert rows == [["dcgan_digits seed=1", "33.35", "1", ""], ["gan_ring seed=2", "", "12346", "8"]]
+    assert len({len(line) for line in lines}) == 1, "columns are aligned"
+    assert set(lines[1]) == {"|", "-"}
+    assert (tmp_path / "sweep" / "table.md").read_text() == "\n".join(lines) + "\n"
+    assert not (tmp_path / "sweep" / "samples.png").exists(), "there are no grids"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.00012345, "0.0001234"),
+        (999.96, "1000"),
+        (1000.4, "1000"),
+        (-2345.6, "-2346"),
+        (float("nan"), "nan"),
+        (0.0, "0"),
+    ],
+)
+def test_numbers_have_four_digits_or_no_decimals(tmp_path, value, shown):
+    runs = [run(tmp_path / name, f"seed={name}", {"x": value}) for name in ("0", "1")]
+    assert [row[1] for row in cells(write_summary(runs, tmp_path))[1]] == [shown] * 2
+
+
+def test_the_picture_has_every_grid_side_by_side_at_one_height(tmp_path):
+    runs = [
+        run(tmp_path / "0", "seed=0", {}, "red", (40, 40)),
+        run(tmp_path / "1", "seed=1", {}),
+        run(tmp_path / "2", "seed=2", {}, "blue", (80, 40)),
+    ]
+    lines = write_summary(runs, tmp_path)
+    assert lines[-1] == f"side by side: {tmp_path / 'samples.png'}"
+    assert "side by side" not in (tmp_path / "table.md").read_text()
+    with Image.open(tmp_path / "samples.png") as picture:
+        pixels = np.asarray(picture.convert("RGB"))
+    assert pixels.shape == (20 + 320, 320 + 8 + 640, 3)
+    assert (pixels[20:, :320] == (255, 0, 0)).all()
+    assert (pixels[20:, 328:] == (0, 0, 255)).all()
+    assert (pixels[:, 320:328] == 255).all()
+    for left, right in ((0, 320), (328, 968)):
+        assert 0 < (pixels[:20, left:right] < 128).sum() < 20 * 320, "the name of the run is above its grid"
+
+
+def test_a_sweep_ends_with_its_table_and_picture(train, tmp_path):  # noqa: F811
+    points = ["model=gan", "data=ring", "data.num_points=200", "data.batch_size=50", "metrics=modes"]
+    small = ["metrics.num_samples=100", "trainer.accelerator=cpu", "trainer.log_every_n_steps=1", "logger=csv"]
+    assert train(*points, *small, "trainer.max_steps=3", "-m", "model.latent_dim=5,6") == 0
+    folder = tmp_path / "outputs" / "sweeps" / "version_0"
+    table = (folder / "table.md").read_text()
+    assert table in train.out
+    assert "side by side: outputs/sweeps/version_0/samples.png" in train.out
+    assert train.out.index("Done: 3 iterations in outputs/sweeps/version_0/1") < train.out.index(table)
+    head, rows = cells(table.splitlines())
+    assert set(head) == {"run", "modes_covered", "high_quality", "kl_uniform", "images/s", "seconds"}
+    assert [row[0] for row in rows] == ["model.latent_dim=5", "model.latent_dim=6"]
+    for number, row in enumerate(rows):
+        with (folder / str(number) / "metrics.csv").open() as file:
+            last = [line for line in csv.DictReader(file) if line["metric/high_quality"]][-1]
+        assert float(row[head.index("high_quality")]) == pytest.approx(float(last["metric/high_quality"]), rel=1e-3)
+        assert float(row[head.index("images/s")]) > 0
+        assert 0 < float(row[head.index("seconds")]) < 100
+    with Image.open(folder / "samples.png") as both, Image.open(folder / "1" / "samples" / "000003.png") as plot:
+        scaled = np.asarray(plot.convert("RGB").resize((320, 320))).astype(int)
+        assert both.size == (2 * 320 + 8, 340)
+        assert np.abs(np.asarray(both.convert("RGB"))[20:, 328:].astype(int) - scaled).max() <= 1
+
+
+def test_one_run_has_no_table(train, tmp_path):  # noqa: F811
+    assert train(*TINY, "trainer.max_steps=1") == 0
+    assert "| run" not in train.out
+    assert not list(tmp_path.rglob("table.md"))
+
+
+def test_a_run_that_diverges_stays_in_the_table_and_the_sweep_goes_on(train, tmp_path):  # noqa: F811
+    tiny = ["model=gan", "data=ring", "metrics=none", "logger=none", "data.num_points=500", "data.batch_size=50"]
+    sgd = [f"optimizer@model.{name}_optimizer=sgd" for name in ("generator", "discriminator")]
+    rates = "model.generator_optimizer.learning_rate=1e-3,1e30,1e-4"
+    assert train("-m", *tiny, *sgd, rates, "trainer.max_steps=60", "trainer.accelerator=cpu") == 1
+    assert "lit-gans: the loss of the" in train.err
+    (table,) = tmp_path.glob("outputs/sweeps/version_0/table.md")
+    assert len(table.read_text().splitlines()) == 2 + 3

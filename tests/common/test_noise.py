@@ -1,0 +1,61 @@
+import pytest
+import torch
+
+from lit_gans.common.noise import Noise, forked, mix, seed_dropout
+
+
+def noise(key=(0, 1), rank=0, world_size=1):
+    return Noise(torch.Generator(), key, rank, world_size)
+
+
+def test_two_ranks_see_what_one_process_sees():
+    whole = noise().normal("latents", 6, 3)
+    halves = [noise(rank=rank, world_size=2).normal("latents", 3, 3) for rank in (0, 1)]
+    assert torch.equal(torch.cat(halves), whole)
+    assert noise().uniform("eps", 100).min() >= 0
+
+
+def test_depends_on_every_part_of_the_key_and_on_nothing_else():
+    first = noise((0, "generator", 1)).normal("latents", 4)
+    assert torch.equal(first, noise((0, "generator", 1)).normal("latents", 4))
+    for key, purpose in (
+        ((1, "generator", 1), "latents"),
+        ((0, "discriminator", 1), "latents"),
+        ((0, "generator", 1), "x"),
+    ):
+        assert not torch.equal(first, noise(key).normal(purpose, 4))
+    assert mix(1, 23) != mix(12, 3)
+
+
+def test_the_global_state_stays():
+    before = torch.get_rng_state()
+    noise().normal("latents", 4)
+    with forked():
+        torch.manual_seed(3)
+        torch.randn(3)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_numbers_have_the_named_distribution_and_shape():
+    uniform, normal = noise().uniform("eps", 4000, 1, 2), noise().normal("latents", 4000, 3)
+    assert (uniform.shape, normal.shape) == ((4000, 1, 2), (4000, 3))
+    assert uniform.min() >= 0
+    assert uniform.max() < 1
+    assert uniform.mean().item() == pytest.approx(1 / 2, abs=0.02)
+    assert uniform.var().item() == pytest.approx(1 / 12, abs=0.01)
+    assert normal.mean().item() == pytest.approx(0, abs=0.05)
+    assert normal.var().item() == pytest.approx(1, abs=0.05)
+
+
+def test_a_draw_does_not_depend_on_those_before_it():
+    both = noise()
+    both.normal("a", 3)
+    assert torch.equal(both.normal("b", 3), noise().normal("b", 3))
+
+
+def test_dropout_is_seeded_on_the_host():
+    for seed in (3, 4):
+        seed_dropout(torch.device("cpu"), seed)
+        drawn = torch.rand(3)
+        torch.manual_seed(seed)
+        assert torch.equal(drawn, torch.rand(3))

@@ -1,0 +1,63 @@
+import sys
+import types
+
+import pytest
+
+from lit_gans.callbacks import EMA, ProgressBar
+from lit_gans.common.errors import RefusedInput, nearest
+from lit_gans.config import registry
+from lit_gans.models.dcgan import DCGAN
+from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.optim import Optimizer
+
+
+def test_names_are_those_of_the_files():
+    assert registry.gans()["dcgan"] is DCGAN
+    assert registry._name(EMA) == "ema"
+    assert registry._name(ProgressBar) == "progress_bar"
+    assert registry._name(types.new_class("LeastSquaresGAN")) == "least_squares_gan"
+    assert set(registry.classes("lit_gans.training.optim", Optimizer)) == {"adam", "adamw", "rmsprop", "sgd"}
+
+
+@pytest.fixture
+def fresh():
+    registry.outside_modules.cache_clear()
+    registry.classes.cache_clear()
+    yield
+    registry.outside_modules.cache_clear()
+    registry.classes.cache_clear()
+
+
+def test_modules_from_outside(fresh, monkeypatch):
+    module = types.ModuleType("outside")
+    module.OutsideGAN = types.new_class("OutsideGAN", (DCGAN,), exec_body=lambda ns: ns.update(__module__="outside"))
+    monkeypatch.setitem(sys.modules, "outside", module)
+    monkeypatch.setenv("LIT_GANS_IMPORT", "outside")
+    assert registry.gans()["outside_gan"] is module.OutsideGAN
+
+
+def test_a_module_that_cannot_be_imported_is_refused(fresh, monkeypatch):
+    monkeypatch.setenv("LIT_GANS_IMPORT", "nowhere_to_be_found")
+    with pytest.raises(RefusedInput, match=r"nowhere_to_be_found .* cannot be imported"):
+        registry.gans()
+
+
+def test_nearest_names():
+    assert nearest("n_critc", ["n_critic", "seed"]) == "did you mean 'n_critic'?"
+    assert nearest("xyz", ["b", "a"]) == "valid names: a, b."
+
+
+def test_only_public_classes_of_a_module_itself_are_found(fresh, monkeypatch):
+    module = types.ModuleType("outside")
+    for name, home in (("OwnGAN", "outside"), ("_HiddenGAN", "outside"), ("BorrowedGAN", "elsewhere")):
+        setattr(module, name, types.new_class(name, (DCGAN,), exec_body=home_of(home)))
+    module.AdversarialModule = AdversarialModule
+    monkeypatch.setitem(sys.modules, "outside", module)
+    monkeypatch.setenv("LIT_GANS_IMPORT", "outside,outside")
+    found = registry.gans()
+    assert found["own_gan"] is module.OwnGAN
+    assert set(found) - set(registry.gan_files().values()) == {"own_gan"}
+
+
+def home_of(module):
+    return lambda namespace: namespace.update(__module__=module)

@@ -1,0 +1,146 @@
+"""The folder of a run: its number, the newest one, and what SLURM calls it."""
+
+from pathlib import Path
+
+import pytest
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.config.run_folder import LAST, newest_run, resume_path, run_folder, sweep_folder
+
+PARENT = Path("outputs/dcgan_digits")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in (
+        "SLURM_PROCID",
+        "SLURM_NTASKS",
+        "SLURM_JOB_NAME",
+        "SLURM_JOB_ID",
+        "SLURM_STEP_ID",
+        "TORCHELASTIC_USE_AGENT_STORE",
+    ):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def slurm(monkeypatch):
+    """What srun tells a process of a step of a job."""
+
+    def tell(job, step=None):
+        monkeypatch.setenv("SLURM_PROCID", "0")
+        monkeypatch.setenv("SLURM_NTASKS", "2")
+        monkeypatch.setenv("SLURM_JOB_ID", str(job))
+        if step is None:
+            monkeypatch.delenv("SLURM_STEP_ID", raising=False)
+        else:
+            monkeypatch.setenv("SLURM_STEP_ID", str(step))
+
+    return tell
+
+
+def folder(resume="none", experiment=None):
+    return Path(run_folder(experiment, "dcgan", "digits", resume))
+
+
+def trained(version, name=LAST):
+    """Leaves a checkpoint in a version's folder."""
+    path = PARENT / version / name
+    path.parent.mkdir(parents=True)
+    path.touch()
+    return path
+
+
+def test_each_run_claims_the_next_number():
+    assert [folder() for _ in range(3)] == [PARENT / f"version_{number}" for number in range(3)]
+    assert (PARENT / "version_2").is_dir(), "a second process must find it taken"
+    trained("version_10")
+    trained("version_9")
+    assert folder() == PARENT / "version_11"
+    assert folder(experiment="mine") == Path("outputs/mine/version_0")
+    assert sweep_folder() == "outputs/sweeps/version_0"
+
+
+def test_a_folder_that_another_run_claims_meanwhile_is_left_to_it(monkeypatch):
+    mkdir, lost = Path.mkdir, []
+
+    def late(path, *args, **kwargs):
+        if path.name == "version_0" and not lost:
+            lost.append(path)
+            mkdir(path)
+        mkdir(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "mkdir", late)
+    assert folder() == PARENT / "version_1"
+
+
+def test_other_folders_do_not_count():
+    for name in ("version_old", "version_", "version_3 (copy)", "notes"):
+        (PARENT / name).mkdir(parents=True)
+    assert folder() == PARENT / "version_0"
+
+
+def test_auto_takes_the_highest_number_with_a_last_checkpoint():
+    assert folder("auto") == PARENT / "version_0", "the first run"
+    for version in ("version_9", "version_10"):
+        trained(version)
+    trained("version_11", LAST.with_name("best.ckpt"))
+    assert newest_run(PARENT) == folder("auto") == PARENT / "version_10"
+    assert resume_path("auto", PARENT / "version_10") == PARENT / "version_10" / LAST
+    assert resume_path("auto", PARENT / "version_11") is None
+
+
+def test_auto_begins_a_new_run_where_none_has_a_checkpoint():
+    (PARENT / "version_0").mkdir(parents=True)
+    assert newest_run(PARENT) is None
+    assert folder("auto") == PARENT / "version_1"
+
+
+def test_a_named_checkpoint_of_a_run_resumes_in_its_folder():
+    path = trained("version_3")
+    assert folder(str(path)) == PARENT / "version_3"
+    assert resume_path(str(path), "elsewhere") == path
+    path.with_name("last.ckpt").rename("loose.ckpt")
+    assert folder("loose.ckpt") == PARENT / "version_4"
+    assert resume_path("none", PARENT / "version_3") is None
+    with pytest.raises(RefusedInput, match=r"resume=missing\.ckpt: there is no such checkpoint"):
+        resume_path("missing.ckpt", PARENT)
+
+
+def test_under_slurm_the_job_is_the_number(slurm):
+    slurm(4711)
+    assert folder() == folder() == PARENT / "version_4711", "the same on every process, which share no store"
+    slurm(4711, 0)
+    assert folder() == PARENT / "version_4711"
+    slurm(4711, 2)
+    assert folder() == PARENT / "version_4711.2"
+    assert sweep_folder() == "outputs/sweeps/version_4711.2"
+
+
+def test_a_job_counts_by_itself_where_srun_started_no_process(monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    assert folder() == PARENT / "version_0"
+
+
+@pytest.mark.parametrize("told", [{"SLURM_NTASKS": "1"}, {"SLURM_JOB_NAME": "bash"}, {"SLURM_JOB_NAME": "interactive"}])
+def test_runs_of_one_process_or_of_a_shell_count_as_anywhere(slurm, monkeypatch, told):
+    slurm(4711)
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    assert [folder() for _ in range(2)] == [PARENT / "version_0", PARENT / "version_1"]
+
+
+def test_auto_orders_jobs_and_their_steps_by_number(slurm):
+    order = ["version_5", "version_999", "version_4711", "version_4711.2", "version_4711.10", "version_10000"]
+    for version in sorted(order):
+        (PARENT / version).mkdir(parents=True)
+    slurm(20000)
+    assert folder("auto") == PARENT / "version_20000", "none has a checkpoint"
+    for version in order:
+        trained_there = PARENT / version / LAST
+        trained_there.parent.mkdir()
+        trained_there.touch()
+        assert folder("auto") == PARENT / version
+        assert resume_path("auto", folder("auto")) == trained_there
+    assert folder() == PARENT / "version_20000"

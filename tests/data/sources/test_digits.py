@@ -1,0 +1,65 @@
+import gzip
+import importlib.util
+
+import numpy as np
+import pytest
+import torch
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.data.base import resized
+from lit_gans.data.sources import digits
+from lit_gans.data.sources.digits import Digits
+
+
+def test_five_thousand_real_digits_padded_and_true_to_the_file():
+    data = Digits().dataset
+    assert data.images.shape == (5000, 1, 32, 32)
+    assert data.images.dtype == torch.uint8
+    assert data.labels.bincount().tolist() == [500] * 10
+    with gzip.open(digits._file(), "rt") as file:
+        row = np.array(file.readlines()[1234].split(","), dtype=int)
+    assert np.array_equal(data.images[1234, 0, 2:30, 2:30].numpy(), row[:-1].reshape(28, 28))
+    assert data.labels[1234] == row[-1]
+    assert data.images[:, :, :2].sum() == data.images[:, :, :, 30:].sum() == 0
+
+
+def test_other_sizes_and_channels():
+    images = Digits(image_size=64, channels=3).dataset.images[:10]
+    assert images.shape == (10, 3, 64, 64)
+    assert torch.equal(images[:, 0], images[:, 2])
+    small = Digits().dataset.images[:10]
+    assert images[:, :1].float().mean().item() == pytest.approx(small.float().mean().item(), rel=0.05)
+
+
+def test_resizing_a_constant_keeps_it_and_rounds():
+    assert (resized(torch.full((1, 1, 32, 32), 77, dtype=torch.uint8), 16) == 77).all()
+    halves = torch.tensor([[10, 11], [11, 11]], dtype=torch.uint8)[None, None]
+    assert resized(halves, 1).item() == 11  # 10.75 rounds, truncating gives 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [({"channels": 2}, "channels=2 must be 1 or 3"), ({"batch_size": 0}, "batch_size=0 must be at least 1")],
+)
+def test_refusals(arguments, sentence):
+    with pytest.raises(RefusedInput, match=sentence):
+        Digits(**arguments)
+
+
+def test_a_missing_package_names_the_install_command(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(RefusedInput, match=r'pip install "lit-gans\[demo\]"'):
+        Digits()
+
+
+def test_lines_finer_than_the_new_pixels_are_averaged():
+    lines = torch.tensor([255, 0, 0, 0] * 16, dtype=torch.uint8).expand(1, 1, 64, 64)
+    inside = resized(lines, 16)[:, :, :, 2:-2].float()
+    assert (inside - 255 / 4).abs().max() < 10, "without antialiasing they vanish"
+
+
+def test_every_image_comes_once_in_the_order_of_the_file():
+    data = Digits()
+    batches = list(data.real_batches(999))
+    assert [len(batch) for batch in batches] == [999] * 5 + [5]
+    assert torch.equal(torch.cat(batches), data.dataset.images)

@@ -1,0 +1,42 @@
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.data.sources.huggingface import Huggingface
+
+datasets = pytest.importorskip("datasets")
+PIXELS = np.random.default_rng(0).integers(0, 256, (6, 16, 16, 3), dtype=np.uint8)
+
+
+def png(pixels):
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, "png")
+    return content.getvalue()
+
+
+@pytest.fixture
+def make(tmp_path, monkeypatch):
+    """Makes a datamodule on a parquet file as the hub holds them."""
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "hf"))
+    rows = {"image": [{"bytes": png(pixels), "path": None} for pixels in PIXELS], "kind": [0, 1, 2, 0, 1, 2]}
+    features = datasets.Features({"image": datasets.Image(), "kind": datasets.Value("int64")})
+    datasets.Dataset.from_dict(rows, features=features).to_parquet(tmp_path / "train.parquet")
+    common = {"name": "parquet", "files": str(tmp_path / "train.parquet"), "image_size": 16, "batch_size": 2}
+    return lambda **settings: Huggingface(**{**common, "cache": str(tmp_path / "cache"), **settings})
+
+
+def test_pictures_and_labels_of_a_parquet_file(make):
+    packed = make(label_column="kind").packed
+    assert np.array_equal(packed.images.permute(0, 2, 3, 1).numpy(), PIXELS)
+    assert packed.labels.tolist() == [0, 1, 2, 0, 1, 2]
+    assert make().packed.labels.tolist() == [0] * 6
+
+
+def test_a_missing_column_and_a_missing_data_set_are_refused(make, tmp_path):
+    with pytest.raises(RefusedInput, match="has no column imag; did you mean 'image'"):
+        _ = make(picture_column="imag").packed
+    with pytest.raises(RefusedInput, match=r"data.name=parquet: .*data.files=PATH"):
+        _ = make(files=str(tmp_path / "nowhere.parquet")).packed

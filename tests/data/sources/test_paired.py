@@ -1,0 +1,269 @@
+import re
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.data.images import read_image
+from lit_gans.data.sources.digits import Digits
+from lit_gans.data.sources.paired import DigitEdges, PairedFolder, read_folder
+
+
+@pytest.fixture(scope="module")
+def edges():
+    return DigitEdges()
+
+
+def test_every_tenth_digit_is_held_out_and_the_others_train(edges):
+    digits = Digits().dataset.images
+    train, held_out = edges.dataset.images, edges.held_out["image"]
+    assert (len(train), len(held_out)) == (4500, 500)
+    assert torch.equal(held_out, digits[9::10])
+    assert torch.equal(
+        torch.cat([train.view(500, 9, -1), held_out.view(500, 1, -1)], 1).flatten(0, 1), digits.flatten(1)
+    )
+
+
+def test_no_digit_is_in_both_parts(edges):
+    train, held_out = (
+        {image.numpy().tobytes() for image in part} for part in (edges.dataset.images, edges.held_out["image"])
+    )
+    assert not train & held_out
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_an_outline_is_what_touches_its_digit_and_is_not_of_it(edges, held_out):
+    dataset = edges.dataset
+    pairs = edges.held_out if held_out else {"image": dataset.images, "input": dataset.others["input"]}
+    filled = np.pad(pairs["image"][:50, 0].numpy() > 127, ((0, 0), (1, 1), (1, 1)))
+    near = np.any([np.roll(filled, (down, right), (1, 2)) for down in (-1, 0, 1) for right in (-1, 0, 1)], 0)
+    expected = (near & ~filled)[:, 1:-1, 1:-1]
+    assert pairs["input"].dtype == torch.uint8
+    assert np.array_equal(pairs["input"][:50, 0].numpy(), 255 * expected)
+    assert expected.sum((1, 2)).min() > 10, "no outline is empty"
+
+
+def test_a_step_keeps_pairs_together_at_any_size_and_number_of_channels():
+    data = DigitEdges(image_size=16, channels=3)
+    assert data.input_channels == 3
+    step = data.dataset[torch.tensor([7, 3])]
+    pairs = data.pairs(held_out=False)
+    assert all(torch.equal(step[name], pairs[name][[7, 3]]) for name in ("image", "input"))
+    assert step["input"].shape == (2, 3, 16, 16)
+
+
+def test_with_four_channels_all_is_opaque():
+    pairs = DigitEdges(image_size=16, channels=4).pairs(held_out=True)
+    for name, gray in DigitEdges(image_size=16).pairs(held_out=True).items():
+        assert torch.equal(pairs[name], torch.cat([gray, gray, gray, torch.full_like(gray, 255)], 1))
+
+
+RED, BLUE, GREEN, WHITE = (255, 0, 0), (0, 0, 255), (0, 255, 0), (255, 255, 255)
+
+
+def pairs(data):
+    return data.halves(data.packed.images)
+
+
+def write_pair(path, left, right, width=512, height=256):
+    """Writes a picture of two colours side by side."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole = Image.new("RGB", (width, height), left)
+    whole.paste(right, (width // 2, 0, width, height))
+    whole.save(path, **({"quality": 95, "subsampling": 0} if path.suffix.lower() in (".jpg", ".jpeg") else {}))
+
+
+def colours(images):
+    """The colour of each image, which has one only."""
+    assert (images.flatten(2).float().std(2) < 2).all()
+    return [tuple(colour) for colour in images.float().mean((2, 3)).round().int().tolist()]
+
+
+@pytest.fixture
+def facades(tmp_path):
+    """A folder laid out as pix2pix's facades."""
+    write_pair(tmp_path / "train" / "1.png", RED, BLUE)
+    write_pair(tmp_path / "train" / "2.png", GREEN, WHITE)
+    write_pair(tmp_path / "val" / "3.png", BLUE, GREEN)
+    (tmp_path / "train" / "notes.txt").write_text("no picture")
+    return tmp_path
+
+
+@pytest.mark.parametrize("direction", ["a_to_b", "b_to_a"])
+def test_left_halves_become_right_ones_or_the_reverse(facades, direction):
+    data = PairedFolder(str(facades), direction=direction)
+    sides = pairs(data)
+    assert sides["image"].shape == sides["input"].shape == (2, 3, 256, 256)
+    first, second = ("input", "image") if direction == "a_to_b" else ("image", "input")
+    assert colours(sides[first]) == [RED, GREEN]
+    assert colours(sides[second]) == [BLUE, WHITE]
+    assert colours(data.held_out[first]) == [BLUE]
+    assert colours(data.held_out[second]) == [GREEN]
+
+
+def test_pairs_from_two_trees_are_those_of_the_same_name(tmp_path):
+    for tree, part, name, colour in (
+        ("A", "train", "1.png", RED),
+        ("A", "train", "2.png", GREEN),
+        ("B", "train", "1.bmp", BLUE),
+        ("B", "train", "2.png", WHITE),
+        ("A", "val", "3.png", WHITE),
+        ("B", "val", "3.png", RED),
+    ):
+        write_pair(tmp_path / tree / part / name, colour, colour, 16, 16)
+    data = PairedFolder(str(tmp_path), image_size=16)
+    assert colours(pairs(data)["input"]) == [RED, GREEN]
+    assert colours(pairs(data)["image"]) == [BLUE, WHITE]
+    assert (colours(data.held_out["input"]), colours(data.held_out["image"])) == ([WHITE], [RED])
+    reverse = PairedFolder(str(tmp_path), image_size=16, direction="b_to_a")
+    assert colours(pairs(reverse)["image"]) == [RED, GREEN]
+    (tmp_path / "B" / "train" / "2.png").unlink()
+    refused(tmp_path, tmp_path / "A" / "train" / "2.png", "has no partner")
+
+
+@pytest.mark.parametrize("ending", [".jpg", ".JPEG"])
+def test_jpg_halves_are_true_to_a_few_levels(tmp_path, ending):
+    write_pair(tmp_path / f"a{ending}", (200, 40, 40), (30, 60, 220))
+    pictures, images = pairs(PairedFolder(str(tmp_path), image_size=64)).values()
+    assert pictures.shape == images.shape == (1, 3, 64, 64)
+    for side, colour in ((pictures, (200, 40, 40)), (images, (30, 60, 220))):
+        assert np.abs(np.subtract(colours(side)[0], colour)).max() <= 3
+
+
+def test_gray_pictures_have_one_channel_by_the_usual_weights(facades):
+    data = PairedFolder(str(facades), channels=1, image_size=32)
+    assert data.input_channels == 1
+    assert pairs(data)["input"].shape == (2, 1, 32, 32)
+    assert colours(pairs(data)["input"]) == [(76,), (150,)]
+    assert colours(pairs(data)["image"]) == [(29,), (255,)]
+
+
+def test_the_held_out_pairs_are_in_val_or_test_and_a_flat_folder_serves_both(tmp_path):
+    write_pair(tmp_path / "flat" / "1.png", RED, BLUE, 32, 16)
+    flat = PairedFolder(str(tmp_path / "flat"), image_size=16)
+    assert torch.equal(flat.held_out["image"], pairs(flat)["image"])
+    write_pair(tmp_path / "two" / "train" / "1.png", RED, BLUE, 32, 16)
+    write_pair(tmp_path / "two" / "test" / "1.png", GREEN, WHITE, 32, 16)
+    assert colours(PairedFolder(str(tmp_path / "two"), image_size=16).held_out["image"]) == [WHITE]
+
+
+def test_pictures_of_other_sizes_come_in_the_order_of_their_names(tmp_path):
+    for name, colour, width in (("b", GREEN, 20), ("a", RED, 100), ("c", BLUE, 64)):
+        write_pair(tmp_path / f"{name}.png", colour, WHITE, width, 24)
+    pictures, images = pairs(PairedFolder(str(tmp_path), image_size=16)).values()
+    assert colours(pictures) == [RED, GREEN, BLUE]
+    assert colours(images) == [WHITE] * 3
+
+
+def test_pix2pix_trains_on_a_folder(facades, tiny_gan, fit):
+    module = tiny_gan("pix2pix", channels=3)
+    trainer = fit(module, PairedFolder(str(facades), image_size=16), max_steps=2)
+    assert trainer.global_step == 2
+
+
+@pytest.mark.parametrize("direction", ["a_to_b", "b_to_a"])
+@pytest.mark.parametrize("placement", ["memory", "disk"])
+def test_a_step_is_pictures_and_images_wherever_they_lie_and_mirrors_both(tmp_path, placement, direction):
+    for number in range(8):
+        left = Image.fromarray(np.full((8, 8, 3), 30 * number, np.uint8))
+        left.paste((255, 0, 0), (0, 0, 2, 8))  # at the left edge
+        whole = Image.new("RGB", (16, 8))
+        whole.paste(left, (0, 0))
+        whole.paste(left.point(lambda value: value // 2), (8, 0))
+        whole.save(tmp_path / f"{number}.png")
+    data = PairedFolder(str(tmp_path), direction, 8, batch_size=4, flip=True, placement=placement)
+    steps = [data.on_after_batch_transfer(step, 0) for step in data.train_dataloader()]
+    assert all(step.keys() == {"image", "label", "input"} for step in steps)
+    first, second = (torch.cat([step[name] for step in steps]) for name in ("input", "image"))
+    first, second = (first, second) if direction == "a_to_b" else (second, first)
+    assert torch.equal(first // 2, second)
+    assert sorted(first[:, 1, 0, 4].tolist()) == [30 * number for number in range(8)]
+    mirrored = (first[:, 0, 0, -1] == 255) & (first[:, 1, 0, -1] == 0)
+    assert 0 < mirrored.sum() < 8
+    served, real = torch.cat([step["image"] for step in steps]), torch.cat(list(data.real_batches(3)))
+    assert sorted(served[:, 1, 0, 4].tolist()) == real[:, 1, 0, 4].tolist()
+
+
+def test_bad_pairs_are_left_out_and_listed_where_asked(facades, capsys):
+    (facades / "train" / "0.png").write_bytes(b"")
+    write_pair(facades / "train" / "odd.png", RED, BLUE, 33, 16)
+    refused(facades, facades / "train" / "0.png", "data.on_error=skip")
+    data = PairedFolder(str(facades), image_size=16, on_error="skip")
+    assert colours(pairs(data)["input"]) == [RED, GREEN]
+    out = capsys.readouterr().out
+    assert "2 left out" in out
+    assert "33 pixels wide" in out
+
+
+def test_trees_without_partners_are_left_out_where_asked(tmp_path, capsys):
+    write_pair(tmp_path / "A" / "1.png", RED, RED)
+    write_pair(tmp_path / "A" / "2.png", GREEN, GREEN)
+    write_pair(tmp_path / "B" / "1.png", BLUE, BLUE)
+    data = PairedFolder(str(tmp_path), image_size=16, on_error="skip")
+    assert colours(pairs(data)["image"]) == [BLUE]
+    assert "1 pictures without a partner left out: 2" in capsys.readouterr().out
+
+
+def refused(root, path, why):
+    with pytest.raises(RefusedInput, match=re.escape(str(path))) as sentence:
+        PairedFolder(str(root), image_size=16).prepare_data()
+    assert why in str(sentence.value)
+    assert "\n" not in str(sentence.value)
+
+
+def test_what_cannot_be_halved_is_refused_by_its_path(tmp_path):
+    refused(tmp_path / "nowhere", tmp_path / "nowhere", "there is no such folder")
+    refused(tmp_path, tmp_path, "holds no pictures (.jpg, .jpeg, .png")
+    (tmp_path / "train").mkdir()
+    write_pair(tmp_path / "elsewhere.png", RED, BLUE, 32, 16)
+    refused(tmp_path, tmp_path / "train", "holds no pictures")
+    write_pair(tmp_path / "train" / "1.png", RED, BLUE, 33, 16)
+    refused(tmp_path, tmp_path / "train" / "1.png", "33 pixels wide")
+
+
+@pytest.mark.parametrize("ending", ["png", "jpg", "bmp", "webp"])
+def test_a_broken_picture_is_refused_by_its_path(tmp_path, ending):
+    path = tmp_path / f"1.{ending}"
+    noise = np.random.default_rng(0).integers(0, 256, (64, 128, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    refused(tmp_path, path, "cannot be read as a picture")
+    path.write_bytes(b"no picture")
+    refused(tmp_path, path, "cannot be read as a picture")
+    path.write_bytes(b"")
+    refused(tmp_path, path, "cannot be read as a picture")
+
+
+def test_read_image_is_true_to_every_pixel(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    assert np.array_equal(read_image(tmp_path / "a.png", 3)[0].permute(1, 2, 0).numpy(), pixels)
+    gray = np.asarray(Image.fromarray(pixels).convert("L"))
+    assert np.array_equal(read_image(tmp_path / "a.png", 1)[0, 0].numpy(), gray)
+
+
+def test_read_folder_reads_whole_pictures_at_one_size_in_the_order_of_their_names(tmp_path):
+    for name, colour, size in (("b.png", GREEN, (8, 8)), ("a.jpg", RED, (40, 24)), ("c.bmp", BLUE, (16, 16))):
+        Image.new("RGB", size, colour).save(tmp_path / name)
+    (tmp_path / "readme.md").write_text("no picture")
+    paths, pictures = read_folder(str(tmp_path), image_size=16, channels=3)
+    assert [path.name for path in paths] == ["a.jpg", "b.png", "c.bmp"]
+    assert pictures.shape == (3, 3, 16, 16)
+    expected = torch.tensor([RED, GREEN, BLUE])
+    assert (pictures.float().mean((2, 3)) - expected).abs().max() <= 3
+    assert read_folder(tmp_path, image_size=4, channels=1)[1].shape == (3, 1, 4, 4)
+
+
+@pytest.mark.parametrize("name", ["empty", "nowhere"])
+def test_read_folder_refuses_a_folder_without_pictures(tmp_path, name):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RefusedInput, match=re.escape(f"{tmp_path / name} holds no pictures")):
+        read_folder(tmp_path / name, image_size=16, channels=3)
+
+
+def test_16_bit_gray_is_scaled_and_not_cut_off(tmp_path):
+    ramp = np.linspace(0, 65535, 256).astype(np.uint16).reshape(1, 256).repeat(2, 0)
+    Image.fromarray(ramp).save(tmp_path / "ramp.png")
+    assert (read_image(tmp_path / "ramp.png", 1).flatten()[:256] - torch.arange(256)).abs().max() <= 1

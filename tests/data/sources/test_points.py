@@ -1,0 +1,109 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.data.sources.points import Grid, Ring
+
+
+def test_the_ring_has_eight_centres_at_radius_two_in_equal_steps():
+    centres = Ring().centres
+    assert centres.shape == (8, 2)
+    torch.testing.assert_close(centres.norm(dim=1), torch.full((8,), 2.0))
+    neighbours = (centres - centres.roll(1, 0)).norm(dim=1)
+    torch.testing.assert_close(neighbours, torch.full((8,), 4 * math.sin(math.pi / 8)))
+
+
+def test_the_grid_has_twenty_five_centres_of_spacing_two_around_zero():
+    centres = {tuple(centre) for centre in Grid().centres.tolist()}
+    assert centres == {(x, y) for x in (-4, -2, 0, 2, 4) for y in (-4, -2, 0, 2, 4)}
+
+
+@pytest.mark.parametrize(("source", "std"), [(Ring, math.sqrt(0.02)), (Grid, 0.05)])
+def test_every_mode_has_as_many_points_with_its_mean_and_deviation(source, std):
+    data = source(num_points=50_000)
+    images, labels = data.dataset.images, data.dataset.labels
+    assert images.shape == (50_000, 2, 1, 1)
+    assert data.num_modes == len(data.centres)
+    num = 50_000 / data.num_modes
+    assert (labels.bincount(minlength=data.num_modes) - num).abs().max() < 5 * math.sqrt(num)
+    for mode, centre in enumerate(data.centres):
+        points = images[labels == mode].flatten(1)
+        error = 5 * std / math.sqrt(len(points))
+        assert (points.mean(0) - centre).abs().max() < error
+        covariance = points.T.cov()
+        torch.testing.assert_close(covariance, std**2 * torch.eye(2), rtol=0.1, atol=0.06 * std**2)
+
+
+def test_a_point_belongs_to_the_mode_within_three_deviations_and_else_to_none():
+    data = Grid(std=0.1)
+    angles = torch.arange(len(data.centres)) * 1.0
+    directions = torch.stack([angles.cos(), angles.sin()], 1)
+    for deviations, expected in ((0, range(25)), (2.95, range(25)), (3.05, [-1] * 25), (7, [-1] * 25)):
+        points = data.centres + deviations * data.std * directions
+        assert data.modes_of(points[:, :, None, None]).tolist() == list(expected)
+
+
+def test_real_points_are_in_their_own_mode_but_for_the_tail_of_a_gaussian():
+    data = Ring(num_points=20_000)
+    modes = data.modes_of(data.dataset.images)
+    inside = modes >= 0
+    assert torch.equal(modes[inside], data.dataset.labels[inside])
+    assert inside.float().mean().item() == pytest.approx(1 - math.exp(-4.5), abs=0.003)
+
+
+def test_points_depend_on_the_seed_alone():
+    torch.manual_seed(1)
+    first = Ring(num_points=50).dataset
+    torch.manual_seed(2)
+    again, other = Ring(num_points=50).dataset, Ring(num_points=50, seed=1).dataset
+    assert torch.equal(first.images, again.images)
+    assert torch.equal(first.labels, again.labels)
+    assert not torch.equal(first.images, other.images)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"image_size": 2}, "image_size=2: a point is an image of 1 pixel"),
+        ({"channels": 3}, "channels=3 must be 2"),
+        ({"num_points": 0}, "num_points=0"),
+        ({"std": 0.0}, r"std=0\.0 must be greater than 0"),
+    ],
+)
+@pytest.mark.parametrize("source", [Ring, Grid])
+def test_refusals(source, settings, sentence):
+    with pytest.raises(RefusedInput, match=sentence):
+        source(**settings)
+
+
+def drawn(data, point, path):
+    """Row and column of a plot's red pixels, those of generated points: the median, as there is a legend too."""
+    cloud = torch.tensor(point) + 0.1 * torch.randn(500, 2, generator=torch.Generator().manual_seed(0))
+    data.plot(cloud[:, :, None, None], path)
+    with Image.open(path) as picture:
+        pixels = np.asarray(picture.convert("RGB")).astype(int)
+    assert (np.ptp(pixels, axis=2) == 0)[pixels[..., 0] < 250].sum() > 100, "real points are gray"
+    red = np.argwhere(pixels[..., 0] - pixels[..., 1] > 100)
+    return np.median(red, 0)
+
+
+def test_a_plot_shows_generated_points_where_they_are(tmp_path):
+    data = Ring(num_points=500)
+    down, left = drawn(data, [-2.0, -2.0], tmp_path / "one.png")
+    up, right = drawn(data, [1.0, 1.0], tmp_path / "other.png")
+    assert up < down - 50
+    assert left < right - 50
+    assert right - left == pytest.approx(down - up, abs=5), "equal axes"
+
+
+def test_a_gan_trains_on_points(tiny_gan, fit):
+    module = tiny_gan("gan", image_size=1, channels=2)
+    trainer = fit(module, Ring(num_points=64, batch_size=16), max_steps=2)
+    assert trainer.global_step == 2
+    with torch.no_grad():
+        module.generator.layers[-3].bias.fill_(-7.0)
+    assert module.sample(3).max() < -1, "points are shown as they are, not clamped to [0, 1]"

@@ -1,0 +1,137 @@
+"""A local folder as the remote: the same order on any ranks, with any workers, after any resume."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.data.loader import ResumableLoader, StepSampler
+from lit_gans.data.sources import streaming
+from lit_gans.data.sources.folder import Folder
+from lit_gans.data.sources.streaming import Streaming, write_stream
+
+pytest.importorskip("litdata")
+NUM = 40
+
+
+@pytest.fixture
+def packed(tmp_path):
+    drawn = np.random.default_rng(0)
+    for index in range(NUM):
+        path = tmp_path / "photos" / str(index % 2) / f"{index:02d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(drawn.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(path)
+    settings = {"image_size": 8, "batch_size": 4, "flip": True, "seed": 3, "placement": "memory"}
+    return Folder(str(tmp_path / "photos"), cache=str(tmp_path / "cache"), **settings)
+
+
+@pytest.fixture
+def stream(packed, tmp_path):
+    write_stream(packed, tmp_path / "remote", chunk_bytes=1500)
+    assert len(list((tmp_path / "remote").glob("*.bin"))) > 3
+
+    def make(**settings):
+        common = {
+            "root": f"local:{tmp_path / 'remote'}",
+            "cache": str(tmp_path / "fetched"),
+            "num_workers": 0,
+            "window": 0,
+        }
+        return Streaming(**{**common, "image_size": 8, "batch_size": 4, "flip": True, "seed": 3, **settings})
+
+    return make
+
+
+def epochs(loader, first, last):
+    for epoch in range(first, last):
+        loader.sampler.set_epoch(epoch)
+        yield from loader
+
+
+def same(ours, theirs):
+    ours, theirs = list(ours), list(theirs)
+    assert len(ours) == len(theirs) > 0
+    return all(torch.equal(a[key], b[key]) for a, b in zip(ours, theirs, strict=True) for key in ("image", "label"))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_without_a_window_it_serves_the_bits_of_the_packed_file(packed, stream, workers):
+    loader = stream(num_workers=workers).train_dataloader()
+    assert same(epochs(loader, 0, 2), epochs(packed.train_dataloader(), 0, 2))
+    assert torch.equal(torch.cat(list(stream().real_batches(7))), packed.packed.images)
+
+
+@pytest.fixture(params=[0, 10])
+def windowed(request, stream):
+    """Makes streams that shuffle everything, or windows."""
+    return lambda **settings: stream(window=request.param, **settings)
+
+
+def test_workers_change_nothing(windowed):
+    whole = epochs(windowed().train_dataloader(), 0, 2)
+    assert same(epochs(windowed(num_workers=2).train_dataloader(), 0, 2), whole)
+
+
+class OnItsWay:
+    """A stream whose chunk another process is fetching: it comes at the third look."""
+
+    looks = 0
+
+    def __getitem__(self, row):
+        self.looks += 1
+        if self.looks < 3:
+            raise FileNotFoundError
+        return row
+
+
+def test_a_chunk_that_another_process_fetches_is_waited_for(monkeypatch):
+    stream = OnItsWay()
+    assert streaming._item(stream, 7) == 7
+    assert stream.looks == 3
+    stream.looks = 0
+    monkeypatch.setattr(streaming, "_WAITS", -1.0)
+    with pytest.raises(FileNotFoundError):
+        streaming._item(stream, 7)
+
+
+def test_it_resumes_inside_an_epoch(windowed):
+    first, resumed = windowed().train_dataloader(), windowed().train_dataloader()
+    whole = list(epochs(windowed().train_dataloader(), 0, 2))
+    for _, _ in zip(range(7), first, strict=False):
+        pass
+    resumed.load_state_dict(first.state_dict())
+    assert same(epochs(resumed, 0, 2), whole[7:])
+
+
+def test_two_ranks_see_what_one_sees(windowed):
+    whole = epochs(windowed().train_dataloader(), 0, 1)
+    halves = []
+    for rank in (0, 1):
+        data = windowed()
+        sampler = StepSampler(NUM, 2, 1, rank, 2, 3, flip=True, window=data.window, chunks=data.dataset.chunks)
+        halves.append(ResumableLoader(data.dataset, sampler, 0, False))
+    joined = [{key: torch.cat([one[key], two[key]]) for key in one} for one, two in zip(*halves, strict=True)]
+    assert same(joined, whole)
+
+
+def test_a_window_reads_neighbouring_chunks_together(stream):
+    data = stream(window=10)
+    loader, chunks = data.train_dataloader(), torch.tensor(data.dataset.chunks)
+    rows = torch.cat(list(loader.sampler)) % NUM
+    assert rows.sort()[0].tolist() == list(range(NUM))
+    used = [(torch.bucketize(part, chunks, right=True) - 1).unique() for part in rows.split(10)]
+    assert len(chunks) > 5
+    assert max(map(len, used)) <= 10 * len(chunks) // NUM + 2
+    with pytest.raises(RefusedInput, match="trained on data with window=10, this run has 0"):
+        stream().train_dataloader().load_state_dict(loader.state_dict())
+
+
+def test_what_is_no_stream_or_of_another_size_is_refused(stream, tmp_path, packed):
+    with pytest.raises(RefusedInput, match=r"its images are \(3, 8, 8\): set data.channels=3 and data.image_size=8"):
+        stream(image_size=16).setup("fit")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RefusedInput, match="empty: no stream can be read there"):
+        stream(root=str(tmp_path / "empty"), cache=None).setup("fit")
+    with pytest.raises(RefusedInput, match="remote is not empty"):
+        write_stream(packed, tmp_path / "remote")

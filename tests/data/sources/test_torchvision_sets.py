@@ -1,0 +1,204 @@
+"""Every usual data set from small files in its real format, without a network."""
+
+import hashlib
+import io
+import pickle
+
+import lmdb
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.io import savemat
+from torchvision import datasets
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.data.sources import torchvision_sets as sets
+
+from .test_stacked_digits import idx
+
+NUM = 20
+RNG = np.random.default_rng(0)
+PIXELS = {side: RNG.integers(0, 256, (NUM, side, side, 3), dtype=np.uint8) for side in (32, 96)}
+GRAY = RNG.integers(0, 256, (NUM, 28, 28), dtype=np.uint8)
+LABELS = (np.arange(NUM) * 7 % 10).astype(np.uint8)
+
+
+def md5(path):
+    return hashlib.md5(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def make(tmp_path):
+    return lambda cls, **settings: cls(root=str(tmp_path), cache=str(tmp_path / "cache"), batch_size=2, **settings)
+
+
+@pytest.mark.parametrize("name", ["MNIST", "FashionMNIST", "KMNIST"])
+def test_the_family_of_mnist(make, tmp_path, name):
+    raw = tmp_path / name / "raw"
+    raw.mkdir(parents=True)
+    for part in ("train", "t10k"):
+        (raw / f"{part}-images-idx3-ubyte").write_bytes(idx(GRAY if part == "train" else GRAY[::-1].copy()))
+        (raw / f"{part}-labels-idx1-ubyte").write_bytes(idx(LABELS if part == "train" else LABELS[::-1].copy()))
+    for split, order in (("train", 1), ("test", -1)):
+        packed = make(getattr(sets, name), split=split).packed
+        expected = np.pad(GRAY[::order], ((0, 0), (2, 2), (2, 2)))
+        assert np.array_equal(packed.images[:, 0].numpy(), expected)
+        assert packed.labels.tolist() == LABELS[::order].tolist()
+    assert make(getattr(sets, name), channels=3, image_size=16).packed.images.shape == (NUM, 3, 16, 16)
+
+
+@pytest.mark.parametrize("subset", ["digits", "letters"])
+def test_emnist_is_upright_and_counts_from_0(make, tmp_path, subset):
+    raw = tmp_path / "EMNIST" / "raw"
+    raw.mkdir(parents=True)
+    labels = LABELS + (subset == "letters")
+    for part in ("train", "test"):
+        images = raw / f"emnist-{subset}-{part}-images-idx3-ubyte"
+        images.write_bytes(idx(np.ascontiguousarray(GRAY.transpose(0, 2, 1))))
+        (raw / f"emnist-{subset}-{part}-labels-idx1-ubyte").write_bytes(idx(labels))
+    data = make(sets.EMNIST, subset=subset)
+    assert np.array_equal(data.packed.images[:, 0, 2:-2, 2:-2].numpy(), GRAY)
+    assert data.packed.labels.tolist() == LABELS.tolist()
+    assert data.num_classes == (26 if subset == "letters" else 10)
+    assert make(sets.EMNIST, subset="balanced").packed_path != data.packed_path
+
+
+@pytest.mark.parametrize(("name", "key"), [("CIFAR10", "labels"), ("CIFAR100", "fine_labels")])
+def test_cifar(make, tmp_path, monkeypatch, name, key):
+    cls = getattr(datasets, name)
+    folder = tmp_path / cls.base_folder
+    folder.mkdir()
+    for files, order in ((cls.train_list, 1), (cls.test_list, -1)):
+        pixels = PIXELS[32][::order].transpose(0, 3, 1, 2).reshape(len(files), NUM // len(files), -1)
+        labels = LABELS[::order].reshape(len(files), -1).tolist()
+        for (file, _), rows, classes in zip(files, pixels, labels, strict=True):
+            (folder / file).write_bytes(pickle.dumps({"data": rows, key: classes}))
+    meta = [str(number) for number in range(100)]
+    (folder / cls.meta["filename"]).write_bytes(pickle.dumps({cls.meta["key"]: meta}))
+    for table in ("train_list", "test_list"):  # the checksums are of the real files
+        monkeypatch.setattr(cls, table, [[file, md5(folder / file)] for file, _ in getattr(cls, table)])
+    monkeypatch.setattr(cls, "meta", {**cls.meta, "md5": md5(folder / cls.meta["filename"])})
+    for split, order in (("train", 1), ("test", -1)):
+        packed = make(getattr(sets, name), split=split).packed
+        assert np.array_equal(packed.images.permute(0, 2, 3, 1).numpy(), PIXELS[32][::order])
+        assert packed.labels.tolist() == LABELS[::order].tolist()
+
+
+def test_svhn_whose_files_call_zero_ten(make, tmp_path, monkeypatch):
+    path = tmp_path / "train_32x32.mat"
+    digits = np.where(LABELS == 0, 10, LABELS)[:, None]
+    savemat(path, {"X": PIXELS[32].transpose(1, 2, 3, 0), "y": digits})
+    monkeypatch.setitem(datasets.SVHN.split_list, "train", ["", path.name, md5(path)])
+    packed = make(sets.SVHN).packed
+    assert np.array_equal(packed.images.permute(0, 2, 3, 1).numpy(), PIXELS[32])
+    assert packed.labels.tolist() == LABELS.tolist()
+
+
+def test_stl10(make, tmp_path, monkeypatch):
+    folder = tmp_path / "stl10_binary"
+    folder.mkdir()
+    columns = PIXELS[96].transpose(0, 3, 2, 1)
+    (folder / "train_X.bin").write_bytes(columns[:8].tobytes())
+    (folder / "train_y.bin").write_bytes((LABELS[:8] + 1).tobytes())
+    (folder / "unlabeled_X.bin").write_bytes(columns[8:].tobytes())
+    (folder / "test_X.bin").write_bytes(columns[:3].tobytes())
+    (folder / "test_y.bin").write_bytes((LABELS[:3] + 1).tobytes())
+    for table in ("train_list", "test_list"):
+        files = [[file, md5(folder / file)] for file, _ in getattr(datasets.STL10, table)]
+        monkeypatch.setattr(datasets.STL10, table, files)
+    everything, labelled = make(sets.STL10, image_size=96), make(sets.STL10, image_size=96, split="train")
+    assert np.array_equal(everything.packed.images.permute(0, 2, 3, 1).numpy(), PIXELS[96])
+    assert everything.num_classes == 0
+    assert everything.packed.labels.tolist() == [0] * NUM
+    assert labelled.packed.labels.tolist() == LABELS[:8].tolist()
+    assert labelled.num_classes == 10
+    assert len(make(sets.STL10, split="test").packed.images) == 3
+
+
+def test_celeba_is_cut_to_its_central_square(make, tmp_path, monkeypatch):
+    folder = tmp_path / "celeba"
+    (folder / "img_align_celeba").mkdir(parents=True)
+    names = [f"{number:06d}.jpg" for number in range(1, 5)]
+    pictures = []
+    for name in names:
+        pixels = Image.fromarray(RNG.integers(0, 256, (6, 6, 3), dtype=np.uint8)).resize((178, 218))
+        pixels.save(folder / "img_align_celeba" / name)
+        with Image.open(folder / "img_align_celeba" / name) as read:
+            pictures.append(np.asarray(read))
+    splits = (0, 0, 1, 2)
+    texts = {
+        "list_eval_partition.txt": "".join(f"{name} {part}\n" for name, part in zip(names, splits, strict=True)),
+        "identity_CelebA.txt": "".join(f"{name} {5}\n" for name in names),
+        "list_bbox_celeba.txt": "4\nimage_id x y w h\n" + "".join(f"{name} 1 2 3 4\n" for name in names),
+        "list_landmarks_align_celeba.txt": "4\nx y\n" + "".join(f"{name} 1 2\n" for name in names),
+        "list_attr_celeba.txt": "4\nYoung\n" + "".join(f"{name} -1\n" for name in names),
+    }
+    for file, text in texts.items():
+        (folder / file).write_text(text)
+    files = [("", "", "img_align_celeba.zip"), *(("", md5(folder / file), file) for file in texts)]
+    monkeypatch.setattr(datasets.CelebA, "file_list", files)
+    data = make(sets.CelebA, image_size=178)
+    assert np.array_equal(data.packed.images[1].permute(1, 2, 0).numpy(), pictures[1][20:198])
+    assert len(data.packed.images) == 2
+    assert make(sets.CelebA, split="all").packed.images.shape == (4, 3, 64, 64)
+    (folder / "img_align_celeba" / names[0]).write_bytes(b"")
+    with pytest.raises(RefusedInput, match=f"{names[0]} cannot be read as a picture: the file is empty"):
+        _ = make(sets.CelebA, image_size=128).packed
+
+
+def test_lsun(make, tmp_path):
+    with lmdb.open(str(tmp_path / "tower_train_lmdb"), map_size=2**22) as database, database.begin(write=True) as txn:
+        for number, pixels in enumerate(PIXELS[32][:5]):
+            content = io.BytesIO()
+            Image.fromarray(pixels).save(content, "webp", lossless=True)
+            txn.put(f"{number:03d}".encode(), content.getvalue())
+    packed = make(sets.LSUN, category="tower", image_size=32).packed
+    assert np.array_equal(packed.images.permute(0, 2, 3, 1).numpy(), PIXELS[32][:5])
+    with pytest.raises(RefusedInput, match=r"put the unpacked folder bedroom_train_lmdb into"):
+        _ = make(sets.LSUN).packed
+
+
+def test_imagenet(make, tmp_path):
+    for number, wordnet in enumerate(("n02", "n01", "n02")):
+        path = tmp_path / "train" / wordnet / f"{wordnet}_{number}.JPEG"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (50, 40), (number * 100, 0, 0)).save(path, "png")
+    data = make(sets.Imagenet)
+    assert (data.classes, data.num_classes) == (["n01", "n02"], 2)
+    assert data.packed.labels.tolist() == [0, 1, 1]
+    assert data.packed.images[:, 0, 0, 0].tolist() == [100, 0, 200]
+    assert data.packed.images.shape == (3, 3, 64, 64)
+    with pytest.raises(RefusedInput, match=r"there is no folder val in it: unpack ILSVRC2012_img_val.tar"):
+        make(sets.Imagenet, split="val")
+
+
+NAMES = ["MNIST", "FashionMNIST", "KMNIST", "EMNIST", "CIFAR10", "CIFAR100", "SVHN", "STL10", "CelebA", "LSUN"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_cannot_be_fetched_says_what_to_put_where(make, tmp_path, monkeypatch, name):
+    def offline(*arguments, **settings):
+        raise OSError("no network")
+
+    for place in ("urllib.request.urlopen", "torchvision.datasets.celeba.download_file_from_google_drive"):
+        monkeypatch.setattr(place, offline)
+    with pytest.raises(RefusedInput, match=r"cannot be read there and cannot be fetched") as refused:
+        make(getattr(sets, name)).setup("fit")
+    sentence = str(refused.value)
+    assert f"data.root={tmp_path}" in sentence
+    assert f"put {make(getattr(sets, name)).wanted} into {tmp_path}." in sentence
+    assert "\n" not in sentence
+
+
+def test_an_unknown_part_is_refused(make):
+    with pytest.raises(RefusedInput, match="split=valid must be one of train, test"):
+        make(sets.CIFAR10, split="valid")
+
+
+def test_every_usual_name_is_an_option_with_its_sizes():
+    from lit_gans import compose
+
+    for name in [name.lower() for name in NAMES if name != "FashionMNIST"] + ["fashion_mnist"]:
+        composed = compose(f"data={name}", "data.image_size=16").data
+        assert (composed.image_size, composed.channels in (1, 3), composed.flip) == (16, True, False)
+    assert compose("data=imagenet", "data.root=x").data.root == "x"

@@ -1,0 +1,61 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.metrics.evaluator import Evaluation
+from lit_gans.metrics.extractors.base import ModuleExtractor, on_white
+from lit_gans.metrics.extractors.digits import DigitsExtractor
+from lit_gans.metrics.scores.fid import FID
+
+
+class Means(nn.Module):
+    """A user's module: the mean of each channel."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+
+    def forward(self, images):
+        assert not self.training
+        return self.scale * images.mean((2, 3))
+
+
+def test_any_module_gives_features_of_images_in_0_1():
+    images = torch.randint(0, 256, (40, 1, 5, 5), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    extractor = ModuleExtractor(Means(), name="means").train()
+    features, logits = extractor(images)
+    torch.testing.assert_close(features, images.float().mean((1, 2, 3))[:, None].expand(-1, 3) / 255)
+    assert logits.shape == (40, 0)
+    evaluation = Evaluation(extractor, torch.device("cpu"), 0, [FID()])
+    evaluation.add_real([images])
+    assert evaluation.measure([images // 2], 40)["metric/fid_means"] > 0.1
+
+
+def test_the_sha256_is_that_of_names_and_values():
+    one, other = Means(), Means()
+    same = ModuleExtractor(one).sha256 == ModuleExtractor(other).sha256
+    other.scale.data[1] = 2
+    assert (same, ModuleExtractor(one).sha256 == ModuleExtractor(other).sha256) == (True, False)
+    assert DigitsExtractor().sha256 == DigitsExtractor().sha256
+
+
+def test_refusals():
+    with pytest.raises(RefusedInput, match="name='my net'"):
+        ModuleExtractor(Means(), name="my net")
+    with pytest.raises(RefusedInput, match=r"returned \(2, 3, 4, 4\)"):
+        ModuleExtractor(nn.Identity())(torch.zeros(2, 3, 4, 4, dtype=torch.uint8))
+
+
+def test_transparent_images_lie_on_white_as_pillow_lays_them():
+    pixels = torch.randint(0, 256, (5, 4, 6, 7), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    pixels[0, 3], pixels[1, 3] = 255, 0
+    laid = on_white(pixels)
+    assert torch.equal(laid[0], pixels[0, :3])
+    assert (laid[1] == 255).all()
+    white = Image.new("RGBA", (7, 6), (255, 255, 255, 255))
+    for image, ours in zip(pixels, laid, strict=True):
+        theirs = Image.alpha_composite(white, Image.fromarray(image.permute(1, 2, 0).numpy())).convert("RGB")
+        assert (torch.from_numpy(np.array(theirs)).permute(2, 0, 1).int() - ours.int()).abs().max() <= 1

@@ -1,0 +1,36 @@
+import torch
+
+from lit_gans.data.sources.digits import Digits
+from lit_gans.metrics.extractors.digits import WEIGHTS, DigitsExtractor
+from lit_gans.metrics.extractors.train_digits import accuracy, held_out
+
+
+def test_names_97_percent_of_the_held_out_digits_rightly_from_less_than_a_megabyte():
+    data = Digits().dataset
+    test = held_out(len(data))
+    assert test.sum() == 1000
+    extractor = DigitsExtractor()
+    assert accuracy(extractor.classifier, data.images[test], data.labels[test]) >= 0.97
+    assert WEIGHTS.stat().st_size < 1e6
+
+
+def test_stays_frozen_and_takes_any_size_and_colour():
+    extractor = DigitsExtractor().train()
+    assert not extractor.training
+    assert not any(parameter.requires_grad for parameter in extractor.parameters())
+    gray, colour = Digits(image_size=64).dataset.images[:5], Digits(image_size=64, channels=3).dataset.images[:5]
+    features, logits = extractor(gray)
+    assert (features.shape, logits.shape) == ((5, 64), (5, 10))
+    torch.testing.assert_close(extractor(colour)[0], features)
+
+
+def test_is_the_classifier_on_gray_images_in_0_1_also_under_autocast():
+    extractor, images = DigitsExtractor(), Digits().dataset.images[:200]
+    expected = extractor.classifier(images.float() / 255)
+    torch.testing.assert_close(extractor(images), expected)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        features, logits = extractor(images)
+    assert features.dtype == torch.float32
+    torch.testing.assert_close((features, logits), expected)
+    shades = torch.stack([images[:, 0], images[:, 0] // 2, images[:, 0] // 3], dim=1)
+    torch.testing.assert_close(extractor(shades), extractor.classifier(shades.float().mean(1, keepdim=True) / 255))

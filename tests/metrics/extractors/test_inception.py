@@ -1,0 +1,117 @@
+import hashlib
+
+import numpy as np
+import pytest
+import torch
+import torch_fidelity
+from torch.utils.data import Dataset
+from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
+
+from lit_gans.benchmark.metrics import random_weights
+from lit_gans.common.errors import RefusedInput
+from lit_gans.metrics.evaluator import Evaluation
+from lit_gans.metrics.extractors.inception import SHA256, InceptionExtractor
+from lit_gans.metrics.scores.fid import FID
+from lit_gans.metrics.scores.inception_score import inception_scores
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """A randomly initialised Inception in the file format of the real one, with batch norm that does something."""
+    return random_weights(tmp_path_factory.mktemp("weights") / "inception.pth", seed=0)
+
+
+class Images(Dataset):
+    """Coloured blocks, so that random features differ."""
+
+    def __init__(self, num, seed):
+        blocks = torch.rand(num, 3, 4, 4, generator=torch.Generator().manual_seed(seed)) * (1 - 0.4 * seed)
+        self.images = torch.nn.functional.interpolate(blocks, (32, 32)).mul(255).to(torch.uint8)
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, index):
+        return self.images[index]
+
+
+def test_features_are_torch_fidelity_s_of_the_same_file(weights):
+    images = Images(3, 1).images
+    theirs = FeatureExtractorInceptionV3("i", ["2048", "logits_unbiased"], str(weights))(images)
+    ours = InceptionExtractor(str(weights), sha256=None)(images)
+    assert theirs[0].std() > 0.01
+    for found, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
+
+
+@pytest.mark.slow  # torch-fidelity's eigenvalues of a matrix that is not symmetric take half a minute
+def test_fid_and_inception_score_are_torch_fidelity_s_on_the_same_images_and_file(weights):
+    real, fake = Images(24, 0), Images(20, 1)
+    extractor = InceptionExtractor(str(weights), sha256=None)
+    evaluation = Evaluation(extractor, torch.device("cpu"), 0, [FID()])
+    evaluation.add_real(real.images.split(10))
+    found = evaluation.measure(fake.images.split(7), 20)["metric/fid_inception"]
+    expected = torch_fidelity.calculate_metrics(
+        input1=fake,
+        input2=real,
+        fid=True,
+        isc=True,
+        isc_splits=2,
+        feature_extractor_weights_path=str(weights),
+        cuda=False,
+        cache=False,
+        verbose=False,
+        save_cpu_ram=True,
+        batch_size=8,
+    )
+    assert found == pytest.approx(expected["frechet_inception_distance"], rel=1e-4)
+    assert found > 1e-3
+    order = torch.from_numpy(np.random.RandomState(2020).permutation(20))
+    scores = inception_scores(extractor(fake.images)[1][order], 2)
+    assert scores.mean().item() == pytest.approx(expected["inception_score_mean"], rel=1e-6)
+    assert scores.std(correction=0).item() == pytest.approx(expected["inception_score_std"], rel=1e-4)
+
+
+def test_gray_images_are_repeated_to_three_channels_and_the_network_stays_as_it_is(weights):
+    extractor = InceptionExtractor(str(weights), sha256=None).train()
+    assert not extractor.training
+    assert not any(parameter.requires_grad for parameter in extractor.parameters())
+    gray = Images(2, 0).images[:, :1]
+    torch.testing.assert_close(extractor(gray)[0], extractor(gray.repeat(1, 3, 1, 1))[0])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert extractor(gray)[0].dtype == torch.float32
+
+
+def test_the_protocol_s_sha256_is_the_file_s(weights):
+    digest = hashlib.sha256(weights.read_bytes()).hexdigest()
+    assert InceptionExtractor(str(weights), sha256=digest).sha256 == digest
+    with pytest.raises(RefusedInput, match=f"has the sha256 {digest}, expected {SHA256}"):
+        InceptionExtractor(str(weights))
+
+
+def test_a_missing_file_says_what_to_fetch_and_where_to_put_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
+    place = tmp_path / "hub/checkpoints/weights-inception-2015-12-05-6726825d.pth"
+    with pytest.raises(RefusedInput, match=r"fetch https://github.com/toshas/torch-fidelity/\S+6726825d.pth") as caught:
+        InceptionExtractor()
+    assert f"put it at {place}" in str(caught.value)
+    place.parent.mkdir(parents=True)
+    place.write_bytes(b"another")
+    with pytest.raises(RefusedInput, match="has the sha256"):
+        InceptionExtractor()
+    with pytest.raises(RefusedInput, match="there is no such file"):
+        InceptionExtractor(str(tmp_path / "nowhere"))
+
+
+class Malicious:
+    def __reduce__(self):
+        return exec, ("raise SystemError('executed')",)
+
+
+def test_nothing_in_a_file_is_executed_and_other_weights_are_refused(tmp_path):
+    torch.save({"fc.weight": Malicious()}, tmp_path / "malicious.pth")
+    with pytest.raises(RefusedInput, match="cannot be read as weights"):
+        InceptionExtractor(str(tmp_path / "malicious.pth"), sha256=None)
+    torch.save({"fc.weight": torch.zeros(3)}, tmp_path / "other.pth")
+    with pytest.raises(RefusedInput, match="holds other weights than Inception's"):
+        InceptionExtractor(str(tmp_path / "other.pth"), sha256=None)

@@ -1,0 +1,57 @@
+import math
+
+import pytest
+import torch
+
+from lit_gans.metrics.scores.modes import mode_statistics
+
+
+@pytest.mark.parametrize("num_modes", [1, 8, 25, 1000])
+def test_a_uniform_generator_has_divergence_zero_and_all_modes(num_modes):
+    statistics = mode_statistics(torch.full((num_modes,), 30.0), num=30 * num_modes, min_samples=20)
+    assert statistics["modes_covered"] == num_modes
+    assert statistics["high_quality"] == 1
+    assert statistics["kl_uniform"] == pytest.approx(0, abs=1e-5)
+    assert statistics["kl_uniform"] >= 0
+
+
+@pytest.mark.parametrize("num_modes", [8, 1000])
+def test_a_generator_of_one_mode_has_the_logarithm_of_their_number(num_modes):
+    counts = torch.zeros(num_modes)
+    counts[3] = 2500
+    statistics = mode_statistics(counts, num=2500, min_samples=20)
+    assert statistics["kl_uniform"] == pytest.approx(math.log(num_modes))
+    assert statistics["modes_covered"] == 1
+
+
+def test_half_of_the_modes_evenly_is_the_logarithm_of_two():
+    statistics = mode_statistics(torch.tensor([50.0, 0, 50, 0, 0, 50, 50, 0]), num=400, min_samples=20)
+    assert statistics["kl_uniform"] == pytest.approx(math.log(2))
+    assert statistics["high_quality"] == 0.5
+
+
+def test_uneven_modes_have_the_divergence_of_its_definition():
+    statistics = mode_statistics(torch.tensor([1.0, 3.0, 0.0, 4.0]), num=8, min_samples=1)
+    expected = sum(share * math.log(share * 4) for share in (1 / 8, 3 / 8, 1 / 2))
+    assert statistics["kl_uniform"] == pytest.approx(expected)
+
+
+def test_samples_outside_every_mode_count_for_quality_alone():
+    inside = mode_statistics(torch.tensor([30.0, 10.0]), num=40, min_samples=20)
+    among = mode_statistics(torch.tensor([30.0, 10.0]), num=160, min_samples=20)
+    assert among["high_quality"] == 0.25
+    assert {**among, "high_quality": 1.0} == inside
+
+
+def test_no_sample_in_any_mode_is_infinitely_far():
+    assert mode_statistics(torch.zeros(8), num=2500, min_samples=20) == {
+        "modes_covered": 0,
+        "high_quality": 0,
+        "kl_uniform": math.inf,
+    }
+
+
+@pytest.mark.parametrize(("min_samples", "covered"), [(1, 4), (19, 3), (20, 2), (21, 1), (31, 0)])
+def test_a_mode_is_covered_by_the_least_number_of_samples_or_more(min_samples, covered):
+    counts = torch.tensor([30.0, 20.0, 19.0, 1.0, 0.0])
+    assert mode_statistics(counts, num=100, min_samples=min_samples)["modes_covered"] == covered

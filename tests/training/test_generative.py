@@ -1,0 +1,131 @@
+import json
+
+import pytest
+import torch
+
+from lit_gans import RefusedInput, load
+from lit_gans.callbacks import EMA
+from lit_gans.checkpoints.format import from_plain, read_checkpoint
+from lit_gans.config.registry import gans
+from lit_gans.models.dcgan import DCGAN
+
+GANS = [name for name, cls in gans().items() if cls.__module__.startswith("lit_gans.")]
+
+
+def test_samples_depend_on_the_seed_alone_and_lie_in_0_1(tiny_gan):
+    module = tiny_gan()
+    images = module.sample(10, seed=3)
+    assert images.shape == (10, 1, 16, 16)
+    assert images.min() >= 0
+    assert images.max() <= 1
+    torch.manual_seed(7)
+    assert torch.equal(images, module.sample(10, seed=3))
+    assert torch.equal(images[:4], module.decode(module.latents(10, 3)[:4], batch_size=4)), (
+        "batch norm does not mix them"
+    )
+    assert not torch.equal(images, module.sample(10, seed=4))
+    assert module.generator.training, "the mode is restored"
+
+
+def test_raw_and_averaged_weights(tiny_gan):
+    module = tiny_gan()
+    with pytest.raises(RefusedInput, match="holds no averaged weights"):
+        module.sample(2, weights="ema")
+    module.start_average()
+    with torch.no_grad():
+        for parameter in module.generator.parameters():
+            parameter.add_(1)
+    assert not torch.equal(module.sample(2), module.sample(2, weights="raw"))
+    assert torch.equal(module.sample(2), module.sample(2, weights="ema"))
+
+
+@pytest.mark.parametrize("name", GANS)
+def test_a_checkpoint_holds_everything_and_loads_without_a_callback(tiny_gan, random_images, fit, tmp_path, name):
+    module = tiny_gan(name, seed=4)
+    trainer = fit(module, random_images(), max_steps=3, callbacks=[EMA()])
+    path = tmp_path / "some.ckpt"
+    trainer.save_checkpoint(path)
+    checkpoint = read_checkpoint(path)
+    assert checkpoint["generator_ema"]["format_version"] == 1
+    json.dumps(checkpoint["hyper_parameters"])
+    for loaded in (load(path), type(module).load_from_checkpoint(path, weights_only=True)):
+        assert loaded.hparams == module.hparams
+        torch.testing.assert_close(loaded.state_dict(), module.state_dict(), rtol=0, atol=0)
+        inputs = module.sampling_inputs(4, 0, trainer.datamodule)
+        for weights in ("ema", "raw"):
+            assert torch.equal(loaded.decode(inputs, weights=weights), module.decode(inputs, weights=weights))
+    assert not torch.equal(loaded.decode(inputs, weights="ema"), loaded.decode(inputs, weights="raw"))
+
+
+def test_resuming_without_the_ema_callback_drops_the_stale_average(tiny_gan, random_images, fit, tmp_path):
+    trainer = fit(tiny_gan(), random_images(), max_steps=1, callbacks=[EMA()])
+    trainer.save_checkpoint(tmp_path / "some.ckpt")
+    module = load(tmp_path / "some.ckpt")
+    with pytest.warns(UserWarning, match="no EMA callback"):
+        fit(module, random_images(), max_steps=1)
+    assert module.averaged_generator is None
+
+
+def test_other_architectures_and_formats_are_refused_and_other_settings_named(tiny_gan, random_images, fit, tmp_path):
+    trainer = fit(tiny_gan(), random_images(), max_steps=1)
+    path = tmp_path / "some.ckpt"
+    trainer.save_checkpoint(path)
+    with pytest.raises(RefusedInput, match=r"another architecture .*DCGAN; generator_width=4 there, 8 here\)"):
+        tiny_gan(generator_width=8).on_load_checkpoint(read_checkpoint(path))
+    with pytest.warns(UserWarning, match="other settings: r1_gamma=0.0 there, 1.0 here"):
+        tiny_gan(r1_gamma=1.0).on_load_checkpoint(read_checkpoint(path))
+    checkpoint = read_checkpoint(path)
+    checkpoint["lit_gans"]["format_version"] = 99
+    with pytest.raises(RefusedInput, match="format 99"):
+        tiny_gan().on_load_checkpoint(checkpoint)
+    torch.save(checkpoint | {"lit_gans": {"format_version": 1, "class_path": "os.system"}}, path)
+    with pytest.raises(RefusedInput, match=r"os\.system, which is not a registered GAN"):
+        load(path)
+
+
+def test_arguments_are_kept_where_a_subclass_fixes_some_and_its_constructor_is_decorated():
+    class Fixed(DCGAN):
+        def __init__(self, beta: float = 0.5, **kwargs):
+            super().__init__(n_critic=2, **kwargs)
+
+    module = Fixed(0.3, image_size=16)
+    assert module.hparams["beta"] == 0.3
+    assert "n_critic" not in module.hparams
+    again = Fixed(**{name: from_plain(value) for name, value in module.hparams.items()})
+    assert again.hparams == module.hparams
+    assert again.n_critic == 2
+
+
+def test_the_mode_is_restored_also_after_an_error_and_evaluation_mode_stays(tiny_gan):
+    module = tiny_gan()
+    with pytest.raises(RuntimeError):
+        module.decode(torch.zeros(2, 99))
+    assert module.generator.training
+    module.generator.eval()
+    module.sample(2)
+    assert not module.generator.training
+
+
+def test_sampling_moves_no_batch_norm_statistics_and_no_global_random_number(tiny_gan):
+    module = tiny_gan()
+    module.configure_model()
+    before, state = {n: v.clone() for n, v in module.state_dict().items()}, torch.get_rng_state()
+    module.sample(5, batch_size=2)
+    torch.testing.assert_close(dict(module.state_dict()), before, rtol=0, atol=0)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_samples_are_the_generator_s_images_brought_to_0_1(tiny_gan):
+    module = tiny_gan()
+    latents = module.latents(5, seed=2)
+    expected = (module.generator.eval()(latents).detach() + 1) / 2
+    torch.testing.assert_close(module.sample(5, seed=2, batch_size=2), expected, rtol=1e-6, atol=1e-6)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(module.sample(5, seed=2), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_latents_of_fewer_samples_are_the_first_of_more(tiny_gan):
+    module = tiny_gan()
+    assert module.latents(500).std().item() == pytest.approx(1, abs=0.1)
+    assert torch.equal(module.latents(32, 1), module.latents(32, 1))
+    assert not torch.equal(module.latents(32, 1), module.latents(32, 2))

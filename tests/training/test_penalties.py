@@ -1,0 +1,190 @@
+import pytest
+import torch
+from torch import nn
+
+from lit_gans.training.penalties import gradient_penalty, r1_penalty
+
+
+class Scored(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, images):
+        return self.function(images.flatten(1))
+
+
+def test_of_a_linear_discriminator_is_half_its_squared_norm():
+    weight = torch.randn(12, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    penalty = r1_penalty(Scored(lambda images: images @ weight), torch.randn(5, 3, 2, 2))
+    assert penalty.item() == pytest.approx((weight.square().sum() / 2).item())
+    torch.testing.assert_close(torch.autograd.grad(penalty, weight)[0], weight.detach())
+
+
+def test_is_the_mean_over_images_and_float32_under_autocast():
+    images = torch.tensor([[1.0], [2.0]])[:, :, None, None]
+    with torch.autocast("cpu", dtype=torch.bfloat16):  # D(x) = x^3, gradient 3 x^2
+        penalty = r1_penalty(Scored(lambda x: x.pow(3).sum(1)), images.bfloat16())
+    assert penalty.dtype == torch.float32
+    assert penalty.item() == (3.0**2 + 12.0**2) / 2 / 2
+
+
+def test_a_layer_under_autocast_gives_the_float32_value_and_gradient():
+    torch.manual_seed(0)
+    network, images = (
+        nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.Softplus(), nn.Linear(8, 1)),
+        torch.randn(5, 3, 2, 2),
+    )
+    expected = r1_penalty(network, images)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert network(images).dtype == torch.bfloat16
+        penalty = r1_penalty(network, images)
+    assert torch.equal(penalty, expected)
+    for ours, theirs in zip(*(torch.autograd.grad(p, network[1].weight) for p in (penalty, expected)), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_equals_the_gradient_by_finite_differences_and_leaves_the_images_alone():
+    torch.manual_seed(0)
+    weight = torch.randn(4, 6, requires_grad=True)
+    images = torch.randn(3, 1, 2, 2)
+    penalty = r1_penalty(Scored(lambda x: torch.tanh(x @ weight).sum(1)), images)  # grad = W (1 - tanh^2)
+    slopes = (1 - torch.tanh(images.flatten(1) @ weight).square()) @ weight.T
+    expected = slopes.square().sum(1).mean() / 2
+    torch.testing.assert_close(penalty, expected, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        torch.autograd.grad(penalty, weight), torch.autograd.grad(expected, weight), rtol=1e-5, atol=1e-6
+    )
+    assert not images.requires_grad
+
+
+class Told(nn.Module):
+    """Scores <x, w> times what it is told, and keeps what it has seen."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.weight, self.seen = nn.Parameter(weight), []
+
+    def forward(self, images, *condition):
+        self.seen.append((images.detach().clone(), condition))
+        return images.flatten(1) @ self.weight * (condition[0] if condition else 1)
+
+
+QUADRATIC = Scored(lambda x: x.square().sum(1) / 2)  # its gradient at a point is the point
+
+
+def pair(num=4, seed=0, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(seed)
+    real, fake = torch.randn(2, num, 3, 2, 2, generator=generator, dtype=dtype)
+    return real, fake, torch.rand(num, 1, 1, 1, generator=generator, dtype=dtype)
+
+
+def distance(points):
+    """(||point|| - 1)^2 of each point."""
+    return [(sum(x * x for x in point) ** 0.5 - 1) ** 2 for point in points.double().flatten(1).tolist()]
+
+
+def test_two_sided_penalty_of_a_linear_critic_is_the_distance_of_its_norm_from_1():
+    weight = torch.randn(12, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    penalty = gradient_penalty(Scored(lambda images: images @ weight), *pair())
+    norm = weight.detach().norm()
+    torch.testing.assert_close(penalty.detach(), (norm - 1) ** 2)
+    torch.testing.assert_close(torch.autograd.grad(penalty, weight)[0], 2 * (norm - 1) * weight.detach() / norm)
+
+
+def test_gradients_below_1_are_penalised_as_those_above():
+    direction = nn.functional.normalize(torch.arange(1.0, 13), dim=0)
+    below, at, above = (
+        gradient_penalty(Scored(lambda x, norm=norm: x @ direction * norm), *pair()).item() for norm in (0.5, 1.0, 1.5)
+    )
+    assert (below, at, above) == pytest.approx((0.25, 0, 0.25), abs=1e-6)
+
+
+def test_a_critic_without_gradient_costs_1_and_has_no_nan():
+    weight = torch.zeros(12, requires_grad=True)
+    penalty = gradient_penalty(Scored(lambda images: images @ weight), *pair())
+    assert penalty.item() == 1
+    assert torch.autograd.grad(penalty, weight)[0].isfinite().all()
+
+
+@pytest.mark.parametrize("end", [0, 1])
+def test_the_points_are_the_images_themselves_at_the_ends_of_eps(end):
+    real, fake, eps = pair()
+    critic = Told(torch.ones(12))
+    gradient_penalty(critic, real, fake, torch.full_like(eps, end))
+    assert torch.equal(critic.seen[0][0], real if end else fake)
+    penalty = gradient_penalty(QUADRATIC, real, fake, torch.full_like(eps, end))
+    assert penalty.item() == pytest.approx(sum(distance(real if end else fake)) / 4, rel=1e-5)
+
+
+def test_every_image_has_its_own_point_between_real_and_generated():
+    real, fake, _ = pair()
+    shares = [0.0, 1.0, 0.5, 0.25]
+    points = torch.stack([share * r + (1 - share) * f for share, r, f in zip(shares, real, fake, strict=True)])
+    penalty = gradient_penalty(QUADRATIC, real, fake, torch.tensor(shares).view(4, 1, 1, 1))
+    assert penalty.item() == pytest.approx(sum(distance(points)) / 4, rel=1e-5)
+
+
+def test_the_norm_is_of_each_image_s_gradient_and_not_of_the_batch_s():
+    real, fake, eps = pair(num=6)
+    parts = [gradient_penalty(QUADRATIC, real[[i]], fake[[i]], eps[[i]]) for i in range(6)]
+    torch.testing.assert_close(gradient_penalty(QUADRATIC, real, fake, eps), torch.stack(parts).mean())
+
+
+def test_the_two_sided_penalty_and_its_gradient_are_those_of_the_plain_formula():
+    torch.manual_seed(0)
+    weight = torch.randn(12, 6, requires_grad=True)
+    real, fake, eps = pair()
+    ours = gradient_penalty(Scored(lambda x: torch.tanh(x @ weight).sum(1)), real, fake, eps)
+    points = (eps * real + (1 - eps) * fake).flatten(1)
+    slopes = (1 - torch.tanh(points @ weight).square()) @ weight.T
+    plain = (slopes.square().sum(1).sqrt() - 1).square().mean()
+    torch.testing.assert_close(ours, plain)
+    gradients = (torch.autograd.grad(penalty, weight)[0] for penalty in (ours, plain))
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("penalty", [lambda d, *pair: r1_penalty(d, pair[0]), gradient_penalty])
+def test_no_gradient_reaches_the_images(penalty):
+    images = [tensor.requires_grad_() for tensor in pair()]
+    critic = Told(torch.ones(12))
+    penalty(critic, *images).backward()
+    assert critic.weight.grad.any()
+    assert [tensor.grad for tensor in images] == [None] * 3
+
+
+def test_the_two_sided_penalty_under_autocast_is_that_without_it():
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.Softplus(), nn.Linear(8, 1))
+    expected = gradient_penalty(network, *pair())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        penalty = gradient_penalty(network, *pair())
+    assert penalty.dtype == torch.float32
+    assert torch.equal(penalty, expected)
+    gradients = [torch.autograd.grad(p, network[1].weight)[0] for p in (penalty, expected)]
+    assert torch.equal(*gradients)
+
+
+def test_generated_images_in_half_precision_are_mixed_in_float32():
+    real, fake, eps = pair()
+    half = fake.bfloat16()
+    penalty = gradient_penalty(QUADRATIC, real, half, eps)
+    assert penalty.dtype == torch.float32
+    assert torch.equal(penalty, gradient_penalty(QUADRATIC, real, half.float(), eps))
+
+
+def test_double_precision_stays_double():
+    images = pair(dtype=torch.float64)
+    points = images[2] * images[0] + (1 - images[2]) * images[1]
+    penalty = gradient_penalty(QUADRATIC, *images)
+    assert penalty.dtype == torch.float64
+    assert penalty.item() == pytest.approx(sum(distance(points)) / 4, rel=1e-12)
+    assert r1_penalty(QUADRATIC, images[0]).item() == pytest.approx(images[0].square().sum().item() / 8, rel=1e-12)
+
+
+def test_both_penalties_tell_the_critic_the_condition():
+    real, fake, eps = pair(num=2)
+    critic, labels, other = Told(torch.full((12,), 12**-0.5)), torch.tensor([3.0, 2.0]), torch.zeros(2)
+    assert gradient_penalty(critic, real, fake, eps, labels, other).item() == pytest.approx((2**2 + 1) / 2, rel=1e-5)
+    assert r1_penalty(critic, real, labels, other).item() == pytest.approx((3**2 + 2**2) / 2 / 2, rel=1e-5)
+    assert all(condition[0] is labels and condition[1] is other for _, condition in critic.seen)

@@ -1,0 +1,101 @@
+from unittest.mock import create_autospec
+
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from lightning.pytorch.accelerators import CPUAccelerator
+from lightning.pytorch.strategies import DDPStrategy
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.strategies.ddp import NetworkDDP
+from lit_gans.training.validation import refuse_trainer
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"n_critic": 0}, "n_critic=0 must be at least 1"),
+        ({"accumulate_gradients": 0}, "accumulate_gradients=0"),
+        ({"latent_dim": 0}, "latent_dim=0"),
+        ({"clip_gradients": 0.0}, "clip_gradients=0.0 must be greater than 0"),
+        ({"r1_gamma": -1.0}, "r1_gamma=-1.0"),
+        ({"generator_width": 0}, "generator_width=0"),
+        ({"label_smoothing": 1.0}, "label_smoothing=1.0"),
+        ({"image_size": 17}, "image_size=17: the dcgan networks make images of one of 16, 32"),
+    ],
+)
+def test_settings(tiny_gan, settings, sentence):
+    with pytest.raises(RefusedInput, match=sentence):
+        tiny_gan(**settings)
+
+
+def test_data_and_model_must_have_the_same_sizes(tiny_gan, random_images, fit):
+    with pytest.raises(RefusedInput, match="the data has image_size=32 and the model image_size=16"):
+        fit(tiny_gan(), random_images(image_size=32), max_steps=1)
+    with pytest.raises(RefusedInput, match="channels=3"):
+        fit(tiny_gan(), random_images(channels=3), max_steps=1)
+
+
+@pytest.mark.parametrize(
+    "name", ["image_size", "channels", "latent_dim", "n_critic", "accumulate_gradients", "r1_every"]
+)
+def test_every_count_must_be_at_least_1(tiny_gan, name):
+    with pytest.raises(RefusedInput, match=f"^{name}=0 must be at least 1"):
+        tiny_gan(**{name: 0})
+    tiny_gan(**({} if name == "image_size" else {name: 1}))
+
+
+def test_half_precision_needs_a_device_that_has_it(tiny_gan, random_images, fit, monkeypatch):
+    trainer = create_autospec(Trainer, instance=True)
+    trainer.datamodule, trainer.world_size = None, 1
+    for device, precision, sentence in (
+        ("cpu", "16-mixed", "precision=fp16 .* needs a CUDA device, and on cpu"),
+        ("cpu", "16-true", "precision=fp16"),
+        ("cuda", "16-true", "lose the small steps"),
+        ("cpu", "bf16-true", r"lose the small steps of optimizers and averages: use precision=bf16 \(bf16-mixed\)"),
+        ("cuda", "transformer-engine", "lose the small steps"),
+        ("cuda", "bf16-mixed", "this CUDA device has no bfloat16"),
+    ):
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
+        trainer.strategy.root_device, trainer.precision = torch.device(device), precision
+        with pytest.raises(RefusedInput, match=sentence):
+            refuse_trainer(tiny_gan(), trainer)
+    for device, precision in (("cpu", "bf16-mixed"), ("cpu", "32-true"), ("cuda", "16-mixed")):
+        trainer.strategy.root_device, trainer.precision = torch.device(device), precision
+        refuse_trainer(tiny_gan(), trainer)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "told"),
+    [
+        ("torchrun", {"TORCHELASTIC_RUN_ID": "1", "WORLD_SIZE": "4", "RANK": "0", "LOCAL_RANK": "0"}),
+        (
+            "SLURM",
+            {"SLURM_NTASKS": "4", "SLURM_NTASKS_PER_NODE": "4"}
+            | {f"SLURM_{name}": "0" for name in ("PROCID", "LOCALID", "NODEID")},
+        ),
+    ],
+)
+def test_processes_that_would_each_train_by_themselves_are_refused(
+    tiny_gan, random_images, fit, monkeypatch, launcher, told
+):
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(RefusedInput, match=f"{launcher} started 4 processes, and each .* strategy=ddp with"):
+        fit(tiny_gan(), random_images(), max_steps=1)
+    trainer = create_autospec(Trainer, instance=True)
+    trainer.datamodule, trainer.precision, trainer.world_size = None, "32-true", 4
+    refuse_trainer(tiny_gan(), trainer)
+
+
+def test_lightning_s_own_ddp_is_refused_but_where_it_looks_for_unused_parameters(tiny_gan):
+    trainer = create_autospec(Trainer, instance=True)
+    trainer.datamodule, trainer.precision, trainer.num_devices = None, "32-true", 2
+    trainer.world_size = 2
+    trainer.strategy = DDPStrategy(accelerator=CPUAccelerator(), parallel_devices=[torch.device("cpu")] * 2)
+    with pytest.raises(RefusedInput, match=r"trainer.devices=2 with Lightning's own DDP.* use strategy=ddp"):
+        refuse_trainer(tiny_gan(), trainer)
+    for strategy in (DDPStrategy(find_unused_parameters=True), NetworkDDP()):
+        strategy.accelerator, strategy.parallel_devices = CPUAccelerator(), [torch.device("cpu")] * 2
+        trainer.strategy = strategy
+        refuse_trainer(tiny_gan(), trainer)
