@@ -43,7 +43,7 @@ class EarlyStopping(Callback):
         if self.patience is not None:
             self._monitor.refuse_unmeasured(trainer)  # every measurement has made its first by now
 
-    def on_measured(self, trainer: Trainer) -> None:
+    def on_measure_end(self, trainer: Trainer) -> None:
         """Is called by every measurement, whatever the order of the callbacks."""
         value = None if self.patience is None else self._monitor.new(trainer)
         if value is None:

@@ -39,9 +39,13 @@ class EMA(Callback):
         average = pl_module.averaged_generator.to(pl_module.device)
         trained = list(pl_module.generator.parameters())
         averaged = list(average.parameters())
-        if getattr(trainer.strategy, "shards", False):  # each rank averages its part; `gather_average` makes it whole
-            averaged = [trainer.strategy.cut(*pair) for pair in zip(map(Tensor.detach, averaged), trained, strict=True)]
-            trained = [trainer.strategy.part(own) for own in trained]
+        if getattr(
+            trainer.strategy, "is_sharded", False
+        ):  # each rank averages its part; `gather_average` makes it whole
+            averaged = [
+                trainer.strategy.shard(*pair) for pair in zip(map(Tensor.detach, averaged), trained, strict=True)
+            ]
+            trained = [trainer.strategy.local_shard(own) for own in trained]
         self._weights = averaged, trained
         self._buffers = list(average.buffers()), list(pl_module.generator.buffers())
 
@@ -61,4 +65,4 @@ class EMA(Callback):
         networks = module.averaged_generator, module.generator
         wholes, owns = (list(network.parameters()) for network in networks)
         for whole, part, own in zip(wholes, self._weights[0], owns, strict=True):
-            whole.copy_(module.trainer.strategy.join(part, own))
+            whole.copy_(module.trainer.strategy.unshard(part, own))

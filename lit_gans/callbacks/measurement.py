@@ -106,10 +106,10 @@ class Measurement(Callback):
             if isinstance(callback, Watch):
                 callback.refuse_broken()  # which says more than that the images are not finite
         for callback in trainer.callbacks:
-            if hasattr(callback, "on_measuring"):
-                callback.on_measuring(f"{self.headline.removeprefix('metric/')} on {self.num_samples} samples")
+            if hasattr(callback, "on_measure_start"):
+                callback.on_measure_start(f"{self.headline.removeprefix('metric/')} on {self.num_samples} samples")
         with paused(trainer):
-            module.gather()
+            module.gather_generator()
             self.values = self.measure(trainer, module)
             if not self._stamped:
                 self.protocol, self._stamped = self.stamp(trainer, module), True
@@ -120,8 +120,8 @@ class Measurement(Callback):
             for logger in trainer.loggers:
                 logger.log_metrics(self.values, step=trainer.global_step)
         for callback in trainer.callbacks:
-            if hasattr(callback, "on_measured"):
-                callback.on_measured(trainer)
+            if hasattr(callback, "on_measure_end"):
+                callback.on_measure_end(trainer)
 
     def _write_protocol(self, trainer: Trainer) -> None:
         """Adds the protocol to those of the run's other measurements, each under its first key."""

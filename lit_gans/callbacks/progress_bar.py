@@ -75,7 +75,7 @@ class ProgressBar(LightningProgressBar):
         elif step % max(1, (self._total or 100 * _LINES) // _LINES) == 0:
             self._console.print(f"iteration {step}/{self._total or '?'}  {self._numbers(trainer)}", soft_wrap=True)
 
-    def on_measuring(self, what: str) -> None:
+    def on_measure_start(self, what: str) -> None:
         """Is called by every measurement as it begins: for a while no iteration ends."""
         if self._progress is not None:
             self._progress.numbers = f"measuring {what}"

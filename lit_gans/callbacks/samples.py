@@ -59,7 +59,7 @@ class Samples(Callback):
 
     def _write(self, trainer: Trainer, module: GenerativeModule) -> None:
         self._written = trainer.global_step
-        module.gather()
+        module.gather_generator()
         if not trainer.is_global_zero:
             return
         with paused(trainer):

@@ -12,7 +12,7 @@ from torch import Tensor
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import forked, mix
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.batch import cut, prepare
+from lit_gans.training.batch import prepare_batch, split_batch
 
 _ALL_RIGHT = 0.99
 _NUM = 64  # images that are looked at
@@ -84,7 +84,7 @@ class Watch(Callback):
 
     @torch.no_grad()
     def _look(self, trainer: Trainer, module: AdversarialModule, data: Any) -> None:
-        batch = cut(prepare(data, module.channels_last), module.batches_per_step)[0]
+        batch = split_batch(prepare_batch(data, module.channels_last), module.batches_per_step)[0]
         batch = {name: tensor[:_NUM] for name, tensor in batch.items()}
         real, num = batch["image"], len(batch["image"])
         training = [layer for layer in module.modules() if layer.training]
@@ -121,7 +121,7 @@ class Watch(Callback):
     def _accuracy(
         module: AdversarialModule, name: str, real: tuple[Tensor, ...], fake: tuple[Tensor, ...]
     ) -> float | None:
-        on_real, on_fake = (module.takes_for_real(name, getattr(module, name)(*seen)) for seen in (real, fake))
+        on_real, on_fake = (module.classified_as_real(name, getattr(module, name)(*seen)) for seen in (real, fake))
         if on_real is None:
             return None
         return min(on_real.float().mean().item(), 1 - on_fake.float().mean().item())

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
-from lit_gans.checkpoints.sharded import read_parts
+from lit_gans.checkpoints.sharded import read_sharded
 from lit_gans.common.atomic import remove, replace
 from lit_gans.common.errors import RefusedInput
 
@@ -87,7 +87,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         RefusedInput: the file is missing, no checkpoint, or cut short.
     """
     if Path(path).is_dir():
-        return read_parts(Path(path))
+        return read_sharded(Path(path))
     if not Path(path).is_file():
         raise RefusedInput(f"there is no checkpoint at {path}: give the path of a .ckpt file.")
     try:

@@ -13,7 +13,7 @@ from lit_gans.common.errors import RefusedInput
 REST = "rest.pt"
 
 
-def read_parts(folder: Path) -> dict[str, Any]:
+def read_sharded(folder: Path) -> dict[str, Any]:
     """Returns a sharded checkpoint with whole tensors, on the CPU; DeepSpeed's without optimizer states.
 
     Raises:
@@ -29,12 +29,12 @@ def read_parts(folder: Path) -> dict[str, Any]:
         return rest | {"state_dict": rest["deepspeed"]["others"] | networks}
     import torch.distributed.checkpoint as dcp  # slow to import
 
-    sizes = index_of(folder)
+    sizes = read_index(folder)
     tensors = {name: torch.empty(entry.size, dtype=entry.properties.dtype) for name, entry in sizes.items()}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*no_dist.*|.*torch.distributed is.*")
         dcp.load(tensors, checkpoint_id=str(folder), no_dist=True)
-    return put_together(rest, tensors)
+    return merge_tensors(rest, tensors)
 
 
 def read_rest(folder: Path) -> dict[str, Any]:
@@ -48,14 +48,14 @@ def read_rest(folder: Path) -> dict[str, Any]:
     return torch.load(folder / REST, map_location="cpu", weights_only=True)
 
 
-def index_of(folder: Path) -> dict[str, Any]:
+def read_index(folder: Path) -> dict[str, Any]:
     """Returns sizes and types of the tensors of a sharded checkpoint."""
     from torch.distributed.checkpoint import FileSystemReader
 
     return FileSystemReader(str(folder)).read_metadata().state_dict_metadata
 
 
-def take_apart(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+def split_tensors(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """Splits a checkpoint into the tensors of networks and optimizers, by name, and the rest."""
     tensors = {f"state_dict/{name}": value for name, value in checkpoint["state_dict"].items()}
     optimizers = []
@@ -71,8 +71,8 @@ def take_apart(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str, to
     return checkpoint | {"state_dict": {}, "optimizer_states": optimizers}, tensors
 
 
-def put_together(rest: dict[str, Any], tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """Returns the checkpoint that `take_apart` split."""
+def merge_tensors(rest: dict[str, Any], tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """Returns the checkpoint that `split_tensors` split."""
     optimizers = [saved | {"state": dict(saved["state"])} for saved in rest["optimizer_states"]]
     checkpoint = rest | {"state_dict": {}, "optimizer_states": optimizers}
     for name, value in tensors.items():

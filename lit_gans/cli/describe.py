@@ -31,7 +31,7 @@ def describe(model: AdversarialModule) -> list[dict[str, Any]]:
     """
     with torch.device("meta"):
         model.configure_model()
-        batch = model.example(1)
+        batch = model.dummy_batch(1)
         rows = [_row("generator", model.generator, lambda: model.generate(model.generator, batch))]
         images = torch.empty(1, model.channels, model.image_size, model.image_size)
         for name in model.discriminator_names:

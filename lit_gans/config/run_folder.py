@@ -14,7 +14,7 @@ LAST = Path("checkpoints") / "last.ckpt"
 
 def run_folder(experiment: str | None, model: str, data: str, resume: str) -> str:
     """Returns the folder of this run: a new version, or the resumed run's own."""
-    return agreed(lambda: str(_run_folder(OUTPUTS / (experiment or f"{model}_{data}"), resume)))
+    return broadcast_from_rank_0(lambda: str(_run_folder(OUTPUTS / (experiment or f"{model}_{data}"), resume)))
 
 
 def _run_folder(parent: Path, resume: str) -> Path:
@@ -28,7 +28,7 @@ def _run_folder(parent: Path, resume: str) -> Path:
 
 def sweep_folder() -> str:
     """Returns a new folder for the runs of a sweep."""
-    return agreed(lambda: str(_next_version(OUTPUTS / "sweeps")))
+    return broadcast_from_rank_0(lambda: str(_next_version(OUTPUTS / "sweeps")))
 
 
 def newest_run(parent: Path) -> Path | None:
@@ -87,7 +87,7 @@ def _number(folder: Path) -> tuple[int, ...]:
 _agreements = 0
 
 
-def agreed(choose) -> str:
+def broadcast_from_rank_0(choose) -> str:
     """Returns rank 0's choice on every process that torchrun started; they share the store of its agent."""
     global _agreements
     from lit_gans.strategies.rendezvous import attempt_store

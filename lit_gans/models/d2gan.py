@@ -49,7 +49,7 @@ class D2GAN(ImageGAN):
         log_2 = log_softplus(self.discriminator_2(fake, *condition)).mean()
         return self.beta * log_2 - _mean_softplus(self.discriminator_1(fake, *condition))
 
-    def takes_for_real(self, name: str, scores: Tensor) -> Tensor:
+    def classified_as_real(self, name: str, scores: Tensor) -> Tensor:
         odds = functional.softplus(full_precision(scores))  # at the optimum times alpha, or one over times beta
         return odds > self.alpha if name == "discriminator_1" else odds < self.beta
 

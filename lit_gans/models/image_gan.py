@@ -88,6 +88,6 @@ class ImageGAN(AdversarialModule):
     def condition(self, batch: Batch) -> tuple[Tensor, ...]:
         return (batch["label"],) if self.num_classes else ()
 
-    def shown(self, images: Tensor) -> Tensor:
+    def to_unit_range(self, images: Tensor) -> Tensor:
         """Brings images from [-1, 1] to [0, 1]; points stay what they are."""
-        return images if self.image_size == 1 else super().shown(images)
+        return images if self.image_size == 1 else super().to_unit_range(images)

@@ -95,12 +95,12 @@ class Pix2Pix(AdversarialModule):
 
     # ---- the batch: pairs, the same part of both, and the noise of dropout
 
-    def draw(self, noise: Noise, num: int) -> Batch:
+    def sample_noise(self, noise: Noise, num: int) -> Batch:
         shapes = self.generator.dropout_shapes
         drawn = {f"dropout_{index}": noise.uniform(f"dropout {index}", num, *s) for index, s in enumerate(shapes)}
         return drawn | {"jitter": noise.uniform("jitter", num, 3)}
 
-    def example(self, num: int) -> Batch:
+    def dummy_batch(self, num: int) -> Batch:
         return {"input": torch.empty(num, self.input_channels, self.image_size, self.image_size)}
 
     def augment(self, batch: Batch) -> Batch:
@@ -154,7 +154,7 @@ class Pix2Pix(AdversarialModule):
 
     def sampling_batch(self, inputs: Tensor, labels: Tensor | None, seed: int) -> Batch:
         noise = Noise(torch.Generator(device=inputs.device), (mix(seed, "samples"),))
-        return {"input": inputs} | self.draw(noise, len(inputs))
+        return {"input": inputs} | self.sample_noise(noise, len(inputs))
 
     def sampling_batch_like(self, batch: Batch, seed: int) -> Batch:
         return self.sampling_batch(batch["input"], None, seed)

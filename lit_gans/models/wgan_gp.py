@@ -70,8 +70,8 @@ class WGANGP(ImageGAN):
     def penalised_networks(self) -> tuple[str, ...]:
         return self.discriminator_names
 
-    def draw(self, noise: Noise, num: int) -> Batch:
-        return super().draw(noise, num) | {"eps": noise.uniform("eps", num, 1, 1, 1)}
+    def sample_noise(self, noise: Noise, num: int) -> Batch:
+        return super().sample_noise(noise, num) | {"eps": noise.uniform("eps", num, 1, 1, 1)}
 
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Tensor]:
         condition = self.condition(batch)
@@ -83,7 +83,7 @@ class WGANGP(ImageGAN):
     def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
         return critic_generator(self.discriminator(fake, *self.condition(batch)))
 
-    def takes_for_real(self, name: str, scores: Tensor) -> None:
+    def classified_as_real(self, name: str, scores: Tensor) -> None:
         """A critic's scores have no threshold."""
 
 

@@ -69,7 +69,7 @@ def follow_parent() -> None:
     threading.Thread(target=watch, daemon=True, name="follow-parent").start()
 
 
-class RanksTogether:
+class NetworkStrategy:
     """What every strategy of several processes does, mixed in before Lightning's class.
 
     No process is left behind; the timeout counts once all ranks have started; all ranks begin with the parameters and
@@ -121,10 +121,10 @@ class RanksTogether:
     def setup(self, trainer: Trainer) -> None:
         self.refuse(self.lightning_module, str(trainer.precision))
         copy_from_first_rank(self.lightning_module, self.root_device)
-        self.cut_networks()
+        self.shard_networks()
         super().setup(trainer)
 
-    def cut_networks(self) -> None:
+    def shard_networks(self) -> None:
         """Cuts the networks over the ranks before there are optimizers, where a strategy does."""
 
     def setup_optimizers(self, trainer: Trainer) -> None:

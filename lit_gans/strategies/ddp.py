@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.strategies.base import RanksTogether, limit_waiting
+from lit_gans.strategies.base import NetworkStrategy, limit_waiting
 from lit_gans.strategies.comm_hooks import Compression, Nodes, communicate
 from lit_gans.strategies.module_networks import networks_of
 
 
-class NetworkDDP(RanksTogether, DDPStrategy):
+class NetworkDDP(NetworkStrategy, DDPStrategy):
     """Data parallel training of a module with several networks and manual optimization.
 
     Lightning's DDP wraps the whole module: it refuses a GAN, or with `find_unused_parameters` reduces every network in

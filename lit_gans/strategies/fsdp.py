@@ -18,10 +18,10 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from lit_gans.checkpoints.sharded import REST, index_of, put_together, read_rest, take_apart
+from lit_gans.checkpoints.sharded import REST, merge_tensors, read_index, read_rest, split_tensors
 from lit_gans.common.errors import RefusedInput
-from lit_gans.strategies.base import RanksTogether, limit_waiting, replacing
-from lit_gans.strategies.module_networks import networks_of, stepped_by
+from lit_gans.strategies.base import NetworkStrategy, limit_waiting, replacing
+from lit_gans.strategies.module_networks import networks_of, parameters_of
 
 
 def refused_precision(precision: str) -> str:
@@ -32,7 +32,7 @@ def refused_precision(precision: str) -> str:
     )
 
 
-class NetworkFSDP(RanksTogether, ModelParallelStrategy):
+class NetworkFSDP(NetworkStrategy, ModelParallelStrategy):
     """FSDP2 on each network of a module with several networks and manual optimization.
 
     A network's parameters are whole only while it computes. A network through which a gradient penalty is
@@ -57,7 +57,7 @@ class NetworkFSDP(RanksTogether, ModelParallelStrategy):
     """
 
     backward_names_network = True
-    shards = True  # no rank has a whole network: sampling needs all of them (see `whole_state`)
+    is_sharded = True  # no rank has a whole network: sampling needs all of them (see `full_state_dict`)
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class NetworkFSDP(RanksTogether, ModelParallelStrategy):
         if self._layer_sync is not None:
             raise RefusedInput("sync_batchnorm=True with NetworkFSDP has no effect: use NetworkDDP, or leave it out.")
 
-    def cut_networks(self) -> None:
+    def shard_networks(self) -> None:
         module = self.lightning_module
         if type(module).configure_model is LightningModule.configure_model:
             module.configure_model = lambda: None  # Lightning insists on one, where it expects the cutting
@@ -190,27 +190,27 @@ class NetworkFSDP(RanksTogether, ModelParallelStrategy):
         moments = {index: {k: self._saved(v) for k, v in values.items()} for index, values in state["state"].items()}
         return state | {"state": moments}
 
-    def whole_state(self, network: nn.Module) -> dict[str, Tensor]:
+    def full_state_dict(self, network: nn.Module) -> dict[str, Tensor]:
         """Returns the whole tensors of a network, on the CPU; every rank must call it."""
         return {name: _whole(value) for name, value in network.state_dict().items()}
 
-    def part(self, parameter: nn.Parameter) -> Tensor:
+    def local_shard(self, parameter: nn.Parameter) -> Tensor:
         """Returns this rank's part of a parameter."""
         return parameter.to_local()
 
-    def cut(self, whole: Tensor, parameter: nn.Parameter) -> Tensor:
+    def shard(self, full: Tensor, parameter: nn.Parameter) -> Tensor:
         """Returns this rank's part of a tensor that belongs to a parameter."""
-        return distribute_tensor(whole, parameter.device_mesh, parameter.placements).to_local().clone()
+        return distribute_tensor(full, parameter.device_mesh, parameter.placements).to_local().clone()
 
-    def join(self, part: Tensor, parameter: nn.Parameter) -> Tensor:
+    def unshard(self, shard: Tensor, parameter: nn.Parameter) -> Tensor:
         """Returns the whole tensor of all ranks' parts; every rank must call it."""
         placed = (parameter.device_mesh, parameter.placements)
-        return DTensor.from_local(part, *placed, shape=parameter.shape, stride=parameter.stride()).full_tensor()
+        return DTensor.from_local(shard, *placed, shape=parameter.shape, stride=parameter.stride()).full_tensor()
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
         if not self.sharded_checkpoints:
             return Strategy.save_checkpoint(self, checkpoint, filepath, storage_options)
-        rest, tensors = take_apart(checkpoint)
+        rest, tensors = split_tensors(checkpoint)
         with replacing(Path(filepath), self) as folder:
             dcp.save(tensors, checkpoint_id=str(folder))
             if self.is_global_zero:
@@ -221,9 +221,9 @@ class NetworkFSDP(RanksTogether, ModelParallelStrategy):
         if not (path.is_dir() and "deepspeed" not in read_rest(path)):
             return Strategy.load_checkpoint(self, checkpoint_path, weights_only)
         own = {f"state_dict/{name}": value for name, value in self.lightning_module.state_dict().items()}
-        parameters = [stepped_by(optimizer) for optimizer in self.optimizers]
+        parameters = [parameters_of(optimizer) for optimizer in self.optimizers]
         tensors = {}
-        for name, entry in index_of(path).items():  # each rank reads its parts only
+        for name, entry in read_index(path).items():  # each rank reads its parts only
             if name not in own and name.startswith("optimizer_states/"):
                 _, number, index, _ = name.split("/")
                 own[name] = parameters[int(number)][int(index)]
@@ -232,7 +232,7 @@ class NetworkFSDP(RanksTogether, ModelParallelStrategy):
                 torch.zeros_like(own[name]) if same else torch.empty(entry.size, dtype=entry.properties.dtype)
             )
         dcp.load(tensors, checkpoint_id=str(path))
-        return put_together(read_rest(path), tensors)
+        return merge_tensors(read_rest(path), tensors)
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         module = self.lightning_module
@@ -242,7 +242,7 @@ class NetworkFSDP(RanksTogether, ModelParallelStrategy):
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
         for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
-            parameters = stepped_by(optimizer)
+            parameters = parameters_of(optimizer)
             moments = {
                 index: {k: _like(v, parameters[index]) for k, v in values.items()}
                 for index, values in state["state"].items()

@@ -47,7 +47,7 @@ def network_of(optimizer: torch.optim.Optimizer, module: LightningModule) -> str
     Raises:
         RefusedInput: the optimizer has parameters of no child, or of several.
     """
-    stepped = {id(parameter) for parameter in stepped_by(optimizer)}
+    stepped = {id(parameter) for parameter in parameters_of(optimizer)}
     found = [
         name for name, child in module.named_children() if stepped & {id(parameter) for parameter in child.parameters()}
     ]
@@ -71,7 +71,7 @@ def optimized_networks(optimizers: Iterable[torch.optim.Optimizer], module: Ligh
     return names
 
 
-def stepped_by(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
     """Returns the parameters of an optimizer, in its order."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
@@ -79,7 +79,7 @@ def stepped_by(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
 def refuse_frozen(optimizers: Iterable[torch.optim.Optimizer], module: LightningModule) -> None:
     """Raises `RefusedInput` where an optimizer steps what requires no gradient now: nothing would reduce it later."""
     names = {id(parameter): name for name, parameter in module.named_parameters()}
-    for parameter in (parameter for optimizer in optimizers for parameter in stepped_by(optimizer)):
+    for parameter in (parameter for optimizer in optimizers for parameter in parameters_of(optimizer)):
         if not parameter.requires_grad:
             raise RefusedInput(
                 f"an optimizer steps {names.get(id(parameter), 'a parameter of no module')}, which is frozen"

@@ -31,10 +31,10 @@ def attempt_store() -> Store | None:
         return None
     store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
     store = PrefixStore("lit_gans", store)
-    return PrefixStore(meet(store, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])), store)
+    return PrefixStore(rendezvous(store, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])), store)
 
 
-def meet(store: Store, rank: int, ranks: int, waits: timedelta = _WAITS) -> str:
+def rendezvous(store: Store, rank: int, ranks: int, waits: timedelta = _WAITS) -> str:
     """Returns the same new name on all ranks that are alive, whatever earlier ones left in the store.
 
     Each rank shows a name of its own. Rank 0 shows all that it sees, until each rank has answered with rank 0's name;

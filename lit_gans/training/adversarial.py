@@ -19,9 +19,9 @@ from lit_gans.checkpoints.format import CheckpointFiles, from_plain
 from lit_gans.common.noise import Noise, mix, seed_dropout
 from lit_gans.networks.spectral import SpectralNorm, one_power_iteration
 from lit_gans.strategies.grad_scaling import NetworkScaling
-from lit_gans.strategies.module_networks import stepped_by
+from lit_gans.strategies.module_networks import parameters_of
 from lit_gans.training.augment import NUM_NUMBERS, Augmentation, augmented
-from lit_gans.training.batch import Batch, cut, prepare, repeated
+from lit_gans.training.batch import Batch, prepare_batch, repeat_batch, split_batch
 from lit_gans.training.generative import GenerativeModule
 from lit_gans.training.optim import Adam, Optimizer
 from lit_gans.training.penalties import r1_penalty
@@ -108,19 +108,19 @@ class AdversarialModule(GenerativeModule):
         """Returns the generator's scalar; the discriminators are frozen."""
         raise NotImplementedError
 
-    def draw(self, noise: Noise, num: int) -> Batch:
+    def sample_noise(self, noise: Noise, num: int) -> Batch:
         """Returns the random tensors of one update, each with `num` rows; they join the batch."""
         return {"latents": noise.normal("latents", num, self.latent_dim)}
 
-    def example(self, num: int) -> Batch:
+    def dummy_batch(self, num: int) -> Batch:
         """Returns an empty batch with what the networks are told, but for the images: `lit-gans describe` feeds it."""
         return {"latents": torch.empty(num, self.latent_dim), "label": torch.zeros(num, dtype=torch.long)}
 
     def augment(self, batch: Batch) -> Batch:
-        """Returns a batch with what `draw` drew applied to its images; as it is by default."""
+        """Returns a batch with what `sample_noise` drew applied to its images; as it is by default."""
         return batch
 
-    def takes_for_real(self, name: str, scores: Tensor) -> Tensor | None:
+    def classified_as_real(self, name: str, scores: Tensor) -> Tensor | None:
         """Returns which scores of a discriminator say that an image is real, or None where no score says so."""
         return scores > 0
 
@@ -134,7 +134,7 @@ class AdversarialModule(GenerativeModule):
     def training_step(self, data: Any, batch_idx: int) -> None:
         iteration = self.trainer.global_step
         seed_dropout(self.device, mix(self.seed, iteration, self.trainer.global_rank))  # after a resume too
-        updates = cut(prepare(data, self.channels_last), self.n_critic)
+        updates = split_batch(prepare_batch(data, self.channels_last), self.n_critic)
         reuses = self.reuses_fake and self.generator_batch_multiple == 1
         losses: dict[str, Tensor] = {}
         fakes: list[Tensor] | None = None
@@ -144,7 +144,7 @@ class AdversarialModule(GenerativeModule):
             fakes = [self.generate(self.generator, part) for part in parts] if share else None
             losses |= self._update_discriminators(parts, fakes, iteration)
         if not reuses:
-            batch = repeated(updates[-1], self.generator_batch_multiple)
+            batch = repeat_batch(updates[-1], self.generator_batch_multiple)
             parts = self._parts(batch, ("generator", iteration))
         losses["generator"] = self._update_generator(parts, fakes)
         for scheduler in self._schedulers:
@@ -171,7 +171,7 @@ class AdversarialModule(GenerativeModule):
                         self.backpropagate((loss + penalties[name]) / len(parts), name)
                         total[name] = total.get(name, 0) + loss.detach() / len(parts)
             for name in self.discriminator_names:
-                self.update(name)
+                self.step_network(name)
         return total
 
     def _update_generator(self, parts: list[Batch], fakes: list[Tensor] | None) -> Tensor:
@@ -183,7 +183,7 @@ class AdversarialModule(GenerativeModule):
                 with self._synchronised_only_if(index == len(parts) - 1):
                     self.backpropagate(loss / len(parts), "generator")
                 total = total + loss.detach() / len(parts)
-            self.update("generator")
+            self.step_network("generator")
         return total
 
     def _r1_term(self, name: str, batch: Batch, iteration: int) -> Tensor | float:
@@ -210,7 +210,7 @@ class AdversarialModule(GenerativeModule):
         """Returns the mean of a tensor over all ranks, without waiting for it on the host."""
         return self.trainer.strategy.reduce(value, reduce_op="mean")
 
-    def update(self, network: str) -> None:
+    def step_network(self, network: str) -> None:
         """Steps the network's optimizer and clears its gradients. Only the generator's step counts in global_step."""
         optimizer = self._optimizers_by_name[network]
         if network == "generator":
@@ -221,7 +221,7 @@ class AdversarialModule(GenerativeModule):
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         if self.clip_gradients_to is not None and not getattr(self.trainer.strategy, "clips_gradients", False):
-            torch.nn.utils.clip_grad_norm_(stepped_by(optimizer), self.clip_gradients_to)
+            torch.nn.utils.clip_grad_norm_(parameters_of(optimizer), self.clip_gradients_to)
 
     @contextmanager
     def _training_only(self, names: tuple[str, ...]) -> Iterator[None]:
@@ -247,11 +247,11 @@ class AdversarialModule(GenerativeModule):
         ranks = (self.trainer.global_rank, self.trainer.world_size)
         noise = Noise(self._noise_generator, (self.seed, *key), *ranks, self.accumulate_gradients)
         num = len(batch["image"])
-        batch = self.augment(batch | self.draw(noise, num))
+        batch = self.augment(batch | self.sample_noise(noise, num))
         if self.diffaugment:
             columns = sum(NUM_NUMBERS[name] for name in self.diffaugment)
             batch = batch | {"diffaugment": noise.uniform("diffaugment", num, 2, columns)}
-        return cut(batch, self.accumulate_gradients)
+        return split_batch(batch, self.accumulate_gradients)
 
     def _seen(self, images: Tensor, part: Batch, which: int) -> Tensor:
         """Returns what the discriminators see of real (0) or fake (1) images."""
@@ -293,7 +293,7 @@ class AdversarialModule(GenerativeModule):
         self._noise_generator = torch.Generator(device=self.device)
 
     def on_train_end(self) -> None:
-        self.gather()  # `sample` after the fit
+        self.gather_generator()  # `sample` after the fit
 
     def on_fit_start(self) -> None:
         updates_average = any(getattr(callback, "updates_average", False) for callback in self.trainer.callbacks)

@@ -14,7 +14,7 @@ from lit_gans.common.errors import RefusedInput
 Batch = dict[str, Tensor]
 
 
-def prepare(data: Any, channels_last: bool) -> Batch:
+def prepare_batch(data: Any, channels_last: bool) -> Batch:
     """Names what a loader yields and brings uint8 images (every tensor of 4 dimensions) to [-1, 1].
 
     Args:
@@ -36,12 +36,12 @@ def _prepared(images: Tensor, channels_last: bool) -> Tensor:
     return images.contiguous(memory_format=torch.channels_last) if channels_last else images
 
 
-def repeated(batch: Batch, times: int) -> Batch:
+def repeat_batch(batch: Batch, times: int) -> Batch:
     """Returns a batch with each row repeated, so that a rank's rows stay those of its part of the global batch."""
     return batch if times == 1 else {name: tensor.repeat_interleave(times, 0) for name, tensor in batch.items()}
 
 
-def cut(batch: Batch, num: int) -> list[Batch]:
+def split_batch(batch: Batch, num: int) -> list[Batch]:
     """Cuts every tensor of a batch into `num` equal parts.
 
     Raises:

@@ -45,7 +45,7 @@ class GenerativeModule(LightningModule):
     num_classes: int = 0  # classes that the generator is told
     # both kept out of the module tree: no parameters, no state-dict keys
     averaged_generator: nn.Module | None = None
-    gathered_generator: nn.Module | None = None  # a whole copy, where a strategy cuts the networks over the ranks
+    full_generator: nn.Module | None = None  # a whole copy, where a strategy cuts the networks over the ranks
 
     def __init__(self, seed: int, channels_last: bool, compile: bool) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class GenerativeModule(LightningModule):
             RefusedInput: averaged weights are asked for and there are none.
         """
         if weights == "raw" or (weights is None and self.averaged_generator is None):
-            return self.generator if self.gathered_generator is None else self.gathered_generator
+            return self.generator if self.full_generator is None else self.full_generator
         if self.averaged_generator is None:
             raise RefusedInput("weights=ema: this checkpoint holds no averaged weights; use weights=raw.")
         return self.averaged_generator.to(self.device)
@@ -189,9 +189,9 @@ class GenerativeModule(LightningModule):
                 ]
         finally:
             network.train(was_training)
-        return self.shown(torch.cat(images).float())
+        return self.to_unit_range(torch.cat(images).float())
 
-    def shown(self, images: Tensor) -> Tensor:
+    def to_unit_range(self, images: Tensor) -> Tensor:
         """Brings what a generator makes from [-1, 1] to [0, 1]."""
         return images.add(1).div(2).clamp(0, 1)
 
@@ -275,7 +275,7 @@ class GenerativeModule(LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         mark = {"format_version": FORMAT_VERSION, "class_path": class_path(type(self))}
         checkpoint[FORMAT_KEY] = checkpoint.get(FORMAT_KEY, {}) | mark
-        self.gather()
+        self.gather_generator()
         if self.averaged_generator is not None:
             state = self.averaged_generator.state_dict()
             checkpoint[EMA_KEY] = {"format_version": FORMAT_VERSION, "state_dict": state}
@@ -292,31 +292,31 @@ class GenerativeModule(LightningModule):
 
     def start_average(self) -> None:
         """Makes the averaged generator: a frozen copy of the generator in evaluation mode."""
-        object.__setattr__(self, "averaged_generator", self._whole_generator())
+        object.__setattr__(self, "averaged_generator", self._full_generator())
 
-    def _whole_generator(self) -> nn.Module:
+    def _full_generator(self) -> nn.Module:
         """Returns a frozen copy of the generator in evaluation mode; where the networks are cut, every rank must call
         it.
         """
-        if not getattr(self._strategy, "shards", False):
+        if not getattr(self._strategy, "is_sharded", False):
             return copy.deepcopy(self.generator).eval().requires_grad_(False)
         with forked():
             generator = self.configure_networks()["generator"]
-        generator.load_state_dict(self._strategy.whole_state(self.generator))
+        generator.load_state_dict(self._strategy.full_state_dict(self.generator))
         return generator.to(self.device).eval().requires_grad_(False)
 
     @property
     def _strategy(self) -> Any:
         return self._trainer.strategy if getattr(self, "_trainer", None) is not None else None
 
-    def gather(self) -> None:
+    def gather_generator(self) -> None:
         """Makes whole what samples, where a strategy cuts the networks over the ranks; every rank must call it."""
-        if not getattr(self._strategy, "shards", False):
+        if not getattr(self._strategy, "is_sharded", False):
             return
         for callback in self._trainer.callbacks:
             if hasattr(callback, "gather_average"):
                 callback.gather_average(self)
-        object.__setattr__(self, "gathered_generator", self._whole_generator())
+        object.__setattr__(self, "full_generator", self._full_generator())
 
     def refuse_other_architecture(self, checkpoint: dict[str, Any]) -> None:
         """Raises `RefusedInput` where the checkpoint's networks are not this module's, or of a later format."""

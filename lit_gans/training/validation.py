@@ -10,7 +10,7 @@ from lightning.fabric.plugins.environments import SLURMEnvironment, TorchElastic
 from lightning.pytorch.strategies import DDPStrategy
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.strategies.base import RanksTogether
+from lit_gans.strategies.base import NetworkStrategy
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -70,7 +70,7 @@ def refuse_trainer(module: AdversarialModule, trainer: Trainer) -> None:
             " differentiate a compiled network twice: use compile=false."
         )
     strategy = trainer.strategy
-    lightnings = isinstance(strategy, DDPStrategy) and not isinstance(strategy, RanksTogether)
+    lightnings = isinstance(strategy, DDPStrategy) and not isinstance(strategy, NetworkStrategy)
     if lightnings and not strategy._ddp_kwargs.get("find_unused_parameters"):
         raise RefusedInput(
             f"trainer.devices={trainer.num_devices} with Lightning's own DDP, which waits for the gradients of frozen"

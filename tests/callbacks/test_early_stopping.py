@@ -70,7 +70,7 @@ def test_a_measurement_tells_the_callbacks_what_it_begins(tiny_gan, random_image
     class Told(Callback):
         heard = ()
 
-        def on_measuring(self, what):
+        def on_measure_start(self, what):
             self.heard += (what,)
 
     told = Told()

@@ -103,8 +103,8 @@ def test_no_warning_before_the_patience(rigged, fit):
 @pytest.mark.parametrize("dips", [(3,), (1, 4)])
 def test_no_warning_where_accuracy_dips(rigged, fit, warned, dips):
     module = rigged()
-    original = module.takes_for_real
-    module.takes_for_real = lambda name, scores: original(name, scores) & (module.trainer.global_step not in dips)
+    original = module.classified_as_real
+    module.classified_as_real = lambda name, scores: original(name, scores) & (module.trainer.global_step not in dips)
     last = dips[-1] + 3  # patience 3 begins anew after a dip
     fit(module, bright(), max_steps=last, callbacks=[Watch(every_n_steps=1, patience=3)])
     (sentence,) = warned(module, bright(), max_steps=last + 1)

@@ -69,7 +69,7 @@ def test_numbers_are_those_of_the_real_networks(tiny_gan, name, settings):
     module, described = tiny_gan(name, **settings), tiny_gan(name, **settings)
     rows = describe(described)
     assert tuple(row["network"] for row in rows) == module.network_names
-    batch = {key: torch.zeros_like(value) for key, value in module.example(1).items()}
+    batch = {key: torch.zeros_like(value) for key, value in module.dummy_batch(1).items()}
     image = torch.zeros(1, 1, module.image_size, module.image_size)
     for row in rows:
         network = getattr(module, row["network"])

@@ -60,10 +60,10 @@ def test_at_the_optimum_the_discriminators_are_the_density_ratios():
 def test_takes_for_real_what_is_likelier_real_at_the_optimum():
     module = D2GAN(alpha=0.5, beta=0.2)
     above, below = (torch.tensor([value]).expm1().log() for value in (0.6, 0.1))  # softplus of them is 0.6, 0.1
-    assert module.takes_for_real("discriminator_1", above)
-    assert not module.takes_for_real("discriminator_1", below)
-    assert module.takes_for_real("discriminator_2", below)
-    assert not module.takes_for_real("discriminator_2", above)
+    assert module.classified_as_real("discriminator_1", above)
+    assert not module.classified_as_real("discriminator_1", below)
+    assert module.classified_as_real("discriminator_2", below)
+    assert not module.classified_as_real("discriminator_2", above)
 
 
 @pytest.mark.parametrize("settings", [{"alpha": 0.0}, {"beta": 1.5}])

@@ -16,7 +16,7 @@ def module(tiny_gan):
 
 
 def drawn(module, num, seed=0):
-    return module.draw(Noise(torch.Generator(), (seed,)), num)
+    return module.sample_noise(Noise(torch.Generator(), (seed,)), num)
 
 
 def test_losses_are_the_papers(module):

@@ -66,4 +66,4 @@ def test_refusals_and_defaults():
         WGANGP(gradient_penalty=-1.0)
     module = WGANGP()
     assert (module.n_critic, module.gradient_penalty, module.generator_optimizer.betas) == (5, 10.0, (0.0, 0.9))
-    assert module.takes_for_real("discriminator", torch.zeros(3)) is None
+    assert module.classified_as_real("discriminator", torch.zeros(3)) is None

@@ -30,7 +30,7 @@ class GathersAtOnce(Callback):
     """As a callback that samples, before there is an average."""
 
     def on_train_start(self, trainer, pl_module):
-        pl_module.gather()
+        pl_module.gather_generator()
 
 
 def on_a_rank(where):

@@ -1,4 +1,4 @@
-"""Ranks that torchrun starts again meet under a new name, whatever the ranks before them left in the store."""
+"""Ranks that torchrun starts again rendezvous under a new name, whatever the ranks before them left in the store."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -6,12 +6,12 @@ from datetime import timedelta
 import pytest
 from torch.distributed import HashStore
 
-from lit_gans.strategies.rendezvous import meet
+from lit_gans.strategies.rendezvous import rendezvous
 
 
 def attempt(store, ranks, order):
     with ThreadPoolExecutor(ranks) as threads:
-        names = [threads.submit(meet, store, rank, ranks, timedelta(seconds=20)) for rank in order]
+        names = [threads.submit(rendezvous, store, rank, ranks, timedelta(seconds=20)) for rank in order]
         return {name.result() for name in names}
 
 
@@ -27,11 +27,11 @@ def test_a_rank_that_is_first_waits_for_the_others_though_it_sees_those_before()
     store = HashStore()
     attempt(store, 2, (0, 1))
     with pytest.raises(TimeoutError, match=r"ranks \[1\] have not started within 0 s of rank 0"):
-        meet(store, 0, 2, waits=timedelta(seconds=0.3))
+        rendezvous(store, 0, 2, waits=timedelta(seconds=0.3))
     attempt(store, 2, (0, 1))
     with pytest.raises(TimeoutError, match="rank 0 has not started within 0 s of rank 1"):
-        meet(store, 1, 2, waits=timedelta(seconds=0.3))
+        rendezvous(store, 1, 2, waits=timedelta(seconds=0.3))
 
 
 def test_one_rank_is_alone():
-    assert meet(HashStore(), 0, 1)
+    assert rendezvous(HashStore(), 0, 1)

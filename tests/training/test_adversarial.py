@@ -12,7 +12,7 @@ from lit_gans.common.noise import Noise, mix
 from lit_gans.config.registry import gans
 from lit_gans.data.loader import StepSampler
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.batch import cut, prepare
+from lit_gans.training.batch import split_batch
 from lit_gans.training.optim import SGD, Linear
 from lit_gans.training.penalties import r1_penalty
 
@@ -47,7 +47,7 @@ class Recorded:
     """Keeps what happens at each update of a network."""
 
     def __init__(self, module):
-        self.updates, original = [], module.update
+        self.updates, original = [], module.step_network
 
         def update(network):
             gradients = {name: getattr(module, name) for name in module.network_names}
@@ -61,7 +61,7 @@ class Recorded:
             }
             self.updates.append((network, with_gradient, changed))
 
-        module.update = update
+        module.step_network = update
 
 
 @pytest.mark.parametrize("name", GANS)
@@ -207,18 +207,18 @@ def test_a_loader_of_pairs_or_images_works(random_images, fit, tiny_gan):
 
 def test_batches_are_named_scaled_and_cut():
     pixels = torch.tensor([0, 51, 255, 102], dtype=torch.uint8).reshape(4, 1, 1, 1)
-    batch = prepare((pixels, torch.arange(4)), channels_last=True)
+    batch = prepare_batch((pixels, torch.arange(4)), channels_last=True)
     torch.testing.assert_close(batch["image"].flatten(), torch.tensor([-1.0, -0.6, 1.0, -0.2]))
-    parts = cut(batch, 2)
+    parts = split_batch(batch, 2)
     assert [part["label"].tolist() for part in parts] == [[0, 1], [2, 3]]
     with pytest.raises(RefusedInput, match="4 images cannot be cut into 3 equal parts"):
-        cut(batch, 3)
-    assert prepare(pixels, False).keys() == {"image"}
+        split_batch(batch, 3)
+    assert prepare_batch(pixels, False).keys() == {"image"}
     colours = torch.zeros(2, 3, 4, 4, dtype=torch.uint8)
-    assert prepare(colours, True)["image"].is_contiguous(memory_format=torch.channels_last)
-    assert prepare(colours, False)["image"].is_contiguous()
+    assert prepare_batch(colours, True)["image"].is_contiguous(memory_format=torch.channels_last)
+    assert prepare_batch(colours, False)["image"].is_contiguous()
     floats = torch.rand(2, 3, 4, 4) * 2 - 1
-    assert torch.equal(prepare({"image": floats}, True)["image"], floats), "only uint8 is scaled"
+    assert torch.equal(prepare_batch({"image": floats}, True)["image"], floats), "only uint8 is scaled"
     assert (colours == 0).all(), "the loader's own images stay"
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from lit_gans.checkpoints.sharded import REST, read_rest
 from lit_gans.common.errors import RefusedInput
-from lit_gans.strategies.base import RanksTogether, limit_waiting, replacing
+from lit_gans.strategies.base import NetworkStrategy, limit_waiting, replacing
 from lit_gans.strategies.deepspeed import settings as deepspeed_settings
 from lit_gans.strategies.deepspeed.zero import ZeroOptimizer
 from lit_gans.strategies.module_networks import networks_of, optimized_networks
@@ -25,7 +25,7 @@ from lit_gans.strategies.module_networks import networks_of, optimized_networks
 _LARGEST_BUCKET = 50_000_000  # elements; DeepSpeed's own default is ten times that, for each engine
 
 
-class NetworkDeepSpeed(RanksTogether, DDPStrategy):
+class NetworkDeepSpeed(NetworkStrategy, DDPStrategy):
     """One DeepSpeed engine for each network of a module with several networks and manual optimization.
 
     Lightning's own strategy has one engine and accepts one optimizer. Here each network that an optimizer steps gets an
@@ -86,7 +86,7 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
         self._zero: dict[str, ZeroOptimizer] = {}
 
     @property
-    def shards(self) -> bool:
+    def is_sharded(self) -> bool:
         """Whether no rank has a whole network."""
         return self.stage == 3 and bool(self.engines)
 
@@ -183,9 +183,9 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
         return free | self.config | fixed | {"zero_optimization": zero | self.config["zero_optimization"]}
 
     def teardown(self) -> None:
-        if self.shards and not self._failed:
+        if self.is_sharded and not self._failed:
             for network in (getattr(self.lightning_module, name) for name in self.engines):
-                whole = self.whole_state(network)
+                whole = self.full_state_dict(network)
                 for name, parameter in network.named_parameters():
                     parameter.data = whole[name].to(self.root_device)
         for engine in self.engines.values():
@@ -265,35 +265,37 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
         held = super().tensors_held()
         for zero in self._zero.values() if self.stage else ():
             if self.stage == 3:
-                held["parameters"] += map(self.part, zero.parameters)
+                held["parameters"] += map(self.local_shard, zero.parameters)
             held["gradients"] += zero.gradients()
             held["optimizer"] += [flat for _, flat in zero.groups()]  # the weights that are stepped
         return held
 
     # ---- parts of parameters, and whole ones
 
-    def part(self, parameter: nn.Parameter) -> Tensor:
+    def local_shard(self, parameter: nn.Parameter) -> Tensor:
         """Returns this rank's part of a parameter under stage 3: flat, the last rank's padded."""
         return parameter.ds_tensor
 
-    def cut(self, whole: Tensor, parameter: nn.Parameter) -> Tensor:
+    def shard(self, full: Tensor, parameter: nn.Parameter) -> Tensor:
         """Returns this rank's part of a tensor that belongs to a parameter under stage 3."""
         size = parameter.ds_tensor.numel()
-        padded = whole.new_zeros(size * self.world_size)
-        padded[: whole.numel()] = whole.flatten()
+        padded = full.new_zeros(size * self.world_size)
+        padded[: full.numel()] = full.flatten()
         return padded[self.global_rank * size :][:size].clone()
 
-    def join(self, part: Tensor, parameter: nn.Parameter) -> Tensor:
+    def unshard(self, shard: Tensor, parameter: nn.Parameter) -> Tensor:
         """Returns the whole tensor of all ranks' parts under stage 3; every rank must call it."""
-        padded = part.new_empty(part.numel() * self.world_size)
-        dist.all_gather_into_tensor(padded, part.contiguous())
+        padded = shard.new_empty(shard.numel() * self.world_size)
+        dist.all_gather_into_tensor(padded, shard.contiguous())
         return padded[: parameter.ds_numel].view(parameter.ds_shape)
 
-    def whole_state(self, network: nn.Module) -> dict[str, Tensor]:
+    def full_state_dict(self, network: nn.Module) -> dict[str, Tensor]:
         """Returns the whole tensors of a network; every rank must call it."""
         parameters = dict(network.named_parameters(remove_duplicate=False))
         return {
-            name: (self.join(self.part(parameters[name]), parameters[name]) if name in parameters else value).cpu()
+            name: (
+                self.unshard(self.local_shard(parameters[name]), parameters[name]) if name in parameters else value
+            ).cpu()
             for name, value in network.state_dict().items()
         }
 
@@ -342,9 +344,9 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
         if self.sharded_checkpoints:
             return {}
         state = self.lightning_module.state_dict()
-        if self.shards:
+        if self.is_sharded:
             for name in self.engines:
-                whole = self.whole_state(getattr(self.lightning_module, name))
+                whole = self.full_state_dict(getattr(self.lightning_module, name))
                 state |= {f"{name}.{key}": value for key, value in whole.items()}
         return state
 
@@ -361,6 +363,6 @@ class NetworkDeepSpeed(RanksTogether, DDPStrategy):
             return
         for optimizer, saved in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
             if self.stage:
-                self._zero[self._names[id(optimizer)]].load_state_dict(saved, self.cut)
+                self._zero[self._names[id(optimizer)]].load_state_dict(saved, self.shard)
             else:
                 optimizer.load_state_dict(saved)

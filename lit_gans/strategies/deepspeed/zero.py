@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lit_gans.strategies.module_networks import stepped_by
+from lit_gans.strategies.module_networks import parameters_of
 
 
 class ZeroOptimizer:
@@ -25,7 +25,7 @@ class ZeroOptimizer:
 
     def __init__(self, optimizer: torch.optim.Optimizer, stage: int) -> None:
         self.optimizer, self.stage = optimizer, stage
-        self.parameters = stepped_by(optimizer)
+        self.parameters = parameters_of(optimizer)
         self._saved_groups = optimizer.state_dict()["param_groups"]
 
     def groups(self) -> list[tuple[list[nn.Parameter], Tensor]]:
