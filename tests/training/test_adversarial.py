@@ -12,7 +12,7 @@ from lit_gans.common.noise import Noise, mix
 from lit_gans.config.registry import gans
 from lit_gans.data.loader import StepSampler
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.batch import split_batch
+from lit_gans.training.batch import prepare_batch, split_batch
 from lit_gans.training.optim import SGD, Linear
 from lit_gans.training.penalties import r1_penalty
 
