@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 
 from lit_gans.callbacks.measurement import Monitor
 from lit_gans.common.errors import RefusedInput
+from lit_gans.training.callback import GenerativeCallback
 
 
-class EarlyStopping(Callback):
+class EarlyStopping(GenerativeCallback):
     """Stops after `patience` measurements in a row without a better value; `last.ckpt` is written as at any end.
 
     Lightning's looks at the ends of epochs and takes an old value for a new one; this one looks at measurements.
@@ -44,7 +45,6 @@ class EarlyStopping(Callback):
             self._monitor.refuse_unmeasured(trainer)  # every measurement has made its first by now
 
     def on_measure_end(self, trainer: Trainer) -> None:
-        """Is called by every measurement, whatever the order of the callbacks."""
         value = None if self.patience is None else self._monitor.new(trainer)
         if value is None:
             return

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, Trainer
+from lightning.pytorch import Trainer
 from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.generative import GenerativeModule
 
 
-class EMA(Callback):
+class EMA(GenerativeCallback):
     """Keeps an exponential moving average of the generator's weights; batch-norm buffers are copied, not averaged.
 
     The average lives in the module (`averaged_generator`) and in the checkpoint (`generator_ema`).

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, Trainer
+from lightning.pytorch import Trainer
 
 from lit_gans.callbacks.throughput import paused
-from lit_gans.callbacks.watch import Watch
 from lit_gans.common.errors import RefusedInput, nearest
 from lit_gans.metrics.protocol import RUNNING_STATISTICS, versions
+from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.generative import GenerativeModule
 
 PROTOCOL = "protocol.json"
 
 
-class Measurement(Callback):
+class Measurement(GenerativeCallback):
     """Measures the sampling generator at iteration 0, every `every_n_steps` and at the last iteration.
 
     The values are logged, kept in checkpoints and can steer them. What they depend on is their protocol, in
@@ -103,11 +103,10 @@ class Measurement(Callback):
 
     def _measure(self, trainer: Trainer, module: GenerativeModule) -> None:
         for callback in trainer.callbacks:
-            if isinstance(callback, Watch):
-                callback.refuse_broken()  # which says more than that the images are not finite
-        for callback in trainer.callbacks:
-            if hasattr(callback, "on_measure_start"):
-                callback.on_measure_start(f"{self.headline.removeprefix('metric/')} on {self.num_samples} samples")
+            if isinstance(callback, GenerativeCallback):
+                callback.on_measure_start(
+                    trainer, f"{self.headline.removeprefix('metric/')} on {self.num_samples} samples"
+                )
         with paused(trainer):
             module.gather_generator()
             self.values = self.measure(trainer, module)
@@ -120,7 +119,7 @@ class Measurement(Callback):
             for logger in trainer.loggers:
                 logger.log_metrics(self.values, step=trainer.global_step)
         for callback in trainer.callbacks:
-            if hasattr(callback, "on_measure_end"):
+            if isinstance(callback, GenerativeCallback):
                 callback.on_measure_end(trainer)
 
     def _write_protocol(self, trainer: Trainer) -> None:

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from lit_gans.callbacks.throughput import Throughput
+from lit_gans.training.callback import GenerativeCallback
 
 _LINES = 20  # without a terminal: this many lines in a run
 
@@ -26,7 +27,7 @@ class _TwoLines(Progress):
         yield Text(self.numbers, overflow="ellipsis", no_wrap=True)
 
 
-class ProgressBar(LightningProgressBar):
+class ProgressBar(GenerativeCallback, LightningProgressBar):
     """A bar over generator iterations in a terminal or notebook; a line now and then elsewhere.
 
     Args:
@@ -75,10 +76,9 @@ class ProgressBar(LightningProgressBar):
         elif step % max(1, (self._total or 100 * _LINES) // _LINES) == 0:
             self._console.print(f"iteration {step}/{self._total or '?'}  {self._numbers(trainer)}", soft_wrap=True)
 
-    def on_measure_start(self, what: str) -> None:
-        """Is called by every measurement as it begins: for a while no iteration ends."""
+    def on_measure_start(self, trainer: Trainer, description: str) -> None:
         if self._progress is not None:
-            self._progress.numbers = f"measuring {what}"
+            self._progress.numbers = f"measuring {description}"
 
     def _numbers(self, trainer: Trainer) -> str:
         values = {name: float(value) for name, value in trainer.callback_metrics.items()}

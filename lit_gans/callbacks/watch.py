@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, Trainer
+from lightning.pytorch import Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
@@ -13,12 +13,13 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import forked, mix
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.batch import prepare_batch, split_batch
+from lit_gans.training.callback import GenerativeCallback
 
 _ALL_RIGHT = 0.99
 _NUM = 64  # images that are looked at
 
 
-class Watch(Callback):
+class Watch(GenerativeCallback):
     """Warns when a discriminator has won or samples collapse, and ends a training whose loss is not finite.
 
     A discriminator has won when it takes more than 99 % of real and generated images for what they are, at every look
@@ -65,6 +66,9 @@ class Watch(Callback):
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: AdversarialModule, checkpoint: dict[str, Any]) -> None:
         self.refuse_broken()  # before a good checkpoint is overwritten
+
+    def on_measure_start(self, trainer: Trainer, description: str) -> None:
+        self.refuse_broken()  # which says more than that the images are not finite
 
     def on_train_end(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
         self.refuse_broken()

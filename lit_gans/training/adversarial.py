@@ -22,6 +22,7 @@ from lit_gans.strategies.grad_scaling import NetworkScaling
 from lit_gans.strategies.module_networks import parameters_of
 from lit_gans.training.augment import NUM_NUMBERS, Augmentation, augmented
 from lit_gans.training.batch import Batch, prepare_batch, repeat_batch, split_batch
+from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.generative import GenerativeModule
 from lit_gans.training.optim import Adam, Optimizer
 from lit_gans.training.penalties import r1_penalty
@@ -296,7 +297,9 @@ class AdversarialModule(GenerativeModule):
         self.gather_generator()  # `sample` after the fit
 
     def on_fit_start(self) -> None:
-        updates_average = any(getattr(callback, "updates_average", False) for callback in self.trainer.callbacks)
+        updates_average = any(
+            isinstance(callback, GenerativeCallback) and callback.updates_average for callback in self.trainer.callbacks
+        )
         if self.averaged_generator is not None and not updates_average:
             rank_zero_warn("no EMA callback: the checkpoint's averaged generator would go stale and is dropped.")
             object.__setattr__(self, "averaged_generator", None)

@@ -29,6 +29,7 @@ from lit_gans.checkpoints.format import (
 )
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import forked, mix
+from lit_gans.training.callback import GenerativeCallback
 
 Weights = Literal["ema", "raw"]
 
@@ -314,7 +315,7 @@ class GenerativeModule(LightningModule):
         if not getattr(self._strategy, "is_sharded", False):
             return
         for callback in self._trainer.callbacks:
-            if hasattr(callback, "gather_average"):
+            if isinstance(callback, GenerativeCallback):
                 callback.gather_average(self)
         object.__setattr__(self, "full_generator", self._full_generator())
 

@@ -1,9 +1,9 @@
 import pytest
-from lightning.pytorch import Callback
 
 from lit_gans.callbacks import Checkpoint, EarlyStopping
 from lit_gans.callbacks.measurement import Measurement
 from lit_gans.common.errors import RefusedInput
+from lit_gans.training.callback import GenerativeCallback
 
 
 class Given(Measurement):
@@ -67,11 +67,11 @@ def test_refusals(tiny_gan, random_images, fit, callback):
 
 
 def test_a_measurement_tells_the_callbacks_what_it_begins(tiny_gan, random_images, fit):
-    class Told(Callback):
+    class Told(GenerativeCallback):
         heard = ()
 
-        def on_measure_start(self, what):
-            self.heard += (what,)
+        def on_measure_start(self, trainer, description):
+            self.heard += (description,)
 
     told = Told()
     fit(tiny_gan(), random_images(), 1, callbacks=[Given((1.0, 2.0)), told])
