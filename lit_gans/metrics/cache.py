@@ -16,10 +16,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import distributed
 
+from lit_gans.common.cache_folder import cache_folder
 from lit_gans.metrics.statistics import Summary
 
 FORMAT_VERSION = 1
-FOLDER_VARIABLE = "LIT_GANS_CACHE"
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,10 @@ class Reference:
 
 
 def reference_path(key: dict[str, Any]) -> Path:
-    """Returns the file of the statistics that `key`, of plain values, names.
-
-    It lies in `lit_gans/` of the user's cache, or in the folder that `LIT_GANS_CACHE` names.
-    """
-    usual = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "lit_gans"
+    """Returns the file of the statistics that `key`, of plain values, names, in `references/` of our cache folder."""
     text = json.dumps({"format": FORMAT_VERSION, **key}, sort_keys=True)
     name = f"{hashlib.sha256(text.encode()).hexdigest()}.safetensors"
-    return Path(os.environ.get(FOLDER_VARIABLE) or usual) / "references" / name
+    return cache_folder() / "references" / name
 
 
 def cached(path: Path | None, make: Callable[[], Reference], with_features: bool) -> Reference:

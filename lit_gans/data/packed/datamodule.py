@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +13,7 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from lit_gans.common.cache_folder import cache_folder
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.base import ImageData, ImagesInMemory
 from lit_gans.data.images import WHITE, Background, Crop, Frame
@@ -21,14 +21,8 @@ from lit_gans.data.loader import ResumableLoader
 from lit_gans.data.packed.format import OnError, Packed, Source, open_packed
 from lit_gans.data.packed.writer import available_cores, pack
 
-CACHE_VARIABLE = "LIT_GANS_CACHE"
 Placement = Literal["auto", "device", "memory", "disk"]
 _SHARE = 0.5  # of the free memory that the images may take
-
-
-def cache_folder(cache: str | None) -> Path:
-    """Returns the folder of the packed files: `cache`, else `LIT_GANS_CACHE`, else `~/.cache/lit_gans`."""
-    return Path(cache or os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "lit_gans").expanduser()
 
 
 class _MappedImages(ImagesInMemory):
@@ -73,7 +67,7 @@ class PackedData(ImageData):
         on_error: `raise` ends with path and reason of the first bad picture; `skip` leaves bad ones out and lists them.
         placement: where images lie while training: on the accelerator (`device`), in main memory (`memory`), or mapped
             from the packed file (`disk`); `auto` is the first of these where they take at most half of what is free.
-        cache: folder of the packed files; null is `LIT_GANS_CACHE`, else `~/.cache/lit_gans`.
+        cache: folder of the packed files; null is `LIT_GANS_CACHE`, else `lit_gans` in the user's cache.
         batch_size, seed: see `ImageData`.
         num_workers: processes that gather batches; null is 0, and 2 for `disk`.
 

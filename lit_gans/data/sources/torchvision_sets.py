@@ -9,9 +9,10 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
+from lit_gans.common.cache_folder import cache_folder
 from lit_gans.common.errors import RefusedInput, install_command
 from lit_gans.data.images import open_picture
-from lit_gans.data.packed.datamodule import PackedData, cache_folder
+from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.format import PerProcess, Source
 from lit_gans.data.sources.folder import Files, Folder
 
