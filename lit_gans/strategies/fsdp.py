@@ -20,6 +20,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from lit_gans.checkpoints.sharded import REST, merge_tensors, read_index, read_rest, split_tensors
 from lit_gans.common.errors import RefusedInput
+from lit_gans.strategies import contracts
 from lit_gans.strategies.base import NetworkStrategy, limit_waiting, replacing
 from lit_gans.strategies.module_networks import networks_of, parameters_of
 
@@ -99,7 +100,7 @@ class NetworkFSDP(NetworkStrategy, ModelParallelStrategy):
             module.configure_model = lambda: None  # Lightning insists on one, where it expects the cutting
         mesh = self._mesh()
         limit_waiting(self._timeout)
-        penalised = getattr(module, "penalised_networks", ())
+        penalised = contracts.penalised_networks(module)
         self._networks = networks_of(module)
         for name, network in self._networks.items():
             network.to(memory_format=torch.contiguous_format)  # FSDP2 cuts no other layout

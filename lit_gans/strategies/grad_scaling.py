@@ -10,6 +10,7 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.plugins.precision import MixedPrecision
 from torch import Tensor
 
+from lit_gans.strategies import contracts
 from lit_gans.strategies.module_networks import networks_of, optimized_networks
 
 
@@ -36,7 +37,7 @@ class NetworkScaling(MixedPrecision):
         return super().connect(model, optimizers, lr_schedulers)
 
     def pre_backward(self, tensor: Tensor, module: LightningModule) -> Tensor:
-        name = getattr(module, "backpropagated_network", None) or _trained_network(module)
+        name = contracts.backpropagated_network(module) or _trained_network(module)
         self.scaler = self._scaler(name)
         return super().pre_backward(tensor, module)
 

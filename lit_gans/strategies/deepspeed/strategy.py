@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from lit_gans.checkpoints.sharded import REST, read_rest
 from lit_gans.common.errors import RefusedInput
+from lit_gans.strategies import contracts
 from lit_gans.strategies.base import NetworkStrategy, limit_waiting, replacing
 from lit_gans.strategies.deepspeed import settings as deepspeed_settings
 from lit_gans.strategies.deepspeed.zero import ZeroOptimizer
@@ -98,7 +99,7 @@ class NetworkDeepSpeed(NetworkStrategy, DDPStrategy):
                 f"precision={precision} with strategy=deepspeed: the engines compute in float32, and in bfloat16 by"
                 " autocast: use precision=fp32 or bf16, or strategy=ddp."
             )
-        penalised = getattr(module, "penalised_networks", ())
+        penalised = contracts.penalised_networks(module)
         if self.stage == 3 and penalised:
             raise RefusedInput(
                 f"ZeRO stage 3 frees the weights of {', '.join(penalised)} before its gradient penalty is"
@@ -174,7 +175,7 @@ class NetworkDeepSpeed(NetworkStrategy, DDPStrategy):
         zero = {"reduce_bucket_size": bucket, "allgather_bucket_size": bucket}
         if self.stage == 3:
             zero["stage3_prefetch_bucket_size"] = bucket
-        clip = getattr(self.lightning_module, "clip_gradients_to", None)
+        clip = contracts.clip_gradients_to(self.lightning_module)
         given = self.config.get("gradient_clipping", clip or 0.0)
         if clip is not None and given != clip:
             raise RefusedInput(f"gradient_clipping={given} in the config and clip_gradients={clip} in the module.")
