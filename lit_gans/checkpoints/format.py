@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
+from lit_gans.checkpoints.renamed import current_path, current_paths
 from lit_gans.checkpoints.sharded import read_sharded
 from lit_gans.common.atomic import remove, replace
 from lit_gans.common.errors import RefusedInput
@@ -40,9 +41,11 @@ def to_plain(value: Any) -> Any:
 
 
 def flat(plain: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns the values of plain containers under dotted names, without the words class_path and init_args."""
+    """Returns the values of plain containers under dotted names, without the words class_path and init_args, to compare
+    them: a class under its present name.
+    """
     values: dict[str, Any] = {}
-    for key, value in plain.items():
+    for key, value in current_paths(plain).items():
         name = prefix if key in ("class_path", "init_args") else f"{prefix}.{key}" if prefix else key
         values |= flat(value, name) if isinstance(value, dict) else {name: value}
     return values
@@ -54,7 +57,7 @@ def from_plain(value: Any) -> Any:
         return tuple(from_plain(item) for item in value)
     if not (isinstance(value, dict) and "class_path" in value):
         return value
-    module, _, name = str(value["class_path"]).rpartition(".")
+    module, _, name = current_path(str(value["class_path"])).rpartition(".")
     found = getattr(sys.modules.get(module), name, None)
     if not (isinstance(found, type) and is_dataclass(found)):
         raise RefusedInput(f"{value['class_path']} is not imported: import its module before the checkpoint is loaded.")

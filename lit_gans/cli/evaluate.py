@@ -17,6 +17,7 @@ from torch import Tensor
 from lit_gans.callbacks.evaluation import GenerativeMetrics
 from lit_gans.callbacks.measurement import Measurement
 from lit_gans.checkpoints.format import FORMAT_KEY, read_checkpoint
+from lit_gans.checkpoints.renamed import current_paths
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import load
 from lit_gans.data.base import ImageData
@@ -202,4 +203,4 @@ def _constructed(trained_with: dict[str, Any], part: str) -> Any:
     if node is None:
         whose = "the checkpoint does not say its" if trained_with else "nothing says the"
         raise RefusedInput(f"{whose} {part}: add {part}=NAME, for example {part}=digits.")
-    return construct(to_class_path(node), part)
+    return construct(to_class_path(current_paths(node)), part)

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from jsonargparse import Namespace, _typehints
+import yaml
+from jsonargparse import Namespace, _typehints, get_loader, set_loader
 from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
+from lit_gans.checkpoints.renamed import current_paths
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import trainer_refusals
@@ -72,6 +74,8 @@ def _run() -> int:
     gans()  # imported, so that `--model DCGAN` needs no module path
     classes("lit_gans.data.sources", LightningDataModule)
     classes("lit_gans.callbacks", object)
+    load_yaml = get_loader("yaml")
+    set_loader("lit_gans", lambda text: current_paths(load_yaml(text)), exceptions=(yaml.YAMLError,))
     try:
         with other_class_other_arguments():
             GansCLI(
@@ -79,6 +83,9 @@ def _run() -> int:
                 LightningDataModule,
                 subclass_mode_model=True,
                 subclass_mode_data=True,
+                parser_kwargs={
+                    "parser_mode": "lit_gans"
+                },  # yaml, with classes of the first edition under their names of now
                 auto_configure_optimizers=False,  # the GANs bring one optimizer for each network
                 seed_everything_default=0,
                 save_config_kwargs={"overwrite": True},

@@ -23,6 +23,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from lit_gans.checkpoints.renamed import current_paths
 from lit_gans.cli.commands import command
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.registry import classes, gans
@@ -91,9 +92,9 @@ def resolve(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
         RefusedInput: a required value is missing or an interpolation names nothing.
     """
     if isinstance(config, dict):
-        return config
+        return current_paths(config)
     try:
-        return OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        return current_paths(OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
     except MissingMandatoryValue as error:
         raise RefusedInput(f"{error.full_key} is required: give it as {error.full_key}=...") from error
     except OmegaConfBaseException as error:

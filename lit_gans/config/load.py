@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lit_gans.checkpoints.format import FORMAT_KEY, class_path, from_plain, read_checkpoint
+from lit_gans.checkpoints.renamed import current_path
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.registry import IMPORT_VARIABLE, gans
 from lit_gans.training.adversarial import AdversarialModule
@@ -19,6 +20,7 @@ def load(path: str | Path) -> AdversarialModule:
     """
     checkpoint = read_checkpoint(path)
     made_by = checkpoint.get(FORMAT_KEY, {}).get("class_path")
+    made_by = current_path(made_by) if made_by else None
     known = {class_path(cls): cls for cls in gans().values()}
     if made_by not in known:
         raise RefusedInput(

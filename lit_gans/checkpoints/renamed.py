@@ -1,0 +1,47 @@
+"""Class paths of the first edition and their current names: the one table that keeps old files loading.
+
+Checkpoints, `config.yaml` and `run.yaml` of a run name classes by their path.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_MODULES = {
+    "lit_gans.callbacks.generative_metrics": "lit_gans.callbacks.evaluation",
+    "lit_gans.data.digits": "lit_gans.data.sources.digits",
+    "lit_gans.data.folder": "lit_gans.data.sources.folder",
+    "lit_gans.data.huggingface": "lit_gans.data.sources.huggingface",
+    "lit_gans.data.paired": "lit_gans.data.sources.paired",
+    "lit_gans.data.points": "lit_gans.data.sources.points",
+    "lit_gans.data.stacked_digits": "lit_gans.data.sources.stacked_digits",
+    "lit_gans.data.streaming": "lit_gans.data.sources.streaming",
+    "lit_gans.data.torchvision_sets": "lit_gans.data.sources.torchvision_sets",
+    "lit_gans.loggers.csv_metrics": "lit_gans.callbacks.csv_metrics",
+    "lit_gans.metrics.digits": "lit_gans.metrics.extractors.digits",
+    "lit_gans.metrics.efficientnet_lite0": "lit_gans.metrics.extractors.efficientnet_lite0",
+    "lit_gans.metrics.extractor": "lit_gans.metrics.extractors.base",
+    "lit_gans.metrics.inception": "lit_gans.metrics.extractors.inception",
+    "lit_gans.optim": "lit_gans.training.optim",
+    "lit_gans.strategies.deepspeed": "lit_gans.strategies.deepspeed.strategy",
+}
+_CLASSES: dict[str, str] = {}  # single classes whose name changed, or that left the module of the others
+_PATH_KEYS = ("_target_", "class_path")
+
+
+def current_path(path: str) -> str:
+    """Returns the present name of a class that a file names; a path that was never renamed stays as it is."""
+    if path in _CLASSES:
+        return _CLASSES[path]
+    module, _, name = path.rpartition(".")
+    return f"{_MODULES.get(module, module)}.{name}" if module else path
+
+
+def current_paths(value: Any) -> Any:
+    """Returns plain containers with every `_target_` and `class_path` under its present name."""
+    if isinstance(value, dict):
+        return {
+            key: current_path(item) if key in _PATH_KEYS and isinstance(item, str) else current_paths(item)
+            for key, item in value.items()
+        }
+    return [current_paths(item) for item in value] if isinstance(value, list) else value
