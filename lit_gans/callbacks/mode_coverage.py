@@ -9,6 +9,8 @@ from lightning.pytorch import Trainer
 
 from lit_gans.callbacks.measurement import Measurement
 from lit_gans.common.errors import RefusedInput
+from lit_gans.data.contracts import HasModes, NeedsClassifier
+from lit_gans.metrics.extractors.digits import DigitsExtractor
 from lit_gans.metrics.scores.modes import mode_statistics
 from lit_gans.training.generative import GenerativeModule
 
@@ -36,9 +38,10 @@ class ModeCoverage(Measurement):
         self, every_n_steps: int = 1000, num_samples: int = 2500, batch_size: int = 2500, seed: int = 1
     ) -> None:
         super().__init__(every_n_steps, num_samples, batch_size, seed)
+        self._classifier: DigitsExtractor | None = None
 
     def setup(self, trainer: Trainer, pl_module: GenerativeModule, stage: str) -> None:
-        if not hasattr(trainer.datamodule, "modes_of"):
+        if not isinstance(trainer.datamodule, HasModes):
             raise RefusedInput("metrics=modes needs data whose modes are known: data=ring, grid or stacked_digits.")
 
     def stamp(self, trainer: Trainer, module: GenerativeModule) -> dict[str, Any]:
@@ -47,6 +50,9 @@ class ModeCoverage(Measurement):
 
     def measure(self, trainer: Trainer, module: GenerativeModule) -> dict[str, float]:
         data = trainer.datamodule
+        if isinstance(data, NeedsClassifier):
+            self._classifier = self._classifier or DigitsExtractor()
+            data.set_classifier(self._classifier)
         counts = torch.zeros(data.num_modes, device=module.device)
         for samples in self.generated(trainer, module):
             modes = data.modes_of(samples)

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Float, UInt8
 from PIL import Image, ImageOps
 from torch import Tensor
 
@@ -19,6 +19,7 @@ ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".
 Crop = Literal["centre", "none"] | int
 Background = tuple[int, int, int]
 WHITE: Background = (255, 255, 255)
+_RANGE_NOISE = 1e-4  # rounding of an image that was scaled to [0, 1]
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
@@ -158,3 +159,20 @@ def read_image(path: Path, channels: int, background: Background = WHITE) -> UIn
     notes: list[str] = []
     picture = plain(open_picture(path, str(path), notes), channels, background, str(path), notes)
     return torch.from_numpy(_array(picture, channels))[None]
+
+
+def to_uint8(images: Float[Tensor, "n c h w"]) -> UInt8[Tensor, "n c h w"]:
+    """Rounds images in [0, 1] to uint8.
+
+    Raises:
+        FloatingPointError: an image is not finite: the training has diverged.
+        RefusedInput: values outside [0, 1], which would wrap around or be silently clipped.
+    """
+    if not torch.isfinite(images).all():
+        raise FloatingPointError("generated images are not finite: the training has diverged.")
+    low, high = (bound.item() for bound in images.aminmax())
+    if low < -_RANGE_NOISE or high > 1 + _RANGE_NOISE:
+        raise RefusedInput(
+            f"images lie in [{low:.3g}, {high:.3g}], expected [0, 1]: bring those of a tanh there with (x + 1) / 2."
+        )
+    return images.mul(255).round().clamp(0, 255).to(torch.uint8)

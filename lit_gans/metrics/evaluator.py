@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
-from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.data.images import to_uint8 as to_uint8
 from lit_gans.metrics.cache import Reference, cached
 from lit_gans.metrics.extractors.base import Extractor, on_white
 from lit_gans.metrics.scores.class_coverage import ClassCoverage
@@ -18,25 +18,6 @@ from lit_gans.metrics.scores.fid import FID, frechet_distance
 from lit_gans.metrics.scores.inception_score import InceptionScore
 from lit_gans.metrics.scores.score import Score
 from lit_gans.metrics.statistics import Statistics
-
-_RANGE_NOISE = 1e-4  # rounding of an image that was scaled to [0, 1]
-
-
-def to_uint8(images: Float[Tensor, "n c h w"]) -> UInt8[Tensor, "n c h w"]:
-    """Rounds images in [0, 1] to uint8.
-
-    Raises:
-        FloatingPointError: an image is not finite: the training has diverged.
-        RefusedInput: values outside [0, 1], which would wrap around or be cut off in silence.
-    """
-    if not torch.isfinite(images).all():
-        raise FloatingPointError("generated images are not finite: the training has diverged.")
-    low, high = (bound.item() for bound in images.aminmax())
-    if low < -_RANGE_NOISE or high > 1 + _RANGE_NOISE:
-        raise RefusedInput(
-            f"images lie in [{low:.3g}, {high:.3g}], expected [0, 1]: bring those of a tanh there with (x + 1) / 2."
-        )
-    return images.mul(255).round().clamp(0, 255).to(torch.uint8)
 
 
 class Evaluation:
@@ -93,7 +74,7 @@ class Evaluation:
         if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3, 4):
             raise RefusedInput(
                 f"images are {images.dtype} {tuple(images.shape)}, expected uint8 (n, c, h, w) with 1, 3 or 4 channels:"
-                " lit_gans.metrics.evaluator.to_uint8 makes them of floats in [0, 1]."
+                " lit_gans.data.images.to_uint8 makes them of floats in [0, 1]."
             )
         images = images.to(self.device)
         return self.extractor(on_white(images) if images.shape[1] == 4 else images)

@@ -14,6 +14,8 @@ from torch.utils.data import Dataset
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import mix
 from lit_gans.data.base import ImageData, resized
+from lit_gans.data.contracts import Classifier
+from lit_gans.data.images import to_uint8
 from lit_gans.data.sources.digits import Digits
 
 
@@ -65,7 +67,7 @@ class StackedDigits(ImageData):
         if num_images < 1:
             raise RefusedInput(f"num_images={num_images} must be at least 1.")
         self.root, self.num_images = root, num_images
-        self._classifier: Any = None
+        self._classifier: Classifier | None = None
 
     def make_dataset(self) -> _Stacked:
         if self.root is None:
@@ -92,11 +94,20 @@ class StackedDigits(ImageData):
         indices = torch.arange(len(self.dataset))
         return (self.dataset[part]["image"] for part in indices.split(batch_size))
 
-    def modes_of(self, images: Float[Tensor, "n 3 s s"]) -> Int64[Tensor, " n"]:
-        """Returns the class that the digit classifier sees in images in [0, 1]."""
-        from lit_gans.metrics.evaluator import to_uint8
-        from lit_gans.metrics.extractors.digits import DigitsExtractor
+    def set_classifier(self, classifier: Classifier) -> None:
+        """Sets the classifier of single digits that `modes_of` uses."""
+        self._classifier = classifier
 
-        self._classifier = (self._classifier or DigitsExtractor()).to(images.device)
-        _, logits = self._classifier(to_uint8(images).flatten(0, 1)[:, None])
+    def modes_of(self, images: Float[Tensor, "n 3 s s"]) -> Int64[Tensor, " n"]:
+        """Returns the class that the classifier assigns to images in [0, 1].
+
+        Raises:
+            RefusedInput: there is no classifier.
+        """
+        if self._classifier is None:
+            raise RefusedInput(
+                "stacked digits are counted by a classifier: call set_classifier, for example with"
+                " lit_gans.metrics.extractors.digits.DigitsExtractor()."
+            )
+        _, logits = self._classifier.to(images.device)(to_uint8(images).flatten(0, 1)[:, None])
         return logits.argmax(1).view(-1, 3) @ torch.tensor([100, 10, 1], device=images.device)

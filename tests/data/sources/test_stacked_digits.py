@@ -11,6 +11,7 @@ from torchvision.datasets import utils as downloads
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.sources.digits import Digits
 from lit_gans.data.sources.stacked_digits import StackedDigits
+from lit_gans.metrics.extractors.digits import DigitsExtractor
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +25,7 @@ def no_network(monkeypatch):
 @pytest.fixture(scope="module")
 def data():
     stacked = StackedDigits(num_images=1000)
+    stacked.set_classifier(DigitsExtractor())
     stacked.dataset  # noqa: B018 - loads once
     return stacked
 
@@ -50,6 +52,11 @@ def test_each_of_the_three_places_counts(data):
     images = torch.cat([digits[[1, 2, 3]], digits[[3, 2, 1]], digits[[0, 0, 9]]], 1)
     a, b, c = labels[[1, 2, 3]], labels[[3, 2, 1]], labels[[0, 0, 9]]
     assert data.modes_of(images).tolist() == (100 * a + 10 * b + c).tolist()
+
+
+def test_modes_without_a_classifier_are_refused():
+    with pytest.raises(RefusedInput, match="call set_classifier"):
+        StackedDigits(num_images=3).modes_of(torch.zeros(1, 3, 32, 32))
 
 
 def test_triples_depend_on_the_seed_alone_and_are_spread_over_the_classes(data):

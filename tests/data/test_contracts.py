@@ -1,0 +1,40 @@
+"""Which source implements which protocol: what callbacks, metrics and models ask for."""
+
+import pytest
+
+from lit_gans.data.contracts import HasModes, ImageSource, NeedsClassifier, Paired, Plottable
+from lit_gans.data.sources.digits import Digits
+from lit_gans.data.sources.paired import DigitEdges
+from lit_gans.data.sources.points import Ring
+from lit_gans.data.sources.stacked_digits import StackedDigits
+from lit_gans.metrics.extractors.digits import DigitsExtractor
+
+EXPECTED = {
+    Digits: {ImageSource},
+    Ring: {ImageSource, Plottable, HasModes},
+    StackedDigits: {ImageSource, HasModes, NeedsClassifier},
+    DigitEdges: {ImageSource, Paired},
+}
+
+
+@pytest.mark.parametrize("source", EXPECTED)
+def test_sources_implement_these_protocols_and_no_others(source):
+    data = source()
+    protocols = {ImageSource, Plottable, HasModes, NeedsClassifier, Paired}
+    assert {protocol for protocol in protocols if isinstance(data, protocol)} == EXPECTED[source]
+
+
+def test_a_class_implements_a_protocol_by_its_members_alone():
+    class Own:
+        num_modes, min_samples = 3, 1
+
+        def modes_of(self, samples):
+            return samples
+
+    assert isinstance(Own(), HasModes)
+    assert not isinstance(object(), HasModes)
+
+
+def test_the_shipped_digit_classifier_is_one():
+    data = StackedDigits(num_images=1)
+    data.set_classifier(DigitsExtractor())  # checked against the protocol by the tests' type checks
