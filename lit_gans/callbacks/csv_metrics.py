@@ -1,32 +1,43 @@
-"""`metrics.csv` of a run, one row an iteration, which a resumed run continues."""
+"""`metrics.csv` of a run, one row per iteration, which a resumed run continues."""
 
 from __future__ import annotations
 
 import csv
+import io
 import os
 from argparse import Namespace
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
+Row = dict[str, Any]
+
 
 class CSVMetrics(Logger):
-    """Writes `metrics.csv` into a folder. (Lightning's `CSVLogger` deletes the file that a resumed run should go on
-    with, and writes a row for each call instead of each step.)
+    """Writes `metrics.csv` into a folder, one row per iteration in ascending order.
+
+    Rows are appended; the file is rewritten only where a column is new, so that the cost of a run is linear in its
+    length. A resumed run continues the file from its first iteration on: rows that an interrupted run wrote after its
+    last checkpoint are dropped, and so is a line that was torn by the interruption. (Lightning's `CSVLogger` deletes
+    the file of the run that is resumed, and writes one row per call.)
 
     Args:
         save_dir: the folder.
-        flush_every: calls between two writes of the file.
+        flush_every: calls between two writes to the file.
     """
 
     def __init__(self, save_dir: str, flush_every: int = 10) -> None:
         super().__init__()
         self._path = Path(save_dir) / "metrics.csv"
         self.flush_every = flush_every
-        self._rows: dict[int, dict[str, Any]] | None = None
-        self._calls = 0
+        self._columns: list[str] | None = None  # of the file; None until something is logged
+        self._rows: dict[int, Row] = {}  # those from byte `_offset` on: the last row may still receive values
+        self._offset = 0
+        self._calls = self._unsaved = 0
+        self._late = False  # whether a row belongs before the last line of the file
 
     name = "csv"
     version = ""
@@ -42,33 +53,82 @@ class CSVMetrics(Logger):
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         step = int(step or 0)
-        if self._rows is None:  # what an interrupted run wrote after its last checkpoint is written again
-            self._rows = {number: row for number, row in self._read().items() if number < step}
+        if self._columns is None:
+            self._continue(step)
+        self._late |= bool(self._rows) and step < min(self._rows)
         self._rows.setdefault(step, {}).update({name: float(value) for name, value in metrics.items()})
-        self._calls += 1
+        self._calls, self._unsaved = self._calls + 1, self._unsaved + 1
         if self._calls % self.flush_every == 0:
             self.save()
 
-    def _read(self) -> dict[int, dict[str, Any]]:
-        if not self._path.is_file():
-            return {}
-        with self._path.open(newline="") as file:
-            rows = [{name: value for name, value in row.items() if value} for row in csv.DictReader(file)]
-        return {int(row.pop("step")): row for row in rows}
-
     @rank_zero_only
     def save(self) -> None:
-        if not self._rows:
+        if not self._unsaved:
             return
-        names = sorted({name for row in self._rows.values() for name in row})
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = self._path.with_suffix(".csv.part")
-        with unfinished.open("w", newline="") as file:
-            writer = csv.DictWriter(file, ["step", *names])
-            writer.writeheader()
-            writer.writerows({"step": step, **row} for step, row in sorted(self._rows.items()))
-        os.replace(unfinished, self._path)
+        columns = self._columns or []
+        has_columns = all(row.keys() <= set(columns) for row in self._rows.values())
+        if columns and has_columns and not self._late and self._path.is_file():
+            self._append(columns)
+        else:
+            self._rewrite(self._read() if columns else {})
+        self._unsaved, self._late = 0, False
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
         self.save()
+
+    def _continue(self, step: int) -> None:
+        """Keeps the rows of an earlier run up to `step`."""
+        self._columns = []
+        kept = {number: row for number, row in self._read().items() if number < step}
+        if kept:
+            self._rewrite(kept)
+
+    def _read(self) -> dict[int, Row]:
+        """Returns the rows of the file without empty cells; torn and foreign lines are left out."""
+        if not self._path.is_file():
+            return {}
+        lines = self._path.read_text(errors="replace").splitlines(keepends=True)
+        header, *rows = list(csv.reader(line for line in lines if line.endswith("\n"))) or [[]]
+        found = (dict(zip(header, row, strict=True)) for row in rows if len(row) == len(header))
+        return {
+            int(row["step"]): {name: value for name, value in row.items() if value and name != "step"}
+            for row in found
+            if row.get("step", "").isdigit()
+        }
+
+    def _append(self, columns: list[str]) -> None:
+        """Writes the rows from the last line of the file on."""
+        *lines, last = _lines(columns, sorted(self._rows.items()))
+        with self._path.open("r+b") as file:
+            file.truncate(self._offset)
+            file.seek(self._offset)
+            file.writelines([*lines, last])
+        self._keep_last(self._offset + sum(map(len, lines)))
+
+    def _rewrite(self, rows: dict[int, Row]) -> None:
+        """Writes `rows` and those that are not written yet, with all of their columns."""
+        for step, row in self._rows.items():
+            rows[step] = rows.get(step, {}) | row
+        self._rows = rows
+        self._columns = sorted({name for row in rows.values() for name in row})
+        header = {name: name for name in self._columns}
+        *lines, last = _lines(self._columns, [("step", header), *sorted(rows.items())])
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = self._path.with_suffix(".csv.part")
+        unfinished.write_bytes(b"".join([*lines, last]))
+        os.replace(unfinished, self._path)
+        self._keep_last(sum(map(len, lines)))
+
+    def _keep_last(self, offset: int) -> None:
+        step = max(self._rows)
+        self._rows, self._offset = {step: self._rows[step]}, offset
+
+
+def _lines(columns: list[str], rows: Iterable[tuple[int | str, Row]]) -> list[bytes]:
+    lines = []
+    for step, row in rows:
+        text = io.StringIO()
+        csv.writer(text).writerow([step, *(row.get(name, "") for name in columns)])
+        lines.append(text.getvalue().encode())
+    return lines

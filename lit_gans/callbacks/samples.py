@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.training.generative import GenerativeModule
 
 FILM = "training.gif"
+_MAX_FRAMES, _MAX_FRAME_SIZE = 100, 768  # of the film; a frame's size in pixels
 
 
 class Samples(Callback):
@@ -74,8 +76,27 @@ class Samples(Callback):
 
 
 def write_film(folder: Path, frames_per_second: float) -> Path:
-    """Makes `training.gif` of the grids in `folder`, in the order of their names; the last stays two seconds."""
-    frames = [Image.open(path).convert("RGB") for path in sorted(folder.glob("[0-9]*.png"))]
-    duration = [round(1000 / frames_per_second)] * (len(frames) - 1) + [2000]
-    frames[0].save(folder / FILM, save_all=True, append_images=frames[1:], duration=duration, loop=0)
+    """Makes `training.gif` of the grids in `folder`, in the order of their iterations; the last stays two seconds.
+
+    Of more than 100 grids the film shows 100, evenly spaced from the first to the last. Frames are at most 768 pixels
+    wide and high, and read one after the other.
+    """
+    paths = sorted(folder.glob("[0-9]*.png"), key=lambda path: (len(path.stem), path.stem))
+    if len(paths) > _MAX_FRAMES:
+        paths = [paths[round(index * (len(paths) - 1) / (_MAX_FRAMES - 1))] for index in range(_MAX_FRAMES)]
+    frames = _frames(paths)
+    duration = [round(1000 / frames_per_second)] * (len(paths) - 1) + [2000]
+    next(frames).save(folder / FILM, save_all=True, append_images=frames, duration=duration, loop=0)
     return folder / FILM
+
+
+def _frames(paths: list[Path]) -> Iterator[Image.Image]:
+    """Yields each image in the size of the first, scaled down where that is large; one file is open at a time."""
+    size: tuple[int, int] | None = None
+    for path in paths:
+        with Image.open(path) as image:
+            if size is None:
+                scale = min(1.0, _MAX_FRAME_SIZE / max(image.size))
+                size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
+            frame = image.convert("RGB")
+        yield frame if frame.size == size else frame.resize(size, Image.Resampling.BOX)

@@ -1,5 +1,9 @@
 import csv
+import os
 
+import pytest
+
+from lit_gans.callbacks import csv_metrics
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 
 
@@ -52,3 +56,60 @@ def test_rows_stand_in_the_order_of_the_steps(tmp_path):
         logger.log_metrics({"loss": float(step)}, step=step)
     logger.finalize("success")
     assert [row["step"] for row in rows(tmp_path)] == ["0", "10", "20"]
+
+
+def test_values_are_appended_and_the_file_is_rewritten_for_a_new_column_alone(tmp_path, monkeypatch):
+    formatted, original = [], csv_metrics._lines
+    monkeypatch.setattr(csv_metrics, "_lines", lambda columns, rows: formatted.extend(rows) or original(columns, rows))
+    logger = CSVMetrics(str(tmp_path), flush_every=3)
+    for step in range(300):
+        logger.log_metrics({"loss": float(step)}, step=step)
+        logger.log_metrics({"speed": 2.0 * step}, step=step)
+    assert len(formatted) <= 2 * 300, "each row once, and again while it is the last one: no quadratic rewriting"
+    with (tmp_path / "metrics.csv").open() as first:
+        logger.log_metrics({"loss": 0.25}, step=300)
+        logger.save()
+        assert os.fstat(first.fileno()).st_nlink == 1, "the same file"
+        logger.log_metrics({"fid": 3.5}, step=300)
+        logger.save()
+        assert os.fstat(first.fileno()).st_nlink == 0, "another file: there is a new column"
+    found = rows(tmp_path)
+    assert [row["step"] for row in found] == [str(step) for step in range(301)]
+    assert [float(row["speed"]) for row in found[:300]] == [2.0 * step for step in range(300)]
+    assert found[-1] == {"step": "300", "fid": "3.5", "loss": "0.25", "speed": ""}
+    assert len(logger._rows) == 1, "what is written is not held in memory"
+
+
+def test_the_last_row_receives_values_after_it_was_written(tmp_path):
+    logger = CSVMetrics(str(tmp_path), flush_every=1)
+    for step in (0, 1):
+        for name in ("a", "b"):
+            logger.log_metrics({name: 1.0 + step}, step=step)
+    assert rows(tmp_path) == [{"step": "0", "a": "1.0", "b": "1.0"}, {"step": "1", "a": "2.0", "b": "2.0"}]
+    logger.log_metrics({"b": 9.0}, step=0)
+    assert rows(tmp_path) == [{"step": "0", "a": "1.0", "b": "9.0"}, {"step": "1", "a": "2.0", "b": "2.0"}]
+
+
+@pytest.mark.parametrize("torn", ["30,", "30,5.", "30\r\n", "\0\0\0\r\n", "3,5.0,7.0\r\n", ""])
+def test_a_torn_last_line_is_dropped(tmp_path, torn):
+    first = CSVMetrics(str(tmp_path))
+    for step in (0, 10, 20):
+        first.log_metrics({"loss": float(step)}, step=step)
+    first.finalize("interrupted")
+    with (tmp_path / "metrics.csv").open("a", newline="") as file:
+        file.write(torn)
+    second = CSVMetrics(str(tmp_path), flush_every=1)
+    for step in (40, 50):
+        second.log_metrics({"loss": float(step)}, step=step)
+    assert [(row["step"], row["loss"]) for row in rows(tmp_path)] == [
+        (str(step), f"{step}.0") for step in (0, 10, 20, 40, 50)
+    ]
+
+
+def test_a_run_that_begins_anew_keeps_nothing_of_an_earlier_one(tmp_path):
+    first = CSVMetrics(str(tmp_path), flush_every=1)
+    first.log_metrics({"old": 1.0}, step=0)
+    (tmp_path / "metrics.csv").write_text((tmp_path / "metrics.csv").read_text() + "5,2.0")
+    second = CSVMetrics(str(tmp_path), flush_every=1)
+    second.log_metrics({"loss": 1.0}, step=0)
+    assert rows(tmp_path) == [{"step": "0", "loss": "1.0"}]

@@ -86,3 +86,39 @@ def test_only_rank_zero_draws_and_the_time_does_not_count(tiny_gan, tmp_path, mo
     Samples(num=4).on_train_start(trainer, module)
     assert drawn == [1]
     assert [path.name for path in (tmp_path / "samples").iterdir()] == ["000000.png"]
+
+
+def test_a_long_run_has_a_film_of_100_frames_that_are_read_one_by_one(tmp_path, monkeypatch):
+    for step in range(130):
+        Image.new("RGB", (16, 8), (step, 2 * step % 256, 0)).save(tmp_path / f"{step * 10000:06d}.png")
+    opened, most_open, original = [], [], Image.open
+
+    def open_image(path):
+        opened[:] = [image for image in opened if image.fp is not None]
+        opened.append(original(path))
+        most_open.append(len(opened))
+        return opened[-1]
+
+    monkeypatch.setattr(Image, "open", open_image)
+    path = write_film(tmp_path, frames_per_second=4.0)
+    assert max(most_open) == 1, "no two grids are open at once"
+    assert len(most_open) == 100
+    monkeypatch.undo()
+    with Image.open(path) as film:
+        assert (film.n_frames, film.size) == (100, (16, 8))
+        film.seek(0)
+        first = film.convert("RGB").getpixel((5, 5))
+        film.seek(99)
+        last = film.convert("RGB").getpixel((5, 5))
+    assert first == pytest.approx((0, 0, 0), abs=3)
+    assert last == pytest.approx((129, 2, 0), abs=3), (
+        "the grid of iteration 1,290,000, whose name is longer, is the last"
+    )
+
+
+@pytest.mark.parametrize(("sizes", "film_size"), [((8, 16), (8, 8)), ((1600, 1600), (768, 768))])
+def test_a_film_has_the_size_of_the_first_grid_scaled_down_where_it_is_large(tmp_path, sizes, film_size):
+    for step, size in enumerate(sizes):
+        Image.new("RGB", (size, size), (100 * step, 0, 0)).save(tmp_path / f"{step:06d}.png")
+    with Image.open(write_film(tmp_path, frames_per_second=4.0)) as film:
+        assert (film.n_frames, film.size) == (2, film_size)
