@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torchvision.utils import save_image
 
@@ -15,6 +14,7 @@ from lit_gans.config.load import load
 from lit_gans.data.sources.paired import read_folder
 from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.generative import Weights
+from lit_gans.training.interpolation import slerp
 
 
 def sample(
@@ -124,14 +124,6 @@ def interpolate(
     save_image(images, path, nrow=steps)
     print(f"{num} walks of {steps} images: {path}")
     return path
-
-
-def slerp(start: Float[Tensor, "n z"], end: Float[Tensor, "n z"], steps: int) -> Float[Tensor, "n steps z"]:
-    """Interpolates on the great circle between two latents, both ends included."""
-    cosine = torch.nn.functional.cosine_similarity(start, end, dim=1)
-    angle = cosine.clamp(-1 + 1e-6, 1 - 1e-6).acos()[:, None, None]
-    share = torch.linspace(0, 1, steps, device=start.device)[None, :, None]
-    return (((1 - share) * angle).sin() * start[:, None] + (share * angle).sin() * end[:, None]) / angle.sin()
 
 
 def _at_least_one(name: str, value: int) -> None:
