@@ -16,7 +16,6 @@ _MODULES = {
     "lit_gans.data.points": "lit_gans.data.sources.points",
     "lit_gans.data.stacked_digits": "lit_gans.data.sources.stacked_digits",
     "lit_gans.data.streaming": "lit_gans.data.sources.streaming",
-    "lit_gans.data.torchvision_sets": "lit_gans.data.sources.torchvision_sets",
     "lit_gans.loggers.csv_metrics": "lit_gans.callbacks.csv_metrics",
     "lit_gans.metrics.digits": "lit_gans.metrics.extractors.digits",
     "lit_gans.metrics.efficientnet_lite0": "lit_gans.metrics.extractors.efficientnet_lite0",
@@ -25,7 +24,23 @@ _MODULES = {
     "lit_gans.optim": "lit_gans.training.optim",
     "lit_gans.strategies.deepspeed": "lit_gans.strategies.deepspeed.strategy",
 }
-_CLASSES: dict[str, str] = {}  # single classes whose name changed, or that left the module of the others
+_SETS = {
+    "MNIST": "mnist",
+    "FashionMNIST": "mnist",
+    "KMNIST": "mnist",
+    "EMNIST": "mnist",
+    "CIFAR10": "cifar",
+    "CIFAR100": "cifar",
+    "SVHN": "svhn",
+    "STL10": "stl10",
+    "CelebA": "celeba",
+    "LSUN": "lsun",
+    "Imagenet": "imagenet",
+}
+# single classes whose name changed, or that left the module of the others
+_CLASSES = {
+    f"lit_gans.data.torchvision_sets.{name}": f"lit_gans.data.sources.{file}.{name}" for name, file in _SETS.items()
+}
 _PATH_KEYS = ("_target_", "class_path")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from lit_gans.data.base import ImageData, resized
 from lit_gans.data.contracts import Classifier
 from lit_gans.data.images import to_uint8
 from lit_gans.data.sources.digits import Digits
+from lit_gans.data.sources.mnist import MNIST
 
 
 class _Stacked(Dataset):
@@ -79,15 +79,8 @@ class StackedDigits(ImageData):
         return _Stacked(images, labels, torch.randint(len(images), (self.num_images, 3), generator=generator))
 
     def _mnist(self, root: str) -> tuple[Tensor, Tensor]:
-        from torchvision.datasets import MNIST
-
-        try:
-            mnist = MNIST(root, train=True, download=True)
-        except (RuntimeError, OSError, ValueError) as error:
-            raise RefusedInput(
-                f"data.root={root}: MNIST cannot be read there and cannot be fetched: put its four files"
-                f" (train-images-idx3-ubyte.gz, ...) into {Path(root) / 'MNIST' / 'raw'}."
-            ) from error
+        source: Any = MNIST(root=root).source()
+        mnist = source.dataset
         return resized(functional.pad(mnist.data[:, None], (2, 2, 2, 2)), self.image_size), mnist.targets
 
     def real_batches(self, batch_size: int = 256) -> Any:

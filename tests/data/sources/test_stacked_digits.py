@@ -120,11 +120,12 @@ def test_a_folder_holds_the_full_mnist(mnist, tmp_path, packed):
 
 def test_a_missing_mnist_without_a_network_is_refused_with_the_folder_to_fill(tmp_path):
     data = StackedDigits(root=str(tmp_path))
-    with pytest.raises(RefusedInput, match="MNIST cannot be read there and cannot be fetched") as refused:
+    with pytest.raises(RefusedInput, match="MNIST cannot be read there and cannot be downloaded") as refused:
         data.setup("fit")
     sentence = str(refused.value)
     assert f"data.root={tmp_path}" in sentence
-    assert str(tmp_path / "MNIST" / "raw") in sentence
+    assert "put MNIST/raw/train-images-idx3-ubyte.gz" in sentence
+    assert f"into {tmp_path}" in sentence
     assert "\n" not in sentence
 
 

@@ -12,7 +12,13 @@ from scipy.io import savemat
 from torchvision import datasets
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.data.sources import torchvision_sets as sets
+from lit_gans.data.sources.celeba import CelebA
+from lit_gans.data.sources.cifar import CIFAR10, CIFAR100
+from lit_gans.data.sources.imagenet import Imagenet
+from lit_gans.data.sources.lsun import LSUN
+from lit_gans.data.sources.mnist import EMNIST, KMNIST, MNIST, FashionMNIST
+from lit_gans.data.sources.stl10 import STL10
+from lit_gans.data.sources.svhn import SVHN
 
 from .test_stacked_digits import idx
 
@@ -20,6 +26,10 @@ NUM = 20
 RNG = np.random.default_rng(0)
 PIXELS = {side: RNG.integers(0, 256, (NUM, side, side, 3), dtype=np.uint8) for side in (32, 96)}
 GRAY = RNG.integers(0, 256, (NUM, 28, 28), dtype=np.uint8)
+SOURCES = {
+    source.__name__: source
+    for source in (MNIST, FashionMNIST, KMNIST, EMNIST, CIFAR10, CIFAR100, SVHN, STL10, CelebA, LSUN)
+}
 LABELS = (np.arange(NUM) * 7 % 10).astype(np.uint8)
 
 
@@ -40,11 +50,11 @@ def test_the_family_of_mnist(make, tmp_path, name):
         (raw / f"{part}-images-idx3-ubyte").write_bytes(idx(GRAY if part == "train" else GRAY[::-1].copy()))
         (raw / f"{part}-labels-idx1-ubyte").write_bytes(idx(LABELS if part == "train" else LABELS[::-1].copy()))
     for split, order in (("train", 1), ("test", -1)):
-        packed = make(getattr(sets, name), split=split).packed
+        packed = make(SOURCES[name], split=split).packed
         expected = np.pad(GRAY[::order], ((0, 0), (2, 2), (2, 2)))
         assert np.array_equal(packed.images[:, 0].numpy(), expected)
         assert packed.labels.tolist() == LABELS[::order].tolist()
-    assert make(getattr(sets, name), channels=3, image_size=16).packed.images.shape == (NUM, 3, 16, 16)
+    assert make(SOURCES[name], channels=3, image_size=16).packed.images.shape == (NUM, 3, 16, 16)
 
 
 @pytest.mark.parametrize("subset", ["digits", "letters"])
@@ -56,11 +66,11 @@ def test_emnist_is_upright_and_counts_from_0(make, tmp_path, subset):
         images = raw / f"emnist-{subset}-{part}-images-idx3-ubyte"
         images.write_bytes(idx(np.ascontiguousarray(GRAY.transpose(0, 2, 1))))
         (raw / f"emnist-{subset}-{part}-labels-idx1-ubyte").write_bytes(idx(labels))
-    data = make(sets.EMNIST, subset=subset)
+    data = make(EMNIST, subset=subset)
     assert np.array_equal(data.packed.images[:, 0, 2:-2, 2:-2].numpy(), GRAY)
     assert data.packed.labels.tolist() == LABELS.tolist()
     assert data.num_classes == (26 if subset == "letters" else 10)
-    assert make(sets.EMNIST, subset="balanced").packed_path != data.packed_path
+    assert make(EMNIST, subset="balanced").packed_path != data.packed_path
 
 
 @pytest.mark.parametrize(("name", "key"), [("CIFAR10", "labels"), ("CIFAR100", "fine_labels")])
@@ -79,7 +89,7 @@ def test_cifar(make, tmp_path, monkeypatch, name, key):
         monkeypatch.setattr(cls, table, [[file, md5(folder / file)] for file, _ in getattr(cls, table)])
     monkeypatch.setattr(cls, "meta", {**cls.meta, "md5": md5(folder / cls.meta["filename"])})
     for split, order in (("train", 1), ("test", -1)):
-        packed = make(getattr(sets, name), split=split).packed
+        packed = make(SOURCES[name], split=split).packed
         assert np.array_equal(packed.images.permute(0, 2, 3, 1).numpy(), PIXELS[32][::order])
         assert packed.labels.tolist() == LABELS[::order].tolist()
 
@@ -89,7 +99,7 @@ def test_svhn_whose_files_call_zero_ten(make, tmp_path, monkeypatch):
     digits = np.where(LABELS == 0, 10, LABELS)[:, None]
     savemat(path, {"X": PIXELS[32].transpose(1, 2, 3, 0), "y": digits})
     monkeypatch.setitem(datasets.SVHN.split_list, "train", ["", path.name, md5(path)])
-    packed = make(sets.SVHN).packed
+    packed = make(SVHN).packed
     assert np.array_equal(packed.images.permute(0, 2, 3, 1).numpy(), PIXELS[32])
     assert packed.labels.tolist() == LABELS.tolist()
 
@@ -106,13 +116,13 @@ def test_stl10(make, tmp_path, monkeypatch):
     for table in ("train_list", "test_list"):
         files = [[file, md5(folder / file)] for file, _ in getattr(datasets.STL10, table)]
         monkeypatch.setattr(datasets.STL10, table, files)
-    everything, labelled = make(sets.STL10, image_size=96), make(sets.STL10, image_size=96, split="train")
+    everything, labelled = make(STL10, image_size=96), make(STL10, image_size=96, split="train")
     assert np.array_equal(everything.packed.images.permute(0, 2, 3, 1).numpy(), PIXELS[96])
     assert everything.num_classes == 0
     assert everything.packed.labels.tolist() == [0] * NUM
     assert labelled.packed.labels.tolist() == LABELS[:8].tolist()
     assert labelled.num_classes == 10
-    assert len(make(sets.STL10, split="test").packed.images) == 3
+    assert len(make(STL10, split="test").packed.images) == 3
 
 
 def test_celeba_is_cut_to_its_central_square(make, tmp_path, monkeypatch):
@@ -137,13 +147,13 @@ def test_celeba_is_cut_to_its_central_square(make, tmp_path, monkeypatch):
         (folder / file).write_text(text)
     files = [("", "", "img_align_celeba.zip"), *(("", md5(folder / file), file) for file in texts)]
     monkeypatch.setattr(datasets.CelebA, "file_list", files)
-    data = make(sets.CelebA, image_size=178)
+    data = make(CelebA, image_size=178)
     assert np.array_equal(data.packed.images[1].permute(1, 2, 0).numpy(), pictures[1][20:198])
     assert len(data.packed.images) == 2
-    assert make(sets.CelebA, split="all").packed.images.shape == (4, 3, 64, 64)
+    assert make(CelebA, split="all").packed.images.shape == (4, 3, 64, 64)
     (folder / "img_align_celeba" / names[0]).write_bytes(b"")
     with pytest.raises(RefusedInput, match=f"{names[0]} cannot be read as a picture: the file is empty"):
-        _ = make(sets.CelebA, image_size=128).packed
+        _ = make(CelebA, image_size=128).packed
 
 
 def test_lsun(make, tmp_path):
@@ -152,10 +162,10 @@ def test_lsun(make, tmp_path):
             content = io.BytesIO()
             Image.fromarray(pixels).save(content, "webp", lossless=True)
             txn.put(f"{number:03d}".encode(), content.getvalue())
-    packed = make(sets.LSUN, category="tower", image_size=32).packed
+    packed = make(LSUN, category="tower", image_size=32).packed
     assert np.array_equal(packed.images.permute(0, 2, 3, 1).numpy(), PIXELS[32][:5])
     with pytest.raises(RefusedInput, match=r"put the unpacked folder bedroom_train_lmdb into"):
-        _ = make(sets.LSUN).packed
+        _ = make(LSUN).packed
 
 
 def test_imagenet(make, tmp_path):
@@ -163,42 +173,68 @@ def test_imagenet(make, tmp_path):
         path = tmp_path / "train" / wordnet / f"{wordnet}_{number}.JPEG"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (50, 40), (number * 100, 0, 0)).save(path, "png")
-    data = make(sets.Imagenet)
+    data = make(Imagenet)
     assert (data.classes, data.num_classes) == (["n01", "n02"], 2)
     assert data.packed.labels.tolist() == [0, 1, 1]
     assert data.packed.images[:, 0, 0, 0].tolist() == [100, 0, 200]
     assert data.packed.images.shape == (3, 3, 64, 64)
     with pytest.raises(RefusedInput, match=r"there is no folder val in it: unpack ILSVRC2012_img_val.tar"):
-        make(sets.Imagenet, split="val")
+        make(Imagenet, split="val")
 
 
-NAMES = ["MNIST", "FashionMNIST", "KMNIST", "EMNIST", "CIFAR10", "CIFAR100", "SVHN", "STL10", "CelebA", "LSUN"]
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOURCES)
 def test_what_cannot_be_fetched_says_what_to_put_where(make, tmp_path, monkeypatch, name):
     def offline(*arguments, **settings):
         raise OSError("no network")
 
     for place in ("urllib.request.urlopen", "torchvision.datasets.celeba.download_file_from_google_drive"):
         monkeypatch.setattr(place, offline)
-    with pytest.raises(RefusedInput, match=r"cannot be read there and cannot be fetched") as refused:
-        make(getattr(sets, name)).setup("fit")
+    with pytest.raises(RefusedInput, match=r"cannot be read there and cannot be downloaded") as refused:
+        make(SOURCES[name]).setup("fit")
     sentence = str(refused.value)
     assert f"data.root={tmp_path}" in sentence
-    assert f"put {make(getattr(sets, name)).wanted} into {tmp_path}." in sentence
+    assert f"put {make(SOURCES[name]).wanted} into {tmp_path}." in sentence
     assert "\n" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("source", "package", "command"),
+    [(SVHN, "scipy", '"lit-gans[svhn]"'), (LSUN, "lmdb", '"lit-gans[lsun]"'), (MNIST, "codec", "codec")],
+)
+def test_a_missing_package_is_refused_with_the_command_that_installs_it(make, monkeypatch, source, package, command):
+    def missing(*_):
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+
+    monkeypatch.setattr(source, "open", missing)
+    with pytest.raises(RefusedInput) as refused:
+        make(source).setup("fit")
+    sentence = str(refused.value)
+    assert sentence.endswith(f"install it with: python -m pip install {command}")
+    assert f"{source.__name__} needs a package that is missing (No module named {package!r})" in sentence
+    assert "lit-gans[test]" not in sentence
+
+
+def test_a_missing_package_that_torchvision_reports_otherwise_is_one_too(make, monkeypatch):
+    def missing(*_):
+        try:
+            raise ModuleNotFoundError("No module named 'gdown'", name="gdown")
+        except ModuleNotFoundError:
+            raise RuntimeError("To download files from GDrive, 'gdown' is required.")  # noqa: B904 - as torchvision
+
+    monkeypatch.setattr(CelebA, "open", missing)
+    with pytest.raises(RefusedInput, match=r'pip install "lit-gans\[celeba\]"'):
+        make(CelebA).setup("fit")
 
 
 def test_an_unknown_part_is_refused(make):
     with pytest.raises(RefusedInput, match="split=valid must be one of train, test"):
-        make(sets.CIFAR10, split="valid")
+        make(CIFAR10, split="valid")
 
 
 def test_every_usual_name_is_an_option_with_its_sizes():
     from lit_gans import compose
 
-    for name in [name.lower() for name in NAMES if name != "FashionMNIST"] + ["fashion_mnist"]:
+    for name in [name.lower() for name in SOURCES if name != "FashionMNIST"] + ["fashion_mnist"]:
         composed = compose(f"data={name}", "data.image_size=16").data
         assert (composed.image_size, composed.channels in (1, 3), composed.flip) == (16, True, False)
     assert compose("data=imagenet", "data.root=x").data.root == "x"
