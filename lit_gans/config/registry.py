@@ -26,16 +26,22 @@ IMPORT_VARIABLE = "LIT_GANS_IMPORT"
 def outside_modules() -> tuple[ModuleType, ...]:
     """Imports and returns the modules that `LIT_GANS_IMPORT` (comma separated) and the entry points name.
 
-    The current folder is on the path for them, as it is for `python -m`.
+    The current folder is on the path for them.
 
     Raises:
         RefusedInput: a module cannot be imported.
     """
     names = [name for name in os.environ.get(IMPORT_VARIABLE, "").split(",") if name]
-    if names and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
+    if names:
+        current_folder_on_path()
     names += [entry.module for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)]
     return tuple(_import(name) for name in dict.fromkeys(names))
+
+
+def current_folder_on_path() -> None:
+    """Lets imports find a user's files in the current folder, after everything that is installed."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
 
 
 def _import(name: str) -> ModuleType:

@@ -6,17 +6,18 @@ jsonargparse reads the signatures and checks; errors are sentences that name the
 from __future__ import annotations
 
 import inspect
+import pkgutil
 import re
 from argparse import ArgumentError
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from hydra.utils import get_class
 from jsonargparse import ArgumentParser
 from omegaconf import MISSING
 
 from lit_gans.common.errors import RefusedInput, install_command, nearest
+from lit_gans.config.registry import current_folder_on_path
 from lit_gans.training.optim import Optimizer, Schedule
 
 _EXTRAS = {"wandb": "wandb", "mlflow": "mlflow", "mlxtend": "demo"}  # module: our extra
@@ -82,10 +83,14 @@ def call(target: type | Callable[..., Any], arguments: dict[str, Any], key: str 
 
 
 def _class(path: str, key: str) -> type:
+    current_folder_on_path()
     try:
-        return get_class(path)
-    except Exception as error:  # Hydra wraps whatever the import raised
-        raise RefusedInput(f"{key}: {path} cannot be imported: {str(error).splitlines()[0]}") from error
+        found = pkgutil.resolve_name(path)
+    except Exception as error:  # whatever the import of a user's file raises
+        raise RefusedInput(f"{key}: {path} cannot be imported: {error or type(error).__name__}") from error
+    if not inspect.isclass(found):
+        raise RefusedInput(f"{key}: {path} is no class.")
+    return found
 
 
 def _accepted(cls: type, init_args: dict[str, Any], key: str) -> dict[str, Any]:
