@@ -1,3 +1,5 @@
-"""Strategies that wrap each network of a LightningModule by itself. They need nothing else of lit_gans: any module with
-several networks and manual optimization can use them.
+"""Strategies that wrap each network of a LightningModule separately.
+
+They import nothing of lit_gans but checkpoints and errors: any module with several networks and manual optimization can
+use them.
 """

@@ -1,4 +1,4 @@
-"""How a replica's gradients travel: compressed, and within a node before between nodes."""
+"""Communication hooks: how the gradients of a replica are compressed, and reduced within nodes before between them."""
 
 from __future__ import annotations
 
@@ -37,12 +37,11 @@ def communicate(
 
     Args:
         replica: the wrapped network.
-        compression: see `NetworkDDP`.
-        powersgd_rank: see `NetworkDDP`.
-        nodes: where to reduce within each node first; `None` reduces over all ranks at once.
+        compression, powersgd_rank: see `NetworkDDP`.
+        nodes: groups to reduce within first; `None` reduces over all ranks at once.
     """
     if compression == "powersgd":
-        # warm start and error feedback from the third step on: the first ones bring the buckets into their order
+        # warm start and error feedback from the third step on: in the first steps the buckets change their order
         state = powerSGD_hook.PowerSGDState(None, powersgd_rank, start_powerSGD_iter=2)
         replica.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
         return

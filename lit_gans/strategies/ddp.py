@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import Any, Literal
 
 import torch
@@ -17,7 +15,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.strategies.base import NetworkStrategy, limit_waiting
+from lit_gans.strategies import _compat
+from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.strategies.comm_hooks import Compression, Nodes, communicate
 from lit_gans.strategies.module_networks import networks_of
 
@@ -25,7 +24,7 @@ from lit_gans.strategies.module_networks import networks_of
 class NetworkDDP(NetworkStrategy, DDPStrategy):
     """Data parallel training of a module with several networks and manual optimization.
 
-    Lightning's DDP wraps the whole module: it refuses a GAN, or with `find_unused_parameters` reduces every network in
+    Lightning's DDP wraps the module as one: it refuses a GAN, or with `find_unused_parameters` reduces every network in
     every backward. Here each child of the module that has parameters to train gets a DistributedDataParallel of its
     own, whose gradients are averaged over all ranks in the backward that trains it, and in no other. The module keeps
     its plain networks under their own names: forward passes, penalties and state dicts do not see a wrapper.
@@ -35,23 +34,21 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
     parameter of it.
 
     Running statistics of batch norm are averaged over the ranks after each training step, so that all ranks, samples
-    and checkpoints agree; the statistics with which a batch is normalised are each rank's own (see `sync_batchnorm`).
+    and checkpoints agree; each rank normalises a batch with its own statistics (see `sync_batchnorm`).
 
     Args:
         bucket_cap_mb: size of the buckets in which gradients are reduced, in MiB.
-        gradient_compression: gradients travel as they are, in half precision, or as the factors of a low-rank
-            approximation with error feedback (PowerSGD: Vogels et al. 2019), which a resumed run begins anew.
-        powersgd_rank: of that approximation.
-        hierarchical: reduces within each node first and then between one rank of each.
-        sync_batchnorm: batch norm over the batch of all ranks; CUDA only.
+        gradient_compression: sends gradients unchanged, in half precision, or as the factors of a low-rank
+            approximation with error feedback (PowerSGD: Vogels et al. 2019), which a resumed run starts afresh.
+        powersgd_rank: rank of that approximation.
+        hierarchical: reduces within each node first, then between the first ranks of the nodes.
+        sync_batchnorm: normalises over the batch of all ranks; CUDA only.
         timeout: seconds that a rank waits for the others, once all have started.
-        process_group_backend: null for nccl on CUDA and gloo elsewhere.
+        process_group_backend: backend of torch.distributed; null for nccl on CUDA and gloo elsewhere.
 
     Raises:
-        RefusedInput: a value that cannot work.
+        RefusedInput: a setting that cannot work.
     """
-
-    backward_names_network = True  # `manual_backward(loss, network=NAME)`
 
     def __init__(
         self,
@@ -64,23 +61,25 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
         timeout: float = 1800.0,
         process_group_backend: Literal["nccl", "gloo"] | None = None,
     ) -> None:
-        if bucket_cap_mb <= 0 or powersgd_rank < 1 or timeout <= 0:
-            raise RefusedInput(f"{bucket_cap_mb=}, {powersgd_rank=} and {timeout=} must be greater than 0.")
+        if bucket_cap_mb <= 0 or powersgd_rank < 1:
+            raise RefusedInput(f"{bucket_cap_mb=} and {powersgd_rank=} must be greater than 0.")
         if hierarchical and gradient_compression == "powersgd":
-            raise RefusedInput("hierarchical=true with gradient_compression=powersgd: use none, fp16 or bf16.")
-        super().__init__(process_group_backend=process_group_backend, timeout=timedelta(seconds=timeout))
+            raise RefusedInput(
+                "hierarchical=true does not work with gradient_compression=powersgd: use none, fp16 or bf16."
+            )
+        super().__init__(timeout=timeout, process_group_backend=process_group_backend)
         self.bucket_cap_mb, self.hierarchical, self.sync_batchnorm = bucket_cap_mb, hierarchical, sync_batchnorm
         self.gradient_compression, self.powersgd_rank = gradient_compression, powersgd_rank
         self.replicas: dict[str, DistributedDataParallel] = {}
-        self._network: str | None = None  # that the current backward trains, where it was named
+        self._network: str | None = None  # the network that the current backward names
 
     # ---- setup and end
 
     def refuse(self, module: LightningModule, precision: str) -> None:
         if self.gradient_compression == "powersgd" and precision == "16-mixed":
             raise RefusedInput(
-                "gradient_compression=powersgd with precision=fp16: its error feedback would keep the first overflow"
-                " for ever: use precision=bf16, or gradient_compression=fp16."
+                "gradient_compression=powersgd does not work with precision=fp16, because its error feedback would keep"
+                " the first overflow for ever: use precision=bf16, or gradient_compression=fp16."
             )
 
     def configure_ddp(self) -> None:
@@ -88,8 +87,8 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
         if self.sync_batchnorm:
             if self.root_device.type != "cuda":
                 raise RefusedInput(
-                    f"sync_batchnorm=true: torch has no synchronised batch norm on {self.root_device.type}: use CUDA,"
-                    " or sync_batchnorm=false."
+                    f"sync_batchnorm=true needs CUDA, because torch has no synchronised batch norm on"
+                    f" {self.root_device.type}: use CUDA, or sync_batchnorm=false."
                 )
             for name, network in module.named_children():
                 setattr(module, name, nn.SyncBatchNorm.convert_sync_batchnorm(network))
@@ -98,13 +97,13 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
             replica = DistributedDataParallel(
                 network,
                 device_ids=self.determine_ddp_device_ids(),
-                **{_BUFFERS: False},
+                **_compat.WITHOUT_BUFFER_SYNC,
                 gradient_as_bucket_view=True,  # no second copy of the gradients
                 bucket_cap_mb=self.bucket_cap_mb,
             )
             communicate(replica, self.gradient_compression, self.powersgd_rank, nodes)
             self.replicas[name] = replica
-        limit_waiting(self._timeout)
+        self.limit_waiting()
 
     def _node_size(self) -> int:
         return int(os.environ.get("LOCAL_WORLD_SIZE", self.num_processes))
@@ -131,13 +130,13 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
             self._network = None
 
     def pre_backward(self, closure_loss: Tensor) -> None:
-        # for each backward, and not once in forward: a replica reduces once for what it was prepared once
+        # before each backward, and not once in forward: a replica reduces once for each preparation
         for name, replica in self.replicas.items():
             if name == self._network or (self._network is None and _trains(replica)):
                 prepare_for_backward(replica, closure_loss)
 
     def post_backward(self, closure_loss: Tensor) -> None:
-        """Nothing: no replica has a static graph."""
+        """Does nothing: no replica has a static graph."""
 
     @contextmanager
     def block_backward_sync(self) -> Iterator[None]:
@@ -149,14 +148,6 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
         finally:
             for replica in self.replicas.values():
                 replica.require_backward_grad_sync = True
-
-
-# newer versions of torch have two names for what the older ones had one
-_BUFFERS = (
-    "forward_sync_buffers"
-    if "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
-    else "broadcast_buffers"
-)
 
 
 def _trains(replica: DistributedDataParallel) -> bool:

@@ -15,14 +15,14 @@ from lit_gans.strategies.module_networks import networks_of, optimized_networks
 
 
 class NetworkScaling(MixedPrecision):
-    """fp16 training of several networks: `Trainer(plugins=NetworkScaling())`; lit_gans does it with precision=fp16.
+    """Precision plugin for fp16 training of several networks: `Trainer(plugins=NetworkScaling())`.
 
     Lightning has one scaler and adapts its scale after every optimizer step. Where two networks are stepped after both
-    backward passes, the second is then unscaled by a factor that its gradients never had. Here each network has a
-    scaler of its own.
+    backward passes, the second is then unscaled by a factor that its gradients never had. Here each network has its own
+    scaler. Modules of lit_gans choose this plugin themselves under precision=fp16.
 
     Args:
-        device: where autocast computes.
+        device: type of the device on which autocast computes.
         make_scaler: returns a new scaler; `None` for torch's defaults.
     """
 
@@ -61,5 +61,8 @@ class NetworkScaling(MixedPrecision):
 def _trained_network(module: LightningModule) -> str:
     names = list(networks_of(module))
     if len(names) != 1:
-        raise RuntimeError(f"a backward must train one network, this one trains {names}: freeze the others.")
+        raise RuntimeError(
+            f"a backward must train exactly one network, but {names} have parameters that require gradients: freeze the"
+            " others."
+        )
     return names[0]

@@ -10,19 +10,20 @@ import torch.distributed as dist
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
-from torch.nn.modules.batchnorm import _NormBase
-from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.strategies import _compat
+
+# ---- networks and their optimizers
 
 
 def networks_of(module: LightningModule) -> dict[str, nn.Module]:
     """Returns the children of a module that have parameters to train, by name.
 
     Raises:
-        RefusedInput: a parameter to train lies outside the children or in two of them: no wrapper would reduce its
-            gradient, or two would.
+        RefusedInput: a parameter to train belongs to no child, so that no wrapper would reduce its gradient, or to two
+            of them, so that both would.
     """
     networks = {
         name: child
@@ -34,10 +35,12 @@ def networks_of(module: LightningModule) -> dict[str, nn.Module]:
         for parameter in network.parameters():
             other = home.setdefault(id(parameter), name)
             if other != name:
-                raise RefusedInput(f"the networks {other} and {name} share a parameter: each must have its own.")
+                raise RefusedInput(
+                    f"the networks {other} and {name} share a parameter: give each network its own parameters."
+                )
     for name, parameter in module.named_parameters():
         if parameter.requires_grad and id(parameter) not in home:
-            raise RefusedInput(f"the parameter {name} lies outside every network: move it into a child module.")
+            raise RefusedInput(f"the parameter {name} belongs to no network: move it into a child module.")
     return networks
 
 
@@ -52,7 +55,7 @@ def network_of(optimizer: torch.optim.Optimizer, module: LightningModule) -> str
         name for name, child in module.named_children() if stepped & {id(parameter) for parameter in child.parameters()}
     ]
     if len(found) != 1:
-        raise RefusedInput(f"an optimizer steps the networks {found}: each network needs an optimizer of its own.")
+        raise RefusedInput(f"an optimizer steps the networks {found}: give each network an optimizer of its own.")
     return found[0]
 
 
@@ -66,7 +69,7 @@ def optimized_networks(optimizers: Iterable[torch.optim.Optimizer], module: Ligh
     for optimizer in optimizers:
         name = network_of(optimizer, module)
         if name in names.values():
-            raise RefusedInput(f"two optimizers step {name}: give it one, with a group of parameters for each setting.")
+            raise RefusedInput(f"two optimizers step {name}: give it one, with a parameter group for each setting.")
         names[id(optimizer)] = name
     return names
 
@@ -76,15 +79,18 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
+# ---- refusals
+
+
 def refuse_frozen(optimizers: Iterable[torch.optim.Optimizer], module: LightningModule) -> None:
-    """Raises `RefusedInput` where an optimizer steps what requires no gradient now: nothing would reduce it later."""
+    """Raises `RefusedInput` where an optimizer steps a frozen parameter: its gradient would never be reduced."""
     names = {id(parameter): name for name, parameter in module.named_parameters()}
     for parameter in (parameter for optimizer in optimizers for parameter in parameters_of(optimizer)):
         if not parameter.requires_grad:
             raise RefusedInput(
-                f"an optimizer steps {names.get(id(parameter), 'a parameter of no module')}, which is frozen"
-                " (requires_grad=False) when the training begins, so that its gradients would not be averaged: unfreeze"
-                " it before, or leave it out of the optimizer."
+                f"an optimizer steps {names.get(id(parameter), 'a parameter outside the module')}, which is frozen"
+                " (requires_grad=False) when the training begins, so that its gradients would not be averaged over the"
+                " ranks: unfreeze it before the training, or leave it out of the optimizer."
             )
 
 
@@ -97,16 +103,19 @@ def refuse_second_differentiation(network: nn.Module, sentence: str) -> Removabl
 
     @torch.compiler.disable
     def after_forward(_: nn.Module, inputs: Any, outputs: Any) -> None:
-        for output in tree_leaves(outputs):
+        for output in _compat.tree_leaves(outputs):
             if isinstance(output, Tensor) and output.requires_grad:
                 output.register_hook(refuse)
 
     return network.register_forward_hook(after_forward)
 
 
+# ---- tensors of all ranks
+
+
 @torch.no_grad()
-def copy_from_first_rank(module: nn.Module, device: torch.device) -> None:
-    """Gives the parameters and buffers of rank 0 to all ranks, by way of a device that can send them."""
+def broadcast_from_first_rank(module: nn.Module, device: torch.device) -> None:
+    """Broadcasts parameters and buffers from rank 0, by way of a device that can send them."""
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return
     for tensor in (tensor for tensor in (*module.parameters(), *module.buffers()) if tensor.numel()):
@@ -117,14 +126,8 @@ def copy_from_first_rank(module: nn.Module, device: torch.device) -> None:
 
 def running_statistics(module: nn.Module) -> list[Tensor]:
     """Returns the running means and variances of all norms that have them."""
-    layers = [layer for layer in module.modules() if isinstance(layer, _NormBase) and layer.track_running_stats]
+    layers = [layer for layer in module.modules() if isinstance(layer, _compat.NormBase) and layer.track_running_stats]
     return [buffer for layer in layers for buffer in (layer.running_mean, layer.running_var)]
-
-
-def storages(tensors: Iterable[Tensor]) -> dict[int, int]:
-    """Returns the memory that tensors keep on this rank, each piece once: bytes by address."""
-    local = (tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors)
-    return {piece.data_ptr(): piece.nbytes() for piece in (tensor.untyped_storage() for tensor in local)}
 
 
 @torch.no_grad()
@@ -135,5 +138,11 @@ def average_over_ranks(buffers: list[Tensor]) -> None:
         return
     flat = torch.cat([buffer.flatten() for buffer in buffers])
     dist.all_reduce(flat)
-    parts = flat.div_(world_size).split([buffer.numel() for buffer in buffers])
-    torch._foreach_copy_(buffers, [part.view_as(buffer) for part, buffer in zip(parts, buffers, strict=True)])
+    means = flat.div_(world_size).split([buffer.numel() for buffer in buffers])
+    _compat.copy_all(buffers, (mean.view_as(buffer) for mean, buffer in zip(means, buffers, strict=True)))
+
+
+def storages(tensors: Iterable[Tensor]) -> dict[int, int]:
+    """Returns the bytes of the storages of tensors on this rank, by address: shared storages count once."""
+    local = (tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors)
+    return {storage.data_ptr(): storage.nbytes() for storage in (tensor.untyped_storage() for tensor in local)}

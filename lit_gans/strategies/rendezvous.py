@@ -1,26 +1,66 @@
-"""torchrun starts a run again with the store that the processes before it used: what they wrote there must not be read.
+"""Rendezvous of all ranks at the start, and how long they wait for each other afterwards.
 
-A process that comes first would find the address of one that has ended (pytorch issue 135712). The count of restarts
-does not tell the attempts apart: every node has its own. So the ranks of an attempt meet first.
+torchrun restarts a run with the store of the previous attempt, whose entries must not be read: a process that comes
+first would find the address of one that has ended (pytorch issue 135712). The restart count does not distinguish the
+attempts, because every node counts its own. So the ranks of an attempt rendezvous first under a new name.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
 import uuid
 from datetime import timedelta
 from functools import cache
+from itertools import count
 
+import torch
+from torch import distributed
 from torch.distributed import PrefixStore, Store, TCPStore
 
-_WAITS = timedelta(minutes=10)  # for the other ranks to start
+from lit_gans.strategies import _compat
+
+START_TIMEOUT = timedelta(minutes=10)  # that ranks wait for each other at the start
 _POLL = 0.05  # seconds
+_WORLDS = count()  # the groups of all processes that this process was in: a sweep's runs one after the other
+
+
+def starting_timeout(seconds: float) -> timedelta:
+    """Returns how long ranks wait for each other until all have started: processes do not start at once."""
+    return max(timedelta(seconds=seconds), START_TIMEOUT)
+
+
+def limit_waiting(timeout: timedelta) -> None:
+    """Sets how long this rank waits for the others, in every process group that exists now."""
+    for group in _compat.process_groups():
+        _compat.set_timeout(group, timeout)
+
+
+def join_world(backend: str, rank: int, world_size: int, device: torch.device, timeout: timedelta) -> None:
+    """Makes the group of all processes where torchrun started them; Lightning then uses the existing group."""
+    store = None if distributed.is_initialized() else attempt_store()
+    if store is None:
+        return
+    distributed.init_process_group(
+        backend,
+        store=PrefixStore(f"world/{next(_WORLDS)}", store),
+        rank=rank,
+        world_size=world_size,
+        timeout=timeout,
+        device_id=None if device.type == "cpu" else device,
+    )
+    atexit.register(_leave)
+
+
+def _leave() -> None:
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 @cache
 def attempt_store() -> Store | None:
-    """Returns torchrun's store under a name that only the processes of this attempt know, None without torchrun.
+    """Returns torchrun's store under a name that only the processes of this attempt know; None without torchrun.
 
     Every rank must call it.
 
@@ -34,13 +74,13 @@ def attempt_store() -> Store | None:
     return PrefixStore(rendezvous(store, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])), store)
 
 
-def rendezvous(store: Store, rank: int, ranks: int, waits: timedelta = _WAITS) -> str:
-    """Returns the same new name on all ranks that are alive, whatever earlier ones left in the store.
+def rendezvous(store: Store, rank: int, ranks: int, timeout: timedelta = START_TIMEOUT) -> str:
+    """Returns the same new name on all living ranks, whatever earlier ones left in the store.
 
-    Each rank shows a name of its own. Rank 0 shows all that it sees, until each rank has answered with rank 0's name;
-    a rank answers where it finds its own among them.
+    Each rank publishes a name of its own. Rank 0 publishes all names that it sees, until each rank has answered with
+    rank 0's name; a rank answers once it finds its own name among them.
     """
-    name, until = uuid.uuid4().hex, time.monotonic() + waits.total_seconds()
+    name, until = uuid.uuid4().hex, time.monotonic() + timeout.total_seconds()
     store.set(f"here/{rank}", name)
     answers = {other: f"{name}/{other}" for other in range(1, ranks)}
     while True:
@@ -57,5 +97,5 @@ def rendezvous(store: Store, rank: int, ranks: int, waits: timedelta = _WAITS) -
                 return names[0]
         if time.monotonic() > until:
             missing = f"ranks {sorted(answers)} have" if rank == 0 else "rank 0 has"
-            raise TimeoutError(f"{missing} not started within {waits.total_seconds():.0f} s of rank {rank}.")
+            raise TimeoutError(f"{missing} not started within {timeout.total_seconds():.0f} s of rank {rank}.")
         time.sleep(_POLL)

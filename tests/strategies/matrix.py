@@ -1,25 +1,43 @@
-"""`python -m tests.strategies.matrix` writes the README's table of what each strategy trains, or refuses and why.
+"""`python -m tests.strategies.matrix` writes the table of what each strategy trains, or refuses and why, into the docs.
 
-What it says works is trained by the tests beside this file, and what it says is refused is refused there.
+GANs and strategies come from the registry. What the table says works is trained by the tests beside this file, and what
+it says is refused is refused there.
 """
 
+from itertools import product
 from pathlib import Path
 
+from lightning.pytorch.strategies import Strategy
+
 from lit_gans.common.errors import RefusedInput
-from lit_gans.strategies.ddp import NetworkDDP
-from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
-from lit_gans.strategies.fsdp import NetworkFSDP
+from lit_gans.config.registry import classes
 
 from .cells import Cell, build, names
 
-README = Path(__file__).parents[2] / "README.md"
+GUIDE = Path(__file__).parents[2] / "docs/guides/distributed.md"
 BEGIN, END = "<!-- strategies -->\n", "<!-- end of strategies -->\n"
-STRATEGIES = {
-    "ddp": NetworkDDP(),
-    **{f"deepspeed stage {stage}": NetworkDeepSpeed(stage=stage) for stage in (0, 1, 2, 3)},
-    **{f"fsdp per {wrap}": NetworkFSDP(wrap=wrap) for wrap in ("network", "layer")},
-}
+VARIANTS = {"deepspeed": {"stage": (0, 1, 2, 3)}, "fsdp": {"wrap": ("network", "layer")}}  # columns of their own
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed", "fp64": "64-true"}
+
+
+def registered():
+    """Returns every registered strategy of this package by its name on the command line."""
+    found = classes("lit_gans.strategies", Strategy).items()
+    return {n.removeprefix("network_").replace("_", ""): c for n, c in found if c.__module__.startswith("lit_gans.")}
+
+
+def strategies():
+    """Returns an instance for each column of the table."""
+    columns = {}
+    for name, cls in registered().items():
+        options = VARIANTS.get(name, {})
+        for values in product(*options.values()):
+            settings = dict(zip(options, values, strict=True))
+            columns[" ".join([name, *(f"{key}={value}" for key, value in settings.items())])] = cls(**settings)
+    return columns
+
+
+STRATEGIES = strategies()
 
 
 def refusal(strategy, gan, precision="32-true"):
@@ -56,11 +74,11 @@ def table():
 
 
 def written():
-    """Returns the README and where its table begins and ends."""
-    text = README.read_text()
+    """Returns the guide and where its table begins and ends."""
+    text = GUIDE.read_text()
     return text, text.index(BEGIN) + len(BEGIN), text.index(END)
 
 
 if __name__ == "__main__":
     text, begin, end = written()
-    README.write_text(text[:begin] + table() + text[end:])
+    GUIDE.write_text(text[:begin] + table() + text[end:])

@@ -1,15 +1,26 @@
 """Runs a function on several ranks over gloo, each a process of its own, as `torchrun` would start them."""
 
+import atexit
+import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
+from datetime import timedelta
+from functools import cache
+from itertools import count
+from pathlib import Path
 
 import torch
+from torch.distributed import TCPStore
+
+_RUNS = count()
 
 
 def environment(rank, world_size, port, node_size=None):
-    """What torchrun tells a rank."""
+    """Returns the environment that torchrun gives a rank."""
     node_size = node_size or world_size
     return os.environ | {
         "RANK": str(rank),
@@ -31,26 +42,64 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def run(function, folder, world_size=2, node_size=None, timeout=280, **arguments):
-    """Returns what `function` (its dotted name) returns on each rank."""
-    file = folder / "arguments.pt"
-    torch.save(arguments, file)
-    port = free_port()
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.strategies.worker", function, str(file)],
-            env=environment(rank, world_size, port, node_size),
+class Server:
+    """The process that forks ranks (see `fork_server`): one for each process of pytest, started once."""
+
+    def __init__(self):
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PL_")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.strategies.fork_server"],
+            env=kept | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"},
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
             text=True,
         )
-        for rank in range(world_size)
-    ]
-    printed = []
-    try:
-        printed = [process.communicate(timeout=timeout)[0] for process in ranks]
-    finally:
-        for process in ranks:
-            process.kill()
-    assert all(process.returncode == 0 for process in ranks), "\n".join(text[-3000:] for text in printed)
+        atexit.register(self.close)
+
+    def run(self, function, arguments, environments, outputs):
+        """Forks a rank for each environment, and returns their exit codes once all have ended."""
+        request = {"function": function, "arguments": arguments, "environments": environments, "outputs": outputs}
+        print(json.dumps(request), file=self.process.stdin, flush=True)
+        pids, codes = self._answer(), None
+        try:
+            codes = self._answer()
+        finally:
+            if codes is None:  # the test ends early: the server must be free for the next one
+                for pid in pids:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                self._answer()
+        return codes
+
+    def _answer(self):
+        line = self.process.stdout.readline()
+        assert line, "the fork server has ended"
+        return json.loads(line)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+server = cache(Server)
+
+
+def launch(function, folder, world_size=2, node_size=None, variables=(), **arguments):
+    """Runs a function on ranks, and returns their exit codes, their output and the file of what they returned."""
+    file = folder / f"arguments_{next(_RUNS)}.pt"
+    torch.save(arguments, file)
+    outputs = [f"{file}.{rank}.txt" for rank in range(world_size)]
+    # as torchrun's: no rank has to open a port, which another process may have taken since it was found free
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(minutes=4))
+    shared = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0", **dict(variables)}
+    environments = [environment(rank, world_size, store.port, node_size) | shared for rank in range(world_size)]
+    codes = server().run(function, str(file), environments, outputs)
+    return codes, [Path(output).read_text() for output in outputs], file
+
+
+def run(function, folder, world_size=2, node_size=None, **arguments):
+    """Returns what `function` (its dotted name) returns on each rank."""
+    codes, printed, file = launch(function, folder, world_size, node_size, **arguments)
+    assert not any(codes), "\n".join(text[-3000:] for text in printed)
     return [torch.load(f"{file}.{rank}", weights_only=False) for rank in range(world_size)]

@@ -62,7 +62,7 @@ def test_a_scaler_of_the_user_is_copied_for_each_network(tiny_gan):
 def test_two_optimizers_of_one_network_would_share_a_scaler():
     module = TwoNetworks()
     optimizers = [torch.optim.SGD([parameter], 0.1) for parameter in module.one.parameters()]
-    with pytest.raises(RefusedInput, match="two optimizers step one: give it one, with a group of parameters for each"):
+    with pytest.raises(RefusedInput, match="two optimizers step one: give it one, with a parameter group for each"):
         NetworkScaling("cpu").connect(module, optimizers, [])
 
 
@@ -81,7 +81,7 @@ def test_networks_are_found_by_their_parameters():
     module.one.requires_grad_(False)
     assert list(networks_of(module)) == ["two"]
     module.free = torch.nn.Parameter(torch.zeros(1))
-    with pytest.raises(RefusedInput, match="the parameter free lies outside every network"):
+    with pytest.raises(RefusedInput, match="the parameter free belongs to no network: move it into a child module"):
         networks_of(module)
     module = TwoNetworks()
     module.two.weight = module.one.weight

@@ -175,9 +175,12 @@ REFUSED = {
     Undeclared: (["fsdp_network", "fsdp_layer", "deepspeed_3"], "a gradient through critic is differentiated again"),
     TwoBackwards: (["deepspeed_1", "deepspeed_2"], "two backwards of critic before its step"),
     Clips: (FLAT, 'NetworkDeepSpeed(config={"gradient_clipping": VALUE})'),
-    StepsTheBareOptimizer: (FLAT, "step the one that self.optimizers() returns"),
+    StepsTheBareOptimizer: (FLAT, "step the optimizer that self.optimizers() returns"),
     BeginsFrozen: ([*STRATEGIES], "an optimizer steps critic.0.weight, which is frozen"),
-    Misnames: ([*STRATEGIES], "manual_backward(loss, network='crtic'): the networks are generator, critic"),
+    Misnames: (
+        [*STRATEGIES],
+        "manual_backward(loss, network='crtic') names no network of the module: it has generator, critic",
+    ),
     TwoOptimizers: ([*DEEPSPEED], "two optimizers step critic"),
 }
 MISTAKES = [(module, name) for module, (names, _) in REFUSED.items() for name in names]

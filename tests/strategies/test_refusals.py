@@ -19,14 +19,14 @@ from .cells import Cell, build, many_images, names, train
 from .matrix import STRATEGIES, refusal, table, written
 
 
-def test_the_table_of_the_readme_is_the_one_that_the_command_writes():
+def test_the_table_of_the_guide_is_the_one_that_the_command_writes():
     text, begin, end = written()
     assert text[begin:end] == table(), "run: python -m tests.strategies.matrix"
 
 
 def test_only_a_gradient_penalty_under_zero_3_is_refused():
     refused = {(strategy, gan) for strategy in STRATEGIES for gan in names() if refusal(strategy, gan)}
-    assert refused == {("deepspeed stage 3", "gan"), ("deepspeed stage 3", "wgan_gp")}
+    assert refused == {("deepspeed stage=3", "gan"), ("deepspeed stage=3", "wgan_gp")}
 
 
 ON_RANKS = {
@@ -76,9 +76,9 @@ def test_every_rank_refuses_before_the_first_step(said, name):
 @pytest.mark.parametrize(
     ("strategy", "settings", "sentence"),
     [
-        (NetworkDeepSpeed, {"config": {"zero_optimization": {"stage": 4}}}, "stages 0, 1, 2 and 3"),
+        (NetworkDeepSpeed, {"config": {"zero_optimization": {"stage": 4}}}, "use one of the stages 0, 1, 2 and 3"),
         (NetworkDeepSpeed, {"timeout": 0.0}, "timeout=0.0 must be greater than 0"),
-        (NetworkDeepSpeed, {"stage": 0, "offload_optimizer": True}, "only stages 1, 2 and 3"),
+        (NetworkDeepSpeed, {"stage": 0, "offload_optimizer": True}, "no effect with stage=0, .* use stage=1, 2 or 3"),
         (NetworkDeepSpeed, {"config": "missing.json"}, "config=missing.json cannot be read as JSON"),
         (NetworkDeepSpeed, {"config": {"optimizer": {}}}, "optimizer in the DeepSpeed config has no effect here"),
         (NetworkDeepSpeed, {"config": {"train_batch_size": 8}}, "use the batch size of the data"),
@@ -86,7 +86,7 @@ def test_every_rank_refuses_before_the_first_step(said, name):
         (NetworkDeepSpeed, {"config": {"torch_autocast": {}}}, "torch_autocast .* use the Trainer's precision"),
         (NetworkDeepSpeed, {"config": {"gradient_cliping": 1.0}}, "no effect here; did you mean 'gradient_clipping'"),
         (NetworkDeepSpeed, {"stage": 0, "sharded_checkpoints": True}, "every rank has everything: use stage=1"),
-        (NetworkDDP, {"timeout": -1.0}, "timeout=-1.0"),
+        (NetworkDDP, {"timeout": -1.0}, "timeout=-1.0 must be greater than 0 seconds"),
         (NetworkDDP, {"bucket_cap_mb": 0.0}, "must be greater than 0"),
         (NetworkDDP, {"hierarchical": True, "gradient_compression": "powersgd"}, "use none, fp16 or bf16"),
         (NetworkFSDP, {"timeout": 0.0}, "timeout=0.0 must be greater than 0"),
@@ -108,7 +108,7 @@ def test_what_lightning_would_pass_over_in_silence():
     module = build(Cell("dcgan"))
     strategy = NetworkFSDP()
     strategy._layer_sync = TorchSyncBatchNorm()
-    with pytest.raises(RefusedInput, match="sync_batchnorm=True with NetworkFSDP has no effect: use NetworkDDP"):
+    with pytest.raises(RefusedInput, match="sync_batchnorm=True has no effect with NetworkFSDP: use NetworkDDP"):
         strategy.refuse(module, "32-true")
     with pytest.raises(RefusedInput, match="keep the first overflow for ever: use precision=bf16, or gradient"):
         NetworkDDP(gradient_compression="powersgd").refuse(module, "16-mixed")
@@ -125,7 +125,9 @@ def test_a_config_of_the_user_wins_over_the_arguments(tmp_path):
     assert config["zero_optimization"]["stage"] == strategy.stage == 1
     assert config["zero_optimization"]["overlap_comm"]
     strategy._lightning_module = build(Cell("dcgan", clip=0.05))
-    with pytest.raises(RefusedInput, match=r"gradient_clipping=0.5 in the config and clip_gradients=0.05"):
+    with pytest.raises(
+        RefusedInput, match=r"gradient_clipping=0.5 in the DeepSpeed config differs from clip_gradients=0.05"
+    ):
         strategy._config_of(strategy._lightning_module.generator)
 
 

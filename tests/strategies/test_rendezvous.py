@@ -27,10 +27,10 @@ def test_a_rank_that_is_first_waits_for_the_others_though_it_sees_those_before()
     store = HashStore()
     attempt(store, 2, (0, 1))
     with pytest.raises(TimeoutError, match=r"ranks \[1\] have not started within 0 s of rank 0"):
-        rendezvous(store, 0, 2, waits=timedelta(seconds=0.3))
+        rendezvous(store, 0, 2, timeout=timedelta(seconds=0.3))
     attempt(store, 2, (0, 1))
     with pytest.raises(TimeoutError, match="rank 0 has not started within 0 s of rank 1"):
-        rendezvous(store, 1, 2, waits=timedelta(seconds=0.3))
+        rendezvous(store, 1, 2, timeout=timedelta(seconds=0.3))
 
 
 def test_one_rank_is_alone():

@@ -161,7 +161,7 @@ def test_what_cannot_resume_is_refused(folder, tmp_path):
     with pytest.raises(RefusedInput, match="resume with strategy=deepspeed, the same stage and number of ranks"):
         train(tmp_path / "resumed.ckpt", 4, MOMENTUM, resume=folder / "deepspeed_2.ckpt")
     for said in torch.load(folder / "said.pt"):
-        assert "was written under stage 2 by 2 ranks, and these are stage 1 and 2" in said["other stage"]
+        assert "was written under stage 2 by 2 ranks, and this run has stage 1 and 2 ranks" in said["other stage"]
 
 
 def test_a_folder_without_a_checkpoint_is_refused(tmp_path):

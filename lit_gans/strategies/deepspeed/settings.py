@@ -1,4 +1,4 @@
-"""DeepSpeed's own settings: read, refused where they would have no effect, and the package itself."""
+"""DeepSpeed's own settings: read, refused where they would have no effect, completed; and the package itself."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from lit_gans.common.errors import RefusedInput, install_command, nearest
+from lit_gans.strategies import _compat
 
-_KEYS = (  # those that reach what the engines do here: DeepSpeed ignores others in silence
+_LARGEST_BUCKET = 50_000_000  # elements; DeepSpeed's own default is ten times that, for each engine
+_KEYS = (  # those that affect the engines here: DeepSpeed silently ignores others
     "zero_optimization",
     "gradient_clipping",
     "communication_data_type",
@@ -45,7 +47,7 @@ _INSTEAD = {
 
 
 def read(config: dict[str, Any] | str | None) -> dict[str, Any]:
-    """Returns DeepSpeed's settings from a JSON file, or as they are.
+    """Reads DeepSpeed's settings from a JSON file, or returns a dictionary of them.
 
     Raises:
         RefusedInput: the file cannot be read.
@@ -61,11 +63,16 @@ def read(config: dict[str, Any] | str | None) -> dict[str, Any]:
 def refuse(config: Mapping[str, Any], stage: int, sharded_checkpoints: bool) -> None:
     """Raises `RefusedInput` for settings that cannot work, or would have no effect."""
     if stage not in (0, 1, 2, 3):
-        raise RefusedInput(f"stage={stage}: ZeRO has the stages 0, 1, 2 and 3.")
+        raise RefusedInput(f"stage={stage} is not a stage of ZeRO: use one of the stages 0, 1, 2 and 3.")
     if "offload_optimizer" in config["zero_optimization"] and not stage:
-        raise RefusedInput("offload_optimizer=true with stage=0: only stages 1, 2 and 3 keep optimizer states apart.")
+        raise RefusedInput(
+            "offload_optimizer=true has no effect with stage=0, which does not shard optimizer states: use stage=1, 2"
+            " or 3."
+        )
     if sharded_checkpoints and not stage:
-        raise RefusedInput("sharded_checkpoints=true with stage=0: every rank has everything: use stage=1, 2 or 3.")
+        raise RefusedInput(
+            "sharded_checkpoints=true has no effect with stage=0, where every rank has everything: use stage=1, 2 or 3."
+        )
     for key in config:
         if key in _INSTEAD:
             raise RefusedInput(f"{key} in the DeepSpeed config has no effect here: {_INSTEAD[key]}, and leave it out.")
@@ -73,8 +80,36 @@ def refuse(config: Mapping[str, Any], stage: int, sharded_checkpoints: bool) -> 
             raise RefusedInput(f"{key} in the DeepSpeed config has no effect here; {nearest(key, _KEYS)}")
 
 
+def engine_config(config: Mapping[str, Any], stage: int, num_parameters: int, clip: float | None) -> dict[str, Any]:
+    """Returns the settings of one network's engine.
+
+    Args:
+        config: of the user.
+        stage: of ZeRO.
+        num_parameters: of the network: no bucket needs to be larger.
+        clip: largest gradient norm that the module asks for. It is always written: DeepSpeed's own default is 1.
+
+    Raises:
+        RefusedInput: the user and the module clip at different norms.
+    """
+    bucket = min(num_parameters, _LARGEST_BUCKET)
+    bucket += bucket % 2  # DeepSpeed wants an even number
+    zero = {"reduce_bucket_size": bucket, "allgather_bucket_size": bucket}
+    if stage == 3:
+        zero["stage3_prefetch_bucket_size"] = bucket
+    given = config.get("gradient_clipping", clip or 0.0)
+    if clip is not None and given != clip:
+        raise RefusedInput(
+            f"gradient_clipping={given} in the DeepSpeed config differs from clip_gradients={clip} of the module: leave"
+            " one of them out."
+        )
+    fixed = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1, "gradient_clipping": given}
+    free = {"zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}
+    return {**free, **config, **fixed, "zero_optimization": zero | config["zero_optimization"]}
+
+
 def load(device: str) -> Any:
-    """Returns DeepSpeed, set to the device before it looks for one by itself."""
+    """Imports DeepSpeed and sets its device before it looks for one itself."""
     if device == "cpu":
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     try:
@@ -83,6 +118,6 @@ def load(device: str) -> Any:
     except ImportError as error:
         raise RefusedInput(f"strategy=deepspeed needs DeepSpeed: {install_command('deepspeed')}") from error
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
-    if device == "cpu":  # else the ranks compile an operation, and wait for ever where a compilation was once killed
-        deepspeed.ops.__compatible_ops__ = {}
+    if device == "cpu":
+        _compat.forbid_compiled_operations(deepspeed)
     return deepspeed

@@ -1,0 +1,120 @@
+"""Checkpoints of networks that FSDP sharded: single files with full tensors, or folders of shards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed.checkpoint as dcp
+from lightning.pytorch.core.optimizer import LightningOptimizer
+from lightning.pytorch.strategies.strategy import Strategy
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from lit_gans.checkpoints.sharded import REST, merge_tensors, read_index, read_rest, split_tensors
+from lit_gans.strategies.checkpoint_folders import replacing
+from lit_gans.strategies.module_networks import parameters_of
+
+
+class FSDPCheckpoints:
+    """Shards of DTensors and their full tensors, and checkpoints of either; mixed in before Lightning's class."""
+
+    sharded_checkpoints: bool
+
+    # ---- shards of parameters, and full tensors
+
+    def full_state_dict(self, network: nn.Module) -> dict[str, Tensor]:
+        """Returns the full tensors of a network, on the CPU; every rank must call it."""
+        return {name: _full(value) for name, value in network.state_dict().items()}
+
+    def local_shard(self, parameter: nn.Parameter) -> Tensor:
+        """Returns this rank's shard of a parameter."""
+        return parameter.to_local()
+
+    def shard(self, full: Tensor, parameter: nn.Parameter) -> Tensor:
+        """Returns this rank's shard of a full tensor of a parameter's shape."""
+        return distribute_tensor(full, parameter.device_mesh, parameter.placements).to_local().clone()
+
+    def unshard(self, shard: Tensor, parameter: nn.Parameter) -> Tensor:
+        """Returns the full tensor of all ranks' shards; every rank must call it."""
+        placed = (parameter.device_mesh, parameter.placements)
+        return DTensor.from_local(shard, *placed, shape=parameter.shape, stride=parameter.stride()).full_tensor()
+
+    # ---- writing
+
+    @property
+    def lightning_restore_optimizer(self) -> bool:
+        return True
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        return {name: self._saved(value) for name, value in self.lightning_module.state_dict().items()}
+
+    def _saved(self, value: Any) -> Any:
+        return value if self.sharded_checkpoints else _full(value)
+
+    def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        state = (optimizer.optimizer if isinstance(optimizer, LightningOptimizer) else optimizer).state_dict()
+        moments = {index: {k: self._saved(v) for k, v in values.items()} for index, values in state["state"].items()}
+        return state | {"state": moments}
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
+        if not self.sharded_checkpoints:
+            return Strategy.save_checkpoint(self, checkpoint, filepath, storage_options)
+        rest, tensors = split_tensors(checkpoint)
+        with replacing(Path(filepath), self) as folder:
+            dcp.save(tensors, checkpoint_id=str(folder))
+            if self.is_global_zero:
+                torch.save(rest, folder / REST)
+
+    # ---- reading
+
+    def load_checkpoint(self, checkpoint_path: str | Path, weights_only: bool | None = None) -> dict[str, Any]:
+        path = Path(checkpoint_path)
+        if not (path.is_dir() and "deepspeed" not in read_rest(path)):
+            return Strategy.load_checkpoint(self, checkpoint_path, weights_only)
+        own = {f"state_dict/{name}": value for name, value in self.lightning_module.state_dict().items()}
+        parameters = [parameters_of(optimizer) for optimizer in self.optimizers]
+        tensors = {}
+        for name, entry in read_index(path).items():  # each rank reads its shards only
+            if name not in own and name.startswith("optimizer_states/"):
+                _, number, index, _ = name.split("/")
+                own[name] = parameters[int(number)][int(index)]
+            same = name in own and own[name].shape == entry.size
+            tensors[name] = (
+                torch.zeros_like(own[name]) if same else torch.empty(entry.size, dtype=entry.properties.dtype)
+            )
+        dcp.load(tensors, checkpoint_id=str(path))
+        return merge_tensors(read_rest(path), tensors)
+
+    def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
+        module = self.lightning_module
+        own = module.state_dict()
+        state = {
+            n: _sharded_like(value, own[n]) if n in own else value for n, value in checkpoint["state_dict"].items()
+        }
+        module.load_state_dict(state, strict=strict)
+
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
+            parameters = parameters_of(optimizer)
+            moments = {
+                index: {k: _sharded_like(v, parameters[index]) for k, v in values.items()}
+                for index, values in state["state"].items()
+            }
+            optimizer.load_state_dict(state | {"state": moments})
+
+
+def _full(value: Any) -> Any:
+    """Returns the full tensor of a shard, on the CPU; every rank must call it."""
+    return value.full_tensor().cpu() if isinstance(value, DTensor) else value
+
+
+def _sharded_like(value: Any, own: Any) -> Any:
+    """Shards a full tensor as `own` is sharded; returns other values unchanged."""
+    if isinstance(value, DTensor) or not (
+        isinstance(own, DTensor) and isinstance(value, Tensor) and value.shape == own.shape
+    ):
+        return value
+    return distribute_tensor(value.to(own.device), own.device_mesh, own.placements)
