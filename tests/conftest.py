@@ -1,6 +1,7 @@
 """Shapes in signatures are checked under test; small fixtures that the tests share."""
 
 import os
+import sys
 import tempfile
 
 from jaxtyping import install_import_hook
@@ -58,6 +59,41 @@ def tiny_gan():
 def random_images():
     """Makes a datamodule of random images: `random_images(batch_size=8)`."""
     return lambda **settings: RandomImages(**{"image_size": 16, "channels": 1, "batch_size": 8, **settings})
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    """Runs a command line in this process and returns its exit code, what it printed, and its errors."""
+    from lit_gans.cli import main as cli
+    from lit_gans.cli import train as train_module
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        if arguments[0] == "train" and not {"-h", "--help"} & {*arguments}:
+            # the console script starts it as a module, which an imported one warns about
+            monkeypatch.setattr(sys, "argv", ["lit-gans", *arguments[1:]])
+            code = train_module.main()
+        else:
+            monkeypatch.setattr(sys, "argv", ["lit-gans", *arguments])
+            with pytest.raises(SystemExit) as stopped:
+                cli.main()
+            code = stopped.value.code
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def train(command):
+    """Runs `lit-gans train` in this process and returns its exit code; what it printed is in `train.out` and `.err`."""
+
+    def run(*overrides: str) -> int:
+        code, run.out, run.err = command("train", *overrides)
+        return code
+
+    return run
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lit_gans import build, compose, load
 from lit_gans.config.registry import gans
-from tests.cli.test_main import command  # noqa: F401 - a fixture
-from tests.cli.test_train import TINY
+from tests.commands import TINY
 
 GANS = sorted(name for name, cls in gans().items() if cls.__module__.startswith("lit_gans."))
 
@@ -27,7 +26,7 @@ def overrides(name):
 
 
 @pytest.mark.parametrize("name", GANS)
-def test_hydra_then_sample_interpolate_evaluate_then_the_lightning_cli_and_a_notebook(command, tmp_path, name):  # noqa: F811
+def test_hydra_then_sample_interpolate_evaluate_then_the_lightning_cli_and_a_notebook(command, tmp_path, name):
     code, out, err = command("train", *overrides(name), "trainer.max_steps=2", "hydra.run.dir=run")
     assert code == 0, err
     assert "fid_digits" in out

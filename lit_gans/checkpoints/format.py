@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import re
 import sys
 import zipfile
 from dataclasses import fields, is_dataclass
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
+from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.checkpoints.renamed import current_path, current_paths
 from lit_gans.checkpoints.sharded import read_sharded
 from lit_gans.common.atomic import remove, replace
@@ -83,23 +85,36 @@ def constructor_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Reads a checkpoint onto the CPU: a file without executing anything that it holds, a folder of parts as whole
-    tensors (whose index is a pickle: read only those that you trust).
+    """Reads a checkpoint onto the CPU: a file without executing anything that it holds, a sharded folder as full
+    tensors (its index is a pickle: read only folders that you trust), the best or last checkpoint of a run's folder.
 
     Raises:
-        RefusedInput: the file is missing, no checkpoint, or cut short.
+        RefusedInput: the path names no checkpoint, or the file is damaged.
     """
-    if Path(path).is_dir():
-        return read_sharded(Path(path))
-    if not Path(path).is_file():
-        raise RefusedInput(f"there is no checkpoint at {path}: give the path of a .ckpt file.")
+    path = find_checkpoint(path)
+    if path.is_dir():
+        return read_sharded(path)
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
-        raise RefusedInput(f"{path} cannot be read as a checkpoint: {str(error).splitlines()[0]}") from error
+    except (RuntimeError, EOFError, OSError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
+        raise RefusedInput(f"{path} cannot be read as a checkpoint: {_reason(path, error)}") from error
     if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
         raise RefusedInput(f"{path} is no Lightning checkpoint: it has no state_dict.")
     return checkpoint
+
+
+def _reason(path: Path, error: Exception) -> str:
+    """Returns why a file cannot be read, in our words: torch's advise to load it with `weights_only=False`, which would
+    execute code from the file.
+    """
+    if isinstance(error, OSError):
+        return f"{error.strerror or error}."
+    if not zipfile.is_zipfile(path):
+        return "torch did not write it, or it is truncated."
+    foreign = re.search(r"GLOBAL ([\w.]+)", str(error))
+    if foreign:
+        return f"it holds an object of {foreign[1]}; only tensors and plain values are read, no code is executed."
+    return "it is damaged."
 
 
 class CheckpointFiles(TorchCheckpointIO):

@@ -17,6 +17,7 @@ from torch import Tensor
 from lit_gans.callbacks.evaluation import GenerativeMetrics
 from lit_gans.callbacks.measurement import Measurement
 from lit_gans.checkpoints.format import FORMAT_KEY, read_checkpoint
+from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.checkpoints.renamed import current_paths
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import load
@@ -54,7 +55,8 @@ def evaluate(
     """Measures generated against real images, prints values and protocol and saves them as JSON.
 
     Args:
-        checkpoint: path of the checkpoint whose samples are measured.
+        checkpoint: path of the checkpoint whose samples are measured, or folder of a run, of which the best or else the
+            last one is taken.
         fake: a folder of pictures that are measured instead.
         real: a folder of real pictures.
         data: real images; null takes `real`, or those that the checkpoint was trained on.
@@ -71,6 +73,7 @@ def evaluate(
         raise RefusedInput("give what is to be measured: checkpoint=PATH or fake=FOLDER, one of them.")
     if real is not None and data is not None:
         raise RefusedInput("real= and data= both name real images: leave one out.")
+    checkpoint = str(find_checkpoint(checkpoint)) if checkpoint else None
     trained_with = read_checkpoint(checkpoint).get(FORMAT_KEY, {}).get("config", {}) if checkpoint else {}
     metrics = metrics or _constructed(trained_with, "metrics")
     if not isinstance(metrics, GenerativeMetrics):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torchvision.utils import save_image
 
+from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import load
 from lit_gans.data.sources.paired import read_folder
@@ -29,7 +30,7 @@ def sample(
     """Writes a grid and single PNGs of generated images; of points, a table and a plot.
 
     Args:
-        checkpoint: path of the checkpoint.
+        checkpoint: path of the checkpoint, or folder of a run, of which the best or else the last one is taken.
         num: how many images.
         seed: of the latents.
         label: the class of all images, of a model that was trained with classes; null goes through all of them.
@@ -41,6 +42,7 @@ def sample(
         The path of the grid, or of the plot.
     """
     _at_least_one("num", num)
+    checkpoint = str(find_checkpoint(checkpoint))
     module = load(checkpoint)
     if isinstance(module, Pix2Pix):
         if input is None:
@@ -100,7 +102,7 @@ def interpolate(
     """Writes a picture whose rows walk from one latent to another on the sphere (White 2016).
 
     Args:
-        checkpoint: path of the checkpoint.
+        checkpoint: path of the checkpoint, or folder of a run, of which the best or else the last one is taken.
         num: rows.
         steps: images in a row, at least 2.
         seed: of the latents.
@@ -113,6 +115,7 @@ def interpolate(
     _at_least_one("num", num)
     if steps < 2:
         raise RefusedInput(f"steps={steps} must be at least 2: the two ends.")
+    checkpoint = str(find_checkpoint(checkpoint))
     module = load(checkpoint)
     if isinstance(module, Pix2Pix) or module.image_size == 1:
         raise RefusedInput(f"{checkpoint}: only a generator of images from latents can walk between latents.")

@@ -22,6 +22,7 @@ from lit_gans.callbacks import Checkpoint, RunConfig, Samples, Throughput
 from lit_gans.callbacks.measurement import Measurement
 from lit_gans.callbacks.samples import FILM
 from lit_gans.checkpoints.format import read_checkpoint
+from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.sweep import Run, write_summary
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.quiet import quiet
@@ -134,6 +135,8 @@ def train(config: dict[str, Any]) -> Trainer:
     Raises:
         RefusedInput: the configuration cannot work; nothing was trained.
     """
+    if config["init_from"] is not None:
+        config = config | {"init_from": str(find_checkpoint(config["init_from"]))}
     checkpoint = resume_path(config["resume"], "")
     for path in (checkpoint, config["init_from"]):
         if path is not None and not Path(path).is_dir():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from lit_gans.checkpoints.format import FORMAT_KEY, class_path, from_plain, read_checkpoint
@@ -14,21 +15,39 @@ from lit_gans.training.adversarial import AdversarialModule
 def load(path: str | Path) -> AdversarialModule:
     """Returns the module of a checkpoint, on the CPU, with its averaged weights, ready for `.sample()`.
 
+    Args:
+        path: of the checkpoint, or the folder of a run, whose best checkpoint is taken, else the last one.
+
     Raises:
-        RefusedInput: the file is missing or damaged, or its class is not a registered GAN. Loading imports no code that
-            the checkpoint names.
+        RefusedInput: the file is missing or damaged, or its class is neither registered nor imported in this process.
+            Loading imports no code that the checkpoint names.
     """
     checkpoint = read_checkpoint(path)
     made_by = checkpoint.get(FORMAT_KEY, {}).get("class_path")
-    made_by = current_path(made_by) if made_by else None
-    known = {class_path(cls): cls for cls in gans().values()}
-    if made_by not in known:
+    if made_by is None:
+        raise RefusedInput(f"{path} was not made by lit_gans: it does not say its class.")
+    cls = _known(current_path(made_by))
+    if cls is None:
         raise RefusedInput(
-            f"{path} was made by {made_by or 'something else than lit_gans'}, which is not a registered GAN"
-            f" ({', '.join(sorted(gans()))}): name its module in {IMPORT_VARIABLE}."
+            f"{path} was made by {current_path(made_by)}, which is neither imported here nor a registered GAN"
+            f" ({', '.join(sorted(gans()))}): import it first, or name its module in {IMPORT_VARIABLE}."
         )
     settings = {name: from_plain(value) for name, value in checkpoint["hyper_parameters"].items()}
-    module = known[made_by](**settings)
+    module = cls(**settings)
     module.on_load_checkpoint(checkpoint)
     module.load_state_dict(checkpoint["state_dict"])
     return module
+
+
+def _known(path: str) -> type[AdversarialModule] | None:
+    """Returns the class of that path: a registered GAN, or a class that this process has defined or imported already,
+    of two (a notebook's cell that ran twice) the newer one.
+    """
+    known = {class_path(cls): cls for cls in (*_subclasses(AdversarialModule), *gans().values())}
+    return known.get(path)
+
+
+def _subclasses(cls: type[AdversarialModule]) -> Iterator[type[AdversarialModule]]:
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)

@@ -5,7 +5,6 @@ from torch import nn
 from lit_gans.cli.describe import describe
 from lit_gans.config.registry import gans
 from lit_gans.models.gan import GAN
-from tests.cli.test_main import command  # noqa: F401 - a fixture
 
 GANS = sorted(name for name, cls in gans().items() if cls.__module__.startswith("lit_gans."))
 MIB = 2**20
@@ -100,7 +99,7 @@ def test_networks_too_large_for_any_memory_are_described():
     assert row["weights_mib"] > 64 * 2**20, "more than 64 TiB"
 
 
-def test_the_command_prints_a_row_for_each_network(command, tmp_path):  # noqa: F811
+def test_the_command_prints_a_row_for_each_network(command, tmp_path):
     sizes = ["data.image_size=16", "data.channels=1", "model.generator_width=8", "model.discriminator_width=8"]
     code, out, err = command("describe", "model=d2gan", *sizes)
     assert (code, err) == (0, "")
@@ -113,7 +112,7 @@ def test_the_command_prints_a_row_for_each_network(command, tmp_path):  # noqa: 
     assert not list(tmp_path.iterdir()), "it leaves no folder"
 
 
-def test_wrong_input_is_one_sentence(command):  # noqa: F811
+def test_wrong_input_is_one_sentence(command):
     code, _, err = command("describe", "model=sngan", "data.image_size=40")
     assert (code, "image_size=40: the resnet networks make images of one of" in err) == (2, True)
     code, _, err = command("describe", "model=sngam")

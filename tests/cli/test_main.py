@@ -19,29 +19,9 @@ from lit_gans.cli import lightning as lightning_cli
 from lit_gans.cli import main as cli
 from lit_gans.cli import train as train_module
 from lit_gans.config.registry import classes
-from tests.cli.test_train import TINY, start
+from tests.commands import TINY, start
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def command(tmp_path, monkeypatch, capsys):
-    """Runs a command line in this process and returns its exit code, what it printed, and its errors."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["lit-gans", *arguments])
-        if arguments[0] == "train":  # the console script starts it as a module, which an imported one warns about
-            del sys.argv[1]
-            code = train_module.main()
-        else:
-            with pytest.raises(SystemExit) as stopped:
-                cli.main()
-            code = stopped.value.code
-        return code, *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +115,31 @@ def test_sample_interpolate_and_evaluate(command, trained):
     assert values["weights"] == "ema"
     code, _, err = command("evaluate", f"checkpoint={last}", "metrics=digits", "data=digits", "metrics.num_samples=40")
     assert (code, "add data.image_size=16" in err) == (2, True)
+
+
+def test_the_folder_of_a_run_is_its_checkpoint_in_every_command(command, trained, tmp_path):
+    last = trained / "checkpoints/last.ckpt"
+    for arguments in (["sample", "num=2"], ["interpolate", "num=1", "steps=2"]):
+        code, out, err = command(*arguments, f"checkpoint={trained}")
+        assert (code, err) == (0, f"checkpoint  {last}\n")
+        assert f"{trained}/generated/" in out
+    small = ["metrics=digits", "metrics.num_samples=40"]
+    code, out, err = command("evaluate", f"checkpoint={trained}", *small)
+    assert (code, f"checkpoint  {last}" in err) == (0, True), err
+    assert (trained / "checkpoints/evaluation_last.json").is_file()
+    code, out, err = command("train", *TINY, f"init_from={trained}", "trainer.max_steps=1", "hydra.run.dir=second")
+    assert (code, f"checkpoint  {last}" in err) == (0, True), err
+    assert yaml.safe_load((tmp_path / "second/config.yaml").read_text())["init_from"] == str(last)
+    code, _, err = command("sample", f"checkpoint={trained / 'samples'}")
+    assert (code, f"that of this run is {last}." in err) == (2, True), err
+
+
+def test_a_garbage_file_is_refused_without_advising_to_execute_it(command, tmp_path):
+    (tmp_path / "garbage.ckpt").write_bytes(b"garbage")
+    code, _, err = command("sample", "checkpoint=garbage.ckpt")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "garbage.ckpt cannot be read as a checkpoint: torch did not write it, or it is truncated." in err
+    assert "weights_only" not in err
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import load
 from lit_gans.data.sources.paired import read_folder
 from lit_gans.data.sources.points import Ring
-from tests.cli.test_main import command  # noqa: F401 - a fixture
 
 
 @pytest.fixture
@@ -65,7 +64,7 @@ def test_a_class_of_a_model_without_classes_is_refused(tiny_gan):
         tiny_gan().sample(2, label=3)
 
 
-def test_the_command_writes_images_of_one_class(command, saved):  # noqa: F811
+def test_the_command_writes_images_of_one_class(command, saved):
     path = saved(num_classes=10)
     code, _, err = command("sample", f"checkpoint={path}", "num=3", "label=3", "output=threes")
     assert code == 0, err
@@ -98,7 +97,7 @@ def pictures(tmp_path):
     return folder
 
 
-def test_every_picture_becomes_a_translation_of_its_name(command, saved, pictures, tmp_path):  # noqa: F811
+def test_every_picture_becomes_a_translation_of_its_name(command, saved, pictures, tmp_path):
     path = saved("pix2pix")
     code, out, err = command("sample", f"checkpoint={path}", f"input={pictures}", "seed=4", "output=made")
     assert code == 0, err
@@ -147,7 +146,7 @@ def test_points_become_a_table_and_a_plot(saved, tmp_path):
     assert blue.sum() > 50, "matplotlib's first colour"
 
 
-def test_no_translation_replaces_another_nor_the_grid(command, tiny_gan, random_images, fit, tmp_path):  # noqa: F811
+def test_no_translation_replaces_another_nor_the_grid(command, tiny_gan, random_images, fit, tmp_path):
     trainer = fit(tiny_gan("pix2pix"), random_images(), max_steps=1)
     trainer.save_checkpoint(tmp_path / "some.ckpt")
     (tmp_path / "pictures").mkdir()

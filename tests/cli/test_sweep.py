@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from lit_gans.cli.sweep import Run, write_summary
-from tests.cli.test_train import TINY, train  # noqa: F401 - a fixture
+from tests.commands import TINY
 
 
 def run(folder, overrides, values, colour=None, size=(40, 40)):
@@ -73,7 +73,7 @@ def test_the_picture_has_every_grid_side_by_side_at_one_height(tmp_path):
         assert 0 < (pixels[:20, left:right] < 128).sum() < 20 * 320, "the name of the run is above its grid"
 
 
-def test_a_sweep_ends_with_its_table_and_picture(train, tmp_path):  # noqa: F811
+def test_a_sweep_ends_with_its_table_and_picture(train, tmp_path):
     points = ["model=gan", "data=ring", "data.num_points=200", "data.batch_size=50", "metrics=modes"]
     small = ["metrics.num_samples=100", "trainer.accelerator=cpu", "trainer.log_every_n_steps=1", "logger=csv"]
     assert train(*points, *small, "trainer.max_steps=3", "-m", "model.latent_dim=5,6") == 0
@@ -97,13 +97,13 @@ def test_a_sweep_ends_with_its_table_and_picture(train, tmp_path):  # noqa: F811
         assert np.abs(np.asarray(both.convert("RGB"))[20:, 328:].astype(int) - scaled).max() <= 1
 
 
-def test_one_run_has_no_table(train, tmp_path):  # noqa: F811
+def test_one_run_has_no_table(train, tmp_path):
     assert train(*TINY, "trainer.max_steps=1") == 0
     assert "| run" not in train.out
     assert not list(tmp_path.rglob("table.md"))
 
 
-def test_a_run_that_diverges_stays_in_the_table_and_the_sweep_goes_on(train, tmp_path):  # noqa: F811
+def test_a_run_that_diverges_stays_in_the_table_and_the_sweep_goes_on(train, tmp_path):
     tiny = ["model=gan", "data=ring", "metrics=none", "logger=none", "data.num_points=500", "data.batch_size=50"]
     sgd = [f"optimizer@model.{name}_optimizer=sgd" for name in ("generator", "discriminator")]
     rates = "model.generator_optimizer.learning_rate=1e-3,1e30,1e-4"

@@ -15,39 +15,9 @@ import torch
 from lit_gans import build, compose
 from lit_gans.callbacks import InitFrom
 from lit_gans.cli import train as train_module
-
-TINY = [
-    "model=dcgan",
-    "data=digits",
-    "metrics=none",
-    "trainer.accelerator=cpu",
-    "trainer.log_every_n_steps=1",
-    "model.generator_width=4",
-    "model.discriminator_width=4",
-    "model.latent_dim=8",
-    "data.image_size=16",
-    "data.batch_size=500",  # ten iterations an epoch
-    "callbacks.samples.num=4",
-    "callbacks.checkpoint.every_n_train_steps=5",
-    "logger=csv",
-]
-
+from tests.commands import TINY, start
 
 WHOLE = 43  # iterations: into the fifth epoch
-
-
-@pytest.fixture
-def train(tmp_path, monkeypatch, capsys):
-    """Runs `lit-gans train` in this process and returns its exit code; what it printed is in `train.out` and `.err`."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*overrides: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["lit-gans", *overrides])
-        code = train_module.main()
-        run.out, run.err = capsys.readouterr()
-        return code
-
-    return run
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +28,6 @@ def whole(tmp_path_factory):
         patch.setattr(sys, "argv", ["lit-gans", *TINY, f"trainer.max_steps={WHOLE}", f"hydra.run.dir={folder}"])
         assert train_module.main() == 0
     return folder
-
-
-def start(folder: Path, *overrides: str) -> subprocess.Popen:
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "lit_gans", "train", *overrides]
-    return subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
 
 
 def read(folder: Path) -> dict:

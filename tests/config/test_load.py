@@ -47,13 +47,16 @@ def test_missing_damaged_and_foreign_files_are_refused(path, tmp_path):
     cut.write_bytes(path.read_bytes()[:2000])
     text.write_text("no checkpoint")
     for damaged in (cut, text):
-        with pytest.raises(RefusedInput, match=f"{damaged.name} cannot be read as a checkpoint"):
+        with pytest.raises(
+            RefusedInput, match=f"{damaged.name} cannot be read as a checkpoint: torch did not"
+        ) as caught:
             load(damaged)
+        assert "weights_only" not in str(caught.value)
     torch.save({"weights": torch.ones(1)}, other)
     with pytest.raises(RefusedInput, match="it has no state_dict"):
         load(other)
     torch.save({"state_dict": {}}, other)
-    with pytest.raises(RefusedInput, match=r"made by something else than lit_gans.*\(d2gan, .*LIT_GANS_IMPORT"):
+    with pytest.raises(RefusedInput, match=r"was not made by lit_gans: it does not say its class"):
         load(other)
 
 
@@ -67,13 +70,14 @@ executed = []
 
 def test_nothing_in_a_checkpoint_is_executed_or_imported(path, tmp_path):
     torch.save(read_checkpoint(path) | {"callbacks": Dangerous()}, tmp_path / "dangerous.ckpt")
-    with pytest.raises(RefusedInput, match="cannot be read as a checkpoint"):
+    with pytest.raises(RefusedInput, match=r"cannot be read as a checkpoint: it holds an object of exec;") as caught:
         load(tmp_path / "dangerous.ckpt")
     assert not executed
+    assert "weights_only" not in str(caught.value)
     checkpoint = read_checkpoint(path)
     checkpoint["lit_gans"]["class_path"] = "this.module"
     torch.save(checkpoint, tmp_path / "other.ckpt")
-    with pytest.raises(RefusedInput, match=r"made by this\.module, which is not a registered GAN"):
+    with pytest.raises(RefusedInput, match=r"made by this\.module, .* nor a registered GAN \(d2gan, .*LIT_GANS_IMPORT"):
         load(tmp_path / "other.ckpt")
     assert "this" not in sys.modules
 
@@ -99,6 +103,27 @@ def test_a_gan_from_outside_is_loaded_by_its_own_class(tiny_gan, random_images, 
         monkeypatch.undo()
         for function in (registry.outside_modules, registry.classes):
             function.cache_clear()
+
+
+def test_a_class_of_this_process_is_loaded_without_being_registered(random_images, fit, tmp_path):
+    def define(bonus):
+        class Unregistered(DCGAN):
+            """Defined in a notebook's cell, which runs more than once."""
+
+            def extra(self):
+                return bonus
+
+        return Unregistered
+
+    first = define(1)
+    trainer = fit(
+        first(image_size=16, channels=1, generator_width=4, discriminator_width=4), random_images(), max_steps=1
+    )
+    trainer.save_checkpoint(tmp_path / "mine.ckpt")
+    assert first not in registry.gans().values()
+    assert type(load(tmp_path / "mine.ckpt")) is first
+    second = define(2)
+    assert type(load(tmp_path / "mine.ckpt")) is second, "the newer of two classes of the same path"
 
 
 def test_values_become_plain_and_come_back():

@@ -6,7 +6,6 @@ from pathlib import Path
 import torch
 
 from lit_gans import load
-from tests.cli.test_main import command  # noqa: F401 - a fixture
 
 from .test_golden import SAME_PLATFORM
 
@@ -38,7 +37,7 @@ def test_its_checkpoint_samples():
     torch.testing.assert_close(load(FILES / "last.ckpt").sample(4, seed=0), EXPECTED["samples"], **CLOSE)
 
 
-def test_its_checkpoint_resumes(command, tmp_path):  # noqa: F811
+def test_its_checkpoint_resumes(command, tmp_path):
     code, _, err = command(
         "train", *OVERRIDES, "trainer.max_steps=24", f"resume={FILES / 'last.ckpt'}", "hydra.run.dir=run"
     )
@@ -46,7 +45,7 @@ def test_its_checkpoint_resumes(command, tmp_path):  # noqa: F811
     torch.testing.assert_close(state(tmp_path / "run/checkpoints/last.ckpt"), EXPECTED["weights_at_24"], **CLOSE)
 
 
-def test_its_checkpoint_names_data_and_metrics_for_evaluate(command):  # noqa: F811
+def test_its_checkpoint_names_data_and_metrics_for_evaluate(command):
     code, _, err = command("evaluate", f"checkpoint={FILES / 'last.ckpt'}", "output=measured.json")
     assert code == 0, err
     measured = json.loads(Path("measured.json").read_text())
@@ -54,14 +53,14 @@ def test_its_checkpoint_names_data_and_metrics_for_evaluate(command):  # noqa: F
     assert measured["metric/fid_digits"] > 0
 
 
-def test_its_run_file_trains_under_the_lightning_cli(command, tmp_path):  # noqa: F811
+def test_its_run_file_trains_under_the_lightning_cli(command, tmp_path):
     Path("run.yaml").write_text((FILES / "run.yaml").read_text().replace("RUN_FOLDER", str(tmp_path / "run")))
     code, _, err = command("fit", "-c", "run.yaml")
     assert code == 0, err
     torch.testing.assert_close(state(tmp_path / "run/checkpoints/last.ckpt"), state(FILES / "last.ckpt"), **CLOSE)
 
 
-def test_its_file_of_the_configuration_builds(command):  # noqa: F811
+def test_its_file_of_the_configuration_builds(command):
     from lit_gans import build
 
     config = torch.load(FILES / "last.ckpt", weights_only=True)["lit_gans"]["config"]

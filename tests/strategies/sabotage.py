@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tests.cli.test_train import TINY
+from tests.commands import TINY
 
 TIMEOUT = 8  # seconds that a rank waits for the others
 

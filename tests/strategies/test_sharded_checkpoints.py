@@ -165,5 +165,5 @@ def test_what_cannot_resume_is_refused(folder, tmp_path):
 
 
 def test_a_folder_without_a_checkpoint_is_refused(tmp_path):
-    with pytest.raises(RefusedInput, match=r"is no sharded checkpoint: it has no rest.pt"):
+    with pytest.raises(RefusedInput, match=r"is neither the folder of a run nor a sharded checkpoint"):
         read_checkpoint(tmp_path)

@@ -79,7 +79,7 @@ def test_other_architectures_and_formats_are_refused_and_other_settings_named(ti
     with pytest.raises(RefusedInput, match="format 99"):
         tiny_gan().on_load_checkpoint(checkpoint)
     torch.save(checkpoint | {"lit_gans": {"format_version": 1, "class_path": "os.system"}}, path)
-    with pytest.raises(RefusedInput, match=r"os\.system, which is not a registered GAN"):
+    with pytest.raises(RefusedInput, match=r"os\.system, which is neither imported here nor a registered GAN"):
         load(path)
 
 

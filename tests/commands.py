@@ -1,0 +1,31 @@
+"""Command lines that the tests share: the overrides of a tiny run, and one in a process of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+TINY = [
+    "model=dcgan",
+    "data=digits",
+    "metrics=none",
+    "trainer.accelerator=cpu",
+    "trainer.log_every_n_steps=1",
+    "model.generator_width=4",
+    "model.discriminator_width=4",
+    "model.latent_dim=8",
+    "data.image_size=16",
+    "data.batch_size=500",  # ten iterations an epoch
+    "callbacks.samples.num=4",
+    "callbacks.checkpoint.every_n_train_steps=5",
+    "logger=csv",
+]
+
+
+def start(folder: Path, *overrides: str) -> subprocess.Popen:
+    """Starts `lit-gans train` in a process of its own, whose output is one stream."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    arguments = [sys.executable, "-m", "lit_gans", "train", *overrides]
+    return subprocess.Popen(
+        arguments, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
