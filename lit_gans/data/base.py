@@ -1,4 +1,4 @@
-"""The datamodule of every image source: a source says how to load its images, everything else is here."""
+"""The base of all sources: a source loads its images, this datamodule serves them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.data.contracts import TrainsInBatches
 from lit_gans.data.loader import ResumableLoader, StepSampler
 
 
 class ImagesInMemory(Dataset):
-    """Images with labels and perhaps more; an index tensor gathers a whole step at once.
+    """Images, labels and further tensors; an index tensor gathers a full step at once.
 
-    Behind the n images lie their n mirror images: row n + i is image i with left and right exchanged.
+    The n images are followed by their n mirror images: row n + i is image i with left and right exchanged.
 
     Args:
         images: uint8, or floats as the networks see them.
         labels: class of each image.
-        mirrors: whether mirror images are asked for.
+        mirrors: whether mirror images are served.
         **others: further tensors with a row for each image, such as the `input` of a pair.
     """
 
@@ -51,15 +52,16 @@ class ImageData(LightningDataModule):
         image_size: height and width of the images that are served.
         channels: 1 or 3.
         batch_size: images of one process in one discriminator update, before gradient accumulation.
-        num_workers: processes that gather batches; 0 gathers in the training process, the fastest for data in memory.
-        seed: of the order of the images.
+        num_workers: number of processes that gather batches; 0 gathers in the training process, which is fastest for
+            data in memory.
+        seed: determines the order of the images.
 
     Raises:
         RefusedInput: a value that cannot work, or too few images for one step.
     """
 
-    num_classes = 0
-    flip = False  # whether the sampler asks for mirror images
+    num_classes: int = 0
+    flip: bool = False  # whether the sampler asks for mirror images
     possible_channels: tuple[int, ...] = (1, 3)
 
     def __init__(
@@ -82,7 +84,7 @@ class ImageData(LightningDataModule):
         raise NotImplementedError
 
     def make_dataset(self) -> Any:
-        """Returns a dataset with a length, `images`, and steps by index tensors."""
+        """Returns a dataset with a length and `images`, which an index tensor indexes."""
         return ImagesInMemory(*self.load())
 
     @property
@@ -93,7 +95,7 @@ class ImageData(LightningDataModule):
         return self._dataset
 
     def setup(self, stage: str | None = None) -> None:
-        self._sampler()  # too few images end here, before any training
+        self._sampler()  # refuses too few images before any training
 
     def train_dataloader(self) -> ResumableLoader:
         on_cuda = self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
@@ -101,7 +103,8 @@ class ImageData(LightningDataModule):
 
     def _sampler(self, **settings: Any) -> StepSampler:
         trainer = self.trainer
-        num_batches = getattr(trainer.lightning_module, "batches_per_step", 1) if trainer else 1
+        module = trainer.lightning_module if trainer else None
+        num_batches = module.batches_per_step if isinstance(module, TrainsInBatches) else 1
         rank, world_size = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
         step = (self.batch_size, num_batches, rank, world_size)
         return StepSampler(len(self.dataset), *step, self.seed, self.flip, **settings)
@@ -115,7 +118,7 @@ class ImageData(LightningDataModule):
 
 
 def resized(images: UInt8[Tensor, "n c h w"], image_size: int) -> UInt8[Tensor, "n c s s"]:
-    """Resizes with antialiasing and rounds to uint8; images of the right size pass untouched."""
+    """Resizes with antialiasing and rounds to uint8; images that have the size already are returned unchanged."""
     if images.shape[-2:] == (image_size, image_size):
         return images
     size = (image_size, image_size)

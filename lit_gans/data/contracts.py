@@ -1,4 +1,4 @@
-"""Protocols that data may implement beside `LightningDataModule`: callbacks, metrics and models ask for these.
+"""Protocols between data and those who use them: what callbacks, metrics and models ask of data, and data of modules.
 
 A datamodule implements a protocol by having its members; it need not import or inherit anything:
 
@@ -89,6 +89,16 @@ class Classifier(Protocol):
 
     def to(self, device: object) -> Classifier:
         """Returns the classifier on a device."""
+        ...
+
+
+@runtime_checkable
+class TrainsInBatches(Protocol):
+    """Modules that train on several batches in a step, such as one for each update of a critic."""
+
+    @property
+    def batches_per_step(self) -> int:
+        """Number of batches that a step takes from the loader."""
         ...
 
 

@@ -1,11 +1,14 @@
-"""The one reader of pictures: any file that Pillow opens, to uint8 at one size, or a refusal with path and reason."""
+"""The one reader of image files: any file that Pillow opens, to uint8 at one size, or a refusal with path and reason.
+
+A `picture` is a Pillow image as a file stores it, an `image` an array of one size and number of channels.
+"""
 
 from __future__ import annotations
 
 import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -23,19 +26,27 @@ _RANGE_NOISE = 1e-4  # rounding of an image that was scaled to [0, 1]
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
+@runtime_checkable
+class _Animated(Protocol):
+    """Pictures of formats that may store several frames or pages."""
+
+    @property
+    def n_frames(self) -> int: ...
+
+
 @dataclass(frozen=True)
 class Frame:
-    """How pictures become images of one size: cut, then resized with antialiasing (bilinear).
+    """Turns pictures into images of one size: crops, then resizes with antialiasing (bilinear).
 
     Args:
         image_size: height and width of the images.
         channels: 1 gray, 3 colour, 4 colour and opacity.
-        crop: `centre` keeps the largest central square, a number the central square of so many pixels, `none` all,
-            which changes the proportions of pictures that are no squares.
-        background: red, green and blue, 0 to 255, on which transparent pictures are laid for 1 and 3 channels.
+        crop: `centre` crops to the largest central square, a number to the central square of that many pixels, `none`
+            does not crop, which changes the proportions of pictures that are not square.
+        background: red, green and blue, 0 to 255, behind transparent pictures for 1 and 3 channels.
 
     Raises:
-        RefusedInput: a number that cannot be.
+        RefusedInput: a number out of range.
     """
 
     image_size: int
@@ -47,7 +58,7 @@ class Frame:
         if isinstance(self.crop, int) and self.crop < 1:
             raise RefusedInput(f"crop={self.crop} must be at least 1, or centre, or none.")
         if not all(0 <= value <= 255 for value in self.background):
-            raise RefusedInput(f"background={list(self.background)}: red, green and blue lie between 0 and 255.")
+            raise RefusedInput(f"background={list(self.background)}: red, green and blue must be between 0 and 255.")
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -55,14 +66,14 @@ class Frame:
         return self.channels, self.image_size, self.image_size
 
     def fit(self, picture: Image.Image, name: str) -> tuple[UInt8[np.ndarray, "c s s"], list[str]]:
-        """Returns an image and what was done to it that a user may want to know.
+        """Returns an image, and notes of what was done to it that a user may want to know.
 
         Args:
-            picture: any picture, in the modes of `plain`.
+            picture: a decoded picture.
             name: of the picture, for refusals.
 
         Raises:
-            RefusedInput: the picture is smaller than the number of pixels to cut out.
+            RefusedInput: the picture is smaller than the crop.
         """
         notes: list[str] = []
         picture = plain(picture, self.channels, self.background, name, notes)
@@ -71,7 +82,7 @@ class Frame:
         box = self._box(width, height, name)
         if min(box[2] - box[0], box[3] - box[1]) < self.image_size:
             notes.append("smaller than image_size, enlarged")
-        picture = picture.crop(box)  # `resize(box=...)` would mix in what lies outside
+        picture = picture.crop(box)  # `resize(box=...)` would mix in pixels outside the box
         if picture.size != size:
             picture = picture.resize(size, Image.Resampling.BILINEAR)
         return _array(picture, self.channels), notes
@@ -87,56 +98,56 @@ class Frame:
 
 
 def open_picture(source: Path | bytes, name: str, notes: list[str]) -> Image.Image:
-    """Returns a decoded picture, turned as its camera says; of an animation the first frame.
+    """Returns a decoded picture in its upright orientation; of an animation, the first frame.
 
     Args:
         source: a file or its content.
         name: of the picture, for refusals.
-        notes: takes up what a user may want to know.
+        notes: receives what a user may want to know.
 
     Raises:
-        RefusedInput: what Pillow cannot read, with path and reason.
+        RefusedInput: Pillow cannot read it; with path and reason.
     """
     try:
         if isinstance(source, Path) and source.is_symlink() and not source.exists():
             raise RefusedInput(f"{name} is a broken link: it points to {source.readlink()}.")
         content = source if isinstance(source, bytes) else source.read_bytes()
         if not content:
-            raise RefusedInput(f"{name} cannot be read as a picture: the file is empty.")
+            raise RefusedInput(f"{name} cannot be read as an image: the file is empty.")
         with Image.open(io.BytesIO(content)) as picture:
-            if getattr(picture, "n_frames", 1) > 1:
-                notes.append("animated or of several pages, the first taken")
+            if isinstance(picture, _Animated) and picture.n_frames > 1:
+                notes.append("animated or of several pages, first one used")
             picture.load()
-            ImageOps.exif_transpose(picture, in_place=True)  # in place: no copy where there is nothing to turn
+            ImageOps.exif_transpose(picture, in_place=True)  # in place: no copy where nothing is transposed
     except Image.DecompressionBombError as error:
         limit = 2 * (Image.MAX_IMAGE_PIXELS or 0)
         raise RefusedInput(f"{name} has more than {limit:,} pixels, too many to decode: make it smaller.") from error
     except PermissionError as error:
-        raise RefusedInput(f"{name} cannot be read: its permissions do not let this user.") from error
+        raise RefusedInput(f"{name} cannot be read: its permissions exclude this user.") from error
     # a damaged file may fail anywhere in a decoder: Pillow raises any of these
     except (OSError, SyntaxError, ValueError, EOFError, IndexError, TypeError, OverflowError) as error:
         reason = str(error).replace(f" {io.BytesIO.__name__}", "").split(" <")[0]
-        raise RefusedInput(f"{name} cannot be read as a picture: {reason}") from error
+        raise RefusedInput(f"{name} cannot be read as an image: {reason}") from error
     return picture
 
 
 def plain(picture: Image.Image, channels: int, background: Background, name: str, notes: list[str]) -> Image.Image:
     """Returns a picture as gray, colour, or colour with opacity, 8 bits each.
 
-    16 bits are scaled, not cut off; transparency lies on `background` unless there are 4 channels.
+    16 bits are scaled, not clipped; transparent pictures are composited over `background` unless there are 4 channels.
 
     Raises:
-        RefusedInput: floats, whose range nobody knows.
+        RefusedInput: floating-point numbers, whose range is unknown.
     """
     if picture.mode == "F":
-        raise RefusedInput(f"{name} holds floating-point numbers, whose range is unknown: save it with 8 or 16 bits.")
+        raise RefusedInput(f"{name} has floating-point pixels, whose range is unknown: save it with 8 or 16 bits.")
     if picture.mode.startswith("I"):
         notes.append("16 bits, scaled to 8")
         values = np.asarray(picture).astype(np.float64).clip(0, 65535)
         picture = Image.fromarray((values / 257).round().astype(np.uint8))
     transparent = picture.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in picture.info
     if transparent and channels != 4:
-        notes.append("transparent, laid on data.background")
+        notes.append("transparent, composited over data.background")
         picture = picture.convert("RGBA")
         picture = Image.alpha_composite(Image.new("RGBA", picture.size, (*background, 255)), picture)
     mode = _MODES[channels]
@@ -151,10 +162,10 @@ def _array(picture: Image.Image, channels: int) -> UInt8[np.ndarray, "c h w"]:
 
 
 def read_image(path: Path, channels: int, background: Background = WHITE) -> UInt8[Tensor, "1 c h w"]:
-    """Reads a picture as gray (1), colour (3) or colour with opacity (4), at its own size.
+    """Reads a file as gray (1), colour (3) or colour with opacity (4), at its own size.
 
     Raises:
-        RefusedInput: the file cannot be read, with its path and the reason.
+        RefusedInput: the file cannot be read; with path and reason.
     """
     notes: list[str] = []
     picture = plain(open_picture(path, str(path), notes), channels, background, str(path), notes)
@@ -173,6 +184,7 @@ def to_uint8(images: Float[Tensor, "n c h w"]) -> UInt8[Tensor, "n c h w"]:
     low, high = (bound.item() for bound in images.aminmax())
     if low < -_RANGE_NOISE or high > 1 + _RANGE_NOISE:
         raise RefusedInput(
-            f"images lie in [{low:.3g}, {high:.3g}], expected [0, 1]: bring those of a tanh there with (x + 1) / 2."
+            f"images have values in [{low:.3g}, {high:.3g}], expected [0, 1]: rescale the output of a tanh with"
+            " (x + 1) / 2."
         )
     return images.mul(255).round().clamp(0, 255).to(torch.uint8)

@@ -1,4 +1,4 @@
-"""The order of the images as a function of (seed, epoch): resumable at any batch, with any number of workers."""
+"""Loader and sampler whose order is a function of (seed, epoch): resumable at any batch, with any number of workers."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from lit_gans.common.noise import mix
 class StepSampler(DistributedSampler):
     """Yields the image indices of each step of this rank.
 
-    A step holds `num_batches` batches of `batch_size` for each rank. Of each global batch a rank takes its contiguous
-    part, so that 2 ranks x B/2 see what 1 rank x B sees; what is left over at the end of an epoch is dropped. It is a
-    `DistributedSampler` so that Lightning keeps it and tells it the epoch.
+    A step holds `num_batches` batches of `batch_size` for each rank. Each rank takes a contiguous shard of each global
+    batch, so that 2 ranks x B/2 see the same images as 1 rank x B; the remainder of an epoch is dropped. The base class
+    makes Lightning keep this sampler and set its epoch.
 
-    With `flip`, a coin of (seed, epoch, image) makes row i to i + num_images: the mirror image of i.
+    With `flip`, a coin of (seed, epoch, image) replaces row i by i + num_images, the mirror image of i.
 
-    With `window` the order is that of images which come in chunks: the chunks are shuffled, then the images among each
-    `window` that follow one another. So no step needs many chunks.
+    With `window`, chunks are shuffled first, then the images within each window of consecutive ones, so that a step
+    needs few chunks.
 
     Args:
-        num_images: of the data.
-        batch_size, num_batches: of a step, see above.
-        rank, world_size: of this process and of all.
-        seed: of the order.
+        num_images: number of images of the data.
+        batch_size, num_batches: see above.
+        rank, world_size: of this process.
+        seed: determines the order.
         flip: see above.
-        window: see above; 0 shuffles all images.
-        chunks: the first image of each chunk.
+        window: number of images in a window; 0 shuffles all images.
+        chunks: index of the first image of each chunk.
 
     Raises:
         RefusedInput: too few images for one step.
@@ -61,7 +61,13 @@ class StepSampler(DistributedSampler):
             )
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """What decides the order, beside the epoch: a resumed run must have the same."""
+        return {"num_images": self.num_images, "seed": self.seed, "flip": self.flip, "window": self.window}
+
+    @property
     def images_per_step(self) -> int:
+        """Number of images of a step on all ranks."""
         return self.batch_size * self.num_batches * self.world_size
 
     def __len__(self) -> int:
@@ -83,12 +89,12 @@ class StepSampler(DistributedSampler):
             return torch.randperm(self.num_images, generator=generator)
         chunks = torch.arange(self.num_images).tensor_split(list(self.chunks)[1:])
         rows = torch.cat([chunks[index] for index in torch.randperm(len(chunks), generator=generator).tolist()])
-        parts = rows.split(self.window)
-        return torch.cat([part[torch.randperm(len(part), generator=generator)] for part in parts])
+        windows = rows.split(self.window)
+        return torch.cat([window[torch.randperm(len(window), generator=generator)] for window in windows])
 
 
 class ResumableLoader(DataLoader):
-    """A loader of whole steps whose state is how many steps of the epoch it has yielded."""
+    """Loader of full steps whose state is the number of steps of the epoch that it has yielded."""
 
     def __init__(self, dataset: Dataset, sampler: StepSampler, num_workers: int, pin_memory: bool) -> None:
         # the private generator keeps the workers' seeds from being drawn out of the training's random numbers
@@ -100,33 +106,25 @@ class ResumableLoader(DataLoader):
             pin_memory=pin_memory,
             generator=torch.Generator(),
         )
-        self._yielded = 0
+        self._steps, self._yielded = sampler, 0
 
     def state_dict(self) -> dict[str, Any]:
-        sampler: Any = self.sampler
-        return {
-            "epoch": sampler.epoch,
-            "images": self._yielded * sampler.images_per_step,
-            "num_images": sampler.num_images,
-            "seed": sampler.seed,
-            "flip": sampler.flip,
-            "window": sampler.window,
-        }
+        sampler = self._steps
+        return {"epoch": sampler.epoch, "images": self._yielded * sampler.images_per_step, **sampler.settings}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        sampler: Any = self.sampler
-        for name in ("num_images", "seed", "flip", "window"):
-            if state[name] != getattr(sampler, name):
+        sampler = self._steps
+        for name, value in sampler.settings.items():
+            if state[name] != value:
                 raise RefusedInput(
-                    f"the checkpoint was trained on data with {name}={state[name]}, this run has"
-                    f" {getattr(sampler, name)}: a resumed run must see the same data. To start anew from its networks,"
-                    " use init_from=PATH."
+                    f"the checkpoint was trained on data with {name}={state[name]}, this run has {value}: a resumed run"
+                    " must see the same data. To start a new run from its networks, use init_from=PATH."
                 )
         finished, sampler.start = divmod(state["images"] // sampler.images_per_step, len(sampler))
-        sampler.epoch = state["epoch"] + finished  # saved after an epoch's last step, a run goes on with the next
+        sampler.epoch = state["epoch"] + finished  # saved after an epoch's last step, a run continues with the next
 
-    def __iter__(self) -> Iterator[Any]:
-        self._yielded = self.sampler.start
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # a generator, where torch declares its own iterator
+        self._yielded = self._steps.start
         for step in super().__iter__():
             self._yielded += 1
             yield step

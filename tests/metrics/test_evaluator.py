@@ -124,7 +124,7 @@ def test_one_value_that_is_not_finite_ends_the_measurement(value):
 
 
 def test_images_in_another_range_shape_or_type_do_not_reach_the_extractor(evaluation):
-    with pytest.raises(RefusedInput, match=r"images lie in \[-1, 1\], expected \[0, 1\]"):
+    with pytest.raises(RefusedInput, match=r"images have values in \[-1, 1\], expected \[0, 1\]"):
         to_uint8(torch.tensor([[[[-1.0, 1.0]]]]))
     for wrong in (torch.zeros(40, 1, 2, 2), torch.zeros(40, 4, dtype=torch.uint8), images(40, 0).repeat(1, 2, 1, 1)):
         with pytest.raises(RefusedInput, match=r"expected uint8 \(n, c, h, w\) with 1, 3 or 4 channels"):

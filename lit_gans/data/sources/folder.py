@@ -1,8 +1,9 @@
-"""A folder of pictures of any sizes, flat or with one folder for each class."""
+"""A folder of images of any size, flat or with one folder for each class."""
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,15 @@ from lit_gans.data.images import ENDINGS, open_picture
 from lit_gans.data.packed.datamodule import PackedData, refuse_missing
 from lit_gans.data.packed.format import Source
 
+logger = logging.getLogger(__name__)
+
 
 class Files(Source):
-    """Files as a source of pictures.
+    """Files as a source.
 
     Args:
-        paths: of the pictures.
-        labels: their classes.
+        paths: of the files.
+        labels: class of each file.
     """
 
     def __init__(self, paths: list[Path], labels: list[int]) -> None:
@@ -40,24 +43,24 @@ class Files(Source):
 
 
 class Folder(PackedData):
-    """Pictures in a folder and all folders inside it. Where pictures lie in folders only, those of the first level are
-    the classes, in the order of their names.
+    """Images in a folder and all folders inside it. If the folder itself holds no image, the folders directly inside it
+    are the classes, in the order of their names.
 
     Args:
         root: the folder.
         **kwargs: see `PackedData`.
 
     Raises:
-        RefusedInput: no such folder, no pictures in it, or a class without pictures.
+        RefusedInput: no such folder, no images in it, or a class without images.
     """
 
     def __init__(self, root: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.root = Path(root).expanduser()
         refuse_missing(self.root)
-        paths = pictures_in(self.root)
+        paths = images_in(self.root)
         if not paths:
-            raise RefusedInput(f"data.root={self.root} holds no pictures ({', '.join(ENDINGS)}).")
+            raise RefusedInput(f"data.root={self.root} contains no images ({', '.join(ENDINGS)}).")
         self.classes = self._classes(paths)
         self.num_classes = len(self.classes)
         numbers = {name: number for number, name in enumerate(self.classes)}
@@ -73,25 +76,25 @@ class Folder(PackedData):
         empty = sorted(folders - filled)
         if empty and self.on_error == "raise":
             raise RefusedInput(
-                f"{self.root / empty[0]} holds no pictures, {len(empty)} of {len(folders)} class folders are empty:"
+                f"{self.root / empty[0]} contains no images, {len(empty)} of {len(folders)} class folders are empty:"
                 " remove them, or leave them out with data.on_error=skip."
             )
         if empty:
-            print(f"{len(empty)} class folders without pictures left out: {', '.join(empty)}", flush=True)
+            logger.warning("%d class folders without images left out: %s", len(empty), ", ".join(empty))
         return sorted(filled)
 
     def source(self) -> Files:
         return self._files
 
     def identity(self) -> dict[str, Any]:
-        """Returns names, sizes and times of all files: another picture makes another packed file."""
+        """Returns a hash of the names, sizes and times of all files: a changed file makes another packed file."""
         if self._identity is None:
             self._identity = identity_of(self.root, self._files.paths)
         return self._identity
 
 
 def identity_of(root: Path, paths: list[Path]) -> dict[str, Any]:
-    """Returns what changes with any name, size or time of the files in a folder."""
+    """Returns the folder and a hash of the names, sizes and times of these files in it."""
     found = hashlib.blake2b(digest_size=16)
     for path in paths:
         stat = path.lstat()
@@ -99,11 +102,11 @@ def identity_of(root: Path, paths: list[Path]) -> dict[str, Any]:
     return {"root": str(root.resolve()), "files": found.hexdigest()}
 
 
-def pictures_in(root: Path) -> list[Path]:
-    """Returns all files under a folder that end as pictures do, broken links too, but for hidden ones, by name.
+def images_in(root: Path) -> list[Path]:
+    """Returns all files under a folder with an ending of images, sorted, broken links included, hidden files not.
 
     Raises:
-        RefusedInput: a folder that cannot be opened.
+        RefusedInput: a folder cannot be opened.
     """
 
     def refuse(error: OSError) -> None:

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub, or any files that its package `datasets` reads."""
+"""Data sets of the Hugging Face hub, and any files that its package `datasets` reads."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from lit_gans.data.packed.format import Source
 
 
 class _Rows(Source):
-    """The rows of a data set whose pictures are still encoded.
+    """Rows of a data set with encoded images.
 
     Args:
         rows: of the package `datasets`.
         name: of the data set.
-        picture: column of the pictures.
+        picture: column of the images.
         label: column of the classes, if any.
     """
 
@@ -36,7 +36,7 @@ class _Rows(Source):
     def picture(self, index: int, notes: list[str]) -> Image.Image:
         encoded = self.rows[index][self.column]
         if encoded is None:
-            raise RefusedInput(f"{self.name(index)} has no picture.")
+            raise RefusedInput(f"{self.name(index)} has no image.")
         if encoded["bytes"] is not None:
             return open_picture(encoded["bytes"], self.name(index), notes)
         return open_picture(Path(encoded["path"]), f"{self.name(index)} ({encoded['path']})", notes)
@@ -46,15 +46,15 @@ class _Rows(Source):
 
 
 class Huggingface(PackedData):
-    """A data set with a column of pictures, read by the package `datasets` (extra `huggingface`).
+    """A data set with a column of images, read by the package `datasets` (extra `huggingface`).
 
     Args:
         name: of the data set on the hub, or of a format such as parquet or imagefolder together with `files`.
         files: a file or folder for a format.
-        split: the part that is served.
-        picture_column: column of the pictures.
-        label_column: column of the classes; null trains without.
-        revision: of the data set on the hub: a commit names the same pictures for ever.
+        split: which of its splits.
+        picture_column: column of the images.
+        label_column: column of the classes; null trains without classes.
+        revision: of the data set on the hub; a commit always names the same images.
         **kwargs: see `PackedData`.
 
     Raises:
@@ -102,8 +102,14 @@ class Huggingface(PackedData):
         return _Rows(rows, self.dataset_name, self.picture_column, self.label_column)
 
     def identity(self) -> dict[str, Any]:
-        names = ("dataset_name", "files", "split", "revision", "picture_column", "label_column")
-        identity = {name: getattr(self, name) for name in names}
+        identity: dict[str, Any] = {
+            "dataset_name": self.dataset_name,
+            "files": self.files,
+            "split": self.split,
+            "revision": self.revision,
+            "picture_column": self.picture_column,
+            "label_column": self.label_column,
+        }
         if self.files and Path(self.files).exists():
             files = [path for path in sorted(Path(self.files).rglob("*")) if path.is_file()] or [Path(self.files)]
             identity["times"] = [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files]

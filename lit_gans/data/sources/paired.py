@@ -1,8 +1,9 @@
-"""Pairs for image-to-image translation: a picture and the image that it shall become."""
+"""Pairs for image-to-image translation: an input image and its target."""
 
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -23,19 +24,21 @@ from lit_gans.data.packed.format import Source
 from lit_gans.data.sources.digits import Digits, opaque
 from lit_gans.data.sources.folder import identity_of
 
-Pairs = dict[str, UInt8[Tensor, "n c s s"]]  # `input` and the `image` that it shall become
+logger = logging.getLogger(__name__)
+
+Pairs = dict[str, UInt8[Tensor, "n c s s"]]  # `input`, and `image`, its target
 
 
 class PairedData(ImageData):
     """Serves pairs. A source overrides `pairs`."""
 
     def pairs(self, held_out: bool) -> Pairs:
-        """Returns the pairs that train, or those that are held out."""
+        """Returns the pairs for training, or the held-out pairs."""
         raise NotImplementedError
 
     @property
     def input_channels(self) -> int:
-        """Channels of the pictures."""
+        """Number of channels of the inputs."""
         return self.channels
 
     def make_dataset(self) -> ImagesInMemory:
@@ -44,7 +47,7 @@ class PairedData(ImageData):
 
     @cached_property
     def held_out(self) -> Pairs:
-        """The pairs that never train."""
+        """The pairs that are never trained on."""
         return self.pairs(held_out=True)
 
 
@@ -67,23 +70,26 @@ class DigitEdges(PairedData):
 
 
 class _PairFrame(Frame):
-    """How two pictures become one image of twice the channels."""
+    """Turns the two sides of a pair into one image of twice the channels."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
         return 2 * self.channels, self.image_size, self.image_size
 
-    def fit(self, picture: tuple[Image.Image, ...], name: str) -> tuple[UInt8[np.ndarray, "c2 s s"], list[str]]:
+    # `_Pairs.picture` returns both sides
+    def fit(  # type: ignore[override]
+        self, picture: tuple[Image.Image, ...], name: str
+    ) -> tuple[UInt8[np.ndarray, "c2 s s"], list[str]]:
         sides, notes = zip(*(super(_PairFrame, self).fit(side, name) for side in picture), strict=True)
         return np.concatenate(sides), sorted({note for said in notes for note in said})
 
 
 class _Pairs(Source):
-    """Pairs of files, or single files that hold two pictures side by side.
+    """Pairs of files, or single files with both images side by side.
 
     Args:
-        root: folder of all.
-        paths: one or two for each pair.
+        root: folder of all files.
+        paths: one or two files for each pair.
     """
 
     def __init__(self, root: Path, paths: list[tuple[Path, ...]]) -> None:
@@ -91,7 +97,7 @@ class _Pairs(Source):
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """What changes with any name, size or time of the files."""
+        """The folder and a hash of the names, sizes and times of its files."""
         return identity_of(self.root, [path for paths in self.paths for path in paths])
 
     def __len__(self) -> int:
@@ -108,25 +114,25 @@ class _Pairs(Source):
         if width % 2:
             raise RefusedInput(
                 f"{self.name(index)} is {width} pixels wide: two halves side by side need an even width; a folder of"
-                " pairs holds pictures A|B, or folders A and B."
+                " pairs contains images A|B, or folders A and B."
             )
         return tuple(pictures[0].crop((left, 0, left + width // 2, height)) for left in (0, width // 2))
 
 
 class PairedFolder(PackedData):
-    """A folder of pictures A|B side by side, as pix2pix's facades, in `train/` and `val/` or `test/`, or flat: then
-    nothing is held out. Or two trees `A/` and `B/`, each so, in which the two of a pair have the same name but for the
-    ending. Packed once, as every folder.
+    """A folder of images A|B side by side, as pix2pix's facades, in `train/` and `val/` or `test/`, or flat: then
+    nothing is held out. Or two trees `A/` and `B/` of that layout, in which the two images of a pair have the same name
+    except for the ending. Packed once, as every folder.
 
     Args:
         root: the folder.
         direction: `a_to_b` translates the left half into the right one.
         image_size, channels, batch_size: see `PackedData`; the paper's batch size is 1.
-        crop: see `Frame`; `none` keeps all of both pictures, as the paper does.
+        crop: see `Frame`; `none` does not crop, as in the paper.
         **kwargs: see `PackedData`.
 
     Raises:
-        RefusedInput: no such folder, no pictures in it, a picture without its partner, or one that cannot be halved.
+        RefusedInput: no such folder, no images in it, an image without its partner, or one that cannot be halved.
     """
 
     def __init__(
@@ -147,7 +153,7 @@ class PairedFolder(PackedData):
 
     @property
     def input_channels(self) -> int:
-        """Channels of the pictures."""
+        """Number of channels of the inputs."""
         return self.channels
 
     def source(self) -> Source:
@@ -158,63 +164,63 @@ class PairedFolder(PackedData):
 
     @cached_property
     def held_out(self) -> Pairs:
-        """The pairs that never train; of a folder that holds none out, those that train."""
+        """The pairs that are never trained on; all pairs, if the folder holds none out."""
         others = copy.copy(self)
         others._packed, others._pairs = None, _Pairs(self.root, self._paths(held_out=True))
         return others.halves(others.packed.images)
 
     def halves(self, images: UInt8[Tensor, "b c2 s s"]) -> Pairs:
-        """Returns packed pairs as pictures and images."""
+        """Returns the two halves of packed pairs."""
         sides = images.chunk(2, dim=1)
         return dict(zip(("input", "image"), sides if self.direction == "a_to_b" else sides[::-1], strict=True))
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Gathers a step on the accelerator, where the images lie there, and takes pairs apart."""
+        """Gathers a step on the accelerator, if the images are stored there, and separates the two halves."""
         batch = super().on_after_batch_transfer(batch, dataloader_idx)
         return batch | self.halves(batch["image"]) if isinstance(batch, dict) and "input" not in batch else batch
 
     def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c s s"]]:
-        """Yields the image of every pair that trains."""
+        """Yields the target of every pair for training."""
         return (self.halves(images)["image"] for images in super().real_batches(batch_size))
 
     def _paths(self, held_out: bool) -> list[tuple[Path, ...]]:
         trees = [self.root / name for name in ("A", "B")]
         if not all(tree.is_dir() for tree in trees):
-            return [(path,) for path in self._pictures(self.root, held_out)]
-        named = [{path.stem: path for path in self._pictures(tree, held_out)} for tree in trees]
+            return [(path,) for path in self._images(self.root, held_out)]
+        named = [{path.stem: path for path in self._images(tree, held_out)} for tree in trees]
         alone = sorted(named[0].keys() ^ named[1].keys())
         if alone and self.on_error == "raise":
             path = next(paths[alone[0]] for paths in named if alone[0] in paths)
             raise RefusedInput(
-                f"{path} has no partner: A/ and B/ must hold pictures of the same names; data.on_error=skip leaves out"
-                " those without."
+                f"{path} has no partner: A/ and B/ must contain images of the same names; data.on_error=skip leaves out"
+                " images without a partner."
             )
         if alone:
-            print(f"{len(alone)} pictures without a partner left out: {', '.join(alone)}", flush=True)
+            logger.warning("%d images without a partner left out: %s", len(alone), ", ".join(alone))
         return [(named[0][name], named[1][name]) for name in sorted(named[0].keys() & named[1].keys())]
 
-    def _pictures(self, root: Path, held_out: bool) -> list[Path]:
+    def _images(self, root: Path, held_out: bool) -> list[Path]:
         names = ("val", "test", "train") if held_out else ("train",)
         folder = next((root / name for name in names if (root / name).is_dir()), root)
         paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in ENDINGS)
         if not paths:
             raise RefusedInput(
-                f"data.root={self.root}: {folder} holds no pictures ({', '.join(ENDINGS)}): pairs are pictures A|B in"
-                " train/ and val/, or pictures of equal names in A/train/ and B/train/, A/val/ and B/val/, or all flat."
+                f"data.root={self.root}: {folder} contains no images ({', '.join(ENDINGS)}): pairs are images A|B in"
+                " train/ and val/, or images of equal names in A/train/ and B/train/, A/val/ and B/val/, or all flat."
             )
         return paths
 
 
 def read_folder(folder: str | Path, image_size: int, channels: int) -> tuple[list[Path], UInt8[Tensor, "n c s s"]]:
-    """Reads all pictures of a folder, in the order of their names, whole and at one size.
+    """Reads all images of a folder, in the order of their names, uncropped, at one size.
 
     Raises:
-        RefusedInput: no such folder, or no pictures in it.
+        RefusedInput: no such folder, or no images in it.
     """
     folder = Path(folder)
     paths = sorted(path for path in folder.glob("*") if path.suffix.lower() in ENDINGS)
     if not paths:
-        raise RefusedInput(f"{folder} holds no pictures ({', '.join(ENDINGS)}).")
+        raise RefusedInput(f"{folder} contains no images ({', '.join(ENDINGS)}).")
     frame = Frame(image_size, channels, "none")
     return paths, torch.stack([_fitted(path, frame) for path in paths])
 

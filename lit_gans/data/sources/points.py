@@ -1,6 +1,6 @@
 """Points in the plane from a mixture of Gaussians whose modes can be counted.
 
-A point is an image of 2 channels and 1 pixel, so that everything that trains images trains points.
+A point is an image of 2 channels and 1 pixel, so that everything that trains on images trains on points.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _WITHIN = 3.0  # standard deviations: a sample within them belongs to the mode
 
 
 class Mixture(ImageData):
-    """Points around `centres`, all modes alike.
+    """Points around `centres`, with equally likely modes.
 
     Args:
-        num_points: how many are drawn, once.
+        num_points: number of points, drawn once.
         std: standard deviation around a centre, in both directions.
         image_size: 1.
         channels: 2.
@@ -35,9 +35,10 @@ class Mixture(ImageData):
         RefusedInput: another size than one pixel of two channels, or a number that must be greater than 0.
     """
 
+    metrics = "modes"
     possible_channels = (2,)
     centres: Float[Tensor, "k 2"]
-    min_samples = 20  # in a mode that counts as covered, of 2,500 (Srivastava et al. 2017; Lin et al. 2018)
+    min_samples = 20  # of 2,500 in a covered mode (Srivastava et al. 2017; Lin et al. 2018)
     num_plotted = 2500
 
     def __init__(
@@ -64,11 +65,11 @@ class Mixture(ImageData):
 
     @property
     def num_modes(self) -> int:
-        """How many modes there are."""
+        """Number of modes."""
         return len(self.centres)
 
     def modes_of(self, points: Float[Tensor, "n 2 1 1"]) -> Int64[Tensor, " n"]:
-        """Returns the mode of each point, -1 for one that is farther than 3 standard deviations from all."""
+        """Returns the mode of each point, -1 for a point farther than 3 standard deviations from every mode."""
         distance, mode = torch.cdist(points.flatten(1), self.centres.to(points)).min(1)
         return mode.where(distance <= _WITHIN * self.std, -1)
 
@@ -79,7 +80,8 @@ class Mixture(ImageData):
         figure = Figure(figsize=(4, 4), dpi=100, layout="constrained")
         axes = figure.add_subplot(aspect="equal")
         for shown, colour, name in ((self.dataset.images[: len(points)], "0.75", "real"), (points, "C3", "generated")):
-            axes.scatter(*shown.flatten(1).T.cpu().numpy(), s=2, c=colour, label=name, linewidths=0)
+            x, y = shown.flatten(1).T.cpu().numpy()
+            axes.scatter(x, y, s=2, c=colour, label=name, linewidths=0)
         reach = 1.5 * self.centres.abs().max().item()
         axes.set(xlim=(-reach, reach), ylim=(-reach, reach))
         axes.legend(loc="upper right", markerscale=5)

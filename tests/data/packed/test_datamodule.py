@@ -1,6 +1,7 @@
 """The packed store: one file, interrupted and damaged in every way, and served the same from every place."""
 
 import json
+import logging
 import struct
 import threading
 import zlib
@@ -45,13 +46,14 @@ def numbers(images):
 ORDER = [*range(0, NUM, 2), *range(1, NUM, 2)]  # of class folders, then names
 
 
-def test_images_labels_and_index_are_those_of_the_source(make, capsys):
+def test_images_labels_and_index_are_those_of_the_source(make, caplog):
+    caplog.set_level(logging.INFO, "lit_gans")
     packed = make().packed
     assert numbers(packed.images) == ORDER
     assert packed.labels.tolist() == [0] * 20 + [1] * 20
     assert packed.index.tolist() == list(range(NUM))
     assert torch.equal(torch.cat(list(make().real_batches(7))), packed.images)
-    assert "packed 40 images" in capsys.readouterr().out
+    assert "packed 40 images" in caplog.text
     packed.verify()
 
 
@@ -152,7 +154,7 @@ def test_two_that_pack_at_once_pack_once(make, monkeypatch):
     assert all(numbers(data.packed.images) == ORDER for data in several)
 
 
-def cut(content):
+def truncated(content):
     return content[:-100]
 
 
@@ -172,7 +174,7 @@ def one_letter(content):
     return content[:-30] + b"?" + content[-29:]
 
 
-def front_cut(content):
+def front_missing(content):
     return content[50:]
 
 
@@ -185,12 +187,12 @@ def another_version(content):
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (cut, "is no whole packed file, perhaps cut short"),
-        (emptied, "is no whole packed file"),
+        (truncated, "is not a complete packed file, perhaps truncated"),
+        (emptied, "is not a complete packed file"),
         (one_pixel, "is damaged, its checksum differs"),
         (one_label, "is damaged, its checksum differs"),
         (one_letter, "is damaged at its end"),
-        (front_cut, "was cut short"),
+        (front_missing, "is truncated or has more bytes than it should"),
         (another_version, "has format 9, this lit_gans reads 1"),
     ],
 )

@@ -186,24 +186,23 @@ def test_a_step_is_pictures_and_images_wherever_they_lie_and_mirrors_both(tmp_pa
     assert sorted(served[:, 1, 0, 4].tolist()) == real[:, 1, 0, 4].tolist()
 
 
-def test_bad_pairs_are_left_out_and_listed_where_asked(facades, capsys):
+def test_bad_pairs_are_left_out_and_listed_where_asked(facades, caplog):
     (facades / "train" / "0.png").write_bytes(b"")
     write_pair(facades / "train" / "odd.png", RED, BLUE, 33, 16)
     refused(facades, facades / "train" / "0.png", "data.on_error=skip")
     data = PairedFolder(str(facades), image_size=16, on_error="skip")
     assert colours(pairs(data)["input"]) == [RED, GREEN]
-    out = capsys.readouterr().out
-    assert "2 left out" in out
-    assert "33 pixels wide" in out
+    assert "2 left out" in caplog.text
+    assert "33 pixels wide" in caplog.text
 
 
-def test_trees_without_partners_are_left_out_where_asked(tmp_path, capsys):
+def test_trees_without_partners_are_left_out_where_asked(tmp_path, caplog):
     write_pair(tmp_path / "A" / "1.png", RED, RED)
     write_pair(tmp_path / "A" / "2.png", GREEN, GREEN)
     write_pair(tmp_path / "B" / "1.png", BLUE, BLUE)
     data = PairedFolder(str(tmp_path), image_size=16, on_error="skip")
     assert colours(pairs(data)["image"]) == [BLUE]
-    assert "1 pictures without a partner left out: 2" in capsys.readouterr().out
+    assert "1 images without a partner left out: 2" in caplog.text
 
 
 def refused(root, path, why):
@@ -215,10 +214,10 @@ def refused(root, path, why):
 
 def test_what_cannot_be_halved_is_refused_by_its_path(tmp_path):
     refused(tmp_path / "nowhere", tmp_path / "nowhere", "there is no such folder")
-    refused(tmp_path, tmp_path, "holds no pictures (.jpg, .jpeg, .png")
+    refused(tmp_path, tmp_path, "contains no images (.jpg, .jpeg, .png")
     (tmp_path / "train").mkdir()
     write_pair(tmp_path / "elsewhere.png", RED, BLUE, 32, 16)
-    refused(tmp_path, tmp_path / "train", "holds no pictures")
+    refused(tmp_path, tmp_path / "train", "contains no images")
     write_pair(tmp_path / "train" / "1.png", RED, BLUE, 33, 16)
     refused(tmp_path, tmp_path / "train" / "1.png", "33 pixels wide")
 
@@ -229,11 +228,11 @@ def test_a_broken_picture_is_refused_by_its_path(tmp_path, ending):
     noise = np.random.default_rng(0).integers(0, 256, (64, 128, 3), dtype=np.uint8)
     Image.fromarray(noise).save(path)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    refused(tmp_path, path, "cannot be read as a picture")
+    refused(tmp_path, path, "cannot be read as an image")
     path.write_bytes(b"no picture")
-    refused(tmp_path, path, "cannot be read as a picture")
+    refused(tmp_path, path, "cannot be read as an image")
     path.write_bytes(b"")
-    refused(tmp_path, path, "cannot be read as a picture")
+    refused(tmp_path, path, "cannot be read as an image")
 
 
 def test_read_image_is_true_to_every_pixel(tmp_path):
@@ -259,7 +258,7 @@ def test_read_folder_reads_whole_pictures_at_one_size_in_the_order_of_their_name
 @pytest.mark.parametrize("name", ["empty", "nowhere"])
 def test_read_folder_refuses_a_folder_without_pictures(tmp_path, name):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(RefusedInput, match=re.escape(f"{tmp_path / name} holds no pictures")):
+    with pytest.raises(RefusedInput, match=re.escape(f"{tmp_path / name} contains no images")):
         read_folder(tmp_path / name, image_size=16, channels=3)
 
 
