@@ -1,0 +1,169 @@
+"""Tables of the README and of the site that come from the code: GANs, commands, configuration keys.
+
+`python -m docs.generate` writes the table of the README; the site's hook writes the others at every build.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+BEGIN, END = "<!-- gans -->\n", "<!-- end of gans -->\n"
+NOT_KEYS = ("_target_", "image_size", "channels", "seed")  # of a model: the data and the run set them
+
+
+def first_sentence(text: str | None) -> str:
+    """Returns the first sentence of a docstring in one line."""
+    paragraph = " ".join((text or "").split("\n\n")[0].split())
+    return re.split(r"(?<=[^.A-Z][.!])\s", paragraph)[0].rstrip(".")
+
+
+def gan_table() -> str:
+    """Returns the registered GANs with what their docstrings say and the paper that their files name."""
+    from lit_gans.config.registry import gans
+
+    lines = ["| `model=` | class | description | paper |", "|---|---|---|---|"]
+    order = {name: index for index, name in enumerate(("gan", "dcgan", "sngan", "wgan_gp"))}
+    for name, cls in sorted(gans().items(), key=lambda item: (order.get(item[0], len(order)), item[0])):
+        if not cls.__module__.startswith("lit_gans."):
+            continue
+        said = re.sub(r" \((equation|algorithm)[^)]*\)", "", first_sentence(cls.__doc__))
+        file = f"{cls.__module__.replace('.', '/')}.py"
+        lines.append(f"| `{name}` | [`{cls.__name__}`]({file}) | {said} | {_paper(cls.__module__)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _paper(module: str) -> str:
+    """Returns authors and year, else the title, of the paper that the first sentence of a file names."""
+    text = " ".join((importlib.import_module(module).__doc__ or "").split("\n\n")[0].split())
+    authors, title = re.search(r": ([^:]*? \d{4}),", text), re.search(r'"([^"]*)"', text)
+    return authors[1] if authors else title[1] if title else text
+
+
+def arguments(target: Any) -> dict[str, str]:
+    """Returns what the docstrings of a function, or of a class and its bases, say of each argument."""
+    found: dict[str, str] = {}
+    for place in inspect.getmro(target) if inspect.isclass(target) else (target,):
+        for names, text in _documented(place.__doc__ or ""):
+            for name in names.split(","):
+                if not text.startswith("see `"):
+                    found.setdefault(name.strip(), text)
+    return found
+
+
+def _documented(docstring: str) -> Iterator[tuple[str, str]]:
+    """Yields the names and the text of each entry of a Google docstring's `Args`."""
+    section = re.search(r"^Args:\n((?:[ ]{4}.*\n?|\n)+)", inspect.cleandoc(docstring), flags=re.M)
+    for entry in re.split(r"\n(?=[ ]{4}\S)", section[1].rstrip() if section else ""):
+        names, _, text = " ".join(entry.split()).partition(": ")
+        if text:
+            yield names, text
+
+
+def key_table(target: Any, skip: tuple[str, ...] = ("_target_",), prefix: str = "") -> str:
+    """Returns the arguments of a class or function: key, default from the signature, meaning from the docstring."""
+    from lit_gans.config.signatures import schema
+
+    said = arguments(target)
+    values = {name: value for name, value in schema(target).items() if name not in skip}
+    rows = [f"| `{prefix}{name}` | {_default(value)} | {said.get(name, '')} |" for name, value in values.items()]
+    return "\n".join(["| key | default | meaning |", "|---|---|---|", *rows]) if rows else "No keys of its own."
+
+
+def _default(value: Any) -> str:
+    if isinstance(value, dict) and "_target_" in value:
+        inside = ", ".join(f"{name}={_default(item).strip('`')}" for name, item in value.items() if name != "_target_")
+        return f"`{value['_target_'].rpartition('.')[2]}({inside})`"
+    shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return "required" if shown == "???" else f"`{shown}`" if shown else "`''`"
+
+
+def commands() -> dict[str, Callable[..., Any]]:
+    """Returns the function of each command whose signature is its configuration, by the words that are typed."""
+    from lit_gans.cli.commands import command
+    from lit_gans.cli.main import COMMANDS
+
+    return {words: command(name) for words, name in COMMANDS.items()}
+
+
+def cli_reference() -> str:
+    """Returns the page of the command line: the overview, and every command with its docstring and its keys."""
+    from lit_gans.cli.main import HELP
+
+    lines = ["# Command line", "", "Written from the commands and their docstrings when the site is built.", ""]
+    lines += ["```text", HELP, "```", ""]
+    for words, function in commands().items():
+        said = inspect.cleandoc(function.__doc__ or "")
+        text, _, _ = said.partition("\n\nArgs:")
+        refused = re.search(r"^Raises:\n((?:[ ]{4}.*\n?)+)", said, flags=re.M)
+        lines += [f"## lit-gans {words}", "", text, "", key_table(function), ""]
+        if refused:
+            sentence = " ".join(refused[1].split()).removeprefix("RefusedInput: ").rstrip(".")
+            lines += [f"Refused with exit code 2: {sentence}.", ""]
+    return "\n".join(lines)
+
+
+def configuration_groups() -> dict[str, tuple[str, dict[str, type], str]]:
+    """Returns the groups whose options are classes: what they are, the classes by name, the prefix of their keys."""
+    from lightning.pytorch import Callback, LightningDataModule
+    from lightning.pytorch.strategies import Strategy
+
+    from lit_gans.config.registry import classes, gans
+    from lit_gans.metrics.extractors.base import Extractor
+    from lit_gans.metrics.scores.score import Score
+    from lit_gans.training.optim import Optimizer, Schedule
+
+    return {
+        "model": ("GANs", gans(), "model."),
+        "data": ("sources of images", classes("lit_gans.data.sources", LightningDataModule), "data."),
+        "callbacks": ("callbacks", classes("lit_gans.callbacks", Callback), ""),
+        "metrics.extractor": ("feature extractors", classes("lit_gans.metrics.extractors", Extractor), ""),
+        "score": ("scores", classes("lit_gans.metrics.scores", Score), ""),
+        "optimizer": ("optimizers of one network", classes("lit_gans.training.optim", Optimizer), ""),
+        "schedule": ("learning-rate schedules", classes("lit_gans.training.optim", Schedule), ""),
+        "strategy": ("strategies for several processes", classes("lit_gans.strategies", Strategy), "trainer.strategy."),
+    }
+
+
+def configuration_reference() -> str:
+    """Returns the page of every key of every class that a configuration can name."""
+    lines = [
+        "# Configuration keys",
+        "",
+        "Written from the signatures and docstrings when the site is built: a default is stated once, in the signature."
+        " The keys of `trainer.` are the arguments of Lightning's `Trainer`. `lit-gans train --cfg job` prints the"
+        " composed configuration of a run.",
+        "",
+    ]
+    for group, (what, members, prefix) in configuration_groups().items():
+        lines += [f"## {group}", "", f"The {what}.", ""]
+        for name, cls in sorted(members.items()):
+            skip = NOT_KEYS if group == "model" else ("_target_",)
+            lines += [f"### {group} {name} {{ #{group.replace('.', '-')}-{name} }}", "", f"`{cls.__name__}`"]
+            lines += ["", f"{first_sentence(cls.__doc__)}.", "", key_table(cls, skip, prefix), ""]
+    return "\n".join(lines)
+
+
+def room_page(room: str, said: str) -> str:
+    """Returns the page of a subpackage's API: one mkdocstrings entry for each of its files."""
+    folder = ROOT / "lit_gans" / room
+    paths = sorted(path for path in folder.rglob("*.py") if not path.name.startswith("_"))
+    modules = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths]
+    return "\n".join([f"# lit_gans.{room}", "", said, "", *(f"::: {module}\n" for module in modules)])
+
+
+def write_readme() -> None:
+    """Writes the table of the GANs into the README."""
+    path = ROOT / "README.md"
+    text = path.read_text()
+    begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+    path.write_text(text[:begin] + gan_table() + text[end:])
+
+
+if __name__ == "__main__":
+    write_readme()
