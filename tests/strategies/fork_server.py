@@ -90,7 +90,7 @@ def ended(running):
         if select.select([0], [], [], 0.02)[0]:  # the next request comes after the answer: this is the end
             for pid in running - codes.keys():
                 os.kill(pid, signal.SIGKILL)
-            sys.exit()
+            os._exit(1)
     return codes
 
 
@@ -119,3 +119,4 @@ def _line():
 
 if __name__ == "__main__":
     main()
+    os._exit(0)  # libraries print at an orderly end

@@ -7,11 +7,26 @@ from lightning.pytorch.overrides.distributed import prepare_for_backward
 from lit_gans.strategies.ddp import NetworkDDP
 
 from . import ranks
-from .cells import Cell, assert_trained_alike, build, half, many_images, matrix, names, train, trained_alone
+from .cells import (
+    LOOPS,
+    Cell,
+    assert_trained_alike,
+    build,
+    covering,
+    half,
+    many_images,
+    matrix,
+    names,
+    train,
+    trained_alone,
+    without,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:Found .* in eval mode")
 
-CELLS = [*matrix(), *matrix(optimizer="adam", precision="64-true"), *map(half, names())]
+ADAM = {"optimizer": "adam", "precision": "64-true"}
+CELLS = [*covering(), *(Cell(gan, 2, 0.05, **ADAM) for gan in LOOPS), *map(half, LOOPS)]
+REST = without([*matrix(), *matrix(**ADAM), *map(half, names())], CELLS)
 
 
 class NotAveraged(NetworkDDP):
@@ -81,27 +96,44 @@ def options_of_replicas(options):
     return found
 
 
-def on_a_rank(cells):
-    """Returns the weights of each cell, those of broken wrappers, and the options of each replica."""
+def weights_of(cells):
+    """Returns the weights of each cell."""
     weights = {}
     for cell in cells:
         module = train(cell, many_images(), world_size=2, strategy=NetworkDDP())
         weights[str(cell)] = {name: value.clone() for name, value in module.state_dict().items()}
+    return weights
+
+
+def on_a_rank():
+    """Returns the weights of each cell, those of broken wrappers, and the options of each replica."""
     broken = {
         (strategy.__name__, cell): train(cell, many_images(), world_size=2, strategy=strategy()).state_dict()
         for strategy, cell in BROKEN
     }
-    return weights, broken, {name: options_of_replicas(options) for name, options in OPTIONS.items()}
+    return weights_of(CELLS), broken, {name: options_of_replicas(options) for name, options in OPTIONS.items()}
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    return ranks.run("tests.strategies.test_ddp.on_a_rank", tmp_path_factory.mktemp("ddp"), cells=CELLS)
+    return ranks.run("tests.strategies.test_ddp.on_a_rank", tmp_path_factory.mktemp("ddp"))
+
+
+@pytest.fixture(scope="module")
+def trained_in_full(tmp_path_factory):
+    return ranks.run("tests.strategies.test_ddp.weights_of", tmp_path_factory.mktemp("ddp"), cells=REST)
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_two_ranks_train_the_weights_of_one_process(trained, cell):
     for weights, _, _ in trained:
+        assert_trained_alike(weights[str(cell)], cell)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", REST, ids=str)
+def test_so_they_do_in_the_full_product(trained_in_full, cell):
+    for weights in trained_in_full:
         assert_trained_alike(weights[str(cell)], cell)
 
 

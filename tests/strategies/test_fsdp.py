@@ -12,16 +12,30 @@ from lit_gans.strategies.fsdp import NetworkFSDP
 
 from . import cells as tiny
 from . import ranks
-from .cells import Cell, assert_trained_alike, build, half, many_images, matrix, names, train
+from .cells import (
+    LOOPS,
+    Cell,
+    assert_trained_alike,
+    build,
+    covering,
+    half,
+    many_images,
+    matrix,
+    names,
+    train,
+    without,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:Found .* in eval mode")
 
 ADAM = [Cell(name, 2, 0.05, optimizer="adam", precision="64-true") for name in ("dcgan", "wgan_gp", "sngan")]
-CELLS = [*matrix(), *ADAM, *map(half, names())]
+CELLS = [*covering(), *ADAM, *map(half, LOOPS)]
+REST = without([*matrix(), *map(half, names())], CELLS)
+WRAPS = ("network", "layer")
 
 
 class ReshardedLate(NetworkFSDP):
-    """Broken: the critic keeps its whole weights over the step."""
+    """Broken: the critic stays unsharded over the step."""
 
     def optimizer_step(self, optimizer, closure, model=None, **kwargs):
         penalised, self._penalised = self._penalised, {}
@@ -32,7 +46,7 @@ class ReshardedLate(NetworkFSDP):
 
 
 class FrozenTooLong(NetworkFSDP):
-    """Broken: a network that was whole while another trained does not learn that it trains again."""
+    """Broken: a network that was unsharded while another trained does not learn that it trains again."""
 
     def optimizer_step(self, optimizer, closure, model=None, **kwargs):
         kept = self._penalised
@@ -70,36 +84,58 @@ def as_float32(cell):
         torch.set_default_dtype(torch.float32)
 
 
-def on_a_rank(cells, wrap):
+def weights_of(cells, wrap):
+    """Returns the weights of each cell."""
+    return {str(cell): trained_by(cell, NetworkFSDP(wrap=wrap)).lightning_module_state_dict() for cell in cells}
+
+
+def trained_by(cell, strategy):
+    """Trains a cell and returns its strategy."""
+    with as_float32(cell) as named:
+        train(named, many_images(), world_size=2, strategy=strategy)
+    return strategy
+
+
+def on_a_rank(wrap):
     """Returns the weights of each cell, how much of each parameter a rank held, and into how many pieces each network
     was wrapped.
     """
-    weights, parts, pieces = {}, {}, {}
-    for cell in cells:
-        with as_float32(cell) as named:
-            module = train(named, many_images(), world_size=2, strategy=NetworkFSDP(wrap=wrap))
-        strategy = module.trainer.strategy
+    weights, shards, pieces = {}, {}, {}
+    for cell in CELLS:
+        strategy = trained_by(cell, NetworkFSDP(wrap=wrap))
+        module = strategy.lightning_module
         weights[str(cell)] = strategy.lightning_module_state_dict()
-        parts[str(cell)] = {name: value.to_local().numel() for name, value in module.named_parameters()}
+        shards[str(cell)] = {name: value.to_local().numel() for name, value in module.named_parameters()}
         pieces[str(cell)] = {
-            name: sum(isinstance(part, FSDPModule) for part in getattr(module, name).modules())
+            name: sum(isinstance(layer, FSDPModule) for layer in getattr(module, name).modules())
             for name in module.network_names
         }
     for strategy in BROKEN:
-        module = train(PENALISED, many_images(), world_size=2, strategy=strategy(wrap=wrap))
-        weights[strategy.__name__] = module.trainer.strategy.lightning_module_state_dict()
-    return wrap, weights, parts, pieces
+        weights[strategy.__name__] = trained_by(PENALISED, strategy(wrap=wrap)).lightning_module_state_dict()
+    return wrap, weights, shards, pieces
 
 
-@pytest.fixture(scope="module", params=["network", "layer"])
+@pytest.fixture(scope="module", params=WRAPS)
 def trained(request, tmp_path_factory):
+    return ranks.run("tests.strategies.test_fsdp.on_a_rank", tmp_path_factory.mktemp("fsdp"), wrap=request.param)
+
+
+@pytest.fixture(scope="module", params=WRAPS)
+def trained_in_full(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fsdp")
-    return ranks.run("tests.strategies.test_fsdp.on_a_rank", folder, cells=CELLS, wrap=request.param)
+    return ranks.run("tests.strategies.test_fsdp.weights_of", folder, cells=REST, wrap=request.param)
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 def test_two_ranks_train_the_weights_of_one_process(trained, cell):
     for _, weights, _, _ in trained:
+        assert_trained_alike(weights[str(cell)], cell)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", REST, ids=str)
+def test_so_they_do_in_the_full_product(trained_in_full, cell):
+    for weights in trained_in_full:
         assert_trained_alike(weights[str(cell)], cell)
 
 
@@ -117,8 +153,8 @@ def test_a_broken_wrapper_is_found(trained, broken):
 
 @pytest.mark.parametrize("cell", [Cell(name) for name in names()], ids=str)
 def test_each_layer_is_wrapped_where_it_may_be(trained, cell):
-    """A penalised network is one piece: cut by themselves, its layers would be reduced before the penalty's gradients
-    are there.
+    """A penalised network is one piece: sharded separately, its layers would be reduced before the gradients of the
+    penalty exist.
     """
     module = build(cell)
     for wrap, _, _, pieces in trained:
@@ -131,12 +167,12 @@ def test_each_layer_is_wrapped_where_it_may_be(trained, cell):
 
 
 @pytest.mark.parametrize("cell", [Cell(name) for name in names()], ids=str)
-def test_each_rank_holds_its_part_only(trained, cell):
-    """Cut along the first axis: no rank has more than half of a parameter, rounded up to whole rows."""
+def test_each_rank_holds_its_shard_only(trained, cell):
+    """Sharded along the first axis: no rank has more than half of a parameter, rounded up to whole rows."""
     module = build(cell)
     for name, parameter in module.named_parameters():
         rows, num = parameter.shape[0], parameter.numel()
-        held = [parts[str(cell)][name] for _, _, parts, _ in trained]
+        held = [shards[str(cell)][name] for _, _, shards, _ in trained]
         assert sum(held) == num
         assert max(held) <= (rows + 1) // 2 * (num // rows)
 
@@ -155,12 +191,12 @@ def on_a_rank_of_two_nodes(cells):
     return weights, held
 
 
-def test_parts_within_a_node_and_copies_over_nodes_train_the_same(tmp_path):
+def test_shards_within_a_node_and_replicas_across_nodes_train_the_same(tmp_path):
     found = ranks.run("tests.strategies.test_fsdp.on_a_rank_of_two_nodes", tmp_path, 4, node_size=2, cells=HYBRID)
     for weights, _ in found:
         for cell in HYBRID:
             assert_trained_alike(weights[str(cell)], cell)
     for index, cell in enumerate(HYBRID):
-        whole = sum(parameter.numel() for parameter in build(cell).generator.parameters())
+        full = sum(parameter.numel() for parameter in build(cell).generator.parameters())
         held = [held[index] for _, held in found]
-        assert held[0] + held[1] == held[2] + held[3] == whole
+        assert held[0] + held[1] == held[2] + held[3] == full
