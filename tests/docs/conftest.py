@@ -34,8 +34,8 @@ def documented(tmp_path, tiny_run, monkeypatch):
     """A fresh current folder with what the pages name: a run, `photos`, `generated` images and pairs."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    run = tmp_path / "outputs" / "dcgan_digits" / "version_0"
-    shutil.copytree(tiny_run, run)
+    for name in ("dcgan_digits", "pix2pix_paired_folder"):
+        shutil.copytree(tiny_run, tmp_path / "outputs" / name / "version_0")
     for name in ("photos", "generated"):
         write_images(tmp_path / name, 80)
     for split in ("train", "val"):

@@ -15,6 +15,7 @@ import runpy
 import shutil
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 import yaml
@@ -27,6 +28,7 @@ from lit_gans.config import registry
 from tests.docs.blocks import LANGUAGES, PAGES, ROOT, blocks, commands
 from tests.docs.conftest import SMALL_METRICS, TINY
 
+PATHS = ("checkpoint", "resume", "init_from", "data.root", "fake", "real", "input")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 WITH_BLOCKS = [path for path in PAGES if blocks(path)]
 
@@ -113,6 +115,9 @@ def forget():
 
 def check_lit_gans(words, overrides, patch):
     name, rest = words[0], words[1:]
+    for key, _, value in (word.partition("=") for word in rest):
+        if key in PATHS and value not in ("auto", "none"):
+            assert Path(value).exists(), f"{key}={value} does not exist"
     if name == "train" and overrides is not None:
         tiny = [*TINY, *SMALL_METRICS] if "metrics=none" not in overrides else TINY
         given = [word.partition("=")[0] for word in (*rest, *overrides)]
