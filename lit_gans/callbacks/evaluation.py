@@ -1,7 +1,9 @@
-"""FID, Inception Score and what else compares generated images with real ones, while training."""
+"""FID, Inception Score and other comparisons of generated with real images, while training."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,34 +11,39 @@ from lightning.pytorch import Trainer
 
 from lit_gans.callbacks.measurement import Measurement, share
 from lit_gans.common.errors import RefusedInput
+from lit_gans.data.contracts import ImageSource
+from lit_gans.data.images import to_uint8
 from lit_gans.metrics.cache import reference_path
-from lit_gans.metrics.evaluator import Evaluation, to_uint8
+from lit_gans.metrics.evaluator import Evaluation
 from lit_gans.metrics.extractors.base import Extractor
 from lit_gans.metrics.protocol import fingerprint, reference_key, stamp
 from lit_gans.metrics.scores.class_coverage import ClassCoverage
 from lit_gans.metrics.scores.fid import FID
 from lit_gans.metrics.scores.inception_score import InceptionScore
-from lit_gans.metrics.scores.score import Score
+from lit_gans.metrics.scores.score import Score, measurable
 from lit_gans.training.generative import GenerativeModule
+
+logger = logging.getLogger(__name__)
 
 
 class GenerativeMetrics(Measurement):
-    """Measures scores, on all ranks together (see `Measurement`); null leaves one out.
+    """Measures scores on all ranks (see `Measurement`); null leaves one out.
 
     Logs `metric/<name>_<extractor>`: `fid`; `is` and `is_spread`; `kid` and `kid_spread`; `mifid`; `precision`,
-    `recall`, `density`, `coverage`; and, where the extractor knows the classes, `metric/classes_covered`.
+    `recall`, `density`, `coverage`; and, where the extractor knows the classes, `metric/classes_covered`. Scores that
+    cannot be computed from so few images are left out: a log message, the report of the run and the protocol say why.
 
     Args:
-        extractor: the features.
+        extractor: computes the features.
         every_n_steps: generator iterations between two measurements; the last iteration is always measured.
         num_samples: generated images in a measurement.
         batch_size: images generated and measured at once.
         seed: of the latents, the same in every measurement, and of splits and subsets.
         fid, inception_score, class_coverage, kid, mifid, prdc: settings of each score.
-        cache: whether the statistics of the real images are kept on disk for further runs (`LIT_GANS_CACHE`).
+        cache: whether to store the statistics of the real images for further runs (`LIT_GANS_CACHE`).
 
     Raises:
-        RefusedInput: a number below 1, or too few images for a score.
+        RefusedInput: a number below 1, data without images, or too few images for every score.
     """
 
     def __init__(
@@ -57,26 +64,44 @@ class GenerativeMetrics(Measurement):
         super().__init__(every_n_steps, num_samples, batch_size, seed)
         given = (fid, inception_score, class_coverage, kid, mifid, prdc)
         self.extractor, self.cache = extractor, cache
-        self.scores = [score for score in given if score is not None and score.applies(extractor)]
-        if not self.scores:
+        self.requested = [score for score in given if score is not None and score.applies(extractor)]
+        if not self.requested:
             raise RefusedInput("no score is left to measure: keep one, for example the fid, or use metrics=none.")
-        keys = [(key, score.directions[name]) for score in self.scores for name, key in score.keys(extractor).items()]
-        self.directions = dict(keys)
-        self.headline = keys[0][0]
+        self.left_out: dict[str, str] = {}  # why a score is not measured, by its class name
+        self._choose(self.requested)
         self.real_halves = float("nan")  # FID between two halves of the real images
         self._evaluation: Evaluation | None = None
         self._data: tuple[str, list[int]] = "", []  # sha256 and shape of the real images
 
+    def _choose(self, scores: Sequence[Score]) -> None:
+        """Sets the scores that are measured, with the directions of their values and the value that is read first."""
+        keyed = [(key, score.directions[name]) for score in scores for name, key in score.keys(self.extractor).items()]
+        self.scores, self.directions, self.headline = list(scores), dict(keyed), keyed[0][0]
+
+    def _leave_out(self, reasons: dict[str, str], trainer: Trainer) -> None:
+        for name, reason in reasons.items():
+            if name not in self.left_out and trainer.is_global_zero:
+                logger.warning("metrics: %s is left out: %s", name, reason)
+        self.left_out |= reasons
+
     def setup(self, trainer: Trainer, pl_module: GenerativeModule, stage: str) -> None:
-        if getattr(trainer.datamodule, "image_size", 0) == 1:
+        data = trainer.datamodule
+        if not isinstance(data, ImageSource):
+            raise RefusedInput(
+                "metrics of images need a datamodule with image_size, channels, num_classes and real_batches"
+                " (lit_gans.data.contracts.ImageSource): add them, or use metrics=none."
+            )
+        if data.image_size == 1:
             raise RefusedInput("points have no FID: use metrics=modes, or metrics=none.")
-        for score in self.scores:
-            score.refuse(None, self.num_samples)
+        scores, reasons = measurable(self.requested, None, self.num_samples)
+        self._choose(scores)
+        self._leave_out(reasons, trainer)
 
     def summary(self) -> list[str]:
-        """Returns lines for a person: last and best values, and FID against the first and the real images' own."""
+        """Returns lines for a person: last and best values beside the FID between real halves, and what is left out."""
+        left_out = [f"{'':11} left out: {name} ({reason.rstrip('.')})" for name, reason in self.left_out.items()]
         if not self.headline.startswith("metric/fid_"):
-            return super().summary()
+            return [*super().summary(), *left_out]
         name = self.headline.removeprefix("metric/")
         last, first = self.values[self.headline], self.first.get(self.headline, float("nan"))
         others = [f"{key.removeprefix('metric/')} {value:.4g}" for key, value in self.values.items() if name not in key]
@@ -86,35 +111,39 @@ class GenerativeMetrics(Measurement):
             f" between two halves of the real images: {halves:.2f} (ratio {last / halves:.1f})",
             f"{'':11} {', '.join(others)}, on {self.num_samples} samples",
             *self.best_lines(),
+            *left_out,
         ]
 
     def measure(self, trainer: Trainer, module: GenerativeModule) -> dict[str, float]:
         if self._evaluation is None:
-            self._begin(trainer, module)
+            self._evaluation = self._begin(trainer, module)
         return self._evaluation.measure(map(to_uint8, self.generated(trainer, module)), self.num_samples)
 
-    def _begin(self, trainer: Trainer, module: GenerativeModule) -> None:
-        """Takes in the real images, or their statistics of an earlier run."""
+    def _begin(self, trainer: Trainer, module: GenerativeModule) -> Evaluation:
+        """Returns an evaluation with the real images, or with their statistics from an earlier run."""
         # MPS has no float64, which the covariances need
         device = torch.device("cpu") if module.device.type == "mps" else module.device
         evaluation = Evaluation(self.extractor, device, self.seed, self.scores)
         data = trainer.datamodule
         data_sha256, num_real, shape = fingerprint(data.real_batches(self.batch_size))
-        for score in self.scores:
-            score.refuse(num_real, self.num_samples)
+        evaluation.leave_out(num_real, self.num_samples, shape)
+        self._choose(evaluation.scores)
+        self._leave_out(evaluation.left_out, trainer)
         path = reference_path(reference_key(evaluation, data_sha256)) if self.cache else None
         evaluation.add_real(share(data.real_batches(self.batch_size), trainer), path)
-        self.real_halves = evaluation.real_halves()  # now, when all ranks are here
-        self._evaluation, self._data = evaluation, (data_sha256, shape)
+        self.real_halves = evaluation.real_halves()  # now, while every rank is here
+        self._data = data_sha256, shape
+        return evaluation
 
     def stamp(self, trainer: Trainer, module: GenerativeModule) -> dict[str, Any]:
+        evaluation = self._evaluation or self._begin(trainer, module)
         data_sha256, shape = self._data
         protocol = stamp(
-            self._evaluation,
+            evaluation,
             data=repr(trainer.datamodule),
             data_sha256=data_sha256,
             num_fake=self.num_samples,
             image_size=shape[1:],
             weights="raw" if module.averaged_generator is None else "ema",
         )
-        return protocol.to_dict()
+        return protocol.to_dict() | ({"left_out": self.left_out} if self.left_out else {})

@@ -111,7 +111,7 @@ def _nearest_key(key: str, config_name: str, overrides: list[str]) -> str:
     if not isinstance(node, DictConfig):
         return _nearest_key(parent, config_name, overrides) if parent else "see --cfg job."
     names = [str(item) for item in node if item != "_target_"]
-    if "_target_" in node and not names:  # a class of the user's, whose arguments no schema knows
+    if "_target_" in list(node) and not names:  # a class of the user, whose arguments no schema knows
         return f"an argument of your own class takes a plus: +{key}=..."
     if not parent:
         names += ["experiment", "strategy", "precision"]

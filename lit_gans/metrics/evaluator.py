@@ -1,8 +1,8 @@
-"""All scores of generated images against real ones from one pass of an extractor."""
+"""All scores of generated against real images from one pass of an extractor."""
 
 from __future__ import annotations
 
-import warnings
+import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -16,20 +16,26 @@ from lit_gans.metrics.extractors.base import Extractor, on_white
 from lit_gans.metrics.scores.class_coverage import ClassCoverage
 from lit_gans.metrics.scores.fid import FID, frechet_distance
 from lit_gans.metrics.scores.inception_score import InceptionScore
-from lit_gans.metrics.scores.score import Score
+from lit_gans.metrics.scores.score import Score, measurable
 from lit_gans.metrics.statistics import Statistics
+
+logger = logging.getLogger(__name__)
 
 
 class Evaluation:
-    """Compares generated images with real ones by an extractor's features.
+    """Compares generated with real images by the features of an extractor.
 
-    On several ranks each brings its share of the images, perhaps none; the values are those of all of them.
+    On several ranks each rank adds its share of the images, perhaps none; the values are computed from all of them.
 
     Args:
-        extractor: the features; its name ends the keys.
+        extractor: computes features and logits; its name ends the keys.
         device: where the extractor runs.
         seed: of splits and subsets.
-        scores: what is measured; those that the extractor cannot serve are left out.
+        scores: the scores to measure; a score that does not apply to the extractor is dropped.
+
+    Attributes:
+        scores: the scores that are measured.
+        left_out: why each other score is left out, by its class name; see `leave_out`.
     """
 
     def __init__(
@@ -41,88 +47,141 @@ class Evaluation:
     ) -> None:
         self.extractor, self.device, self.seed = extractor.to(device), device, seed
         self.scores = [score for score in scores if score.applies(extractor)]
-        self.keeps_features = any(score.needs_features for score in self.scores)
-        self.keeps_logits = any(score.needs_logits for score in self.scores)
-        self.fits_gaussians = any(score.needs_covariance for score in self.scores)
+        self.left_out: dict[str, str] = {}
         self._reference: Reference | None = None
         self._warned = False
 
-    def add_real(self, batches: Iterable[Tensor], cache: Path | None = None) -> None:
-        """Takes in the real images, uint8 (n, c, h, w), once; every second image makes one of the two halves.
+    @property
+    def keeps_features(self) -> bool:
+        """Whether a score needs the features of single images."""
+        return any(score.needs_features for score in self.scores)
+
+    @property
+    def keeps_logits(self) -> bool:
+        """Whether a score needs the logits of single images."""
+        return any(score.needs_logits for score in self.scores)
+
+    @property
+    def fits_gaussians(self) -> bool:
+        """Whether a score needs means and covariances."""
+        return any(score.needs_covariance for score in self.scores)
+
+    def leave_out(self, num_real: int, num_fake: int, shape: Sequence[int]) -> None:
+        """Leaves out the scores that so few images or no logits do not allow; call it before `add_real`.
 
         Args:
-            batches: this rank's; the ranks take the batches in turn.
-            cache: file of their statistics: read where it is there, else written.
+            num_real, num_fake: number of images on all ranks.
+            shape: channels, height and width of the images.
+
+        Raises:
+            RefusedInput: no score is left, with every reason.
+        """
+        _, num_logits = self.widths(shape)
+        self.scores, self.left_out = measurable(self.scores, num_real, num_fake, num_logits)
+
+    @torch.no_grad()
+    def widths(self, shape: Sequence[int]) -> tuple[int, int]:
+        """Returns the numbers of features and logits of an image (c, h, w), found with a black one where unstated."""
+        num_features, num_logits = self.extractor.num_features, self.extractor.num_logits
+        if num_features is None or num_logits is None:
+            features, logits = self._extract(torch.zeros(1, *shape, dtype=torch.uint8))
+            return features.shape[1], logits.shape[1]
+        return num_features, num_logits
+
+    def kept_bytes(self, num_real: int, num_fake: int, shape: Sequence[int]) -> int:
+        """Returns the bytes of main memory that features and logits of single images take, on each rank at the end.
+
+        Args:
+            num_real, num_fake: number of images on all ranks.
+            shape: channels, height and width of the images.
+        """
+        num_features, num_logits = self.widths(shape)
+        features = num_features * (num_real + num_fake) if self.keeps_features else 0
+        return 4 * (features + (num_logits * num_fake if self.keeps_logits else 0))
+
+    def add_real(self, batches: Iterable[Tensor], cache: Path | None = None) -> None:
+        """Adds the real images, uint8 (n, c, h, w), once; images of even and of odd index form two halves.
+
+        Args:
+            batches: the batches of this rank; the ranks take the batches in turn.
+            cache: file of the statistics: read if it exists, else written.
         """
         self._reference = cached(cache, lambda: self._statistics_of(batches), self.keeps_features)
 
     @torch.no_grad()
     def _statistics_of(self, batches: Iterable[Tensor]) -> Reference:
-        whole, even, odd = Statistics(self.keeps_features), Statistics(), Statistics()
+        full, even, odd = Statistics(self.keeps_features), Statistics(), Statistics()
         for images in batches:
             features, logits = self._extract(images)
-            first, second = (even, odd) if whole.num % 2 == 0 else (odd, even)
-            whole.add(features, logits)
+            first, second = (even, odd) if full.num % 2 == 0 else (odd, even)
+            full.add(features, logits)
             if not self.fits_gaussians:
                 continue
             first.add(features[::2], logits[::2])
             second.add(features[1::2], logits[1::2])
         halves = frechet_distance(even.summary(), odd.summary()) if self.fits_gaussians else float("nan")
-        return Reference(whole.summary(in_turn=True), halves)
+        return Reference(full.summary(in_turn=True), halves)
 
     def _extract(self, images: Tensor) -> tuple[Tensor, Tensor]:
         if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3, 4):
             raise RefusedInput(
-                f"images are {images.dtype} {tuple(images.shape)}, expected uint8 (n, c, h, w) with 1, 3 or 4 channels:"
-                " lit_gans.data.images.to_uint8 makes them of floats in [0, 1]."
+                f"Images are {images.dtype} {tuple(images.shape)}, expected uint8 (n, c, h, w) with 1, 3 or 4 channels:"
+                " lit_gans.data.images.to_uint8 converts floats in [0, 1]."
             )
         images = images.to(self.device)
         return self.extractor(on_white(images) if images.shape[1] == 4 else images)
 
     @property
     def has_reference(self) -> bool:
-        """Whether the real images are in."""
+        """Whether the real images have been added."""
         return self._reference is not None
 
     @property
+    def reference(self) -> Reference:
+        """The real images.
+
+        Raises:
+            RuntimeError: they have not been added.
+        """
+        if self._reference is None:
+            raise RuntimeError("Call Evaluation.add_real() first: there are no real images to compare with.")
+        return self._reference
+
+    @property
     def num_real(self) -> int:
-        """How many real images there are on all ranks together."""
-        return self._reference.summary.num
+        """Number of real images on all ranks."""
+        return self.reference.summary.num
 
     def real_halves(self) -> float:
-        """Returns the FID between two halves of the real images: what a perfect generator could reach.
-
-        It is not a number where no score fits Gaussians.
-        """
-        return self._reference.halves
-
-    def kept_bytes(self, num_fake: int) -> int:
-        """Returns the bytes of main memory that features and logits of single images take, on each rank at the end."""
-        features = self.extractor.num_features * (self.num_real + num_fake) if self.keeps_features else 0
-        logits = getattr(self.extractor, "num_logits", self.extractor.num_classes) * num_fake * self.keeps_logits
-        return 4 * (features + logits)
+        """Returns the FID between two halves of the real images, a bound for generators; NaN without Gaussians."""
+        return self.reference.halves
 
     @torch.no_grad()
     def measure(self, batches: Iterable[Tensor], num: int) -> dict[str, float]:
         """Returns the metrics of generated images.
 
         Args:
-            batches: this rank's images, uint8 (n, c, h, w): one part of all of them.
-            num: how many images there are on all ranks together.
+            batches: images of this rank, uint8 (n, c, h, w): a contiguous share of all images.
+            num: number of images on all ranks.
 
         Raises:
-            RefusedInput: too few images for a score.
+            RefusedInput: too few images for a score, or another number of images than `num`.
         """
         for score in self.scores:
-            score.refuse(self.num_real, num)
+            reason = score.too_few(self.num_real, num)
+            if reason is not None:
+                raise RefusedInput(f"{type(score).__name__}: {reason}")
         statistics = Statistics(self.keeps_features, self.keeps_logits)
         for images in batches:
             statistics.add(*self._extract(images))
-        fake, real = statistics.summary(), self._reference.summary
+        fake, real = statistics.summary(), self.reference.summary
         if fake.num != num:
-            raise RefusedInput(f"{fake.num} images came, {num} were announced.")
+            raise RefusedInput(f"Expected {num} generated images, received {fake.num}.")
         if fake.mean.shape != real.mean.shape:
-            raise RefusedInput("the reference has another number of features than the extractor.")
+            raise RefusedInput(
+                f"The real images have {len(real.mean)} features, the generated ones {len(fake.mean)}: use one"
+                " extractor for both."
+            )
         self._warn_of_few(min(real.num, fake.num), len(fake.mean))
         values: dict[str, float] = {}
         for score in self.scores:
@@ -133,8 +192,9 @@ class Evaluation:
     def _warn_of_few(self, num: int, num_features: int) -> None:
         if self.fits_gaussians and num <= num_features and not self._warned:
             self._warned = True
-            warnings.warn(
-                f"{num} images are not more than the {num_features} features: covariances have no full rank and the FID"
-                " is far too large to compare with that of more images.",
-                stacklevel=2,
+            logger.warning(
+                "%d images are no more than the %d features: covariances do not have full rank, and the FID is far too"
+                " large to compare with the FID of more images.",
+                num,
+                num_features,
             )

@@ -1,4 +1,4 @@
-"""What turns images into features: the base class of every extractor, and one around any module."""
+"""The base class of extractors, from images to features, and an extractor around any module."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ from lit_gans.common.errors import RefusedInput
 class Extractor(nn.Module):
     """Features and class logits of uint8 images. Always in evaluation mode, never trained, never in a checkpoint.
 
-    A subclass sets `name` (the ending of every metric key), `num_features`, `resize` (what it does to the size of an
-    image, for the protocol), and `num_classes` where its classes mean those of the data (0 where they do not).
+    Attributes:
+        name: ending of every metric key.
+        num_features, num_logits: widths of the output of `forward`; None is found by extracting one image.
+        num_classes: of the logits, where they are the classes of the data, else 0.
+        resize: how the size of an image is changed, for the protocol.
     """
 
     name: str
-    num_features: int
+    num_features: int | None = None
+    num_logits: int | None = None
     num_classes: int = 0
     resize: str = "none"
 
     def forward(self, images: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n k"]]:
-        """Returns features (n, num_features) and class logits (n, k); k may be 0."""
+        """Returns features (n, num_features) and class logits (n, num_logits); `num_logits` may be 0."""
         raise NotImplementedError
 
     def train(self, mode: bool = True) -> Extractor:
@@ -34,7 +38,7 @@ class Extractor(nn.Module):
 
     @cached_property
     def sha256(self) -> str:
-        """What the weights are, for the protocol: of their file where there is one, else of names and values."""
+        """Digest of the weights for the protocol: of their file if there is one, else of names and values."""
         digest = hashlib.sha256()
         for name, tensor in self.state_dict().items():
             digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
@@ -43,26 +47,26 @@ class Extractor(nn.Module):
 
 
 def in_colour(images: UInt8[Tensor, "n c h w"]) -> UInt8[Tensor, "n 3 h w"]:
-    """Returns three channels: what colour extractors see of a gray image is the same in all three."""
+    """Returns three channels: a gray image is repeated."""
     return images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images
 
 
 def on_white(images: UInt8[Tensor, "n 4 h w"]) -> UInt8[Tensor, "n 3 h w"]:
-    """Lays transparent images on white, as the reader of pictures does."""
+    """Blends transparent images with white, as the reader of image files does."""
     colour, opacity = images[:, :3].float(), images[:, 3:].float() / 255
     return (colour * opacity + 255 * (1 - opacity)).round().to(torch.uint8)
 
 
 class ModuleExtractor(Extractor):
-    """Any module as an extractor: of images (n, 3, h, w) in [0, 1] it returns features (n, f), or features and logits.
+    """An extractor around any module from images (n, 3, h, w) in [0, 1] to features (n, f), or features and logits.
 
     Args:
         module: set to evaluation mode and frozen.
-        name: the ending of the keys, letters, digits and underscores.
-        num_classes: of the logits, where they mean the classes of the data.
+        name: ending of the metric keys: letters, digits and underscores.
+        num_classes: of the logits (n, k), where they are the classes of the data.
 
     Raises:
-        RefusedInput: a name that cannot be a key.
+        RefusedInput: `name` cannot end a key.
     """
 
     def __init__(self, module: nn.Module, name: str = "module", num_classes: int = 0) -> None:
@@ -79,6 +83,6 @@ class ModuleExtractor(Extractor):
         if features.ndim != 2 or logits.ndim != 2:
             shapes = f"{tuple(features.shape)} and {tuple(logits.shape)}"
             raise RefusedInput(
-                f"metrics.extractor.module returned {shapes}: features (n, f), or those and logits (n, k), are right."
+                f"metrics.extractor.module returned {shapes}, expected features (n, f), or features and logits (n, k)."
             )
         return features, logits

@@ -1,6 +1,6 @@
-"""Features and classes of digits, from a small classifier whose weights lie in this package.
+"""Features and classes of digits, from a small classifier whose weights are part of this package.
 
-The weights are made by `python -m lit_gans.metrics.extractors.train_digits`.
+The weights come from `python -m lit_gans.metrics.extractors.train_digits`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class DigitsExtractor(Extractor):
 
     name = "digits"
     num_features = 64
-    num_classes = 10
+    num_logits = num_classes = 10
     resize = "bilinear to 32x32, antialiased, uint8, rounded"
 
     def __init__(self) -> None:

@@ -24,18 +24,18 @@ _STAGES += ((1, 3, 1, 6, 320),)
 
 
 class SameConv2d(nn.Conv2d):
-    """A convolution whose padding makes ceil(size / stride) of a size, the odd pixel at the end, as TensorFlow's."""
+    """TensorFlow's `SAME` convolution: pads to an output of ceil(size / stride), an odd pixel at the end."""
 
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d p q"]:
         pads: list[int] = []
         for size, kernel, stride in zip(x.shape[:1:-1], self.kernel_size[::-1], self.stride[::-1], strict=True):
-            whole = max(0, (-(-size // stride) - 1) * stride + kernel - size)
-            pads += [whole // 2, whole - whole // 2]
+            padding = max(0, (-(-size // stride) - 1) * stride + kernel - size)
+            pads += [padding // 2, padding - padding // 2]
         return super().forward(functional.pad(x, pads))
 
 
 class _Block(nn.Module):
-    """Inverted residual; the names of its layers are those of the file."""
+    """Inverted residual block; its layers have the names in the file."""
 
     def __init__(self, channels_in: int, channels: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -88,15 +88,15 @@ class EfficientnetLite0(Extractor):
     Resizes to 224x224, bilinear with antialiasing. Gray images are repeated to three channels.
 
     Args:
-        weights: a file with the same layers; null is the package's.
-        sha256: of the file; null takes any, and the protocol says which it was.
+        weights: path of a file with the same layers; null is the file of the package.
+        sha256: expected digest of the file; null accepts any, and the protocol records it.
 
     Raises:
-        RefusedInput: the package is not installed, or the file is another one.
+        RefusedInput: the package is not installed, or the file has another digest.
     """
 
     name = "efficientnet_lite0"
-    num_features = 1280
+    num_features, num_logits = 1280, 1000
     resize = "bilinear to 224x224, antialiased, float"
 
     def __init__(self, weights: str | None = None, sha256: str | None = SHA256) -> None:

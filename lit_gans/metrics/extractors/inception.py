@@ -1,4 +1,4 @@
-"""The Inception network of 2015 that published FID, KID and Inception Scores are made with."""
+"""The Inception network of 2015, with which published FID, KID and Inception Scores are computed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
 
 
 def usual_place() -> Path:
-    """Returns where torch-fidelity and torchmetrics keep the file: torch hub's folder of checkpoints."""
+    """Returns the path where torch-fidelity and torchmetrics store the file: torch hub's folder of checkpoints."""
     return Path(torch.hub.get_dir()) / "checkpoints" / FILE
 
 
@@ -30,15 +30,15 @@ class InceptionExtractor(Extractor):
     channels.
 
     Args:
-        weights: the file; null is the usual cache, where nothing is downloaded.
-        sha256: of the file; null takes any, and the protocol says which it was.
+        weights: path of the file; null is torch hub's cache. Nothing is downloaded.
+        sha256: expected digest of the file; null accepts any, and the protocol records it.
 
     Raises:
-        RefusedInput: the file is missing, with what to fetch and where to put it, or is another one.
+        RefusedInput: the file is missing, with its address and where to put it, or has another digest.
     """
 
     name = "inception"
-    num_features = 2048
+    num_features, num_logits = 2048, 1008
     resize = "bilinear to 299x299 as TensorFlow 1, no antialiasing, float"
 
     def __init__(self, weights: str | None = None, sha256: str | None = SHA256) -> None:
@@ -62,7 +62,7 @@ class InceptionExtractor(Extractor):
 
 def _network(state: dict[str, Tensor], path: Path) -> nn.Module:
     """Returns torch-fidelity's network. It reads its file with pickle, so it gets one that we wrote ourselves."""
-    from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
+    from torch_fidelity.feature_extractor_inceptionv3 import BasicConv2d, FeatureExtractorInceptionV3
 
     buffer = io.BytesIO()
     torch.save(state, buffer)
@@ -73,6 +73,7 @@ def _network(state: dict[str, Tensor], path: Path) -> nn.Module:
         raise RefusedInput(
             f"{path} holds other weights than Inception's: {str(error).splitlines()[-1].strip()}"
         ) from error
-    for convolution, norm in [(m.conv, m) for m in network.modules() if hasattr(m, "conv") and hasattr(m, "bn")]:
-        norm.conv, norm.bn = nn.utils.fuse_conv_bn_eval(convolution, norm.bn), nn.Identity()
+    for block in network.modules():
+        if isinstance(block, BasicConv2d):
+            block.conv, block.bn = nn.utils.fuse_conv_bn_eval(block.conv, block.bn), nn.Identity()
     return network

@@ -1,4 +1,4 @@
-"""How many classes of the data the samples cover."""
+"""Number of classes of the data that the samples cover."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from lit_gans.metrics.statistics import Summary
 
 @dataclass(frozen=True)
 class ClassCoverage(Score):
-    """The classes with enough samples that the extractor is sure of; where its classes are those of the data.
+    """Number of classes with enough confidently classified samples; only where the extractor knows the data's classes.
 
     Args:
-        confidence: a sample counts for a class at this probability or more.
-        share: a class is covered by at least this share of the samples.
+        confidence: smallest probability in [0, 1] at which a sample counts for its class.
+        share: smallest share in [0, 1] of all samples that covers a class.
     """
 
     needs_logits = True

@@ -16,27 +16,28 @@ from lit_gans.metrics.statistics import Summary
 
 
 def inception_scores(logits: Float[Tensor, "n k"], splits: int) -> Float[Tensor, " splits"]:
-    """Returns exp(mean KL(p(y|x) || p(y))) of each of `splits` parts in order: Salimans et al. 2016, section 4."""
+    """Returns exp(mean KL(p(y|x) || p(y))) of each of `splits` consecutive splits: Salimans et al. 2016, section 4."""
     logs = logits.double().log_softmax(1)
     bounds = [index * len(logits) // splits for index in range(splits + 1)]
     scores = []
     for start, end in pairwise(bounds):
-        part = logs[start:end]
-        divergence = part.exp() * (part - part.exp().mean(0, keepdim=True).log())
+        split = logs[start:end]
+        divergence = split.exp() * (split - split.exp().mean(0, keepdim=True).log())
         scores.append(divergence.nan_to_num(0).sum(1).mean().exp())  # a probability of zero adds nothing
     return torch.stack(scores)
 
 
 @dataclass(frozen=True)
 class InceptionScore(Score):
-    """Mean and spread over parts of the shuffled samples; the spread is the standard deviation over n, as
-    torch-fidelity's (torchmetrics' is over n - 1).
+    """Inception Score (Salimans et al. 2016): mean and spread over splits of the shuffled samples.
+
+    The spread is the standard deviation over n, as torch-fidelity's (torchmetrics' is over n - 1).
 
     Args:
-        splits: parts, 10 in the paper.
+        splits: number of splits, 10 in the paper.
 
     Raises:
-        RefusedInput: no part.
+        RefusedInput: fewer than one split.
     """
 
     needs_logits = True
@@ -48,12 +49,13 @@ class InceptionScore(Score):
         if self.splits < 1:
             raise RefusedInput(f"splits={self.splits} must be at least 1.")
 
-    def refuse(self, num_real: int | None, num_fake: int) -> None:
-        if num_fake < 2 * self.splits:
-            raise RefusedInput(
-                f"{num_fake} samples are too few for {self.splits} splits of the Inception Score: use at least"
-                f" {2 * self.splits}, or fewer splits."
-            )
+    def too_few(self, num_real: int | None, num_fake: int) -> str | None:
+        if num_fake >= 2 * self.splits:
+            return None
+        return (
+            f"{num_fake} generated images are too few for {self.splits} splits: use at least {2 * self.splits}"
+            " (metrics.num_samples), or fewer metrics.inception_score.splits."
+        )
 
     def compute(self, real: Summary, fake: Summary, seed: int) -> dict[str, float]:
         with forked():

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import mix
-from lit_gans.metrics.scores.score import Score
+from lit_gans.metrics.scores.score import Score, smaller
 from lit_gans.metrics.statistics import Summary
 
 _DEGREE = 3
@@ -39,11 +39,13 @@ def kernel_distances(
 
 @dataclass(frozen=True)
 class KID(Score):
-    """Mean and spread (over n) of the squared MMD of random subsets, drawn without replacement.
+    """Kernel Inception Distance (Bińkowski et al. 2018): mean and spread of the squared MMD of random subsets.
+
+    Subsets are drawn without replacement; the spread is the standard deviation over n.
 
     Args:
-        subsets: how many pairs of subsets.
-        subset_size: images in each.
+        subsets: number of pairs of subsets.
+        subset_size: images in each subset.
 
     Raises:
         RefusedInput: no subset, or subsets of fewer than 2.
@@ -59,13 +61,14 @@ class KID(Score):
         if self.subsets < 1 or self.subset_size < 2:
             raise RefusedInput(f"subsets={self.subsets} must be at least 1 and subset_size={self.subset_size} 2.")
 
-    def refuse(self, num_real: int | None, num_fake: int) -> None:
-        fewest = num_fake if num_real is None else min(num_real, num_fake)
-        if fewest < self.subset_size:
-            raise RefusedInput(
-                f"{fewest} images are too few for KID's subset_size={self.subset_size}: use more images"
-                " (metrics.num_samples), a smaller metrics.kid.subset_size, or leave it out with metrics.kid=null."
-            )
+    def too_few(self, num_real: int | None, num_fake: int) -> str | None:
+        fewest = smaller(num_real, num_fake)
+        if fewest >= self.subset_size:
+            return None
+        return (
+            f"{fewest} images are too few for subset_size={self.subset_size}: use more images (metrics.num_samples),"
+            " or a smaller metrics.kid.subset_size."
+        )
 
     def compute(self, real: Summary, fake: Summary, seed: int) -> dict[str, float]:
         generator = torch.Generator().manual_seed(mix(seed, "kernel distance"))

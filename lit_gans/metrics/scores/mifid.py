@@ -13,7 +13,7 @@ from lit_gans.metrics.scores.fid import frechet_distance
 from lit_gans.metrics.scores.score import Score
 from lit_gans.metrics.statistics import Summary
 
-_ROWS = 1024  # of the matrix of cosines at once
+_ROWS = 1024  # rows of the matrix of cosines in memory at once
 
 
 def memorization_distance(real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"]) -> float:
@@ -21,7 +21,7 @@ def memorization_distance(real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"]
     (Bai et al. 2021, section 3.2).
     """
     real = normalize(real.double(), dim=1)
-    nearest = [(1 - (normalize(part.double(), dim=1) @ real.T).abs()).min(1).values.sum() for part in fake.split(_ROWS)]
+    nearest = [(1 - (normalize(rows.double(), dim=1) @ real.T).abs()).min(1).values.sum() for rows in fake.split(_ROWS)]
     return max(0.0, sum(nearest).item() / len(fake))
 
 
@@ -30,10 +30,10 @@ class MiFID(Score):
     """FID divided by the memorization distance where that is below a threshold (Bai et al. 2021, equation 3).
 
     Args:
-        threshold: of the memorization distance; at or above it the generator counts as not memorizing.
+        threshold: memorization distance in (0, 1] from which on the generator counts as not memorizing.
 
     Raises:
-        RefusedInput: a threshold outside (0, 1].
+        RefusedInput: `threshold` is outside (0, 1].
     """
 
     needs_covariance = needs_features = True

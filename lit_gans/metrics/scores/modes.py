@@ -1,4 +1,4 @@
-"""How many of the modes of the data a generator finds, and how evenly."""
+"""Coverage of the known modes of the data: how many modes the samples reach, and how evenly."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from torch import Tensor
 
 
 def mode_statistics(counts: Float[Tensor, " modes"], num: int, min_samples: int) -> dict[str, float]:
-    """Returns what the samples in each mode say.
+    """Returns mode coverage from the number of samples in each mode.
 
     Args:
         counts: samples in each mode.
-        num: samples in all, those outside every mode included.
-        min_samples: samples in a mode that counts as covered.
+        num: all samples, also those outside every mode.
+        min_samples: samples from which on a mode counts as covered.
 
     Returns:
         `modes_covered`; `high_quality`, the share of samples in any mode, in [0, 1]; `kl_uniform`, the divergence

@@ -1,36 +1,50 @@
-"""What every score is."""
+"""The base class of every score, and the choice of those that a number of images can serve."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any, ClassVar
 
+from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.extractors.base import Extractor
 from lit_gans.metrics.statistics import Summary
 
 
 class Score:
-    """A number, or some, that compares generated images with real ones by features. Settings are dataclass fields.
+    """One or several numbers that compare generated with real images by features. Settings are dataclass fields.
 
-    A subclass says what it needs of each image, and which of its values is better larger (`max`) or smaller (`min`);
-    null is what has no better, such as a spread.
+    A subclass declares what it needs of each image, and whether each of its values is better larger (`max`) or smaller
+    (`min`); None is for a value without a better, such as a spread.
     """
 
-    needs_covariance: ClassVar[bool] = False  # which wants more images than features
+    needs_covariance: ClassVar[bool] = False  # has full rank with more images than features
     needs_features: ClassVar[bool] = False
     needs_logits: ClassVar[bool] = False
     directions: ClassVar[dict[str, str | None]]
     with_extractor: ClassVar[bool] = True  # whether keys end with the extractor's name
 
     def applies(self, extractor: Extractor) -> bool:
-        """Returns whether the extractor offers what the score is about."""
+        """Returns whether the extractor provides what the score measures."""
         return True
 
-    def refuse(self, num_real: int | None, num_fake: int) -> None:
-        """Raises `RefusedInput` where there are too few images; `num_real` is None where it is not known yet."""
+    def too_few(self, num_real: int | None, num_fake: int) -> str | None:
+        """Returns why the score cannot be computed from so few images and what would help, or None where it can.
+
+        Args:
+            num_real: number of real images; None while it is unknown.
+            num_fake: number of generated images.
+        """
+        fewest = smaller(num_real, num_fake)
+        return f"{fewest} image has no covariance: use at least 2." if self.needs_covariance and fewest < 2 else None
 
     def compute(self, real: Summary, fake: Summary, seed: int) -> dict[str, float]:
-        """Returns the values by name, those of `directions`."""
+        """Returns the values by name, the names of `directions`.
+
+        Args:
+            real, fake: images of both kinds, with features or logits where the score needs them.
+            seed: of shuffles and subsets.
+        """
         raise NotImplementedError
 
     def keys(self, extractor: Extractor) -> dict[str, str]:
@@ -39,5 +53,37 @@ class Score:
         return {name: f"metric/{name}{ending}" for name in self.directions}
 
     def settings(self) -> dict[str, Any]:
-        """Returns what the protocol says of the score."""
+        """Returns the settings for the protocol."""
         return asdict(self)  # type: ignore[call-overload]  # every subclass is a dataclass
+
+
+def smaller(num_real: int | None, num_fake: int) -> int:
+    """Returns the smaller number of images, that of the generated ones while the other is unknown."""
+    return num_fake if num_real is None else min(num_real, num_fake)
+
+
+def measurable(
+    scores: Iterable[Score], num_real: int | None, num_fake: int, num_logits: int | None = None
+) -> tuple[list[Score], dict[str, str]]:
+    """Returns the scores that so many images can serve, and by the name of each other score why it is left out.
+
+    Args:
+        scores: the scores to choose from.
+        num_real, num_fake: see `Score.too_few`.
+        num_logits: class logits of the extractor; None while it is unknown.
+
+    Raises:
+        RefusedInput: no score is left, with every reason.
+    """
+    kept, left_out = [], {}
+    for score in scores:
+        reason = score.too_few(num_real, num_fake)
+        if score.needs_logits and num_logits == 0:
+            reason = "the extractor has no class logits."
+        if reason is None:
+            kept.append(score)
+        else:
+            left_out[type(score).__name__] = reason
+    if not kept:
+        raise RefusedInput(f"no score can be measured: {'; '.join(f'{n}: {r}' for n, r in left_out.items())}")
+    return kept, left_out
