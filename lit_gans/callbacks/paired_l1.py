@@ -1,4 +1,4 @@
-"""How far translations are from their targets, while training."""
+"""Mean absolute difference of translations and their targets, while training."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from lightning.pytorch import Trainer
 
 from lit_gans.callbacks.measurement import Measurement, share
 from lit_gans.common.errors import RefusedInput
+from lit_gans.data.contracts import Paired
 from lit_gans.metrics.protocol import fingerprint
 from lit_gans.training.generative import GenerativeModule
 
@@ -20,8 +21,8 @@ class PairedL1(Measurement):
 
     Args:
         every_n_steps: generator iterations between two measurements; the last iteration is always measured.
-        num_samples: pairs in a measurement; fewer where fewer are held out.
-        batch_size: pictures translated at once.
+        num_samples: pairs in a measurement, at most all held-out pairs.
+        batch_size: images translated at once.
         seed: of dropout, the same in every measurement.
 
     Raises:
@@ -35,7 +36,7 @@ class PairedL1(Measurement):
         super().__init__(every_n_steps, num_samples, batch_size, seed)
 
     def setup(self, trainer: Trainer, pl_module: GenerativeModule, stage: str) -> None:
-        if not hasattr(trainer.datamodule, "held_out"):
+        if not isinstance(trainer.datamodule, Paired):
             raise RefusedInput("metric/l1 needs pairs: data=digit_edges or data=paired_folder.")
 
     def stamp(self, trainer: Trainer, module: GenerativeModule) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Grids of the same latents over the training, and a film of them."""
+"""Grids of samples of the same latents in the course of the training, and a film of them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torchvision.utils import save_image
 
 from lit_gans.callbacks.throughput import paused
 from lit_gans.common.errors import RefusedInput
+from lit_gans.data.contracts import Plottable
 from lit_gans.training.generative import GenerativeModule
 
 FILM = "training.gif"
@@ -21,7 +22,7 @@ _MAX_FRAMES, _MAX_FRAME_SIZE = 100, 768  # of the film; a frame's size in pixels
 class Samples(Callback):
     """Writes `samples/<iteration>.png` under the run folder, and at the end `samples/training.gif` of all of them.
 
-    Data that can draw themselves (points) are drawn; pix2pix shows picture, translation and target.
+    Samples of `Plottable` data, such as points, are plotted; a grid of pix2pix shows input, translation and target.
 
     Args:
         every_n_steps: generator iterations between two grids.
@@ -42,7 +43,7 @@ class Samples(Callback):
 
     @staticmethod
     def folder(trainer: Trainer) -> Path:
-        """Returns where the grids of this trainer lie."""
+        """Returns the folder of the grids of this trainer."""
         return Path(trainer.default_root_dir) / "samples"
 
     def on_train_start(self, trainer: Trainer, pl_module: GenerativeModule) -> None:
@@ -68,7 +69,7 @@ class Samples(Callback):
             path = self.folder(trainer) / f"{trainer.global_step:06d}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             data = trainer.datamodule
-            if hasattr(data, "plot"):
+            if isinstance(data, Plottable):
                 data.plot(module.sample(data.num_plotted, seed=self.seed), path)
             else:
                 images, columns = module.sample_grid(self.num, self.seed, data)

@@ -55,7 +55,9 @@ class Progress:
             batches: what is worked on; the length of each counts.
             total: sum of all lengths.
         """
-        return self._lines(stage, batches, total) if self._bars is None else self._bar(self._bars, stage, batches, total)
+        if self._bars is None:
+            return self._lines(stage, batches, total)
+        return self._bar(self._bars, stage, batches, total)
 
     @staticmethod
     def _bar(bars: RichProgress, stage: str, batches: Iterable[Batch], total: int) -> Iterator[Batch]:

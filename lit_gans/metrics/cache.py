@@ -1,4 +1,4 @@
-"""Statistics of the real images on disk, so that they are extracted once for all runs."""
+"""Statistics of the real images on disk, so that they are extracted only once for all runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,12 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class Reference:
-    """The real images: their summary, and the FID between two halves of them."""
+    """Statistics of the real images.
+
+    Args:
+        summary: of all images.
+        halves: FID between two halves of them, NaN where no score needs Gaussians.
+    """
 
     summary: Summary
     halves: float
@@ -38,14 +43,15 @@ def reference_path(key: dict[str, Any]) -> Path:
 
 
 def cached(path: Path | None, make: Callable[[], Reference], with_features: bool) -> Reference:
-    """Returns what is in the file, else what `make` returns, which is then written there.
+    """Returns the statistics in a file, else the result of `make`, which is then written to the file.
 
-    Rank 0 decides for all ranks, since `make` needs them all. A damaged file is made anew, with a warning.
+    Rank 0 decides for all ranks, since either every rank or none must call `make`. A damaged file is replaced with a
+    warning.
 
     Args:
-        path: null neither reads nor writes.
-        make: what every rank must call, or none.
-        with_features: whether the features are needed; a file without them is made anew.
+        path: of the file; None neither reads nor writes.
+        make: computes the statistics.
+        with_features: whether the features are needed; a file without them is replaced.
     """
     several = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
     first = not several or distributed.get_rank() == 0
@@ -66,28 +72,28 @@ def _read(path: Path, with_features: bool) -> Reference | None:
     try:
         with safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-            told = json.loads((file.metadata() or {})["lit_gans"])
-        if _digest(tensors) != told["sha256"]:
-            raise ValueError("its values are not those that were written")
-        summary = Summary(told["num"], tensors["mean"], tensors["covariance"], tensors.get("features"))
+            header = json.loads((file.metadata() or {})["lit_gans"])
+        if _digest(tensors) != header["sha256"]:
+            raise ValueError("the values do not match their digest")
+        summary = Summary(header["num"], tensors["mean"], tensors["covariance"], tensors.get("features"))
     except (OSError, KeyError, ValueError, SafetensorError) as error:
-        warnings.warn(f"the cached statistics {path} are damaged ({error}) and are made anew.", stacklevel=3)
+        warnings.warn(f"The cached statistics {path} are damaged ({error}) and are computed again.", stacklevel=3)
         return None
-    return None if with_features and summary.features is None else Reference(summary, told["halves"])
+    return None if with_features and summary.features is None else Reference(summary, header["halves"])
 
 
 def _write(path: Path, reference: Reference) -> None:
     summary = reference.summary
     tensors = {"mean": summary.mean, "covariance": summary.covariance, "features": summary.features}
     tensors = {name: tensor.cpu().contiguous() for name, tensor in tensors.items() if tensor is not None}
-    told = {"num": summary.num, "halves": reference.halves, "sha256": _digest(tensors)}
+    header = {"num": summary.num, "halves": reference.halves, "sha256": _digest(tensors)}
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, beside, {"lit_gans": json.dumps(told)})
-        beside.replace(path)  # whole or not at all, also when two runs write at once
+        save_file(tensors, beside, {"lit_gans": json.dumps(header)})
+        beside.replace(path)  # atomic, also when two runs write at once
     except (OSError, SafetensorError) as error:
-        warnings.warn(f"the statistics of the real images cannot be kept in {path.parent}: {error}", stacklevel=3)
+        warnings.warn(f"The statistics of the real images cannot be stored in {path.parent}: {error}", stacklevel=3)
 
 
 def _digest(tensors: dict[str, torch.Tensor]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -36,6 +37,7 @@ class Evaluation:
     Attributes:
         scores: the scores that are measured.
         left_out: why each other score is left out, by its class name; see `leave_out`.
+        probe_sha256: digest of the features of an image of noise, once `widths` had to extract one; else None.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Evaluation:
         self.extractor, self.device, self.seed = extractor.to(device), device, seed
         self.scores = [score for score in scores if score.applies(extractor)]
         self.left_out: dict[str, str] = {}
+        self.probe_sha256: str | None = None
         self._reference: Reference | None = None
         self._warned = False
 
@@ -79,14 +82,21 @@ class Evaluation:
         _, num_logits = self.widths(shape)
         self.scores, self.left_out = measurable(self.scores, num_real, num_fake, num_logits)
 
-    @torch.no_grad()
     def widths(self, shape: Sequence[int]) -> tuple[int, int]:
-        """Returns the numbers of features and logits of an image (c, h, w), found with a black one where unstated."""
+        """Returns the numbers of features and logits of an image (c, h, w), found with one image where unstated."""
         num_features, num_logits = self.extractor.num_features, self.extractor.num_logits
         if num_features is None or num_logits is None:
-            features, logits = self._extract(torch.zeros(1, *shape, dtype=torch.uint8))
+            features, logits = self._probe(shape)
             return features.shape[1], logits.shape[1]
         return num_features, num_logits
+
+    @torch.no_grad()
+    def _probe(self, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Extracts an image of noise, the same in every run, and keeps the digest of its features."""
+        generator = torch.Generator().manual_seed(0)
+        features, logits = self._extract(torch.randint(256, (1, *shape), generator=generator).to(torch.uint8))
+        self.probe_sha256 = hashlib.sha256(features.float().cpu().numpy()).hexdigest()
+        return features, logits
 
     def kept_bytes(self, num_real: int, num_fake: int, shape: Sequence[int]) -> int:
         """Returns the bytes of main memory that features and logits of single images take, on each rank at the end.

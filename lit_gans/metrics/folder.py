@@ -1,4 +1,4 @@
-"""Pictures of a folder as batches of bytes."""
+"""Image files of a folder as batches of uint8."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _GRID = "grid.png"  # which `lit-gans sample` puts beside the single images
 
 
 class PictureFolder:
-    """The pictures of a folder in the order of their names, three channels each, read as they are asked for.
+    """The image files of a folder in the order of their names, with three channels, read lazily.
 
-    A `grid.png` is left out: `lit-gans sample` makes it.
+    A `grid.png`, which `lit-gans sample` writes beside the images, is left out.
 
     Args:
-        folder: its pictures themselves, not those of folders inside.
-        image_size: what they are resized to; null wants them all of one size.
+        folder: of the files; folders inside it are not read.
+        image_size: height and width that images are resized to; None requires one common size.
 
     Raises:
-        RefusedInput: no such folder, or no pictures in it.
+        RefusedInput: no such folder, or no image files in it.
     """
 
     def __init__(self, folder: str | Path, image_size: int | None = None) -> None:
@@ -42,10 +42,10 @@ class PictureFolder:
         return len(self.paths)
 
     def real_batches(self, batch_size: int) -> Iterator[UInt8[Tensor, "b 3 h w"]]:
-        """Yields every picture once.
+        """Yields every image once, uint8 (b, 3, h, w).
 
         Raises:
-            RefusedInput: a picture that cannot be read, or of another size than the first.
+            RefusedInput: a file cannot be read, or has another size than the first.
         """
         shape = None
         for start in range(0, len(self.paths), batch_size):

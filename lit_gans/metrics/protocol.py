@@ -1,4 +1,4 @@
-"""What a number depends on beside the generator: stamped on every one of ours."""
+"""The protocol of a measurement: all that its numbers depend on beside the generator."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from lit_gans.metrics.cache import FORMAT_VERSION
 from lit_gans.metrics.evaluator import Evaluation
 
 _PACKAGES = ("lit_gans", "torch", "torchvision", "torch_fidelity", "numpy")
-# may differ where numbers compare, and are named then
+# may differ between numbers that compare; `differences` names them
 _NOTED = ("data", "weights", "batch_norm", "seed", "versions")
 RUNNING_STATISTICS = "running statistics (evaluation mode)"
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """The protocol of a measurement; two numbers compare where all of it but the noted fields is the same.
+    """The protocol of a measurement. Two numbers compare if all fields but the noted ones are equal.
 
     Args:
-        data: what the real images are, for a person.
-        data_sha256: of all real images in their order.
-        num_real, num_fake: how many images.
+        data: description of the real images for a person.
+        data_sha256: digest of all real images in their order.
+        num_real, num_fake: numbers of images.
         image_size: height and width of the images before the extractor.
-        resize: of pictures before, and what the extractor does.
-        quantisation: how floats became bytes.
-        extractor, extractor_sha256: the features, and what their weights are.
-        batch_norm: the mode of the generator's batch norm.
+        resize: resizing of files, and of the extractor.
+        quantisation: conversion of floats to bytes.
+        extractor, extractor_sha256: name and digest of the weights of the extractor.
+        batch_norm: mode of the generator's batch norm.
         scores: settings of each score.
-        weights: `ema`, `raw`, or `pictures` of a folder.
+        weights: `ema` or `raw` weights of the generator, or `pictures` of a folder.
         seed: of latents, splits and subsets.
         versions: of the libraries that compute.
     """
@@ -68,7 +68,7 @@ def stamp(
     weights: str,
     resize: str | None = None,
 ) -> Protocol:
-    """Returns the protocol of what `evaluation` measures, once it has its real images."""
+    """Returns the protocol of an evaluation to which the real images have been added."""
     extractor = evaluation.extractor
     return Protocol(
         data=data,
@@ -94,7 +94,7 @@ def versions() -> dict[str, str]:
 
 
 def fingerprint(batches: Iterable[Tensor]) -> tuple[str, int, list[int]]:
-    """Returns the sha256 of images, uint8 (n, c, h, w), whatever their batches; their number; and (c, h, w)."""
+    """Returns the sha256 of images, uint8 (n, c, h, w), in batches of any size; their number; and their (c, h, w)."""
     digest, num, shape = hashlib.sha256(), 0, []
     for images in batches:
         if not num:
@@ -106,9 +106,15 @@ def fingerprint(batches: Iterable[Tensor]) -> tuple[str, int, list[int]]:
 
 
 def reference_key(evaluation: Evaluation, data_sha256: str) -> dict[str, Any]:
-    """Returns what the statistics of real images depend on."""
+    """Returns all that the statistics of real images depend on.
+
+    An extractor of a user's module is also identified by the features of a probe: its code may change while its weights
+    and its name stay.
+    """
     extractor = evaluation.extractor
+    probe = {} if evaluation.probe_sha256 is None else {"probe": evaluation.probe_sha256}
     return {
+        **probe,
         "format": FORMAT_VERSION,
         "data_sha256": data_sha256,
         "extractor": extractor.name,
@@ -123,7 +129,7 @@ def reference_key(evaluation: Evaluation, data_sha256: str) -> dict[str, Any]:
 
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """Returns why two protocols do not compare, and what else differs, each as `field: this and that`."""
+    """Returns why two protocols do not compare, and other differences, each as `field: this and that`."""
     refused, noted = [], []
     for field in fields(Protocol):
         ours, theirs = one.get(field.name), other.get(field.name)

@@ -1,10 +1,11 @@
-"""What is kept of a set of images: streamed moments of features, and features or logits where a score needs them."""
+"""Statistics of a set of images: streamed moments of features, and features or logits where a score needs them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,19 +14,19 @@ from torch import Tensor, distributed
 
 from lit_gans.common.errors import RefusedInput
 
-_NOISE = 1e-12  # relative to the largest eigenvalue: what is smaller is rounding of a covariance without full rank
+_NOISE = 1e-12  # relative to the largest eigenvalue: smaller ones are rounding errors of a rank-deficient covariance
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The images of all ranks together, in main memory.
+    """Statistics of the images of all ranks, in main memory.
 
     Args:
-        num: how many images.
+        num: number of images.
         mean: of the features.
         covariance: of the features, over num - 1.
-        features: (num, f), where they were kept, in the order of the images whatever the number of ranks.
-        logits: (num, k), likewise.
+        features: (num, f) if kept, in the order of the images for any number of ranks.
+        logits: (num, k) if kept, in the same order.
     """
 
     num: int
@@ -37,27 +38,27 @@ class Summary:
     @cached_property
     def root(self) -> Float64[Tensor, "f f"]:
         """The symmetric square root of the covariance."""
-        # numpy's: torch's threads wait for each other on a busy machine, ten times as long as this takes
+        # numpy's solver: torch's threads wait for each other on a busy machine, ten times as long as this takes
         values, vectors = map(torch.from_numpy, np.linalg.eigh(self.covariance.numpy()))
         return (vectors * positive(values).sqrt()) @ vectors.T
 
 
 def positive(values: Float64[Tensor, " f"]) -> Float64[Tensor, " f"]:
-    """Returns eigenvalues with those that are rounding of zero set to it: their square roots would not be small."""
+    """Returns eigenvalues with rounding errors of zero set to 0: their square roots would not be small."""
     return torch.where(values > _NOISE * values.abs().max(), values, 0)
 
 
 class Statistics:
-    """Takes in the features of this rank's images, batch by batch.
+    """Accumulates the features of this rank's images, batch by batch.
 
-    Memory is that of one (f, f) matrix in float64, and of 4 bytes a feature or logit of each image where
-    those are kept, in main memory.
+    Takes the memory of one (f, f) matrix in float64, and 4 bytes of main memory per feature or logit of each image
+    where those are kept.
 
     Args:
-        keep_features, keep_logits: what some score needs of each image.
+        keep_features, keep_logits: whether a score needs them for each image.
 
     Attributes:
-        num: images that this rank has taken in.
+        num: number of images that this rank has added.
     """
 
     def __init__(self, keep_features: bool = False, keep_logits: bool = False) -> None:
@@ -70,13 +71,13 @@ class Statistics:
         self._widths = (0, 0)
 
     def add(self, features: Float[Tensor, "n f"], logits: Float[Tensor, "n k"]) -> None:
-        """Takes in a batch.
+        """Adds a batch.
 
         Raises:
-            FloatingPointError: a feature or logit is not finite: linear algebra would abort or hang on it.
+            FloatingPointError: a feature or logit is not finite: linear algebra would abort or hang.
         """
         if not (torch.isfinite(features).all() and torch.isfinite(logits).all()):
-            raise FloatingPointError("the extractor made features that are not finite of finite images.")
+            raise FloatingPointError("The extractor returned features that are not finite for finite images.")
         self._widths = (features.shape[1], logits.shape[1])
         wide = features.double()
         self.num += len(features)
@@ -88,24 +89,26 @@ class Statistics:
             self._logits.append(logits.cpu())
 
     def summary(self, in_turn: bool = False) -> Summary:
-        """Returns what all ranks have taken in; every rank must call it, also one that had no image.
+        """Returns the statistics of all ranks; every rank must call it, also a rank without images.
 
         Args:
-            in_turn: the ranks took the batches in turn; else each took one part of the images.
+            in_turn: whether the ranks took the batches in turn; else each rank added a contiguous share of the images.
 
         Raises:
-            RefusedInput: fewer than two images: they have no covariance.
+            RefusedInput: fewer than two images, which have no covariance.
         """
-        parts = [(self.num, self._sum, self._products, self._features, self._logits)]
-        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
-            parts = _gathered(*parts[0], self._widths)
-        num = sum(part[0] for part in parts)
+        own = _Moments(self.num, self._sum, self._products, self._features, self._logits)
+        several = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+        ranks = _gathered(own, self._widths) if several else [own]
+        num = sum(rank.num for rank in ranks)
         if num < 2:
             raise RefusedInput(f"{num} images have no covariance: use at least 2.")
-        total = sum(part[1] for part in parts)
-        mean = total / num
-        covariance = (sum(part[2] for part in parts) - num * torch.outer(mean, mean)) / (num - 1)
-        features, logits = (_joined([part[place] for part in parts], in_turn) for place in (3, 4))
+        mean = torch.as_tensor(sum(rank.total for rank in ranks) / num)
+        products = torch.as_tensor(sum(rank.products for rank in ranks))
+        covariance = (products - num * torch.outer(mean, mean)) / (num - 1)
+        features, logits = (
+            _joined(rows, in_turn) for rows in ([rank.features for rank in ranks], [rank.logits for rank in ranks])
+        )
         return Summary(num, mean.cpu(), covariance.cpu(), features, logits)
 
 
@@ -115,32 +118,44 @@ def _joined(ranks: list[list[Tensor]], in_turn: bool) -> Tensor | None:
     return torch.cat(batches) if batches else None
 
 
-def _gathered(num, total, products, features, logits, widths):
-    """Returns what each rank has. Moments are reduced on the device; only kept features travel whole."""
+class _Moments(NamedTuple):
+    """Number, sum and sum of products of the features of one rank, and batches of features and logits where kept."""
+
+    num: int
+    total: Tensor | float
+    products: Tensor | float
+    features: list[Tensor]
+    logits: list[Tensor]
+
+
+def _gathered(own: _Moments, widths: tuple[int, int]) -> list[_Moments]:
+    """Returns the moments of each rank: sums are reduced on the device, only kept features travel unreduced."""
     device = torch.device("cuda", torch.cuda.current_device()) if distributed.get_backend() == "nccl" else "cpu"
-    told: list = [None] * distributed.get_world_size()
-    sizes = ([len(batch) for batch in features], [len(batch) for batch in logits])
-    distributed.all_gather_object(told, (num, widths, sizes))
-    wide, many = (max(item[1][place] for item in told) for place in (0, 1))
-    sums = []
-    for value, shape in ((total, (wide,)), (products, (wide, wide))):
-        whole = torch.zeros(shape, dtype=torch.float64, device=device)
-        whole += value.to(device) if isinstance(value, Tensor) else value
-        distributed.all_reduce(whole)
-        sums.append(whole.to(value.device) if isinstance(value, Tensor) else whole)
-    kept = [
-        _gathered_rows(batches, [sum(item[2][place]) for item in told], width, device)
-        for place, (batches, width) in enumerate(((features, wide), (logits, many)))
-    ]
+    everyone: list[Any] = [None] * distributed.get_world_size()
+    sizes = ([len(batch) for batch in own.features], [len(batch) for batch in own.logits])
+    distributed.all_gather_object(everyone, (own.num, widths, sizes))
+    num_features, num_logits = (max(theirs[1][place] for theirs in everyone) for place in (0, 1))
+    total = _reduced(own.total, (num_features,), device)
+    products = _reduced(own.products, (num_features, num_features), device)
+    features = _gathered_rows(own.features, [sum(theirs[2][0]) for theirs in everyone], num_features, device)
+    logits = _gathered_rows(own.logits, [sum(theirs[2][1]) for theirs in everyone], num_logits, device)
     ranks = []
-    for rank, (count, _, (feature_sizes, logit_sizes)) in enumerate(told):
-        own = [list(kept[0][rank].split(feature_sizes)), list(kept[1][rank].split(logit_sizes))]
-        ranks.append((count, sums[0] if rank == 0 else 0.0, sums[1] if rank == 0 else 0.0, *own))
+    for rank, (num, _, (feature_sizes, logit_sizes)) in enumerate(everyone):
+        rows = list(features[rank].split(feature_sizes)), list(logits[rank].split(logit_sizes))
+        ranks.append(_Moments(num, total if rank == 0 else 0.0, products if rank == 0 else 0.0, *rows))
     return ranks
 
 
-def _gathered_rows(batches: list[Tensor], rows: list[int], width: int, device) -> list[Tensor]:
-    """Returns the rows of each rank: padded on the way, since ranks may have different numbers, or none."""
+def _reduced(value: Tensor | float, shape: tuple[int, ...], device: torch.device | str) -> Tensor:
+    """Returns the sum over all ranks, some of which may have only a zero."""
+    total = torch.zeros(shape, dtype=torch.float64, device=device)
+    total += value.to(device) if isinstance(value, Tensor) else value
+    distributed.all_reduce(total)
+    return total.to(value.device) if isinstance(value, Tensor) else total
+
+
+def _gathered_rows(batches: list[Tensor], rows: list[int], width: int, device: torch.device | str) -> list[Tensor]:
+    """Returns the rows of each rank, padded in transit, since ranks may have different numbers of rows, or none."""
     if not max(rows):
         return [torch.empty(0, width) for _ in rows]
     own = torch.cat(batches).to(device) if batches else torch.empty(0, width, device=device)

@@ -4,6 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+from lightning.pytorch import LightningDataModule
 
 from lit_gans.callbacks import EMA, Checkpoint, GenerativeMetrics, Samples
 from lit_gans.callbacks.csv_metrics import CSVMetrics
@@ -191,14 +192,43 @@ def test_best_is_the_smallest_or_largest_and_when(metrics):
     assert metrics.best_lines() == [f"{'':11} best: a 1 at 1, b 3 at 2"]
 
 
-def test_too_few_samples_for_a_score_end_before_any_training(tiny_gan, random_images, fit):
-    for scores, sentence in [
-        ({"kid": KID()}, "40 images are too few for KID's subset_size=1000"),
-        ({"inception_score": InceptionScore(splits=21)}, "40 samples are too few for 21 splits"),
-    ]:
-        module = tiny_gan()
-        with pytest.raises(RefusedInput, match=sentence):
-            fit(module, random_images(), 1, callbacks=[GenerativeMetrics(DigitsExtractor(), num_samples=40, **scores)])
+def test_a_score_that_so_few_images_do_not_allow_is_left_out_and_log_report_and_protocol_say_why(
+    tiny_gan, random_images, fit, tmp_path, caplog
+):
+    scores = {"kid": KID(), "prdc": PRDC(nearest=50), "inception_score": InceptionScore(splits=31)}
+    metrics = GenerativeMetrics(DigitsExtractor(), num_samples=60, **scores)
+    fit(tiny_gan(), random_images(), 1, callbacks=[metrics])
+    assert metrics.values.keys() == metrics.directions.keys() == {"metric/fid_digits", "metric/classes_covered"}
+    reasons = {
+        "InceptionScore": "60 generated images are too few for 31 splits",
+        "KID": "60 images are too few for subset_size=1000",
+        "PRDC": "48 images are too few for nearest=50",  # the real ones, which are counted later
+    }
+    written = json.loads((tmp_path / "protocol.json").read_text())["metric/fid_digits"]
+    assert written["left_out"] == metrics.left_out
+    assert set(written["scores"]) == {"FID", "ClassCoverage"}
+    for name, reason in reasons.items():
+        assert metrics.left_out[name].startswith(reason)
+        assert sum(f"{name} is left out: {reason}" in message for message in caplog.messages) == 1
+        assert f"left out: {name} ({reason}" in "\n".join(metrics.summary())
+
+
+def test_too_few_samples_for_every_score_end_before_any_training(tiny_gan, random_images, fit):
+    metrics = GenerativeMetrics(
+        DigitsExtractor(), num_samples=40, fid=None, inception_score=None, class_coverage=None, kid=KID()
+    )
+    module = tiny_gan()
+    with pytest.raises(RefusedInput, match="no score can be measured: KID: 40 images are too few"):
+        fit(module, random_images(), 1, callbacks=[metrics])
+
+
+def test_data_that_serve_no_images_are_refused(tiny_gan, random_images, fit):
+    data = LightningDataModule.from_datasets(random_images().dataset, batch_size=8)
+    with pytest.raises(RefusedInput, match=r"need a datamodule with image_size, .*contracts.ImageSource"):
+        fit(tiny_gan(), data, 1, callbacks=[GenerativeMetrics(DigitsExtractor())])
+
+
+def test_no_score_at_all_is_refused():
     with pytest.raises(RefusedInput, match="no score is left"):
         GenerativeMetrics(DigitsExtractor(), fid=None, inception_score=None, class_coverage=None)
 

@@ -2,6 +2,8 @@
 
 import copy
 import json
+import logging
+import sys
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from lit_gans.cli.evaluate import evaluate
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.evaluator import Evaluation
 from lit_gans.metrics.extractors.digits import DigitsExtractor
+from lit_gans.metrics.scores.kid import KID
 from lit_gans.metrics.scores.prdc import PRDC
 
 
@@ -83,12 +86,15 @@ def test_folders_of_several_sizes_are_refused_until_a_size_is_given(tmp_path):
 
 def test_refusals(tmp_path, checkpoint):
     real = write(tmp_path / "real", pictures(12, 0))
+    only_kid = GenerativeMetrics(
+        DigitsExtractor(), kid=KID(subset_size=20), fid=None, inception_score=None, class_coverage=None
+    )
     for arguments, sentence in [
         ({}, "checkpoint=PATH or fake=FOLDER"),
         ({"fake": real, "checkpoint": checkpoint[1]}, "one of them"),
         ({"fake": real, "real": real}, "nothing says the metrics"),
         ({"fake": str(tmp_path / "nothing"), "real": real, "metrics": metrics()}, "no such folder"),
-        ({"fake": real, "real": real, "metrics": metrics()}, "12 samples are too few for 10 splits"),
+        ({"fake": real, "real": real, "metrics": only_kid}, "no score can be measured: KID: 12 images are too few"),
     ]:
         with pytest.raises(RefusedInput, match=sentence):
             evaluate(**arguments, device="cpu")
@@ -145,13 +151,83 @@ def test_files_that_are_no_evaluations_are_refused(tmp_path):
             main([str(tmp_path / f"{name}.json")] * 2)
 
 
-def test_the_command_line_takes_scores_and_extractors(tmp_path, monkeypatch, capsys):
-    def command(*arguments):
+def test_few_images_are_measured_by_what_they_allow_and_the_record_says_what_is_left_out(tmp_path, capsys):
+    folder = write(tmp_path / "real", pictures(12, 0))
+    record = evaluate(fake=folder, real=folder, metrics=metrics(kid=KID()), device="cpu")
+    assert record["metric/coverage_digits"] == 1
+    assert record["left_out"].keys() == {"InceptionScore", "KID"}
+    assert record["left_out"]["KID"].startswith("12 images are too few for subset_size=1000")
+    assert set(record["protocol"]["scores"]) == {"FID", "ClassCoverage", "PRDC"}
+    assert record["directions"].keys() == {key for key in record if key.startswith("metric/")}
+    assert "left out: InceptionScore: 12 generated images are too few for 10 splits" in capsys.readouterr().out
+
+
+def test_says_what_it_does_where_there_is_no_terminal_and_how_much_it_keeps(tmp_path, caplog):
+    folder = write(tmp_path / "real", pictures(30, 0))
+    with caplog.at_level(logging.INFO, "lit_gans"):
+        evaluate(fake=folder, real=folder, metrics=metrics(cache=False), device="cpu")
+    assert [message for message in caplog.messages if "full rank" not in message] == [
+        "reading the real images: 30",
+        "0.0 MiB of features and logits of single images are kept in memory",
+        "digits features of the real images: 30",
+        "digits features of the generated images: 30",
+    ]
+
+
+def test_a_checkpoint_s_configuration_calls_no_class_that_is_not_registered(checkpoint, tmp_path):
+    content = torch.load(checkpoint[1], weights_only=True)
+    touched = tmp_path / "touched"
+    node = {"_target_": "subprocess.Popen", "args": ["touch", str(touched)]}
+    digits = {"_target_": "lit_gans.metrics.extractors.digits.DigitsExtractor"}
+    for config, name in [
+        ({"metrics": node}, "subprocess.Popen"),
+        ({"metrics": {"_target_": "lit_gans.callbacks.evaluation.GenerativeMetrics", "extractor": node}}, "subprocess"),
+        ({"metrics": digits | {"kid": [node]}}, "subprocess.Popen"),
+        ({"metrics": {"class_path": "subprocess.Popen", "init_args": node}}, "subprocess.Popen"),
+        ({"metrics": {"_target_": "lit_gans.checkpoints.atomic.shutil.rmtree"}}, "shutil.rmtree"),
+    ]:
+        content["lit_gans"]["config"] = config
+        torch.save(content, tmp_path / "hostile.ckpt")
+        with pytest.raises(RefusedInput, match=f"the checkpoint's metrics name the class .*{name}.*not registered"):
+            evaluate(checkpoint=str(tmp_path / "hostile.ckpt"), device="cpu")
+    assert not touched.exists()
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    def run(*arguments):
         monkeypatch.setattr("sys.argv", ["lit-gans", *arguments])
         with pytest.raises(SystemExit) as stopped:
             cli.main()
         return stopped.value.code, capsys.readouterr()
 
+    return run
+
+
+def test_a_module_from_a_user_s_file_is_an_extractor_also_for_kid_and_prdc(tmp_path, monkeypatch, command):
+    (tmp_path / "own_features.py").write_text(
+        "import torch\n\n\nclass Pooled(torch.nn.Module):\n"
+        "    def __init__(self, size: int = 4):\n        super().__init__()\n        self.size = size\n\n"
+        "    def forward(self, images):\n"
+        "        return torch.nn.functional.adaptive_avg_pool2d(images, self.size).flatten(1)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", list(sys.path))
+    folders = [f"{name}={write(tmp_path / name, pictures(30, seed))}" for seed, name in enumerate(("fake", "real"))]
+    own = ["metrics=module", "metrics.extractor.module._target_=own_features.Pooled", "output=a.json", "device=cpu"]
+    code, said = command("evaluate", *folders, *own, "metrics.kid.subset_size=10", "+metrics.extractor.module.size=2")
+    assert code == 0, said.err
+    record = json.loads((tmp_path / "a.json").read_text())
+    found = {key for key in record if key.startswith("metric/")}
+    assert found == {f"metric/{name}_module" for name in ("fid", "kid", "kid_spread", *PRDC.directions)}
+    assert record["left_out"] == {"InceptionScore": "the extractor has no class logits."}
+    code, said = command("evaluate", *folders, *own[:1])
+    assert (code, "metrics.extractor.module._target_ is required" in said.err) == (2, True)
+    code, said = command("evaluate", *folders, *own, "metrics.extractor.module.size=2")
+    assert (code, "takes a plus: +metrics.extractor.module.size=" in said.err) == (2, True)
+
+
+def test_the_command_line_takes_scores_and_extractors(tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
     folders = [f"{name}={write(tmp_path / name, pictures(30, seed))}" for seed, name in enumerate(("fake", "real"))]

@@ -36,7 +36,7 @@ def test_a_damaged_file_is_made_anew_with_a_warning(path, damage):
     first = measured(path, [images(100, 0)])
     whole = path.read_bytes()
     path.write_bytes(damage(whole))
-    with pytest.warns(UserWarning, match="are damaged .* made anew"):
+    with pytest.warns(UserWarning, match="are damaged .* computed again"):
         assert measured(path, [images(100, 0)]) == first
     assert path.read_bytes() == whole
 
@@ -49,7 +49,7 @@ def test_a_file_without_the_features_that_are_needed_is_made_anew(path):
 
 def test_a_folder_that_cannot_be_written_costs_a_warning(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.warns(UserWarning, match="cannot be kept"):
+    with pytest.warns(UserWarning, match="cannot be stored"):
         measured(tmp_path / "file/statistics.safetensors", [images(100, 0)])
 
 
@@ -74,3 +74,24 @@ def test_the_name_depends_on_images_and_extractor_and_not_on_batches(monkeypatch
         place(Pixels(), [images(100, 0)], SCORES[:1]),
     ]
     assert len({here, *others}) == 6
+
+
+def test_another_code_of_a_user_s_module_has_statistics_of_its_own():
+    class Scaled(Pixels):
+        num_logits = None
+
+        def __init__(self, scale):
+            super().__init__()
+            self.scale = scale  # no weight, so that the digest of the weights does not tell
+
+        def forward(self, images):
+            pixels, logits = super().forward(images)
+            return self.scale * pixels, logits
+
+    def place(scale):
+        evaluation = Evaluation(Scaled(scale), torch.device("cpu"), 0, SCORES)
+        evaluation.leave_out(100, 100, (1, 2, 2))
+        return reference_path(reference_key(evaluation, "0"))
+
+    assert place(1.0) == place(1.0)
+    assert place(1.0) != place(2.0)

@@ -7,6 +7,11 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import mix
 from lit_gans.metrics.evaluator import Evaluation, to_uint8
 from lit_gans.metrics.extractors.base import Extractor
+from lit_gans.metrics.scores.fid import FID
+from lit_gans.metrics.scores.inception_score import InceptionScore
+from lit_gans.metrics.scores.kid import KID
+from lit_gans.metrics.scores.mifid import MiFID
+from lit_gans.metrics.scores.prdc import PRDC
 
 
 class Pixels(Extractor):
@@ -140,8 +145,7 @@ def test_features_that_are_not_finite_end_before_any_linear_algebra():
         Evaluation(Broken(), torch.device("cpu")).add_real([images(40, 0)])
 
 
-@pytest.mark.filterwarnings("error")
-def test_not_more_images_than_features_warns_once_with_both_numbers():
+def test_not_more_images_than_features_warns_once_with_both_numbers(caplog):
     class Wide(Pixels):
         num_features = 40
 
@@ -152,19 +156,62 @@ def test_not_more_images_than_features_warns_once_with_both_numbers():
     evaluation = Evaluation(Wide(), torch.device("cpu"))
     evaluation.add_real([images(200, 0)])
     evaluation.measure([images(41, 1)], 41)
-    with pytest.warns(UserWarning, match="40 images are not more than the 40 features"):
+    assert not caplog.messages
+    for _ in range(2):
         evaluation.measure([images(40, 1)], 40)
-    evaluation.measure([images(40, 1)], 40)
+    (message,) = caplog.messages
+    assert message.startswith("40 images are no more than the 40 features")
 
 
 def test_announced_images_must_come(evaluation):
-    with pytest.raises(RefusedInput, match="39 images came, 40 were announced"):
+    with pytest.raises(RefusedInput, match="Expected 40 generated images, received 39"):
         evaluation.measure([images(39, 1)], 40)
 
 
 def test_says_how_much_is_kept():
-    from lit_gans.metrics.scores.kid import KID
-
     evaluation = Evaluation(Pixels(), torch.device("cpu"), 0, [KID(2, 10)])
     evaluation.add_real([images(200, 0)])
-    assert evaluation.kept_bytes(100) == 4 * 4 * 300
+    assert evaluation.kept_bytes(200, 100, (1, 2, 2)) == 4 * 4 * 300
+
+
+def test_the_logits_of_inception_count_in_what_is_kept():
+    from lit_gans.metrics.extractors.inception import InceptionExtractor
+
+    class WithoutWeights(Pixels):
+        num_features, num_logits = InceptionExtractor.num_features, InceptionExtractor.num_logits
+        num_classes = InceptionExtractor.num_classes
+
+    evaluation = Evaluation(WithoutWeights(), torch.device("cpu"), 0, [InceptionScore()])
+    assert evaluation.kept_bytes(200, 100, (3, 2, 2)) == 4 * 1008 * 100
+
+
+def test_widths_that_are_not_stated_are_those_of_an_image():
+    class Unstated(Pixels):
+        num_features = num_logits = None
+
+        def forward(self, images):
+            pixels, logits = super().forward(images)
+            return pixels.repeat(1, 2), logits[:, :3]
+
+    evaluation = Evaluation(Unstated(), torch.device("cpu"), 0, [KID(2, 10), InceptionScore()])
+    assert evaluation.widths((1, 2, 2)) == (8, 3)
+    assert evaluation.kept_bytes(200, 100, (1, 2, 2)) == 4 * (8 * 300 + 3 * 100)
+
+
+def test_scores_that_few_images_or_no_logits_allow_are_measured_and_the_others_say_why():
+    class Features(Pixels):
+        num_classes = 0
+
+        def forward(self, images):
+            pixels, logits = super().forward(images)
+            return pixels, logits[:, :0]
+
+    scores = [FID(), InceptionScore(), KID(), MiFID(), PRDC()]
+    evaluation = Evaluation(Features(), torch.device("cpu"), 0, scores)
+    evaluation.leave_out(40, 64, (1, 2, 2))
+    assert [type(score) for score in evaluation.scores] == [FID, MiFID, PRDC]
+    assert evaluation.left_out.keys() == {"InceptionScore", "KID"}
+    assert "no class logits" in evaluation.left_out["InceptionScore"]
+    assert "40 images are too few for subset_size=1000" in evaluation.left_out["KID"]
+    evaluation.add_real([images(40, 0)])
+    assert len(evaluation.measure([images(64, 1)], 64)) == 6

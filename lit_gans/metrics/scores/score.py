@@ -85,5 +85,6 @@ def measurable(
         else:
             left_out[type(score).__name__] = reason
     if not kept:
-        raise RefusedInput(f"no score can be measured: {'; '.join(f'{n}: {r}' for n, r in left_out.items())}")
+        reasons = "; ".join(f"{name}: {reason.rstrip('.')}" for name, reason in left_out.items())
+        raise RefusedInput(f"no score can be measured: {reasons}.")
     return kept, left_out

@@ -39,5 +39,7 @@ def test_close_to_the_data_divides_and_far_does_not():
 def test_copies_of_the_data_have_no_distance():
     rows = features(40, 0)
     assert memorization_distance(rows, rows.flip(0)[:10]) == pytest.approx(0, abs=1e-12)
+    assert "1 image has no covariance: use at least 2" in MiFID().too_few(1, 40)
+    assert MiFID().too_few(2, 2) is None
     with pytest.raises(RefusedInput, match="threshold=0"):
         MiFID(threshold=0)

@@ -38,7 +38,7 @@ def test_far_apart_is_nothing():
 
 
 def test_refusals():
-    with pytest.raises(RefusedInput, match="5 images have no 5-th neighbour"):
-        PRDC().refuse(100, 5)
+    assert "5 images are too few for nearest=5: use more than 5" in PRDC().too_few(100, 5)
+    assert PRDC().too_few(6, 6) is None
     with pytest.raises(RefusedInput, match="nearest=0"):
         PRDC(nearest=0)

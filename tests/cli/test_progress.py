@@ -1,0 +1,42 @@
+import logging
+
+import pytest
+
+from lit_gans.cli.progress import Progress
+
+
+@pytest.fixture
+def said(caplog):
+    """Follows a stage whose every batch takes so many seconds, and returns the lines."""
+
+    def follow(seconds, sizes):
+        now = iter(range(1000))
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "lit_gans"), Progress(lambda: seconds * next(now)) as progress:
+            batches = [[0] * size for size in sizes]
+            assert list(progress.follow("reading", batches, sum(sizes))) == batches
+        return caplog.messages
+
+    return follow
+
+
+def test_a_long_stage_says_every_tenth_where_there_is_no_terminal(said):
+    assert said(3, [50] * 30) == [
+        "reading: 1,500",
+        *(f"reading: {done:,} of 1,500" for done in range(150, 1500, 150)),
+    ]
+
+
+def test_a_stage_of_a_moment_says_that_it_begins(said):
+    assert said(0, [50] * 30) == ["reading: 1,500"]
+    assert said(0.5, [1] * 10) == ["reading: 10", "reading: 4 of 10", "reading: 8 of 10"]
+    assert said(9, []) == ["reading: 0"]
+
+
+def test_a_terminal_has_bars_and_no_lines(caplog, monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # what rich takes for a terminal
+    monkeypatch.setenv("TERM", "xterm")
+    with caplog.at_level(logging.INFO, "lit_gans"), Progress() as progress:
+        assert list(progress.follow("reading", [[0] * 3, [0]], 4)) == [[0] * 3, [0]]
+    assert not caplog.messages
+    assert "reading" in capsys.readouterr().err
