@@ -71,7 +71,7 @@ def trained_with(config: dict[str, Any], key: str) -> Any:
     """Returns the object, such as `data` or `metrics`, of the configuration that a checkpoint holds.
 
     Raises:
-        RefusedInput: it holds none, or names a class that is not registered: a checkpoint does not choose what is called.
+        RefusedInput: it holds none, or names a class that is not registered: checkpoints do not choose what is called.
     """
     from lit_gans.config.build import to_class_path
     from lit_gans.config.signatures import construct
