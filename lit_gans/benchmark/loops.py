@@ -1,4 +1,4 @@
-"""DCGAN's training step by hand, twice: as tutorials write it, and as this library does it but without Lightning."""
+"""DCGAN's training step by hand, twice: as tutorials write it, and as this library computes it, without Lightning."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Loop(Protocol):
 
 
 class _Latents:
-    """The latents of `AdversarialModule`, so that every loop sees the same."""
+    """The latents of `AdversarialModule`, so that every loop uses the same."""
 
     def __init__(self, module: DCGAN) -> None:
         self._seed, self._size, self._iteration = module.seed, module.latent_dim, 0
@@ -41,10 +41,10 @@ class _Latents:
 class TutorialLoop:
     """The baseline: three backward passes, torch's defaults, losses fetched in every step, nothing frozen.
 
-    The generator's backward pass also computes weight gradients of the discriminator, which the next step throws away.
+    The generator's backward pass also computes weight gradients of the discriminator, which the next step discards.
 
     Args:
-        module: where the networks come from, in the default memory layout and float32.
+        module: has the networks, in the default memory layout and float32.
     """
 
     def __init__(self, module: DCGAN) -> None:
@@ -77,11 +77,11 @@ class TutorialLoop:
 class BareLoop:
     """The work of `DCGAN.training_step` and of the `EMA` callback, and nothing else.
 
-    No schedulers and no seeding of dropout, which a loop for this one model would not need: they count as overhead of
-    the library.
+    It has no schedulers and does not seed dropout, which a loop for this one model would not need: they count as
+    overhead of the library.
 
     Args:
-        module: where the networks come from.
+        module: has the networks.
         bf16: whether to compute in bfloat16 as Lightning's `bf16-mixed` does.
         ema_decay: as in the callback.
     """

@@ -1,4 +1,4 @@
-"""Clocks, counts and rates that benchmarks share."""
+"""Clocks, counters, devices and trainers that the benchmarks share."""
 
 from __future__ import annotations
 
@@ -12,13 +12,41 @@ from typing import Any
 
 import lightning
 import torch
+from lightning.pytorch import Trainer
+
+from lit_gans.common.errors import RefusedInput
 
 MEBIBYTE = 2**20
 _PRODUCTS = 10
 
 
+def chosen_device(name: str | None) -> torch.device:
+    """Returns the named device; for None CUDA if there is a device, else the CPU.
+
+    Raises:
+        RefusedInput: CUDA without a device.
+    """
+    if name == "cuda" and not torch.cuda.is_available():
+        raise RefusedInput("device=cuda: torch finds no CUDA device here; use device=cpu.")
+    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def refuse_below_1(**values: int) -> None:
+    """Raises `RefusedInput` for a number below 1, which it names."""
+    for name, value in values.items():
+        if value < 1:
+            raise RefusedInput(f"{name}={value} must be at least 1.")
+
+
+def quiet_trainer(accelerator: str, **settings: Any) -> Trainer:
+    """Returns a trainer that neither prints nor writes, except for what `settings` say."""
+    silent = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    options: dict[str, Any] = {**silent, "enable_model_summary": False, "use_distributed_sampler": False, **settings}
+    return Trainer(accelerator=accelerator, **options)
+
+
 def now(device: torch.device) -> float:
-    """Returns the time in seconds once the device has done everything that was asked of it."""
+    """Returns the time in seconds once the device has finished all queued work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
@@ -33,8 +61,8 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def count_flops(work: Callable[[], Any]) -> int:
-    """Returns the floating-point operations of the convolutions and matrix products in `work`, which is run once."""
-    from torch.utils.flop_counter import FlopCounterMode  # not at the top: every command imports this module
+    """Runs `work` once and returns the number of floating-point operations of its convolutions and matrix products."""
+    from torch.utils.flop_counter import FlopCounterMode  # not at the top: it imports slowly
 
     with FlopCounterMode(display=False) as counter:
         work()
@@ -42,13 +70,13 @@ def count_flops(work: Callable[[], Any]) -> int:
 
 
 def matrix_product_rate(device: torch.device, dtype: torch.dtype, size: int, at_most: float = 2.0) -> float:
-    """Returns the floating-point operations a second of the fastest of some products of square matrices.
+    """Returns the floating-point operations per second of the fastest of some products of square matrices.
 
     Args:
         device: where to compute.
         dtype: of the matrices.
-        size: their height and width.
-        at_most: seconds after which no further product begins; the first is slower than the others.
+        size: height and width of the matrices.
+        at_most: seconds after which no further product starts; the first is slower than the others.
     """
     left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     times: list[float] = []
@@ -60,7 +88,7 @@ def matrix_product_rate(device: torch.device, dtype: torch.dtype, size: int, at_
 
 
 def peak_process_memory() -> int | None:
-    """Returns the most bytes that this process ever held in main memory, or `None` where the system does not tell."""
+    """Returns the peak main memory of this process in bytes, or None where the system does not report it."""
     try:
         import resource
     except ImportError:  # Windows
@@ -70,7 +98,7 @@ def peak_process_memory() -> int | None:
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """Returns what a timing depends on beside the code: the device, the threads and the versions."""
+    """Returns what timings depend on beside the code: the device, the number of threads and the versions."""
     return {
         "device": device.type,
         "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor_name(),

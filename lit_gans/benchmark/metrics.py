@@ -1,22 +1,23 @@
-"""`lit-gans bench metrics`: images a second of an evaluation, beside torch-fidelity on the same work."""
+"""`lit-gans bench metrics`: images per second of an evaluation, beside torch-fidelity on the same work."""
 
 from __future__ import annotations
 
 import io
-import json
 import tempfile
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from jaxtyping import UInt8
-from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from lit_gans.benchmark.measure import environment, now, spread
+from lit_gans.benchmark.measure import chosen_device, environment, now, spread
+from lit_gans.benchmark.report import report, table_of
+from lit_gans.benchmark.turns import ratios, take_turns
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.evaluator import Evaluation
 from lit_gans.metrics.extractors.inception import InceptionExtractor, usual_place
@@ -24,13 +25,14 @@ from lit_gans.metrics.scores.fid import FID
 from lit_gans.metrics.scores.inception_score import InceptionScore
 from lit_gans.metrics.scores.kid import KID
 
-_NUM = {"full": 500, "smoke": 20}
-_BATCHES = {"full": 8, "smoke": 2}
+_NUM = {"full": 500, "smoke": 8}
+_BATCHES = {"full": 8, "smoke": 1}
 _SUBSETS = 10
+_LIBRARIES = ("lit_gans", "torch_fidelity")
 
 
 class Images(Dataset):
-    """Bytes as torch-fidelity takes them, one image at a time."""
+    """Images as torch-fidelity reads them, one at a time."""
 
     def __init__(self, images: UInt8[Tensor, "n 3 h w"]) -> None:
         self.images = images
@@ -51,29 +53,25 @@ def metrics(
     device: Literal["cpu", "cuda"] | None = None,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Times Inception's features, batch by batch in turns, and then a whole evaluation, in both libraries.
+    """Times Inception's features, batch by batch in turns, and then a full evaluation, in both libraries.
 
-    Both have the same weights: the usual file where it lies in the cache, else random ones, which cost the same. A
-    whole evaluation is the features of real and generated images and FID, Inception Score and KID of them.
+    Both have the same weights: the usual file if it is in the cache, else random ones, which cost the same. A full
+    evaluation extracts the features of real and generated images and computes FID, Inception Score and KID of them.
+    Returns and prints seconds, images per second, and our speed over torch-fidelity's.
 
     Args:
-        preset: `smoke` ends in seconds and leaves the FID out, whose eigenvalues take torch-fidelity half a minute.
+        preset: `smoke` ends in seconds and omits the FID, whose eigenvalues take torch-fidelity half a minute.
         output: JSON file to write as well.
-        num: real images, and as many generated ones; null is the preset's number.
+        num: number of real and of generated images; null is the preset's number.
         batch_size: images in a pass of the network.
         image_size: of the random images before the network.
-        device: null is CUDA where there is one, else the CPU.
+        device: null is CUDA if there is a device, else the CPU.
         seed: of images and weights.
-
-    Returns:
-        What the JSON holds: seconds, images a second, and our speed over torch-fidelity's.
     """
     num = _NUM[preset] if num is None else num
     if num < 2 * batch_size and preset == "full":
         raise RefusedInput(f"num={num} must be at least two batches of batch_size={batch_size}.")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise RefusedInput("device=cuda: torch finds no CUDA device here; use device=cpu.")
-    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    where = chosen_device(device)
     batch_size = min(batch_size, num // 2)
     real, fake = _blocks(num, image_size, seed), _blocks(num, image_size, seed + 1)
     with tempfile.TemporaryDirectory() as folder:
@@ -87,13 +85,9 @@ def metrics(
             "weights": path.name,
             **environment(where),
             "features": _features(path, fake, batch_size, _BATCHES[preset], where),
-            "evaluation": _whole(path, real, fake, batch_size, preset == "full", where),
+            "evaluation": _evaluation(path, real, fake, batch_size, preset == "full", where),
         }
-    _print_table(result)
-    print(json.dumps(result))
-    if output is not None:
-        Path(output).write_text(json.dumps(result, indent=2) + "\n")
-    return result
+    return report(result, [_table(result)], [], output)
 
 
 def random_weights(path: Path, seed: int) -> Path:
@@ -112,9 +106,9 @@ def random_weights(path: Path, seed: int) -> Path:
     for module in network.modules():
         if isinstance(module, torch.nn.Conv2d):  # torch's default shrinks the features towards zero, layer by layer
             torch.nn.init.kaiming_normal_(module.weight, generator=generator)
-        if isinstance(module, torch.nn.BatchNorm2d):  # so that it does something
+        if isinstance(module, torch.nn.BatchNorm2d):  # so that it is not the identity
             module.weight.uniform_(0.8, 1.2, generator=generator)
-            module.running_mean.normal_(0, 0.05, generator=generator)
+            torch.nn.init.normal_(module.get_buffer("running_mean"), 0, 0.05, generator=generator)
     torch.save(network.state_dict(), path)
     return path
 
@@ -126,35 +120,42 @@ def _blocks(num: int, image_size: int, seed: int) -> UInt8[Tensor, "n 3 s s"]:
 
 @torch.no_grad()
 def _features(path: Path, images: Tensor, batch_size: int, num_batches: int, device: torch.device) -> dict[str, Any]:
-    """Times the two networks on the same batches in turns; the first of each is not counted."""
+    """Times the two networks on the same batches in turns; the first batch is not counted."""
     from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
 
     networks: dict[str, Callable[[Tensor], Any]] = {
         "torch_fidelity": FeatureExtractorInceptionV3("theirs", ["2048", "logits_unbiased"], str(path)).to(device),
         "lit_gans": InceptionExtractor(str(path), sha256=None).to(device),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in networks}
-    largest = 0.0
-    for index in range(num_batches + 1):
-        start = index * batch_size % (len(images) - batch_size + 1)
-        batch, found = images[start : start + batch_size].to(device), {}
-        for name, network in networks.items():
+
+    def timed(network: Callable[[Tensor], Any]) -> Callable[[], tuple[float, Tensor]]:
+        counter = count()
+
+        def work() -> tuple[float, Tensor]:
+            start = next(counter) * batch_size % (len(images) - batch_size + 1)
+            batch = images[start : start + batch_size].to(device)
             begun = now(device)
-            found[name] = network(batch)[0]
-            seconds[name].append(now(device) - begun)
-        difference = (found["lit_gans"] - found["torch_fidelity"]).abs().max() / found["torch_fidelity"].abs().max()
-        largest = max(largest, difference.item())
-    counted = {name: times[1:] for name, times in seconds.items()}
-    ratios = [theirs / ours for theirs, ours in zip(counted["torch_fidelity"], counted["lit_gans"], strict=True)]
+            features = network(batch)[0]
+            return now(device) - begun, features
+
+        return work
+
+    turns = take_turns({name: timed(network) for name, network in networks.items()}, num_batches + 1)
+    seconds = {name: [taken for taken, _ in found][1:] for name, found in turns.items()}
+    pairs = [(ours, theirs) for (_, ours), (_, theirs) in zip(*(turns[name] for name in _LIBRARIES), strict=True)]
     return {
-        "images_per_second": {name: batch_size / spread(times)["median"] for name, times in counted.items()},
-        "speedup": spread(ratios),
-        "largest_relative_difference": largest,
+        "images_per_second": {name: batch_size / spread(times)["median"] for name, times in seconds.items()},
+        "speedup": ratios(seconds["torch_fidelity"], seconds["lit_gans"]),
+        "largest_relative_difference": max(
+            float((ours - theirs).abs().max() / theirs.abs().max()) for ours, theirs in pairs
+        ),
     }
 
 
-def _whole(path: Path, real: Tensor, fake: Tensor, batch_size: int, fid: bool, device: torch.device) -> dict[str, Any]:
-    """Times an evaluation by each, networks loaded before ours and, which cannot be avoided, within theirs."""
+def _evaluation(
+    path: Path, real: Tensor, fake: Tensor, batch_size: int, fid: bool, device: torch.device
+) -> dict[str, Any]:
+    """Times an evaluation by each library; theirs cannot but load its network within the time."""
     import torch_fidelity
 
     subset = len(real) // 2
@@ -195,11 +196,11 @@ def _fid(values: dict[str, float]) -> float | None:
     return values.get("metric/fid_inception")
 
 
-def _print_table(result: dict[str, Any]) -> None:
-    table = Table("images/s", "torch-fidelity", "lit_gans", "speedup", box=None)
+def _table(result: dict[str, Any]) -> Table:
+    table = table_of("Inception", "images/s", "torch-fidelity", "lit_gans", "speedup")
     for name in ("features", "evaluation"):
-        part = result[name]
-        speedup = part["speedup"]["median"] if isinstance(part["speedup"], dict) else part["speedup"]
-        rates = (f"{part['images_per_second'][library]:.1f}" for library in ("torch_fidelity", "lit_gans"))
+        measured = result[name]
+        speedup = measured["speedup"]["median"] if isinstance(measured["speedup"], dict) else measured["speedup"]
+        rates = (f"{measured['images_per_second'][library]:.1f}" for library in ("torch_fidelity", "lit_gans"))
         table.add_row(name, *rates, f"{speedup:.2f}")
-    Console().print(table)
+    return table

@@ -1,4 +1,4 @@
-"""Three training loops in one process, step by step in turns, so that all see the same machine."""
+"""Runs three training loops in one process, step by step in turns, so that all see the same machine."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from itertools import chain
 
 import torch
 from jaxtyping import Float
-from lightning.pytorch import Callback, Trainer
 from torch import Tensor, nn
 
 from lit_gans.benchmark.loops import BareLoop, Loop, TutorialLoop
-from lit_gans.benchmark.measure import now
+from lit_gans.benchmark.measure import now, quiet_trainer
+from lit_gans.benchmark.turns import turn_order
 from lit_gans.callbacks import EMA, Throughput
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.models.dcgan import DCGAN
@@ -23,29 +23,34 @@ _EMA_DECAY = 0.999
 
 
 class Race:
-    """The loader of the real `Trainer`: before it yields a batch, the loops by hand do and time their step on it.
+    """The loader of the real `Trainer`: before it yields a batch, the loops by hand take and time their step on it.
 
-    From the yield to the next request all time belongs to `lit_gans`: fetching, step, callbacks, logging. The order of
-    the loops by hand changes every iteration, so that each follows each of the others equally often.
+    All time from the yield to the next request counts as `lit_gans`: fetching, step, callbacks, logging.
 
     Args:
-        loops: the loops by hand.
+        tutorial, bare: the loops by hand.
         module: the module in the `Trainer`.
         batches: images on the device, in [-1, 1].
-        num_iterations: how many batches to yield.
+        num_iterations: number of batches to yield.
 
     Attributes:
         seconds: of each step of each loop. The last step of `lit_gans` is not timed: no request follows.
-        memory: the most bytes that a step of each loop held beyond those held before it; CUDA only.
+        memory: peak bytes that a step of each loop allocates; CUDA only.
         first_losses: of each loop.
     """
 
     def __init__(
-        self, loops: dict[str, Loop], module: DCGAN, batches: list[Float[Tensor, "n c s s"]], num_iterations: int
+        self,
+        tutorial: TutorialLoop,
+        bare: BareLoop,
+        module: DCGAN,
+        batches: list[Float[Tensor, "n c s s"]],
+        num_iterations: int,
     ) -> None:
-        self.loops, self.module, self.batches, self.num_iterations = loops, module, batches, num_iterations
+        self.loops: dict[str, Loop] = {"tutorial": tutorial, "bare": bare}
+        self.bare, self.module, self.batches, self.num_iterations = bare, module, batches, num_iterations
         self.device = batches[0].device
-        self.seconds: dict[str, list[float]] = {name: [] for name in (*loops, "lit_gans")}
+        self.seconds: dict[str, list[float]] = {name: [] for name in (*self.loops, "lit_gans")}
         self.memory: dict[str, int] = {}
         self.first_losses: dict[str, dict[str, float]] = {}
 
@@ -55,7 +60,7 @@ class Race:
     def __iter__(self) -> Iterator[Float[Tensor, "n c s s"]]:
         for iteration in range(self.num_iterations):
             images = self.batches[iteration % len(self.batches)]
-            for name in list(self.loops)[:: 1 if iteration % 2 else -1]:
+            for name in turn_order(self.loops, iteration):
                 with self._timed(name):
                     losses = self.loops[name].step(images)
                 if iteration == 0:
@@ -76,15 +81,15 @@ class Race:
         yield
         self.seconds[name].append(now(self.device) - start)
         if on_cuda:
-            held = torch.cuda.max_memory_allocated(self.device) - before
-            self.memory[name] = max(held, self.memory.get(name, 0))
+            allocated = torch.cuda.max_memory_allocated(self.device) - before
+            self.memory[name] = max(allocated, self.memory.get(name, 0))
 
     def largest_weight_difference(self) -> float:
-        """Returns how far the weights and buffers of `bare` and `lit_gans` are apart, averaged generator included."""
-        bare = self.loops["bare"]
-        theirs = (bare.generator, bare.discriminator, bare.average)
-        ours = (self.module.generator, self.module.discriminator, self.module.averaged_generator)
-        pairs = zip(_tensors(theirs), _tensors(ours), strict=True)
+        """Returns the largest difference of the weights and buffers of `bare` and `lit_gans`, averages included."""
+        ours, average = self.module, self.module.averaged_generator
+        assert average is not None, "EMA has set it"
+        theirs = (self.bare.generator, self.bare.discriminator, self.bare.average)
+        pairs = zip(_tensors(theirs), _tensors((ours.generator, ours.discriminator, average)), strict=True)
         return max(float((one - other).abs().max()) for one, other in pairs)
 
 
@@ -102,38 +107,27 @@ def run(
     seed: int,
     device: torch.device,
 ) -> Race:
-    """Lets the three loops do `num_iterations` steps each, from the same weights, and returns what was timed."""
+    """Runs `num_iterations` steps of each of the three loops, from the same weights, and returns the timings."""
     tutorial = DCGAN(**sizes, channels_last=False, seed=seed)
     bare, module = (DCGAN(**sizes, channels_last=True, compile=compile, seed=seed) for _ in range(2))
     for by_hand in (tutorial, bare):
         by_hand.configure_model()  # before it moves: networks that are built later stay on the CPU
         by_hand.to(device)
-    loops: dict[str, Loop] = {
-        "tutorial": TutorialLoop(tutorial),
-        "bare": BareLoop(bare, bf16=precision == "bf16", ema_decay=_EMA_DECAY),
-    }
     generator = torch.Generator().manual_seed(seed)
     shape = (batch_size, module.channels, module.image_size, module.image_size)
     batches = [torch.rand(shape, generator=generator).mul(2).sub(1).to(device) for _ in range(_NUM_BATCHES)]
-    race = Race(loops, module, batches, num_iterations)
+    bare_loop = BareLoop(bare, bf16=precision == "bf16", ema_decay=_EMA_DECAY)
+    race = Race(TutorialLoop(tutorial), bare_loop, module, batches, num_iterations)
     with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(
-            accelerator=device.type,
+        trainer = quiet_trainer(
+            device.type,
             devices=1,
             precision="bf16-mixed" if precision == "bf16" else "32-true",
             max_epochs=1,
             logger=CSVMetrics(folder),
-            callbacks=_callbacks(),
-            log_every_n_steps=min(log_every_n_steps, num_iterations),  # a short run is to log too
+            callbacks=[EMA(_EMA_DECAY), Throughput()],  # callbacks that measure or write are no part of a step
+            log_every_n_steps=min(log_every_n_steps, num_iterations),  # short runs log too
             default_root_dir=folder,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
         )
         trainer.fit(module, race)
     return race
-
-
-def _callbacks() -> list[Callback]:
-    """Those of every training that neither measure nor write: their work is none of the step's."""
-    return [EMA(_EMA_DECAY), Throughput()]

@@ -18,7 +18,7 @@ def test_reports_both_libraries_on_equal_features(tmp_path):
         assert min(rates.values()) > 0
     seconds = result["evaluation"]["seconds"]
     assert result["evaluation"]["speedup"] == pytest.approx(seconds["torch_fidelity"] / seconds["lit_gans"])
-    assert result["num"] == 20
+    assert result["num"] == 8
 
 
 def test_refusals():

@@ -13,7 +13,7 @@ import time
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,13 @@ _LISTED = 20  # skipped files that are printed; the packed file names all
 
 
 def pack(
-    path: Path, source: Source, frame: Frame, on_error: OnError, about: dict[str, Any], num_workers: int | None = None
+    path: Path,
+    source: Source,
+    frame: Frame,
+    on_error: OnError,
+    about: dict[str, Any],
+    num_workers: int | None = None,
+    on_chunk: Callable[[], None] = lambda: None,
 ) -> None:
     """Writes a packed file, or resumes an interrupted one. Waits while another process packs the same file.
 
@@ -45,7 +51,8 @@ def pack(
         frame: turns pictures into images.
         on_error: `raise` ends at the first bad file, `skip` leaves it out and lists it at the end.
         about: stored in the file to describe its source.
-        num_workers: number of processes that decode; null is the number of cores of this process.
+        num_workers: number of processes that decode; None is the number of cores of this process.
+        on_chunk: called after every chunk that is written.
 
     Raises:
         RefusedInput: a bad file, no good file at all, or the packed file cannot be written.
@@ -55,7 +62,7 @@ def pack(
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{path}.lock"):
             if not path.exists():  # no other process was faster
-                _Packing(path, source, frame, on_error, about).run(workers)
+                _Packing(path, source, frame, on_error, about).run(workers, on_chunk)
     except OSError as error:
         raise RefusedInput(f"{path} cannot be written ({error.strerror}): choose another data.cache.") from error
 
@@ -77,7 +84,7 @@ class _Packing:
         self.skipped: list[str] = []
         self.notes: Counter[str] = Counter()
 
-    def run(self, num_workers: int) -> None:
+    def run(self, num_workers: int, on_chunk: Callable[[], None]) -> None:
         start, begun = time.perf_counter(), self._resume()
         with self.part.open("ab") as file, self.journal.open("a") as journal, _progress() as progress:
             bar = progress.add_task(f"packing {self.path.stem}", total=len(self.source), completed=begun)
@@ -90,6 +97,7 @@ class _Packing:
                 journal.flush()
                 self._take(chunk)
                 progress.update(bar, completed=self.done)
+                on_chunk()
             self._finish(file)
         os.replace(self.part, self.path)
         self.journal.unlink()

@@ -143,7 +143,7 @@ def test_processes_refuse_the_first_bad_picture(make, monkeypatch, tmp_path):
 
 def test_two_that_pack_at_once_pack_once(make, monkeypatch):
     packings, run = [], packing._Packing.run
-    monkeypatch.setattr(packing._Packing, "run", lambda self, num: (packings.append(1), run(self, num)))
+    monkeypatch.setattr(packing._Packing, "run", lambda self, *more: (packings.append(1), run(self, *more)))
     several = [make() for _ in range(3)]
     threads = [threading.Thread(target=lambda data=data: data.packed) for data in several]
     for thread in threads:

@@ -1,0 +1,51 @@
+"""The one report of the benchmarks: tables and notes for a person, a line of JSON, and the same in a file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+_WIDTH = 140  # of tables where there is no terminal
+
+
+def report(result: dict[str, Any], tables: Sequence[Table], notes: Sequence[str], output: str | None) -> dict[str, Any]:
+    """Prints and writes what a benchmark measured, and returns it.
+
+    Args:
+        result: what the JSON holds.
+        tables, notes: what is printed before the line of JSON.
+        output: JSON file to write as well.
+    """
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    for table in tables:
+        console.print(table)
+    print(*notes, json.dumps(result), sep="\n")
+    if output is not None:
+        path = Path(output)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=2) + "\n")
+    return result
+
+
+def table_of(title: str, *columns: str) -> Table:
+    """Returns an empty table with a column of names and columns of numbers."""
+    table = Table(title=title)
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="right" if index else "left", no_wrap=True)
+    return table
+
+
+def median(values: dict[str, float], style: str = ".0f", scale: float = 1) -> str:
+    """Returns the median of a spread as text."""
+    return f"{scale * values['median']:{style}}"
+
+
+def quartiles(values: dict[str, float], style: str = ".0f", scale: float = 1) -> str:
+    """Returns the quartiles of a spread as text."""
+    return f"{scale * values['lower_quartile']:{style}} .. {scale * values['upper_quartile']:{style}}"

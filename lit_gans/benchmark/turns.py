@@ -1,0 +1,39 @@
+"""The one interleaving loop of the benchmarks: contenders take turns, so that all see the same machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from lit_gans.benchmark.measure import spread
+
+T = TypeVar("T")
+
+
+def turn_order(names: Iterable[str], index: int) -> list[str]:
+    """Returns the order of the contenders in a round: reversed in every other one, so that none always follows another.
+
+    Args:
+        names: of the contenders.
+        index: of the round.
+    """
+    return list(names)[:: 1 if index % 2 else -1]
+
+
+def take_turns(works: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
+    """Runs every work once in each round and returns what each returned, round by round.
+
+    Args:
+        works: the contenders by name.
+        rounds: number of rounds.
+    """
+    results: dict[str, list[T]] = {name: [] for name in works}
+    for index in range(rounds):
+        for name in turn_order(works, index):
+            results[name].append(works[name]())
+    return results
+
+
+def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> dict[str, float]:
+    """Returns the spread of the ratios within the rounds: a machine that slows down slows all contenders."""
+    return spread([one / other for one, other in zip(numerators, denominators, strict=True)])
