@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import forked, mix
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.batch import prepare_batch, split_batch
+from lit_gans.training.batch import prepare_batch, split_batch, take
 from lit_gans.training.callback import GenerativeCallback
 
 _ALL_RIGHT = 0.99
@@ -93,7 +93,7 @@ class Watch(GenerativeCallback):
     @torch.no_grad()
     def _look(self, trainer: Trainer, module: AdversarialModule, data: Any) -> None:
         batch = split_batch(prepare_batch(data, module.channels_last), module.batches_per_step)[0]
-        batch = {name: tensor[:_NUM] for name, tensor in batch.items()}
+        batch = take(batch, slice(_NUM))
         with forked(), _evaluation_mode(module):
             torch.manual_seed(mix(module.seed, "watch", trainer.global_step))
             made_of = module.sampling_batch_like(batch, trainer.global_step)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from omegaconf import DictConfig
@@ -20,6 +21,8 @@ _PLACES = {
     "bench_strategies": "lit_gans.benchmark.strategies",
 }
 
+_WITHOUT_WEIGHTS = ("describe",)  # models are built on the meta device
+
 
 def command(name: str) -> Callable[..., Any] | None:
     """Returns the function of a configuration file, or None where the file is not that of a function."""
@@ -29,6 +32,8 @@ def command(name: str) -> Callable[..., Any] | None:
 
 def run(name: str) -> int:
     """Runs the command of that name with what `sys.argv` composes and returns the exit code."""
+    import torch
+
     from lit_gans.common.quiet import quiet
     from lit_gans.config.build import resolve, to_class_path
     from lit_gans.config.hydra_app import hydra_command
@@ -37,7 +42,8 @@ def run(name: str) -> int:
     def job(composed: DictConfig) -> None:
         function = command(name)
         arguments = {key: value for key, value in resolve(composed).items() if key in schema(function)}
-        call(function, to_class_path(arguments))
+        with torch.device("meta") if name in _WITHOUT_WEIGHTS else nullcontext():
+            call(function, to_class_path(arguments))
 
     quiet()
     return hydra_command(name, job)
