@@ -100,7 +100,7 @@ def test_networks_too_large_for_any_memory_are_described():
     assert describe(module)[0]["weights_mib"] > 64 * 2**20, "more than 64 TiB"
 
 
-def test_the_command_makes_no_weight(command):  # noqa: F811
+def test_the_command_makes_no_weight(command):
     code, out, err = command("describe", "model=gan", f"model.generator_width={2**22}")
     assert (code, err) == (0, "")
     assert "GAN, 64x64" in out
