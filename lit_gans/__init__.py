@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lit_gans.common.errors import RefusedInput
-    from lit_gans.config.build import build, compose
+    from lit_gans.config.build import build
+    from lit_gans.config.hydra_app import compose
     from lit_gans.config.load import load
     from lit_gans.data.sources.digits import Digits
     from lit_gans.models.d2gan import D2GAN
@@ -32,7 +33,7 @@ _PLACES = {
     "Digits": "lit_gans.data.sources.digits",
     "RefusedInput": "lit_gans.common.errors",
     "build": "lit_gans.config.build",
-    "compose": "lit_gans.config.build",
+    "compose": "lit_gans.config.hydra_app",
     "load": "lit_gans.config.load",
 }
 

@@ -1,7 +1,6 @@
 """Shapes in signatures are checked under test; small fixtures that the tests share."""
 
 import os
-import sys
 import tempfile
 
 from jaxtyping import install_import_hook
@@ -65,21 +64,15 @@ def random_images():
 def command(tmp_path, monkeypatch, capsys):
     """Runs a command line in this process and returns its exit code, what it printed, and its errors."""
     from lit_gans.cli import main as cli
-    from lit_gans.cli import train as train_module
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
 
     def run(*arguments: str) -> tuple[int, str, str]:
-        if arguments[0] == "train" and not {"-h", "--help"} & {*arguments}:
-            # the console script starts it as a module, which an imported one warns about
-            monkeypatch.setattr(sys, "argv", ["lit-gans", *arguments[1:]])
-            code = train_module.main()
-        else:
-            monkeypatch.setattr(sys, "argv", ["lit-gans", *arguments])
-            with pytest.raises(SystemExit) as stopped:
-                cli.main()
-            code = stopped.value.code
+        try:
+            code = cli.run([*arguments])
+        except SystemExit as stopped:  # the Lightning CLI, and a sweep that a signal ends
+            code = stopped.code
         return code, *capsys.readouterr()
 
     return run

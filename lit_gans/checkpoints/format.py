@@ -69,7 +69,7 @@ def from_plain(value: Any) -> Any:
 def constructor_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Returns all arguments of a constructor call by name, with the defaults of the bases that `**kwargs` reaches.
 
-    (Lightning finds them in the frames of the constructors, and loses those of a decorated one in silence.)
+    (Lightning finds them in the frames of the constructors, and silently drops those of a decorated one.)
     """
     values: dict[str, Any] = {}
     for base in cls.__mro__:
@@ -118,15 +118,15 @@ def _reason(path: Path, error: Exception) -> str:
 
 
 class CheckpointFiles(TorchCheckpointIO):
-    """Lightning's, which also reads folders of parts, and writes in their place."""
+    """Reads and writes checkpoints as Lightning does, and reads sharded ones, which are folders."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, *args: Any, **kwargs: Any) -> None:
         if "://" in str(path):  # not a file of this machine
             return super().save_checkpoint(checkpoint, path, *args, **kwargs)
-        part = Path(f"{path}.part")
-        remove(part)
-        super().save_checkpoint(checkpoint, part, *args, **kwargs)
-        replace(part, Path(path))
+        unfinished = Path(f"{path}.part")
+        remove(unfinished)
+        super().save_checkpoint(checkpoint, unfinished, *args, **kwargs)
+        replace(unfinished, Path(path))
 
     def load_checkpoint(self, path: str | Path, *args: Any, **kwargs: Any) -> dict[str, Any]:
         if not Path(path).is_dir():

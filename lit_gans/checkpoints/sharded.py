@@ -1,4 +1,4 @@
-"""Sharded checkpoints: a folder with each rank's part of the tensors, and `rest.pt` with all else."""
+"""Sharded checkpoints: a folder with each rank's shards of the tensors, and `rest.pt` with everything else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REST = "rest.pt"
 
 
 def read_sharded(folder: Path) -> dict[str, Any]:
-    """Returns a sharded checkpoint with whole tensors, on the CPU; DeepSpeed's without optimizer states.
+    """Returns a sharded checkpoint with full tensors, on the CPU; DeepSpeed's without optimizer states.
 
     Raises:
         RefusedInput: the folder is no sharded checkpoint.
@@ -24,8 +24,8 @@ def read_sharded(folder: Path) -> dict[str, Any]:
         from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 
         names = rest["deepspeed"]["networks"]
-        parts = {name: get_fp32_state_dict_from_zero_checkpoint(str(folder), name) for name in names}
-        networks = {f"{name}.{key}": value for name in parts for key, value in parts[name].items()}
+        states = {name: get_fp32_state_dict_from_zero_checkpoint(str(folder), name) for name in names}
+        networks = {f"{name}.{key}": value for name in states for key, value in states[name].items()}
         return rest | {"state_dict": rest["deepspeed"]["others"] | networks}
     import torch.distributed.checkpoint as dcp  # slow to import
 
@@ -38,7 +38,7 @@ def read_sharded(folder: Path) -> dict[str, Any]:
 
 
 def read_rest(folder: Path) -> dict[str, Any]:
-    """Returns what a sharded checkpoint holds beside its tensors.
+    """Returns everything of a sharded checkpoint except its tensors.
 
     Raises:
         RefusedInput: the folder is no sharded checkpoint.

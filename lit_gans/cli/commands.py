@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 from omegaconf import DictConfig
@@ -21,29 +21,23 @@ _PLACES = {
     "bench_strategies": "lit_gans.benchmark.strategies",
 }
 
-_WITHOUT_WEIGHTS = ("describe",)  # models are built on the meta device
+
+def command(name: str) -> Callable[..., Any]:
+    """Returns the function of a command."""
+    return getattr(importlib.import_module(_PLACES[name]), name.removeprefix("bench_"))
 
 
-def command(name: str) -> Callable[..., Any] | None:
-    """Returns the function of a configuration file, or None where the file is not that of a function."""
-    place = _PLACES.get(name)
-    return getattr(importlib.import_module(place), name.removeprefix("bench_")) if place else None
-
-
-def run(name: str) -> int:
-    """Runs the command of that name with what `sys.argv` composes and returns the exit code."""
-    import torch
-
+def run(name: str, given: list[str] | None = None) -> int:
+    """Runs a command with the arguments given, those of `sys.argv` where there are none; returns the exit code."""
     from lit_gans.common.quiet import quiet
-    from lit_gans.config.build import resolve, to_class_path
+    from lit_gans.config.build import resolve
     from lit_gans.config.hydra_app import hydra_command
     from lit_gans.config.signatures import call, schema
 
     def job(composed: DictConfig) -> None:
-        function = command(name)
         arguments = {key: value for key, value in resolve(composed).items() if key in schema(function)}
-        with torch.device("meta") if name in _WITHOUT_WEIGHTS else nullcontext():
-            call(function, to_class_path(arguments))
+        call(function, arguments)
 
     quiet()
-    return hydra_command(name, job)
+    function = command(name)
+    return hydra_command(name, job, sys.argv[1:] if given is None else given, function)

@@ -30,13 +30,12 @@ def describe(model: AdversarialModule) -> list[dict[str, Any]]:
         `training_mib` with gradients and Adam's moments, `activations_mib` that one image keeps for backward.
     """
     with torch.device("meta"):
-        networks = model.configure_networks()
+        model.configure_model()
         batch = model.dummy_batch(1)
-        generator = networks["generator"]
-        rows = [_row("generator", generator, lambda: model.generate(generator, batch))]
+        rows = [_row("generator", model.generator, lambda: model.generate(model.generator, batch))]
         images = torch.empty(1, model.channels, model.image_size, model.image_size)
         for name in model.discriminator_names:
-            network = networks[name]
+            network = getattr(model, name)
             rows.append(_row(name, network, lambda network=network: network(images, *model.condition(batch))))
     sizes = f"{model.image_size}x{model.image_size}, {model.channels} channels"
     table = Table("network", "parameters", "multiply-adds", "weights", "with Adam", "activations", title=None)

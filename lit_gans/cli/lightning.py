@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,7 +17,7 @@ from lit_gans.checkpoints.renamed import current_paths
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import trainer_refusals
-from lit_gans.config.hydra_app import DONE, refused_is_2
+from lit_gans.config.refusals import DONE, refused_is_2
 from lit_gans.config.registry import classes, gans
 from lit_gans.training.adversarial import AdversarialModule
 
@@ -53,10 +54,10 @@ def other_class_other_arguments() -> Iterator[None]:
         _typehints.discard_init_args_on_class_path_change = kept
 
 
-def main() -> int:
-    """Runs what `sys.argv` says and returns the exit code."""
+def main(arguments: list[str] | None = None) -> int:
+    """Runs a command line, `sys.argv` where none is given, and returns the exit code."""
     quiet()
-    return refused_is_2(_run)
+    return refused_is_2(lambda: _run(sys.argv[1:] if arguments is None else arguments))
 
 
 def _buried_refusal(error: BaseException | None) -> RefusedInput | None:
@@ -66,8 +67,8 @@ def _buried_refusal(error: BaseException | None) -> RefusedInput | None:
     return error
 
 
-def _run() -> int:
-    for argument in sys.argv[1:]:
+def _run(arguments: list[str]) -> int:
+    for argument in arguments:
         name = argument.partition("=")[0].removeprefix("--model.").removeprefix("init_args.")
         if argument.startswith("--model.") and name in _LINKED:  # the link would overwrite it in silence
             raise RefusedInput(f"--model.{name}: the model takes it from the data: use --data.{name}.")
@@ -77,10 +78,12 @@ def _run() -> int:
     load_yaml = get_loader("yaml")
     set_loader("lit_gans", lambda text: current_paths(load_yaml(text)), exceptions=(yaml.YAMLError,))
     try:
-        with other_class_other_arguments():
+        with other_class_other_arguments(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*LightningCLI's args parameter.*")  # they are those of sys.argv
             GansCLI(
                 AdversarialModule,
                 LightningDataModule,
+                args=arguments,
                 subclass_mode_model=True,
                 subclass_mode_data=True,
                 parser_kwargs={

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import runpy
 import sys
 
 HELP = """\
@@ -21,12 +20,12 @@ lit-gans: GANs for PyTorch Lightning
   lit-gans bench metrics [preset=smoke]                                     speed of evaluation, and torch-fidelity's
   lit-gans bench data [preset=smoke]                                        speed of packing and serving images
   lit-gans bench strategies                                                 speed and bytes of strategy=ddp
-  lit-gans fit | validate | test | predict ...                              the Lightning CLI
+  lit-gans fit ...                                                          the Lightning CLI
 
 Every key can be set as key=value; `lit-gans train --cfg job` prints them all, `lit-gans COMMAND --help` tells more.
 Exit code 0: done. 2: refused input, with one sentence. 1: a failure while running. 130, 143: stopped by a signal."""
 
-LIGHTNING = ("fit", "validate", "test", "predict")
+LIGHTNING = ("fit",)
 COMMANDS = {
     "sample": "sample",
     "interpolate": "interpolate",
@@ -42,34 +41,34 @@ COMMANDS = {
 
 def main() -> None:
     """The console script."""
-    arguments = sys.argv[1:]
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Runs a command line and returns the exit code."""
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(HELP)
-        sys.exit(0)
+        return 0
     if arguments[0] == "--version":
         from lit_gans import __version__
 
         print(__version__)
-        sys.exit(0)
+        return 0
     if arguments[0] in LIGHTNING:
-        sys.exit(importlib.import_module("lit_gans.cli.lightning").main())
+        return importlib.import_module("lit_gans.cli.lightning").main(arguments)
     if arguments[0] == "train":
-        del sys.argv[1]  # Hydra wants the overrides alone
-        # as a module, so that Lightning starts further processes as `python -m lit_gans.cli.train`
-        runpy.run_module("lit_gans.cli.train", run_name="__main__", alter_sys=True)
-        return
+        return importlib.import_module("lit_gans.cli.train").main(arguments[1:])
     if arguments[0] == "compare":
-        from lit_gans.config.hydra_app import refused_is_2
+        from lit_gans.config.refusals import refused_is_2
 
         compare = importlib.import_module("lit_gans.cli.compare").main
-        sys.exit(refused_is_2(lambda: compare(arguments[1:])))
+        return refused_is_2(lambda: compare(arguments[1:]))
     for words in (2, 1):
         command = " ".join(arguments[:words])
         if command in COMMANDS:
-            del sys.argv[1 : 1 + words]
-            sys.exit(importlib.import_module("lit_gans.cli.commands").run(COMMANDS[command]))
+            return importlib.import_module("lit_gans.cli.commands").run(COMMANDS[command], arguments[words:])
     from lit_gans.common.errors import nearest
 
     names = ["train", "compare", *COMMANDS, *LIGHTNING]
     print(f"lit-gans: there is no command '{command}'; {nearest(command, names)}", file=sys.stderr)
-    sys.exit(2)
+    return 2

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -15,87 +15,139 @@ import torch
 import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from lightning.pytorch import LightningDataModule, Trainer
-from omegaconf import DictConfig
+from lightning.pytorch import Trainer
+from omegaconf import MISSING, DictConfig, OmegaConf
 
-from lit_gans.callbacks import Checkpoint, RunConfig, Samples, Throughput
-from lit_gans.callbacks.measurement import Measurement
-from lit_gans.callbacks.samples import FILM
+from lit_gans.callbacks import RunConfig
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
+from lit_gans.checkpoints.sharded import read_rest
+from lit_gans.cli.report import STOPPED, report, run_of, shown
 from lit_gans.cli.sweep import Run, write_summary
+from lit_gans.cli.train_arguments import given_folders, is_sweep, with_defaults
+from lit_gans.common._compat import start_others_with
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import build, resolve, to_cli
-from lit_gans.config.hydra_app import DONE, FAILED, hydra_command, refused_is_2
-from lit_gans.config.registry import classes
-from lit_gans.config.run_folder import resume_path
+from lit_gans.config.hydra_app import hydra_command
+from lit_gans.config.overrides import quote
+from lit_gans.config.refusals import DONE, FAILED, refused_is_2
+from lit_gans.config.run_folder import (
+    nothing_left_if_refused,
+    refuse_folder,
+    resume_path,
+    run_folder,
+    run_name,
+    sweep_folder,
+)
+from lit_gans.config.signatures import schema, target_class
 
-DEFAULT_EXPERIMENT = "dcgan_digits"
-STOPPED = 128  # and the number of the signal
 _RESOLVED = "--resolved"  # how a further process is started: with the file of the resolved configuration
 
 
-def main() -> int:
-    """Runs what `sys.argv` says and returns the exit code."""
+def main(arguments: list[str] | None = None) -> int:
+    """Runs a command line, `sys.argv` where none is given, and returns the exit code."""
     quiet()
-    if sys.argv[1:2] == [_RESOLVED]:
-        config = yaml.safe_load(Path(sys.argv[2]).read_text())
-        return refused_is_2(lambda: _diverged_is_1(lambda: _report(train(config))))
-    sys.argv[1:] = sorted(sys.argv[1:], key=lambda argument: argument not in ("-m", "--multirun"))  # for argparse
-    chosen = {argument.partition("=")[0].lstrip("+~") for argument in sys.argv[1:]}
-    if not chosen & {"experiment", "model", "data"}:
-        first = next((i for i, argument in enumerate(sys.argv) if i and "=" in argument), len(sys.argv))
-        sys.argv.insert(first, f"experiment={DEFAULT_EXPERIMENT}")  # argparse wants all overrides in one place
-    elif not chosen & {"experiment", "metrics"}:
-        _choose_metrics()
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == [_RESOLVED]:
+        config = yaml.safe_load(Path(arguments[1]).read_text())
+        return refused_is_2(lambda: _diverged_is_1(lambda: report(train(config))))
+    return refused_is_2(lambda: _run_or_sweep(with_defaults(arguments)))
+
+
+def _run_or_sweep(arguments: list[str]) -> int:
+    given = given_folders(arguments)
+    for key, folder in given.items():
+        refuse_folder(folder, key)
     runs: list[Run] = []
+    if not is_sweep(arguments):
+        return hydra_command("train", lambda composed: _job(composed, runs), arguments)
+    if "hydra.sweep.dir" in given:
+        return _sweep(arguments, runs)
+    folder = sweep_folder()
+    with nothing_left_if_refused(folder):
+        code = _sweep([*arguments, f"hydra.sweep.dir={quote(str(folder))}"], runs)
+    if not any(folder.iterdir()):
+        folder.rmdir()
+    return code
+
+
+def _sweep(arguments: list[str], runs: list[Run]) -> int:
     try:
-        return hydra_command("train", lambda composed: _job(composed, runs))
+        return hydra_command("train", lambda composed: _job(composed, runs), arguments)
     finally:
         if len(runs) > 1 and os.environ.get("RANK", "0") == "0":
-            print("\n".join(["", *write_summary(runs, _shown(runs[0].folder.parent))]), flush=True)
-
-
-def _choose_metrics() -> None:
-    """Adds the metrics that suit the data: the digit classifier, the default, says nothing about photographs."""
-    position, name = next(((i, a[5:]) for i, a in enumerate(sys.argv) if a.startswith("data=")), (0, ""))
-    suits = getattr(classes("lit_gans.data.sources", LightningDataModule).get(name), "metrics", None)
-    if suits is None:
-        return
-    sys.argv.insert(position, f"metrics={suits}")
-    if suits == "none" and os.environ.get("RANK", "0") == "0":
-        print(f"metrics=none: the metrics of digits do not suit data={name}; samples are drawn.", flush=True)
+            print("\n".join(["", *write_summary(runs, shown(runs[0].folder.parent))]), flush=True)
 
 
 def _job(composed: DictConfig, runs: list[Run]) -> int:
-    config = resolve(composed)
-    overrides = list(HydraConfig.get().overrides.task)
-    sweeping = HydraConfig.get().mode == RunMode.MULTIRUN
+    """Trains one composed configuration and returns the exit code."""
+    hydra = HydraConfig.get()
+    overrides, sweeping = list(hydra.overrides.task), hydra.mode == RunMode.MULTIRUN
     start = time.perf_counter()
+    if composed.trainer.default_root_dir is None:
+        composed.trainer.default_root_dir = str(_folder(composed, sweeping))
+    config = resolve(composed)
     folder = Path(config["trainer"]["default_root_dir"])
-    hydra_config = HydraConfig.instance()
-    hidden, hydra_config.cfg = hydra_config.cfg, None  # or Lightning would rebuild further processes from overrides
-    try:
+    trainers: list[Trainer] = []
+    with nothing_left_if_refused(folder, lambda: any(trainer.fit_loop.total_batch_idx >= 0 for trainer in trainers)):
         config["resume"] = str(resume_path(config["resume"], folder) or "none")  # the same for every further process
+        reached = _iterations(config)
+        if 0 < config["trainer"]["max_steps"] <= reached:
+            print(_already(config, reached), flush=True)
+            return DONE
         runs.append(Run(overrides, {}, folder, folder))  # stays in the table when it diverges
 
         def run() -> int:
-            with _own_processes(config):
-                trainer = train(config)
-            runs[-1] = _run(trainer, overrides, time.perf_counter() - start)
-            return _report(trainer)
+            with _own_environment():
+                trainer = train(config, trainers)
+            runs[-1] = run_of(trainer, overrides, time.perf_counter() - start)
+            return report(trainer)
 
         code = _diverged_is_1(run)
-        if code >= STOPPED and sweeping:
-            sys.exit(code)  # a signal ends the whole sweep
-        return code
-    except RefusedInput:
-        with suppress(OSError):  # not empty: it is not ours alone
-            folder.rmdir()
-        raise
-    finally:
-        hydra_config.cfg = hidden
+    if code >= STOPPED and sweeping:
+        sys.exit(code)  # a signal ends the whole sweep
+    return code
+
+
+def _folder(composed: DictConfig, sweeping: bool) -> Path:
+    """Returns the folder of a run: the one that was given, that of its number in a sweep, or a new or resumed version.
+
+    Raises:
+        RefusedInput: the folder cannot be made.
+    """
+    hydra = HydraConfig.get()
+    if sweeping or "hydra.run.dir" in given_folders(list(hydra.overrides.hydra)) or hydra.run.dir != ".":
+        return Path(hydra.runtime.output_dir)
+    if not composed.data:
+        raise RefusedInput("data is required: give it as data=NAME.")
+    names = {group: hydra.runtime.choices[group] for group in ("experiment", "model", "data")}
+    signature = schema(target_class(composed.data._target_, "data"))
+    origins = [name for name, value in signature.items() if value == MISSING]  # say which images these are
+    given = [str(composed.data[name]) for name in origins if not OmegaConf.is_missing(composed.data, name)]
+    return run_folder(run_name(**names, origins=given), composed.resume).absolute()
+
+
+def _iterations(config: dict[str, Any]) -> int:
+    """Finds and reads the checkpoints that a configuration names and returns the iterations of the resumed one.
+
+    Raises:
+        RefusedInput: a damaged checkpoint.
+    """
+    if config["init_from"] is not None:
+        config["init_from"] = str(find_checkpoint(config["init_from"]))
+        read_checkpoint(config["init_from"])
+    path = Path(config["resume"])
+    if config["resume"] == "none":
+        return 0
+    return int((read_rest(path) if path.is_dir() else read_checkpoint(path)).get("global_step", 0))
+
+
+def _already(config: dict[str, Any], reached: int) -> str:
+    return (
+        f"Nothing was trained: {shown(Path(config['resume']))} is at iteration {reached}, trainer.max_steps="
+        f"{config['trainer']['max_steps']}; a larger trainer.max_steps goes on from there."
+    )
 
 
 def _diverged_is_1(run: Callable[[], int]) -> int:
@@ -108,54 +160,43 @@ def _diverged_is_1(run: Callable[[], int]) -> int:
 
 
 @contextmanager
-def _own_processes(config: dict[str, Any]) -> Iterator[None]:
-    """Lets Lightning start further processes that read the resolved configuration, and forgets them afterwards: in a
-    sweep the next run must not take the variables of this one for those of a launcher.
+def _own_environment() -> Iterator[None]:
+    """Restores what Lightning leaves in this process when it has started others: in a sweep, the next run would take
+    these variables for those of a launcher. (Lightning has no public way to keep them from `os.environ`.)
     """
-    arguments, environment, threads = sys.argv, dict(os.environ), torch.get_num_threads()
-    with NamedTemporaryFile("w", suffix=".yaml", delete=False) as file:
-        yaml.safe_dump(config, file, sort_keys=False)
-    sys.argv = [arguments[0], _RESOLVED, file.name]
+    environment, threads = dict(os.environ), torch.get_num_threads()
     try:
         yield
     finally:
-        os.unlink(file.name)
-        sys.argv = arguments
-        if "LOCAL_RANK" not in environment and torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
         if "LOCAL_RANK" not in environment:
+            if torch.distributed.is_initialized():
+                torch.distributed.destroy_process_group()
             os.environ.clear()
             os.environ.update(environment)
             torch.set_num_threads(threads)
 
 
-def train(config: dict[str, Any]) -> Trainer:
+def train(config: dict[str, Any], trainers: list[Trainer] | None = None) -> Trainer:
     """Trains what a resolved configuration says and returns the trainer.
+
+    Args:
+        config: the resolved configuration.
+        trainers: takes the trainer before it trains.
 
     Raises:
         RefusedInput: the configuration cannot work; nothing was trained.
     """
-    if config["init_from"] is not None:
-        config = config | {"init_from": str(find_checkpoint(config["init_from"]))}
-    checkpoint = resume_path(config["resume"], "")
-    for path in (checkpoint, config["init_from"]):
-        if path is not None and not Path(path).is_dir():
-            read_checkpoint(path)  # a damaged file ends here
     module, data, trainer = build(config)
+    if trainers is not None:
+        trainers.append(trainer)
     trainer.callbacks.insert(0, RunConfig(config, _files(config)))
-    trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    checkpoint = resume_path(config["resume"], "")
+    with NamedTemporaryFile("w", suffix=".yaml") as file:
+        yaml.safe_dump(config, file, sort_keys=False)
+        file.flush()
+        start_others_with(trainer, [sys.executable, "-m", "lit_gans.cli.train", _RESOLVED, file.name])
+        trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     return trainer
-
-
-def _run(trainer: Trainer, overrides: list[str], seconds: float) -> Run:
-    """Returns what the table of a sweep says of a run."""
-    values = {name.removeprefix("metric/"): float(value) for name, value in trainer.callback_metrics.items()}
-    values = {name: value for name, value in values.items() if f"metric/{name}" in trainer.callback_metrics}
-    values = {name: value for name, value in values.items() if "_spread_" not in name}  # the table is for a terminal
-    speed = next((c.mean_images_per_second for c in trainer.callbacks if isinstance(c, Throughput)), None)
-    folder = Path(trainer.default_root_dir)
-    values |= {"images/s": speed or float("nan"), "seconds": seconds}
-    return Run(overrides, values, folder, Samples.folder(trainer) / f"{trainer.global_step:06d}.png")
 
 
 def _files(config: dict[str, Any]) -> dict[str, str]:
@@ -164,41 +205,6 @@ def _files(config: dict[str, Any]) -> dict[str, str]:
     folder = config["trainer"]["default_root_dir"]
     beside = yaml.safe_load(text.replace(folder, str(Path(folder) / "fit")))
     return {"config.yaml": text, "run.yaml": yaml.safe_dump(to_cli(beside), sort_keys=False)}
-
-
-def _shown(path: Path) -> Path:
-    """Returns a path as short as it can be typed from here."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-
-
-def _report(trainer: Trainer) -> int:
-    """Prints where everything lies and returns the exit code: that of the shell for a signal, else 0."""
-    checkpoint, samples = (
-        next((c for c in trainer.callbacks if isinstance(c, kind)), None) for kind in (Checkpoint, Samples)
-    )
-    folder = _shown(Path(trainer.default_root_dir))
-    step, signal = trainer.global_step, checkpoint.received_signal if checkpoint else None
-    lines = [f"{'Stopped after' if signal else 'Done:'} {step} iterations in {folder}"]
-    for metrics in trainer.callbacks:
-        if isinstance(metrics, Measurement) and metrics.values:
-            lines += metrics.summary()
-    if samples is not None:
-        lines.append(f"samples     {folder / 'samples' / f'{step:06d}.png'}, over time: {FILM} beside it")
-    if checkpoint is not None:
-        paths = {name: folder / "checkpoints" / f"{name}.ckpt" for name in ("best", "last")}
-        best = paths["best"] if checkpoint.best_value is not None else paths["last"]
-        if best == paths["best"]:
-            lines.append(f"best        {best} ({checkpoint.best_value:.2f} at iteration {checkpoint.best_step})")
-        lines.append(f"last        {paths['last']}")
-        what = "input=FOLDER" if hasattr(trainer.lightning_module, "translate") else "num=64"
-        lines.append(
-            f"next        lit-gans train <the same overrides> resume={paths['last']}"
-            if signal
-            else f"next        lit-gans sample checkpoint={best} {what}"
-        )
-    if trainer.is_global_zero:
-        print("\n  ".join(lines), flush=True)
-    return STOPPED + signal if signal else DONE
 
 
 if __name__ == "__main__":

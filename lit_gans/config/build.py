@@ -1,4 +1,4 @@
-"""Signatures to Hydra schemas, composed configurations to checked objects and to Lightning-CLI files.
+"""Composed configurations to checked objects and to Lightning-CLI files.
 
 The signature of a class is the only place where a default stands: Hydra composes, jsonargparse checks and constructs.
 """
@@ -12,28 +12,17 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from hydra import compose as hydra_compose
-from hydra import initialize_config_module
-from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
-from lightning.pytorch import Callback, LightningDataModule, Trainer, seed_everything
-from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
-from lightning.pytorch.strategies import Strategy
+from lightning.pytorch import LightningDataModule, Trainer, seed_everything
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from lit_gans.checkpoints.renamed import current_paths
-from lit_gans.cli.commands import command
 from lit_gans.common.errors import RefusedInput
-from lit_gans.config.registry import classes, gans
-from lit_gans.config.signatures import call, construct, schema
-from lit_gans.metrics.extractors.base import Extractor
-from lit_gans.metrics.scores.score import Score
+from lit_gans.config.signatures import call, construct
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.optim import Optimizer, Schedule
 
-CONFIG_PACKAGE = "lit_gans.conf"
+_LARGEST_SEED = 2**32 - 1  # of NumPy
 
 
 def to_class_path(node: Any) -> Any:
@@ -46,45 +35,6 @@ def to_class_path(node: Any) -> Any:
     return [to_class_path(item) for item in node] if isinstance(node, list) else node
 
 
-def register(config_name: str) -> None:
-    """Puts the schema of every class that a configuration may name, and of its command, into Hydra's store."""
-    loggers = {"tensorboard": TensorBoardLogger, "wandb": WandbLogger, "mlflow": MLFlowLogger}
-    groups: dict[str, dict[str, Any]] = {
-        "optimizer": classes("lit_gans.training.optim", Optimizer),
-        "schedule": classes("lit_gans.training.optim", Schedule),
-        "model/_schema": gans(),
-        "data/_schema": classes("lit_gans.data.sources", LightningDataModule),
-        "callbacks/_schema": classes("lit_gans.callbacks", Callback),
-        "metrics/_schema": classes("lit_gans.metrics.extractors", Extractor),
-        "score": classes("lit_gans.metrics.scores", Score),
-        "logger/_schema": classes("lit_gans.callbacks", Logger) | loggers,
-        "trainer/_schema": {"trainer": Trainer},
-        "strategy/_schema": classes("lit_gans.strategies", Strategy),
-    }
-    store = ConfigStore.instance()
-    function = command(config_name)
-    if function is not None:
-        store.store(group="command", name=config_name, node=schema(function))
-    for group, members in groups.items():
-        for name, cls in members.items():
-            store.store(group=group, name=name, node=schema(cls))
-
-
-def compose(*overrides: str, config_name: str = "train") -> DictConfig:
-    """Returns a composed configuration, as `lit-gans train` would: `compose("model=dcgan", "data.batch_size=32")`.
-
-    Raises:
-        RefusedInput: an override names nothing, with the nearest valid name.
-    """
-    from lit_gans.config.hydra_app import refusals, register_resolvers
-
-    register_resolvers()
-    register(config_name)
-    GlobalHydra.instance().clear()
-    with refusals(config_name, list(overrides)), initialize_config_module(CONFIG_PACKAGE, version_base="1.3"):
-        return hydra_compose(config_name, list(overrides))
-
-
 def resolve(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
     """Returns plain containers with every interpolation resolved.
 
@@ -93,12 +43,15 @@ def resolve(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
     """
     if isinstance(config, dict):
         return current_paths(config)
+    if config.get("trainer") and config.trainer.default_root_dir is None:  # outside of `lit-gans train`
+        config = config.copy()
+        config.trainer.default_root_dir = os.getcwd()
     try:
         return current_paths(OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
     except MissingMandatoryValue as error:
         raise RefusedInput(f"{error.full_key} is required: give it as {error.full_key}=...") from error
     except OmegaConfBaseException as error:
-        raise RefusedInput(f"{getattr(error, 'full_key', None) or 'a value'}: {str(error).splitlines()[0]}") from error
+        raise RefusedInput(f"{error.full_key or 'a value'}: {str(error).splitlines()[0]}") from error
 
 
 def to_cli(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
@@ -108,8 +61,8 @@ def to_cli(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
     trainer = {key: value for key, value in config["trainer"].items() if key != "_target_"}
     trainer["callbacks"] = [node for node in callbacks if node]
     trainer["logger"] = [node for node in (config.get("logger") or {}).values() if node] or False
-    parts = {"model": config["model"], "data": config["data"], "trainer": trainer}
-    return {"seed_everything": config["seed"], **to_class_path(parts)}
+    nodes = {"model": config["model"], "data": config["data"], "trainer": trainer}
+    return {"seed_everything": config["seed"], **to_class_path(nodes)}
 
 
 def _init_from(config: dict[str, Any]) -> dict[str, Any] | None:
@@ -125,17 +78,14 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
         RefusedInput: a value that its signature or its class does not accept, named by its key.
     """
     config = resolve(config)
-    if not isinstance(config["seed"], int):
-        raise RefusedInput(f"seed={config['seed']!r} is not valid: expected int.")
+    _refuse_values(config)
     seed_everything(config["seed"], verbose=False)
     nodes = {f"callbacks.{name}": node for name, node in (config.get("callbacks") or {}).items()}
     nodes |= {"metrics": config.get("metrics"), "init_from": _init_from(config)}
     loggers = {f"logger.{name}": node for name, node in (config.get("logger") or {}).items()}
-    data, module = (construct(to_class_path(config[name]), name) for name in ("data", "model"))
-    arguments = {name: to_class_path(value) for name, value in config["trainer"].items() if name != "_target_"}
-    callbacks, loggers = (
-        [construct(to_class_path(node), name) for name, node in group.items() if node] for group in (nodes, loggers)
-    )
+    data, module = (construct(config[name], name) for name in ("data", "model"))
+    callbacks, loggers = ([construct(node, name) for name, node in group.items() if node] for group in (nodes, loggers))
+    arguments = {name: value for name, value in config["trainer"].items() if name != "_target_"}
     with trainer_refusals():
         trainer = call(partial(Trainer, callbacks=callbacks, logger=loggers or False), arguments, "trainer")
     cores = max(os.cpu_count() or 1, 2)  # two processes may be tried anywhere
@@ -144,6 +94,17 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
             f"trainer.devices={trainer.num_devices}: on a CPU that is processes, and there are {cores} cores."
         )
     return module, data, trainer
+
+
+def _refuse_values(config: dict[str, Any]) -> None:
+    """Raises `RefusedInput` for values that no signature checks."""
+    seed, max_steps = config["seed"], config["trainer"].get("max_steps")
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise RefusedInput(f"seed={seed!r} is not valid: expected int.")
+    if not 0 <= seed <= _LARGEST_SEED:
+        raise RefusedInput(f"seed={seed} must lie in [0, {_LARGEST_SEED}].")
+    if isinstance(max_steps, int) and max_steps < 1 and max_steps != -1:
+        raise RefusedInput(f"trainer.max_steps={max_steps} must be at least 1, or -1 for training without an end.")
 
 
 @contextmanager

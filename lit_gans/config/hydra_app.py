@@ -1,118 +1,118 @@
-"""What every command shares: Hydra started with our schemas, refusals as one sentence, the folder of a run."""
+"""Hydra with our schemas: configurations for notebooks, and commands of the command line."""
 
 from __future__ import annotations
 
-import os
-import re
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
+from hydra import compose as hydra_compose
+from hydra import initialize_config_module
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lit_gans.common.errors import RefusedInput, nearest
-from lit_gans.config.run_folder import run_folder, sweep_folder
+from lit_gans.common._compat import run_hydra
+from lit_gans.common.errors import RefusedInput
+from lit_gans.config import source
+from lit_gans.config.overrides import key_of, quoted, refuse_bare, refuse_options, with_classes
+from lit_gans.config.refusals import DONE, nearest_key, refusals, refused_is_2
+from lit_gans.config.signatures import schema, target_class, text_arguments
 
-DONE, FAILED, REFUSED = 0, 1, 2
-
-
-def register_resolvers() -> None:
-    """Gives the configuration files the folder of the run."""
-    OmegaConf.register_new_resolver("lit_gans.run_folder", run_folder, replace=True, use_cache=True)
-    OmegaConf.register_new_resolver("lit_gans.sweep_folder", sweep_folder, replace=True, use_cache=True)
-    OmegaConf.register_new_resolver("lit_gans.output_dir", _output_dir, replace=True)
+CONFIG_PACKAGE = "lit_gans.conf"
+_TEXT_KEYS = ("resume", "init_from", "hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")  # of no class
 
 
-def _output_dir() -> str:
-    return HydraConfig.get().runtime.output_dir if HydraConfig.initialized() else os.getcwd()
+def compose(*overrides: str, config_name: str = "train") -> DictConfig:
+    """Returns a composed configuration, as `lit-gans train` would: `compose("model=dcgan", "data.batch_size=32")`.
+
+    Raises:
+        RefusedInput: an override names nothing, with the nearest valid name.
+    """
+    groups = Groups(config_name, list(overrides))
+    with refusals(groups.composed):
+        return _compose(config_name, with_classes(quoted(list(overrides), groups.is_text)))
 
 
-def hydra_command(config_name: str, job: Callable[[DictConfig], Any]) -> int:
-    """Runs `job` with the configuration that `sys.argv` composes and returns the exit code."""
-    import hydra
+def _compose(config_name: str, overrides: list[str]) -> DictConfig:
+    source.register()
+    GlobalHydra.instance().clear()
+    with initialize_config_module(CONFIG_PACKAGE, version_base="1.3"):
+        return hydra_compose(config_name, overrides)
 
-    from lit_gans.config.build import CONFIG_PACKAGE, register
 
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not as Hydra's print and exit code 1
+def hydra_command(
+    config_name: str,
+    job: Callable[[DictConfig], Any],
+    arguments: list[str],
+    function: Callable[..., Any] | None = None,
+) -> int:
+    """Runs `job` with the configuration that `arguments` compose and returns the exit code.
+
+    Args:
+        config_name: the primary configuration.
+        job: what is done with it; returns an exit code or None. In a sweep it runs once for each combination.
+        arguments: overrides and Hydra's own options.
+        function: the function whose signature is the configuration, of the commands beside training.
+    """
     codes: list[int] = []
 
-    def caught(config: DictConfig) -> None:  # within the job, or Hydra would print about it too
+    def caught(config: DictConfig) -> None:  # within the job: a refused run of a sweep does not end the others
         codes.append(refused_is_2(lambda: job(config) or DONE))
 
     def run() -> int:
-        register_resolvers()
-        register(config_name)
-        with refusals(config_name, sys.argv[1:]):
-            decorate = hydra.main(version_base="1.3", config_path=f"pkg://{CONFIG_PACKAGE}", config_name=config_name)
-            decorate(caught)()
+        if function is not None:
+            ConfigStore.instance().store(group="command", name=config_name, node=schema(function))
+        groups = Groups(config_name, arguments, function)
+        refuse_options(arguments, lambda key: nearest_key(key, groups.composed()))
+        refuse_bare(arguments, next(iter(schema(function))) if function else "experiment")
+        source.register()
+        with refusals(groups.composed):
+            run_hydra(with_classes(quoted(arguments, groups.is_text)), caught, CONFIG_PACKAGE, config_name)
         return max(codes, default=DONE)
 
     return refused_is_2(run)
 
 
-def refused_is_2(command: Callable[[], int]) -> int:
-    """Returns the exit code of `command`; refused input is one sentence on stderr and 2."""
-    try:
-        return command()
-    except RefusedInput as error:
-        print(f"lit-gans: {error}", file=sys.stderr)
-        return REFUSED
+class Groups:
+    """The configuration of the chosen groups without single values: which keys there are, and of what kind.
 
+    Args:
+        config_name: the primary configuration.
+        arguments: what was typed.
+        function: the function whose arguments are keys at the top.
+    """
 
-@contextmanager
-def refusals(config_name: str, overrides: list[str] | None = None) -> Iterator[None]:
-    """Turns what Hydra and OmegaConf report while composing into one sentence with the nearest valid name."""
-    try:
-        yield
-    except (HydraException, OmegaConfBaseException) as error:
-        raise RefusedInput(_sentence(error, config_name, overrides or [])) from error
+    def __init__(self, config_name: str, arguments: list[str], function: Callable[..., Any] | None = None) -> None:
+        self._config_name, self._function = config_name, function
+        self._groups = [item for item in arguments if self._chooses(item)]
+        self.composed = cache(self._composed)
 
+    def _chooses(self, argument: str) -> bool:
+        key = key_of(argument)
+        if key is None or key in _TEXT_KEYS or key == "seed":
+            return key == "hydra.searchpath"
+        values = schema(self._function) if self._function else {}
+        return key == "hydra.searchpath" or "@" in key or ("." not in key and values.get(key) is None)
 
-def _sentence(error: Exception, config_name: str, overrides: list[str]) -> str:
-    text = str(error)
-    if isinstance(error, MissingConfigException) and error.options is not None:
-        group, _, option = str(error.missing_cfg_file).rpartition("/")
-        return f"{group}={option}: there is no such {group}; {nearest(option, error.options)}"
-    if isinstance(error, OverrideParseException):
-        return f"'{error.override}' cannot be read as key=value: {text.splitlines()[0]}."
-    override = re.search(r"Could not override '([^']+)'", text)
-    if override:
-        return f"{override[1]}: there is no such key; {_nearest_key(override[1], config_name, overrides)}"
-    cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
-    key = getattr(cause, "full_key", None)
-    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
-    return f"{key}: {lines[0]}" if key and key not in lines[0] else lines[0]
+    def _composed(self) -> Any:
+        bare = [item for item in self._groups if item.startswith("hydra.searchpath=")]
+        for kept in (self._groups, *([item for item in self._groups if item != left] for left in self._groups), bare):
+            try:
+                return _compose(self._config_name, with_classes(kept))
+            except (HydraException, OmegaConfBaseException, RefusedInput):
+                continue
+        return OmegaConf.create({})
 
-
-def _nearest_key(key: str, config_name: str, overrides: list[str]) -> str:
-    """Composes without plain values (groups decide which keys there are) and compares with the neighbours of `key`."""
-    from hydra import compose, initialize_config_module
-
-    from lit_gans.config.build import CONFIG_PACKAGE
-
-    groups = [item for item in overrides if "." not in item.partition("=")[0] and not item.startswith("-")]
-    groups += [item for item in overrides if item.startswith("hydra.searchpath=")]
-    GlobalHydra.instance().clear()
-    config: Any = {}
-    for kept in ([item for item in groups if not item.startswith(f"{key}=")], []):
-        try:
-            with initialize_config_module(CONFIG_PACKAGE, version_base="1.3"):
-                config = compose(config_name, kept)
-            break
-        except (HydraException, OmegaConfBaseException):
-            continue
-    parent, _, name = key.rpartition(".")
-    node = OmegaConf.select(config, parent) if parent else config
-    if not isinstance(node, DictConfig):
-        return _nearest_key(parent, config_name, overrides) if parent else "see --cfg job."
-    names = [str(item) for item in node if item != "_target_"]
-    if "_target_" in list(node) and not names:  # a class of the user, whose arguments no schema knows
-        return f"an argument of your own class takes a plus: +{key}=..."
-    if not parent:
-        names += ["experiment", "strategy", "precision"]
-    return nearest(name, names)
+    def is_text(self, key: str) -> bool:
+        """Whether the value of a key is text or a path, whatever characters it has."""
+        parent, _, name = key.rpartition(".")
+        if not parent:
+            return key in _TEXT_KEYS or (self._function is not None and key in text_arguments(self._function))
+        if key in _TEXT_KEYS:
+            return True
+        node = OmegaConf.select(self.composed(), parent)
+        path = OmegaConf.to_container(node, resolve=False).get("_target_") if isinstance(node, DictConfig) else None
+        return path is not None and name in text_arguments(target_class(path, parent))

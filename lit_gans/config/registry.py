@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import importlib.util
 import inspect
 import os
 import pkgutil
@@ -59,21 +60,47 @@ def classes(package: str, base: type) -> dict[str, type]:
     folder = importlib.import_module(package)
     files = pkgutil.walk_packages(folder.__path__, f"{package}.") if hasattr(folder, "__path__") else ()
     inside = [folder, *(importlib.import_module(info.name) for info in files)]
-    found: dict[str, type] = {}
-    for module in (*inside, *outside_modules()):
-        for name, cls in inspect.getmembers(module, inspect.isclass):
-            own = cls.__module__ == module.__name__ and not name.startswith("_")
-            if own and issubclass(cls, base) and cls is not base:
-                found[_name(cls)] = cls
-    return found
+    return {name: cls for module in (*inside, *outside_modules()) for name, cls in _own(module, base).items()}
+
+
+def find(package: str, base: type, name: str) -> type | None:
+    """Returns one class of `classes`, if there is one of that name, importing as little as finds it."""
+    for module in reversed(outside_modules()):
+        if name in _own(module, base):
+            return _own(module, base)[name]
+    if (
+        importlib.util.find_spec(package).submodule_search_locations
+        and name.isidentifier()
+        and importlib.util.find_spec(f"{package}.{name}")
+    ):
+        found = _own(importlib.import_module(f"{package}.{name}"), base)
+        if name in found:
+            return found[name]
+    return classes(package, base).get(name)
+
+
+def _own(module: ModuleType, base: type) -> dict[str, type]:
+    """Returns the public subclasses of `base` that a module defines, by name."""
+    found = (cls for name, cls in inspect.getmembers(module, inspect.isclass) if not name.startswith("_"))
+    return {
+        _name(cls): cls
+        for cls in found
+        if cls.__module__ == module.__name__ and issubclass(cls, base) and cls is not base
+    }
 
 
 def gans() -> dict[str, type]:
-    """Returns every registered GAN by name: what has a loss, so that a common base is none."""
+    """Returns every registered GAN by name: each class that has a loss, so that a common base is none."""
     from lit_gans.training.adversarial import AdversarialModule
 
-    found = classes("lit_gans.models", AdversarialModule)
-    return {name: cls for name, cls in found.items() if cls.generator_loss is not AdversarialModule.generator_loss}
+    return {name: cls for name, cls in classes("lit_gans.models", AdversarialModule).items() if is_gan(cls)}
+
+
+def is_gan(cls: type) -> bool:
+    """Whether a class is a GAN and no common base: it has a loss."""
+    from lit_gans.training.adversarial import AdversarialModule
+
+    return issubclass(cls, AdversarialModule) and cls.generator_loss is not AdversarialModule.generator_loss
 
 
 def _name(cls: type) -> str:

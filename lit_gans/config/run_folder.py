@@ -1,8 +1,13 @@
-"""Where a run lives: `outputs/<experiment or model_data>/version_N`, the same for every process of the run."""
+"""Where a run is stored: `outputs/<experiment or model_data>/version_N`, the same for every process of the run."""
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lit_gans.common.atomic import kept
@@ -10,11 +15,34 @@ from lit_gans.common.errors import RefusedInput
 
 OUTPUTS = Path("outputs")
 LAST = Path("checkpoints") / "last.ckpt"
+_choices = itertools.count()  # that the processes of torchrun made together
 
 
-def run_folder(experiment: str | None, model: str, data: str, resume: str) -> str:
-    """Returns the folder of this run: a new version, or the resumed run's own."""
-    return broadcast_from_rank_0(lambda: str(_run_folder(OUTPUTS / (experiment or f"{model}_{data}"), resume)))
+def run_name(experiment: str | None, model: str, data: str, origins: list[str]) -> str:
+    """Returns the name that runs of one kind share.
+
+    Args:
+        experiment: option of that group, if there is one.
+        model, data: options of these groups.
+        origins: what the data need to be told, such as the folder of the images: another folder is another name.
+    """
+    return "_".join([experiment or f"{model}_{data}", *map(_short, origins)])
+
+
+def _short(origin: str) -> str:
+    """Returns the last part of a path or address and a few digits of all of it."""
+    complete = os.path.abspath(origin) if os.path.exists(origin) else origin
+    last = re.sub(r"[^A-Za-z0-9]+", "-", complete.rstrip("/").rpartition("/")[2]).strip("-")
+    return f"{last}-{hashlib.sha256(complete.encode()).hexdigest()[:6]}"
+
+
+def run_folder(name: str, resume: str) -> Path:
+    """Returns the folder of this run: a new version, or the resumed run's own.
+
+    Raises:
+        RefusedInput: the folder cannot be made.
+    """
+    return Path(broadcast_from_rank_0(lambda: str(_run_folder(OUTPUTS / name, resume))))
 
 
 def _run_folder(parent: Path, resume: str) -> Path:
@@ -23,12 +51,55 @@ def _run_folder(parent: Path, resume: str) -> Path:
         return newest or _next_version(parent)
     if resume != "none" and Path(resume).parent.name == LAST.parent.name:
         return Path(resume).parent.parent
+    if resume != "none" and kept(Path(resume) / LAST):
+        return Path(resume)
     return _next_version(parent)
 
 
-def sweep_folder() -> str:
-    """Returns a new folder for the runs of a sweep."""
-    return broadcast_from_rank_0(lambda: str(_next_version(OUTPUTS / "sweeps")))
+def sweep_folder() -> Path:
+    """Returns a new folder for the runs of a sweep.
+
+    Raises:
+        RefusedInput: the folder cannot be made.
+    """
+    return Path(broadcast_from_rank_0(lambda: str(_next_version(OUTPUTS / "sweeps"))))
+
+
+def refuse_folder(path: str | Path, key: str) -> None:
+    """Raises `RefusedInput` where a folder can neither be used nor made.
+
+    Args:
+        path: the folder.
+        key: names it in the sentence.
+    """
+    first = Path(path).absolute()
+    while not os.path.lexists(first):
+        first = first.parent
+    if not first.is_dir():
+        raise RefusedInput(f"{key}={path}: the folder cannot be made, {first} is no folder.")
+    if not os.access(first, os.W_OK | os.X_OK):
+        raise RefusedInput(f"{key}={path}: the folder cannot be made or written, {first} does not permit it.")
+
+
+@contextmanager
+def nothing_left_if_refused(folder: Path, trained: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Removes the files that a refused run has added to its folder, such as those that loggers open.
+
+    Args:
+        folder: the folder of the run.
+        trained: whether an iteration was trained meanwhile; then everything stays.
+    """
+    before = set(folder.rglob("*"))
+    try:
+        yield
+    except RefusedInput:
+        if not trained():
+            for path in sorted(set(folder.rglob("*")) - before, reverse=True):
+                with suppress(OSError):
+                    path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+            with suppress(OSError):  # not empty: it is not ours alone
+                folder.rmdir()
+        raise
 
 
 def newest_run(parent: Path) -> Path | None:
@@ -38,7 +109,7 @@ def newest_run(parent: Path) -> Path | None:
 
 
 def resume_path(resume: str, folder: str | Path) -> Path | None:
-    """Returns the checkpoint to resume from, or None for a new run.
+    """Returns the checkpoint to resume from, of the folder of a run its last one, or None for a new run.
 
     Raises:
         RefusedInput: the named checkpoint does not exist.
@@ -49,17 +120,18 @@ def resume_path(resume: str, folder: str | Path) -> Path | None:
         return kept(Path(folder) / LAST)
     if not Path(resume).exists():
         raise RefusedInput(f"resume={resume}: there is no such checkpoint; resume=auto takes the newest run.")
-    return Path(resume)
+    return kept(Path(resume) / LAST) or Path(resume)
 
 
 def _next_version(parent: Path) -> Path:
     """Claims the next free number; two runs that start at once get two folders. The processes that srun starts share
-    nothing but their job: that is the number, with that of the step where it is not the first.
+    nothing but their job, whose number serves instead, with the number of the step where it is not the first.
     """
     job = _job_of_several()
     if job:
         step = os.environ.get("SLURM_STEP_ID", "0")
         return parent / (f"version_{job}" if step == "0" else f"version_{job}.{step}")
+    refuse_folder(parent, "folder of the run")
     parent.mkdir(parents=True, exist_ok=True)
     number = max(map(_number, parent.glob("version_*")), default=(-1,))[0] + 1
     while True:
@@ -72,11 +144,11 @@ def _next_version(parent: Path) -> Path:
 
 def _job_of_several() -> str | None:
     """Returns the SLURM job, where this is one of several processes that srun started. In its shells, which Lightning
-    tells by their names, every run is one of its own.
+    recognises by their names, every run is one of its own.
     """
-    told = os.environ.get
-    alone = int(told("SLURM_NTASKS", "1")) == 1 or told("SLURM_JOB_NAME") in ("bash", "interactive")
-    return None if alone or "SLURM_PROCID" not in os.environ else told("SLURM_JOB_ID")
+    variable = os.environ.get
+    alone = int(variable("SLURM_NTASKS", "1")) == 1 or variable("SLURM_JOB_NAME") in ("bash", "interactive")
+    return None if alone or "SLURM_PROCID" not in os.environ else variable("SLURM_JOB_ID")
 
 
 def _number(folder: Path) -> tuple[int, ...]:
@@ -84,19 +156,14 @@ def _number(folder: Path) -> tuple[int, ...]:
     return tuple(map(int, numbers)) if all(number.isdigit() for number in numbers) else (-1,)
 
 
-_agreements = 0
-
-
-def broadcast_from_rank_0(choose) -> str:
+def broadcast_from_rank_0(choose: Callable[[], str]) -> str:
     """Returns rank 0's choice on every process that torchrun started; they share the store of its agent."""
-    global _agreements
     from lit_gans.strategies.rendezvous import attempt_store
 
     store = attempt_store()
     if store is None:
         return choose()
-    _agreements += 1
-    key = f"agreed/{_agreements}"
+    key = f"agreed/{next(_choices)}"
     if os.environ["RANK"] == "0":
         store.set(key, choose())
     return store.get(key).decode()

@@ -1,17 +1,20 @@
-"""From signatures: their defaults as plain values, and objects from checked values.
+"""Schemas from signatures, and objects from checked values.
 
 jsonargparse reads the signatures and checks; errors are sentences that name the key.
 """
 
 from __future__ import annotations
 
+import copy
 import inspect
 import pkgutil
 import re
 from argparse import ArgumentError
 from collections.abc import Callable
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from pathlib import PurePath
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from jsonargparse import ArgumentParser
 from omegaconf import MISSING
@@ -20,14 +23,21 @@ from lit_gans.common.errors import RefusedInput, install_command, nearest
 from lit_gans.config.registry import current_folder_on_path
 from lit_gans.training.optim import Optimizer, Schedule
 
+Target = type | Callable[..., Any]
+_TEXT = (str, PurePath, type(None))
 _EXTRAS = {"wandb": "wandb", "mlflow": "mlflow", "mlxtend": "demo"}  # module: our extra
 
 
-def schema(target: type | Callable[..., Any]) -> dict[str, Any]:
-    """Returns the arguments of a class or function with their defaults; what has none is `???`.
+def schema(target: Target) -> dict[str, Any]:
+    """Returns the arguments of a class or function with their defaults; an argument without default is `???`.
 
     A value whose class the user may choose becomes a node of its own with `_target_`.
     """
+    return copy.deepcopy(_schema(target))
+
+
+@cache
+def _schema(target: Target) -> dict[str, Any]:
     parser = ArgumentParser(exit_on_error=False)
     if inspect.isclass(target):
         parser.add_class_arguments(target, "it", fail_untyped=False)
@@ -50,21 +60,69 @@ def _to_target(node: Any) -> Any:
     return [_to_target(item) for item in node] if isinstance(node, list | tuple) else node
 
 
+@cache
+def text_arguments(target: Target) -> frozenset[str]:
+    """Returns the names of the arguments that are text or paths, whatever characters these have."""
+    names: set[str] = set()
+    for function in constructors(target):
+        try:
+            hints = get_type_hints(function)
+        except (NameError, TypeError):  # names that exist only for a type checker
+            hints = {name: hint for name, hint in function.__annotations__.items() if not isinstance(hint, str)}
+        names |= {name for name, hint in hints.items() if _is_text(hint)}
+    return frozenset(names - {"return"})
+
+
+def _is_text(hint: Any) -> bool:
+    members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return hint is not type(None) and all(isinstance(item, type) and issubclass(item, _TEXT) for item in members)
+
+
+def constructors(target: Target) -> list[Callable[..., Any]]:
+    """Returns the functions whose arguments a call accepts: of a class its constructor and those that `**kwargs`
+    reaches.
+    """
+    if not inspect.isclass(target):
+        return [target]
+    found = []
+    for base in target.__mro__:
+        if "__init__" not in vars(base) or base is object:
+            continue
+        function = inspect.unwrap(base.__init__)
+        found.append(function)
+        if not any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values()):
+            break
+    return found
+
+
 def construct(node: dict[str, Any], key: str) -> Any:
-    """Checks and constructs a `class_path` / `init_args` node and those inside it; `key` names it in errors."""
-    cls = _class(node["class_path"], key)
-    return call(cls, _accepted(cls, node["init_args"], key), key)
+    """Checks and constructs a node, a class by `_target_` or `class_path` with its arguments, and the nodes inside it.
+
+    Args:
+        node: plain containers.
+        key: names the node in errors.
+
+    Raises:
+        RefusedInput: a class that cannot be imported, an unknown argument, or a value that is not valid.
+    """
+    path, arguments = _split(node)
+    cls = target_class(path, key)
+    return call(cls, _without_remains(cls, arguments), key)
 
 
-def call(target: type | Callable[..., Any], arguments: dict[str, Any], key: str = "") -> Any:
-    """Calls a class or function with plain arguments, each checked against the signature and nodes constructed."""
+def call(target: Target, arguments: dict[str, Any], key: str = "") -> Any:
+    """Calls a class or function with plain arguments, each checked against the signature and nodes constructed.
+
+    Raises:
+        RefusedInput: an unknown argument, or a value that is not valid.
+    """
     prefix = f"{key}." if key else ""
-    inner = {name: _construct_inside(value, f"{prefix}{name}") for name, value in arguments.items() if _has_node(value)}
-    plain = {name: value for name, value in arguments.items() if name not in inner}
-    parser = ArgumentParser(exit_on_error=False)
     preset = target.keywords if isinstance(target, partial) else {}
-    plain = {name: value for name, value in plain.items() if name not in preset}
     bare = target.func if isinstance(target, partial) else target
+    _refuse_unknown(bare, arguments, prefix)
+    inner = {name: _construct_inside(value, f"{prefix}{name}") for name, value in arguments.items() if _has_node(value)}
+    plain = {name: value for name, value in arguments.items() if name not in inner and name not in preset}
+    parser = ArgumentParser(exit_on_error=False)
     add = parser.add_class_arguments if inspect.isclass(bare) else parser.add_function_arguments
     add(bare, "it", fail_untyped=False, skip={*inner, *preset})
     try:
@@ -82,7 +140,12 @@ def call(target: type | Callable[..., Any], arguments: dict[str, Any], key: str 
         ) from error
 
 
-def _class(path: str, key: str) -> type:
+def target_class(path: str, key: str) -> type:
+    """Returns the class of a path.
+
+    Raises:
+        RefusedInput: it cannot be imported, or is no class.
+    """
     current_folder_on_path()
     try:
         found = pkgutil.resolve_name(path)
@@ -93,27 +156,40 @@ def _class(path: str, key: str) -> type:
     return found
 
 
-def _accepted(cls: type, init_args: dict[str, Any], key: str) -> dict[str, Any]:
+def _refuse_unknown(target: Target, arguments: dict[str, Any], prefix: str) -> None:
+    names = [name for name in _schema(target) if name != "_target_"]
+    unknown = next((name for name in arguments if name not in names), None)
+    if unknown is not None:
+        raise RefusedInput(f"{prefix}{unknown}: {target.__name__} has no such argument; {nearest(unknown, names)}")
+
+
+def _without_remains(cls: type, arguments: dict[str, Any]) -> dict[str, Any]:
     """Returns the arguments that `cls` has. A group option that replaces an optimizer or schedule by another merges
-    over the arguments of the first (Adam's betas under RMSprop): those are dropped, anything else is refused.
+    over the arguments of the first (Adam's betas under RMSprop): those are dropped.
     """
-    names = [name for name in schema(cls) if name != "_target_"]
-    unknown = [name for name in init_args if name not in names]
-    if unknown and not issubclass(cls, Optimizer | Schedule):
-        raise RefusedInput(f"{key}.{unknown[0]}: {cls.__name__} has no such argument; {nearest(unknown[0], names)}")
-    return {name: value for name, value in init_args.items() if name in names}
+    if not issubclass(cls, Optimizer | Schedule):
+        return arguments
+    return {name: value for name, value in arguments.items() if name in _schema(cls)}
+
+
+def _split(node: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    if "class_path" in node:
+        return node["class_path"], node.get("init_args", {})
+    return node["_target_"], {name: value for name, value in node.items() if name != "_target_"}
+
+
+def _is_node(value: Any) -> bool:
+    return isinstance(value, dict) and ("_target_" in value or "class_path" in value)
 
 
 def _has_node(value: Any) -> bool:
-    if isinstance(value, list):
-        return any(_has_node(item) for item in value)
-    return isinstance(value, dict) and "class_path" in value
+    return any(map(_has_node, value)) if isinstance(value, list) else _is_node(value)
 
 
 def _construct_inside(value: Any, key: str) -> Any:
     if isinstance(value, list):
         return [_construct_inside(item, f"{key}[{index}]") for index, item in enumerate(value)]
-    return construct(value, key) if _has_node(value) else value
+    return construct(value, key) if _is_node(value) else value
 
 
 def _sentence(prefix: str, values: dict[str, Any], report: str) -> str:

@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -19,9 +18,8 @@ from lit_gans.cli import lightning as lightning_cli
 from lit_gans.cli import main as cli
 from lit_gans.cli import train as train_module
 from lit_gans.config.registry import classes
+from lit_gans.config.source import options
 from tests.commands import TINY, start
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -218,76 +216,6 @@ def test_wrong_input_of_the_lightning_cli(command, argument, sentence):
     assert "Traceback" not in err
 
 
-LSGAN = '''
-"""Least-squares GAN (Mao et al. 2017), which is not in the project."""
-from lit_gans import ImageGAN
-
-
-class LSGAN(ImageGAN):
-    """Least squares instead of cross entropy."""
-
-    def __init__(self, target: float = 1.0, **kwargs):
-        super().__init__(**kwargs)
-        self.target = target
-
-    def discriminator_losses(self, real, fake, batch):
-        real, fake = (self.discriminator(images, *self.condition(batch)) for images in (real, fake))
-        return {"discriminator": ((real - self.target) ** 2).mean() + (fake**2).mean()}
-
-    def generator_loss(self, fake, batch):
-        return ((self.discriminator(fake, *self.condition(batch)) - self.target) ** 2).mean()
-'''
-LSGAN_YAML = """
-defaults: [_schema/lsgan@_here_]
-image_size: ${data.image_size}
-channels: ${data.channels}
-seed: ${seed}
-"""
-
-
-def test_a_gan_from_outside_is_one_python_file_and_one_yaml_file(tmp_path):
-    (tmp_path / "lsgan.py").write_text(LSGAN)
-    (tmp_path / "mine/model").mkdir(parents=True)
-    (tmp_path / "mine/model/lsgan.yaml").write_text(LSGAN_YAML)
-    overrides = [item for item in TINY if not item.startswith("model=")]
-    search = f"hydra.searchpath=[file://{tmp_path / 'mine'}]"
-    overrides = ["model=lsgan", search, "model.target=0.9", *overrides, "hydra.run.dir=run"]
-    script = tmp_path / "steps.py"  # one process: train, sample, resume, and a mistake
-    script.write_text(
-        "import sys\nfrom lit_gans.cli import commands, train\n"
-        f"overrides = {overrides!r}\n"
-        "def run(function, *arguments):\n"
-        "    sys.argv = ['lit-gans', *arguments]\n"
-        "    return function()\n"
-        "assert run(train.main, *overrides, 'trainer.max_steps=2') == 0\n"
-        "last = 'run/checkpoints/last.ckpt'\n"
-        "assert run(lambda: commands.run('sample'), f'checkpoint={last}', 'num=2', 'output=pictures') == 0\n"
-        "assert run(train.main, *overrides, 'trainer.max_steps=3', f'resume={last}') == 0\n"
-        "assert run(train.main, *overrides, 'model.targt=1') == 2\n"
-    )
-    environment = os.environ | {"LIT_GANS_IMPORT": "lsgan", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    checkpoint = torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)
-    assert (checkpoint["global_step"], checkpoint["lit_gans"]["class_path"]) == (3, "lsgan.LSGAN")
-    assert checkpoint["hyper_parameters"]["target"] == 0.9
-    assert (tmp_path / "pictures/grid.png").is_file()
-    assert "did you mean 'target'?" in done.stderr
-
-
-def test_a_gan_of_an_installed_package_is_found_by_its_entry_point(tmp_path):
-    site = tmp_path / "site"
-    (site / "lsgan-1.0.dist-info").mkdir(parents=True)
-    (site / "lsgan-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: lsgan\nVersion: 1.0\n")
-    (site / "lsgan-1.0.dist-info/entry_points.txt").write_text("[lit_gans.models]\nlsgan = lsgan:LSGAN\n")
-    (site / "lsgan.py").write_text(LSGAN)
-    environment = os.environ | {"PYTHONPATH": str(site)}
-    code = "from lit_gans.config.registry import gans; print(sorted(gans()))"
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert "'lsgan'" in done.stdout
-    assert "'dcgan'" in done.stdout
-
-
 def test_the_console_script_trains_without_any_argument_and_prints_its_configuration(tmp_path):
     process = start(tmp_path, "--cfg", "job")
     out, _ = process.communicate(timeout=100)
@@ -315,7 +243,7 @@ def test_a_packed_folder_streams(command, tmp_path, monkeypatch):
     assert code == 0, err
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "conf" / "data").glob("*.yaml")))
+@pytest.mark.parametrize("name", options("data"))
 def test_the_lightning_cli_has_every_source(command, name):
     cls = classes("lit_gans.data", LightningDataModule)[name]
     required = [key for key in ("root", "name") if key in (parameters := inspect.signature(cls).parameters)]
@@ -339,7 +267,7 @@ def test_a_folder_of_photographs_trains_and_packs(command, tmp_path, monkeypatch
     small = ["trainer.max_steps=1", "trainer.accelerator=cpu", "trainer.log_every_n_steps=1"]
     code, out, err = command("train", "data=folder", "data.root=photos", *small)
     assert code == 0, err
-    assert "metrics=none: the metrics of digits do not suit data=folder" in out
+    assert "metrics=none: the metrics of digits do not suit data=folder" in err
     assert "packed" not in out, "packed already"
     fit = ["--data", "Folder", "--data.root=photos", "--data.on_error=skip", "--trainer.max_steps=1"]
     code, _, err = command(*TINY_CLI, *fit)

@@ -1,15 +1,37 @@
-"""Every option of every group composes."""
+"""Every option of every group composes; values that no signature checks are refused."""
 
 from pathlib import Path
 
 import pytest
 
-from lit_gans import compose
+from lit_gans import RefusedInput, build, compose
+from lit_gans.config.source import options
 
 CONF = Path(__file__).parents[2] / "conf"
-OPTIONS = sorted(path.relative_to(CONF).with_suffix("") for path in CONF.glob("*/*.yaml"))
+OPTIONS = sorted(f"{path.parent.name}={path.stem}" for path in CONF.glob("*/*.yaml"))
+OPTIONS += [f"{group}={name}" for group in ("model", "data") for name in options(group)]
+OPTIONS += [f"optimizer@model.generator_optimizer={name}" for name in options("optimizer")]
+OPTIONS += [f"schedule@model.generator_optimizer.schedule={name}" for name in options("schedule")]
+OPTIONS += [f"score@metrics.kid={name}" for name in options("score")]
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=str)
+@pytest.mark.parametrize("option", OPTIONS)
 def test_every_option_composes(option):
-    assert compose(f"{option.parent}={option.name}").model
+    assert compose(option).model
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("seed=-1", r"seed=-1 must lie in \[0, 4294967295\]"),
+        ("seed=true", "seed=True is not valid: expected int"),
+        ("trainer.max_steps=0", "trainer.max_steps=0 must be at least 1, or -1"),
+        ("+trainer.foo=1", "trainer.foo: Trainer has no such argument"),
+        ("+model.foo=1", "model.foo: DCGAN has no such argument"),
+        ("model.generator_optimizer.learning_rate=inf", "learning_rate=inf must be"),
+        ("model.generator_optimizer.learning_rate=nan", "learning_rate=nan must be"),
+    ],
+)
+def test_values_that_cannot_work_are_refused(override, sentence):
+    with pytest.raises(RefusedInput, match=sentence):
+        build(compose(override, "trainer.accelerator=cpu"))

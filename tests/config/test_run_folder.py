@@ -5,7 +5,16 @@ from pathlib import Path
 import pytest
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.config.run_folder import LAST, newest_run, resume_path, run_folder, sweep_folder
+from lit_gans.config.run_folder import (
+    LAST,
+    newest_run,
+    nothing_left_if_refused,
+    refuse_folder,
+    resume_path,
+    run_folder,
+    run_name,
+    sweep_folder,
+)
 
 PARENT = Path("outputs/dcgan_digits")
 
@@ -41,7 +50,7 @@ def slurm(monkeypatch):
 
 
 def folder(resume="none", experiment=None):
-    return Path(run_folder(experiment, "dcgan", "digits", resume))
+    return run_folder(run_name(experiment, "dcgan", "digits", []), resume)
 
 
 def trained(version, name=LAST):
@@ -59,7 +68,7 @@ def test_each_run_claims_the_next_number():
     trained("version_9")
     assert folder() == PARENT / "version_11"
     assert folder(experiment="mine") == Path("outputs/mine/version_0")
-    assert sweep_folder() == "outputs/sweeps/version_0"
+    assert sweep_folder() == Path("outputs/sweeps/version_0")
 
 
 def test_a_folder_that_another_run_claims_meanwhile_is_left_to_it(monkeypatch):
@@ -115,7 +124,7 @@ def test_under_slurm_the_job_is_the_number(slurm):
     assert folder() == PARENT / "version_4711"
     slurm(4711, 2)
     assert folder() == PARENT / "version_4711.2"
-    assert sweep_folder() == "outputs/sweeps/version_4711.2"
+    assert sweep_folder() == Path("outputs/sweeps/version_4711.2")
 
 
 def test_a_job_counts_by_itself_where_srun_started_no_process(monkeypatch):
@@ -144,3 +153,51 @@ def test_auto_orders_jobs_and_their_steps_by_number(slurm):
         assert folder("auto") == PARENT / version
         assert resume_path("auto", folder("auto")) == trained_there
     assert folder() == PARENT / "version_20000"
+
+
+def test_another_folder_of_images_is_another_name():
+    Path("a/photos").mkdir(parents=True)
+    Path("b/photos").mkdir(parents=True)
+    names = [
+        run_name(None, "dcgan", "folder", [origin]) for origin in ("a/photos", "b/photos", "s3://bucket/é, photos")
+    ]
+    assert len({*names}) == 3
+    assert names[0] == run_name(None, "dcgan", "folder", [str(Path("a/photos").absolute())]), "however it is typed"
+    assert [name.rpartition("-")[0] for name in names] == [
+        "dcgan_folder_photos",
+        "dcgan_folder_photos",
+        "dcgan_folder_photos",
+    ]
+    assert run_name("mine", "dcgan", "folder", ["a/photos"]).startswith("mine_photos-")
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RefusedInput, match=r"hydra\.run\.dir=file/run: the folder cannot be made, .*file is no folder"):
+        refuse_folder("file/run", "hydra.run.dir")
+    refuse_folder("new/run", "hydra.run.dir")
+    assert not Path("new").exists(), "only asked"
+    Path("outputs").touch()
+    with pytest.raises(RefusedInput, match="folder of the run=outputs/dcgan_digits: the folder cannot be made"):
+        folder()
+
+
+def test_a_refused_run_leaves_nothing_and_takes_nothing(tmp_path):
+    def begin(folder):
+        (folder / "tensorboard").mkdir(parents=True)
+        (folder / "tensorboard/events").touch()
+        raise RefusedInput("other data")
+
+    def refused(folder, trained=False):
+        with pytest.raises(RefusedInput), nothing_left_if_refused(folder, lambda: trained):
+            begin(folder)
+
+    run = tmp_path / "run"
+    refused(run)
+    assert not run.exists()
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "checkpoints/last.ckpt").touch()
+    refused(run)
+    assert sorted(path.name for path in run.rglob("*")) == ["checkpoints", "last.ckpt"]
+    refused(run, trained=True)
+    assert (run / "tensorboard/events").exists()

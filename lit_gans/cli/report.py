@@ -1,0 +1,65 @@
+"""What `lit-gans train` says when a run ends, and what the table of a sweep says of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lightning.pytorch import Trainer
+
+from lit_gans.callbacks import Checkpoint, Samples, Throughput
+from lit_gans.callbacks.measurement import Measurement
+from lit_gans.callbacks.samples import FILM
+from lit_gans.cli.sweep import Run
+from lit_gans.config.refusals import DONE
+from lit_gans.models.pix2pix import Pix2Pix
+
+STOPPED = 128  # and the number of the signal
+_METRIC = "metric/"
+_ALWAYS = ("loss/", "throughput/")  # logged by every run, and said elsewhere
+
+
+def report(trainer: Trainer) -> int:
+    """Prints where the results are and returns the exit code: that of the shell for a signal, else 0."""
+    checkpoint, samples = (
+        next((c for c in trainer.callbacks if isinstance(c, kind)), None) for kind in (Checkpoint, Samples)
+    )
+    folder = shown(Path(trainer.default_root_dir))
+    step, signal = trainer.global_step, checkpoint.received_signal if checkpoint else None
+    lines = [f"{'Stopped after' if signal else 'Done:'} {step} iterations in {folder}"]
+    for metrics in trainer.callbacks:
+        if isinstance(metrics, Measurement) and metrics.values:
+            lines += metrics.summary()
+    if samples is not None:
+        lines.append(f"samples     {folder / 'samples' / f'{step:06d}.png'}, over time: {FILM} beside it")
+    if checkpoint is not None:
+        paths = {name: folder / "checkpoints" / f"{name}.ckpt" for name in ("best", "last")}
+        best = paths["best"] if checkpoint.best_value is not None else paths["last"]
+        if best == paths["best"]:
+            lines.append(f"best        {best} ({checkpoint.best_value:.2f} at iteration {checkpoint.best_step})")
+        lines.append(f"last        {paths['last']}")
+        what = "input=FOLDER" if isinstance(trainer.lightning_module, Pix2Pix) else "num=64"
+        lines.append(
+            f"next        lit-gans train <the same overrides> resume={paths['last']}"
+            if signal
+            else f"next        lit-gans sample checkpoint={best} {what}"
+        )
+    if trainer.is_global_zero:
+        print("\n  ".join(lines), flush=True)
+    return STOPPED + signal if signal else DONE
+
+
+def run_of(trainer: Trainer, overrides: list[str], seconds: float) -> Run:
+    """Returns what the table of a sweep says of a run: metrics, and all that a GAN of one's own logs beside losses."""
+    logged = {name: float(value) for name, value in trainer.callback_metrics.items() if not name.startswith(_ALWAYS)}
+    values = {name.removeprefix(_METRIC): value for name, value in logged.items() if name.startswith(_METRIC)}
+    values |= {name: value for name, value in logged.items() if not name.startswith(_METRIC)}
+    values = {name: value for name, value in values.items() if "_spread_" not in name}  # the table is for a terminal
+    speed = next((c.mean_images_per_second for c in trainer.callbacks if isinstance(c, Throughput)), None)
+    values |= {"images/s": speed or float("nan"), "seconds": seconds}
+    samples = Samples.folder(trainer) / f"{trainer.global_step:06d}.png"
+    return Run(overrides, values, Path(trainer.default_root_dir), samples)
+
+
+def shown(path: Path) -> Path:
+    """Returns a path as short as it can be typed from here."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

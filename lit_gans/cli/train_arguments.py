@@ -1,0 +1,54 @@
+"""What `lit-gans train` adds to the arguments that a person typed: pure functions from arguments to arguments."""
+
+from __future__ import annotations
+
+import logging
+from typing import ClassVar, Protocol, runtime_checkable
+
+from lit_gans.config.overrides import SWEEP_FLAGS, key_of
+from lit_gans.config.source import option
+
+DEFAULT_EXPERIMENT = "dcgan_digits"
+_FOLDERS = ("hydra.run.dir", "hydra.sweep.dir", "trainer.default_root_dir")
+
+logger = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class SuitsMetrics(Protocol):
+    """Data that name the option of `metrics` that suits them, where a user names none.
+
+    Attributes:
+        metrics: the option.
+    """
+
+    metrics: ClassVar[str]
+
+
+def with_defaults(arguments: list[str]) -> list[str]:
+    """Returns the arguments with the default experiment, or with metrics that suit the data: the digit classifier, the
+    default, says nothing about photographs.
+    """
+    chosen = {key_of(argument) for argument in arguments}
+    if not chosen & {"experiment", "model", "data"}:
+        return [*arguments, f"experiment={DEFAULT_EXPERIMENT}"]
+    if chosen & {"experiment", "metrics"}:
+        return arguments
+    name = next((argument.partition("=")[2] for argument in arguments if key_of(argument) == "data"), "")
+    source = option(f"data/{name}")
+    if not isinstance(source, SuitsMetrics):
+        return arguments
+    if source.metrics == "none":
+        logger.info(f"metrics=none: the metrics of digits do not suit data={name}; samples are drawn.")
+    return [*arguments, f"metrics={source.metrics}"]
+
+
+def is_sweep(arguments: list[str]) -> bool:
+    """Whether the arguments ask for several runs."""
+    return any(argument in (*SWEEP_FLAGS, "hydra.mode=MULTIRUN") for argument in arguments)
+
+
+def given_folders(arguments: list[str]) -> dict[str, str]:
+    """Returns the folders that arguments name, by key, without quotes."""
+    pairs = ((key_of(argument), argument.partition("=")[2].strip("'\"")) for argument in arguments)
+    return {key: value for key, value in pairs if key in _FOLDERS and "${" not in value}

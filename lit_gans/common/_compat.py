@@ -1,0 +1,85 @@
+"""Private parts of other libraries, each with the reason: this is the one place that may break with their next release.
+
+`pyproject.toml` bounds these libraries from above.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lightning.pytorch import Trainer
+from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
+
+
+def run_hydra(arguments: Sequence[str], job: Callable[[Any], Any], config_module: str, config_name: str) -> None:
+    """Does what `hydra.main` does, with the arguments of a command line handed in, and raises every error.
+
+    `hydra.main` reads `sys.argv`, and prints errors and exits where `HYDRA_FULL_ERROR` is not set. Composing with the
+    public `hydra.compose` instead would lose sweepers, launchers, `--cfg`, `--info` and shell completion.
+    """
+    from hydra import version
+    from hydra._internal.hydra import Hydra
+    from hydra._internal.utils import create_config_search_path, get_args_parser
+    from hydra.core.config_search_path import SearchPathQuery
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.types import RunMode
+
+    version.setbase("1.3")
+    parser = get_args_parser()
+    parsed = parser.parse_intermixed_args(list(arguments))
+    search_path = create_config_search_path(f"pkg://{config_module}")
+    if parsed.config_dir is not None:
+        folder = f"file://{os.path.abspath(parsed.config_dir)}"
+        search_path.prepend(provider="command-line", path=folder, anchor=SearchPathQuery(provider="schema"))
+    GlobalHydra.instance().clear()
+    hydra = Hydra.create_main_hydra2(task_name="lit-gans", config_search_path=search_path)
+    chosen = {"config_name": parsed.config_name or config_name, "overrides": parsed.overrides}
+    try:
+        if parsed.hydra_help:
+            hydra.hydra_help(config_name=chosen["config_name"], args_parser=parser, args=parsed)
+        elif parsed.cfg is not None:
+            hydra.show_cfg(**chosen, cfg_type=parsed.cfg, package=parsed.package, resolve=parsed.resolve)
+        elif parsed.info is not None:
+            hydra.show_info(parsed.info, **chosen)
+        elif parsed.shell_completion:
+            hydra.shell_completion(**chosen)
+        elif parsed.multirun or hydra.get_mode(**chosen) == RunMode.MULTIRUN:
+            chosen["overrides"] = [*parsed.overrides, "hydra.mode=MULTIRUN"]
+            hydra.multirun(**chosen, task_function=job)
+        else:
+            hydra.run(**chosen, task_function=job)
+    finally:
+        GlobalHydra.instance().clear()
+
+
+class CommandLauncher(_SubprocessScriptLauncher):
+    """Lightning's launcher of further processes, which starts them with a command of ours.
+
+    Lightning starts `sys.argv` again: Hydra's overrides without its sweep, or nothing at all in a notebook.
+    """
+
+    def __init__(self, launcher: _SubprocessScriptLauncher, command: Sequence[str]) -> None:
+        super().__init__(launcher.cluster_environment, launcher.num_processes, launcher.num_nodes)
+        self.command = list(command)
+
+    def _call_children_scripts(self) -> None:
+        self._check_can_spawn_children()
+        os.environ |= {
+            "MASTER_ADDR": self.cluster_environment.main_address,
+            "MASTER_PORT": str(self.cluster_environment.main_port),
+            "NODE_RANK": str(self.cluster_environment.node_rank()),
+            "LOCAL_RANK": str(self.cluster_environment.local_rank()),
+            "WORLD_SIZE": str(self.num_processes * self.num_nodes),
+        }
+        for local_rank in range(1, self.num_processes):
+            environment = os.environ | {"LOCAL_RANK": str(local_rank)}
+            self.procs.append(subprocess.Popen(self.command, env=environment))
+
+
+def start_others_with(trainer: Trainer, command: Sequence[str]) -> None:
+    """Makes a trainer start its further processes, where it starts some, with `command`."""
+    if isinstance(trainer.strategy.launcher, _SubprocessScriptLauncher):
+        trainer.strategy._launcher = CommandLauncher(trainer.strategy.launcher, command)

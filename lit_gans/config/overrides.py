@@ -1,0 +1,108 @@
+"""What a person types becomes overrides in Hydra's grammar: pure functions from arguments to arguments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.config.source import SEARCH_PATH
+
+SWEEP_FLAGS = ("-m", "--multirun")
+_FLAGS = {
+    *SWEEP_FLAGS,
+    *("-h", "--help", "--hydra-help", "--version", "--cfg", "-c", "--resolve", "--package", "-p", "--run", "-r"),
+    *("--shell-completion", "-sc", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd"),
+    *("--info", "-i"),
+}
+_PLAIN = re.compile(r"[\w./:+-]*", re.ASCII)
+_SWEEP = re.compile(r"(choice|range|interval|glob|shuffle|sort)\(.*\)")
+_KEY = re.compile(r"[+~]{0,2}([\w./@:-]+)")
+
+
+def key_of(argument: str) -> str | None:
+    """Returns the key of `key=value`, without Hydra's marks, or None where the argument is none."""
+    key, equals, _ = argument.partition("=")
+    match = _KEY.fullmatch(key)
+    return match[1] if equals and match and not argument.startswith("-") else None
+
+
+def refuse_options(arguments: list[str], hint: Callable[[str], str]) -> None:
+    """Raises `RefusedInput` for an option that no command has, such as `--max_steps 10`.
+
+    Args:
+        arguments: what was typed.
+        hint: completes the sentence about a key.
+    """
+    for index, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if not name.startswith("-") or name in _FLAGS or not name.strip("-"):
+            continue
+        if re.fullmatch(r"-(c|p|i|cd|cn|cp)\S+", name) and not name.startswith("--"):  # a short flag with its value
+            continue
+        following = arguments[index + 1] if index + 1 < len(arguments) else ""
+        if not equals and following and not following.startswith("-") and key_of(following) is None:
+            value = following
+        key = name.lstrip("-").replace("-", "_")
+        raise RefusedInput(f"{argument}: settings are given as key=value; {hint(key)} ({key}={value or 'VALUE'})")
+
+
+def refuse_bare(arguments: list[str], key: str) -> None:
+    """Raises `RefusedInput` for a value without its key, such as a path alone.
+
+    Args:
+        arguments: what was typed.
+        key: the key that such a value most likely belongs to.
+    """
+    after_flag = False
+    for argument in arguments:
+        is_flag = argument.startswith("-")
+        if not (is_flag or after_flag or "=" in argument or argument.startswith("~")):
+            raise RefusedInput(f"'{argument}' has no key: did you mean {key}={argument}?")
+        after_flag = is_flag and argument not in (*SWEEP_FLAGS, "--resolve", "-r", "--run", "-h", "--help")
+
+
+def quoted(arguments: list[str], is_text: Callable[[str], bool]) -> list[str]:
+    """Returns the arguments with every text quoted as Hydra's grammar wants it: a path arrives as it was typed.
+
+    A comma belongs to the text; in a sweep it separates values, unless a file has the complete name.
+
+    Args:
+        arguments: what was typed.
+        is_text: whether the value of a key is text or a path; asked only where the value is no plain word.
+    """
+    sweeping = any(flag in arguments for flag in SWEEP_FLAGS)
+    return [_quoted(argument, is_text, sweeping) for argument in arguments]
+
+
+def _quoted(argument: str, is_text: Callable[[str], bool], sweeping: bool) -> str:
+    key = key_of(argument)
+    value = argument.partition("=")[2]
+    if key is None or _PLAIN.fullmatch(value) or _is_quoted(value):
+        return argument
+    if (sweeping and _SWEEP.fullmatch(value)) or not is_text(key):
+        return argument
+    parts = value.split(",") if sweeping and not Path(value).exists() else [value]
+    return argument.partition("=")[0] + "=" + ",".join(part if _is_quoted(part) else quote(part) for part in parts)
+
+
+def _is_quoted(value: str) -> bool:
+    return len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" and value[0] not in value[1:-1]
+
+
+def quote(text: str) -> str:
+    """Returns text as a quoted value of Hydra's grammar, where a backslash escapes quotes and itself before them."""
+    return "'" + re.sub(r"(\\*)('|$)", lambda match: match[1] * 2 + "\\'" * bool(match[2]), text) + "'"
+
+
+def with_classes(overrides: list[str]) -> list[str]:
+    """Returns the overrides with the source of classes at the end of Hydra's search path: a person's files go first."""
+    found = [item for item in overrides if item.startswith("hydra.searchpath=")]
+    if not found:
+        return [*overrides, f"hydra.searchpath=[{SEARCH_PATH}]"]
+    if SEARCH_PATH in found[-1]:
+        return overrides
+    inside = found[-1].partition("=")[2].strip().removeprefix("[").removesuffix("]").strip()
+    joined = f"hydra.searchpath=[{inside}{',' if inside else ''}{SEARCH_PATH}]"
+    return [item for item in overrides if item not in found] + [joined]

@@ -1,0 +1,128 @@
+"""Configuration groups that come from classes: each option is the signature of one class, read when it is chosen.
+
+Hydra asks sources for `group/option`; this one answers from the registry, so that a class needs no YAML file:
+
+    model/NAME, data/NAME       a GAN or a data source, with sizes and seed taken from one place
+    optimizer/NAME, schedule/NAME, score/NAME
+    GROUP/_schema/NAME          the bare signature, for YAML files that a person writes (also of model and data)
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from hydra.core.object_type import ObjectType
+from hydra.core.plugins import Plugins
+from hydra.plugins.config_source import ConfigResult, ConfigSource
+from omegaconf import OmegaConf
+
+from lit_gans.config.registry import classes, find, is_gan
+from lit_gans.config.signatures import schema
+
+SCHEME = "lit-gans"
+SEARCH_PATH = f"{SCHEME}://classes"
+
+_GROUPS = {  # group: package, and the base class by its path
+    "model": ("lit_gans.models", "lit_gans.training.adversarial.AdversarialModule"),
+    "data": ("lit_gans.data.sources", "lightning.pytorch.LightningDataModule"),
+    "optimizer": ("lit_gans.training.optim", "lit_gans.training.optim.Optimizer"),
+    "schedule": ("lit_gans.training.optim", "lit_gans.training.optim.Schedule"),
+    "score": ("lit_gans.metrics.scores", "lit_gans.metrics.scores.score.Score"),
+    "callbacks/_schema": ("lit_gans.callbacks", "lightning.pytorch.Callback"),
+    "metrics/_schema": ("lit_gans.metrics.extractors", "lit_gans.metrics.extractors.base.Extractor"),
+    "logger/_schema": ("lit_gans.callbacks", "lightning.pytorch.loggers.Logger"),
+    "strategy/_schema": ("lit_gans.strategies", "lightning.pytorch.strategies.Strategy"),
+}
+_OTHERS = {  # classes of other libraries
+    "trainer/_schema": {"trainer": "lightning.pytorch.Trainer"},
+    "logger/_schema": {
+        "tensorboard": "lightning.pytorch.loggers.TensorBoardLogger",
+        "wandb": "lightning.pytorch.loggers.WandbLogger",
+        "mlflow": "lightning.pytorch.loggers.MLFlowLogger",
+    },
+}
+_SHARED = {  # values that stand in one place of a configuration, by group and argument
+    "model": {"image_size": "${data.image_size}", "channels": "${data.channels}", "seed": "${seed}"},
+    "data": {"seed": "${seed}"},
+}
+
+
+class ClassSource(ConfigSource):
+    """Source of the groups that come from classes."""
+
+    @staticmethod
+    def scheme() -> str:
+        return SCHEME
+
+    def available(self) -> bool:
+        return True
+
+    def is_group(self, config_path: str) -> bool:
+        path = config_path.strip("/")
+        return any(f"{group}/".startswith(f"{path}/") for group in (*_GROUPS, *_OTHERS))
+
+    def is_config(self, config_path: str) -> bool:
+        return option(config_path) is not None
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        return [] if results_filter == ObjectType.GROUP else options(config_path)
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        values = schema(option(config_path))
+        shared = _SHARED.get(config_path.partition("/")[0], {}) if "/_schema/" not in config_path else {}
+        values |= {name: value for name, value in shared.items() if name in values}
+        return ConfigResult(
+            provider=self.provider, path=self.full_path(), config=OmegaConf.create(values), header={"package": None}
+        )
+
+
+def register() -> None:
+    """Makes the source known to Hydra."""
+    Plugins.instance().register(ClassSource)
+
+
+def options(group: str) -> list[str]:
+    """Returns the names of a group's options that come from classes."""
+    group = _bare(group.strip("/"))
+    names = list(_OTHERS.get(group, {}))
+    if group in _GROUPS:
+        package, base = _GROUPS[group]
+        names += [name for name, cls in classes(package, _import(base)).items() if _offered(group, cls)]
+    return sorted(names)
+
+
+def option(path: str) -> type | None:
+    """Returns the class of an option, `group/name`, or None where no class is one."""
+    group, _, name = path.strip("/").removesuffix(".yaml").rpartition("/")
+    group = _bare(group)
+    if name in _OTHERS.get(group, {}):
+        return _import(_OTHERS[group][name])
+    if group not in _GROUPS:
+        return None
+    package, base = _GROUPS[group]
+    cls = find(package, _import(base), name)
+    return cls if cls is not None and _offered(group, cls) else None
+
+
+def _offered(group: str, cls: type) -> bool:
+    """Whether a class of the registry is an option: no common base of others."""
+    if group == "model":
+        return is_gan(cls)
+    if group == "data":
+        package, base = _GROUPS[group]
+        ours = (other for other in classes(package, _import(base)).values() if other.__module__.startswith(package))
+        return not any(issubclass(other, cls) and other is not cls for other in ours)
+    return True
+
+
+def _bare(group: str) -> str:
+    """Returns the group without `/_schema` where both exist."""
+    parent = group.removesuffix("/_schema")
+    return parent if parent in _GROUPS else group
+
+
+def _import(path: str) -> Callable[..., Any]:
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)

@@ -1,0 +1,152 @@
+"""A GAN or a data source of a user's own is one Python file: its class is an option, its arguments are keys."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from lit_gans import RefusedInput, compose
+from lit_gans.config import registry
+from lit_gans.config.overrides import with_classes
+from lit_gans.config.source import SEARCH_PATH, options
+from tests.commands import TINY
+
+LSGAN = '''
+"""Least-squares GAN (Mao et al. 2017), which is not in the project."""
+from lit_gans import ImageGAN
+
+
+class LSGAN(ImageGAN):
+    """Least squares instead of cross entropy."""
+
+    def __init__(self, target: float = 1.0, **kwargs):
+        super().__init__(**kwargs)
+        self.target = target
+
+    def discriminator_losses(self, real, fake, batch):
+        real, fake = (self.discriminator(images, *self.condition(batch)) for images in (real, fake))
+        return {"discriminator": ((real - self.target) ** 2).mean() + (fake**2).mean()}
+
+    def generator_loss(self, fake, batch):
+        return ((self.discriminator(fake, *self.condition(batch)) - self.target) ** 2).mean()
+'''
+SOURCE = '''
+"""Stripes, which are not in the project either."""
+import torch
+
+from lit_gans.data.base import ImageData, ImagesInMemory
+
+
+class Stripes(ImageData):
+    """Images of horizontal stripes."""
+
+    metrics = "none"
+
+    def __init__(self, num: int = 40, **kwargs):
+        super().__init__(**kwargs)
+        self.num = num
+
+    def make_dataset(self):
+        rows = torch.arange(self.num)[:, None, None, None] * torch.arange(self.image_size)[:, None] % 255
+        images = rows.expand(-1, self.channels, -1, self.image_size).to(torch.uint8).contiguous()
+        return ImagesInMemory(images, torch.zeros(self.num, dtype=torch.long))
+'''
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """The folder of a user with two files, which the process imports."""
+    (tmp_path / "lsgan.py").write_text(LSGAN)
+    (tmp_path / "stripes.py").write_text(SOURCE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("LIT_GANS_IMPORT", "lsgan,stripes")
+    for cached in (registry.outside_modules, registry.classes):
+        cached.cache_clear()
+    yield tmp_path
+    for name in ("lsgan", "stripes"):
+        sys.modules.pop(name, None)
+    monkeypatch.undo()
+    for cached in (registry.outside_modules, registry.classes):
+        cached.cache_clear()
+
+
+def test_a_gan_and_a_source_from_outside_are_one_python_file_each(mine, command):
+    tiny = [item for item in TINY if not item.startswith(("model=", "data=", "data.batch", "metrics="))]
+    own = ["model=lsgan", "data=stripes", "model.target=0.9", "data.num=20", "data.batch_size=8", "seed=3"]
+    code, _, err = command("train", *tiny, *own, "trainer.max_steps=2", "hydra.run.dir=run")
+    assert code == 0, err
+    last = "run/checkpoints/last.ckpt"
+    code, _, err = command("sample", f"checkpoint={last}", "num=2", "output=pictures")
+    assert code == 0, err
+    code, _, err = command("train", *tiny, *own, "trainer.max_steps=3", f"resume={last}")
+    assert code == 0, err
+    code, _, err = command("train", *tiny, *own, "model.targt=1")
+    assert (code, "did you mean 'target'?" in err) == (2, True)
+    checkpoint = torch.load(last, weights_only=True)
+    assert (checkpoint["global_step"], checkpoint["lit_gans"]["class_path"]) == (3, "lsgan.LSGAN")
+    assert checkpoint["hyper_parameters"]["target"] == 0.9
+    config = checkpoint["lit_gans"]["config"]
+    assert (config["data"]["_target_"], config["data"]["num"]) == ("stripes.Stripes", 20)
+    assert config["model"]["seed"] == config["data"]["seed"] == 3, "one seed for all"
+    assert (mine / "pictures/grid.png").is_file()
+
+
+def test_a_yaml_file_of_the_user_goes_before_the_class(mine):
+    (mine / "yaml/model").mkdir(parents=True)
+    (mine / "yaml/model/lsgan.yaml").write_text("defaults: [_schema/lsgan@_here_]\ntarget: 0.7\n")
+    config = compose("model=lsgan", f"hydra.searchpath=[file://{mine / 'yaml'}]")
+    assert config.model.target == 0.7
+    assert config.model.latent_dim == 100
+    assert compose("model=lsgan").model.target == 1.0
+
+
+def test_a_gan_of_an_installed_package_is_found_by_its_entry_point(tmp_path):
+    site = tmp_path / "site"
+    (site / "lsgan-1.0.dist-info").mkdir(parents=True)
+    (site / "lsgan-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: lsgan\nVersion: 1.0\n")
+    (site / "lsgan-1.0.dist-info/entry_points.txt").write_text("[lit_gans.models]\nlsgan = lsgan:LSGAN\n")
+    (site / "lsgan.py").write_text(LSGAN)
+    environment = os.environ | {"PYTHONPATH": str(site)}
+    code = "from lit_gans.config.registry import gans; print(sorted(gans()))"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert "'lsgan'" in done.stdout
+    assert "'dcgan'" in done.stdout
+
+
+def test_sizes_and_seed_stand_in_one_place_where_a_class_has_them():
+    config = compose("data=ring", "data.batch_size=7", "seed=5")
+    assert (config.model.image_size, config.model.channels) == (1, 2), "of the points"
+    assert config.model.seed == config.data.seed == 5
+    assert "image_size" not in compose("metrics=digits").metrics
+
+
+def test_common_bases_are_no_options():
+    assert not {"image_gan", "adversarial_module"} & {*options("model")}
+    assert not {"mixture", "paired_data", "torchvision_data", "packed_data"} & {*options("data")}
+    assert {"ring", "digits", "folder", "cifar10"} <= {*options("data")}
+    with pytest.raises(RefusedInput, match="data=mixture: there is no such data"):
+        compose("data=mixture")
+    with pytest.raises(RefusedInput, match=r"model=dcgam: there is no such model; did you mean 'dcgan'\?"):
+        compose("model=dcgam")
+
+
+def test_a_configuration_is_not_changed_by_another():
+    one = compose("model=sngan")
+    one.model.generator_optimizer.betas[0] = 0.1
+    assert compose("model=sngan").model.generator_optimizer.betas[0] != 0.1
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([], [f"hydra.searchpath=[{SEARCH_PATH}]"]),
+        (["hydra.searchpath=[]"], [f"hydra.searchpath=[{SEARCH_PATH}]"]),
+        (["hydra.searchpath=[file://a]", "x=1"], ["x=1", f"hydra.searchpath=[file://a,{SEARCH_PATH}]"]),
+        ([f"hydra.searchpath=[{SEARCH_PATH}]"], [f"hydra.searchpath=[{SEARCH_PATH}]"]),
+    ],
+)
+def test_the_source_of_classes_comes_last_on_the_search_path(given, expected):
+    assert with_classes(given) == expected
