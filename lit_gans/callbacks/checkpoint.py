@@ -1,5 +1,8 @@
 """The last and the best checkpoint, written at iteration boundaries only; also when the run is asked to stop."""
 
+# mypy: disable-error-code="override"
+# Lightning calls hooks with the module of the run, and all of its arguments by position
+
 from __future__ import annotations
 
 import signal
@@ -10,7 +13,7 @@ from typing import Any, Literal
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 
-from lit_gans.callbacks.measurement import Monitor
+from lit_gans.callbacks.monitor import Monitor
 from lit_gans.callbacks.throughput import paused
 from lit_gans.common.errors import RefusedInput
 
@@ -24,12 +27,12 @@ class Checkpoint(LightningCheckpoint):
 
     Args:
         every_n_train_steps: generator iterations between two writes of the last checkpoint.
-        monitor: metric that decides which checkpoint is the best; `auto` is the FID where metrics are measured, and
-            with null none is kept.
-        mode: whether the best is the smallest or the largest value; `auto` is what the metric's own scale says.
+        monitor: key of the metric that selects the best checkpoint; `auto` is the FID if it is measured, and null
+            writes no best checkpoint.
+        mode: whether the best value is the smallest or the largest; `auto` is the direction of the metric.
 
     Raises:
-        RefusedInput: `every_n_train_steps` is below 1, or nothing measures the metric.
+        RefusedInput: `every_n_train_steps` is below 1, or no callback measures the metric.
     """
 
     def __init__(
@@ -48,7 +51,7 @@ class Checkpoint(LightningCheckpoint):
 
     @staticmethod
     def folder(trainer: Trainer) -> Path:
-        """Returns where the checkpoints of this trainer lie."""
+        """Returns the folder of the checkpoints of this trainer."""
         return Path(trainer.default_root_dir) / "checkpoints"
 
     def state_dict(self) -> dict[str, Any]:
@@ -93,7 +96,7 @@ class Checkpoint(LightningCheckpoint):
             self._write(trainer, "last")
 
     def _asked_to_stop(self, trainer: Trainer) -> bool:
-        """All ranks must stop at the same iteration. Lightning's loop already waits for them all in each."""
+        """Returns the same on every rank, so that all stop at one iteration. Lightning's loop waits for all in each."""
         asked = self.received_signal is not None
         return trainer.strategy.reduce_boolean_decision(asked, all=False) if trainer.world_size > 1 else asked
 

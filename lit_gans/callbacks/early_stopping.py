@@ -1,4 +1,7 @@
-"""Ends a training whose measured value gets no better."""
+"""Ends a training whose measured value does not improve."""
+
+# mypy: disable-error-code="override"
+# Lightning calls hooks with the module of the run, and all of its arguments by position
 
 from __future__ import annotations
 
@@ -6,23 +9,23 @@ from typing import Any, Literal
 
 from lightning.pytorch import LightningModule, Trainer
 
-from lit_gans.callbacks.measurement import Monitor
+from lit_gans.callbacks.monitor import Monitor
 from lit_gans.common.errors import RefusedInput
 from lit_gans.training.callback import GenerativeCallback
 
 
 class EarlyStopping(GenerativeCallback):
-    """Stops after `patience` measurements in a row without a better value; `last.ckpt` is written as at any end.
+    """Stops after `patience` consecutive measurements without a better value; `last.ckpt` is written as at any end.
 
-    Lightning's looks at the ends of epochs and takes an old value for a new one; this one looks at measurements.
+    Lightning's callback of this name checks at the end of epochs, and takes an old value for a new one.
 
     Args:
         patience: measurements without a better value; null never stops.
-        monitor: the value; `auto` is the FID.
-        mode: whether the best is the smallest or the largest value; `auto` is what the metric's own scale says.
+        monitor: key of the metric; `auto` is the FID.
+        mode: whether the best value is the smallest or the largest; `auto` is the direction of the metric.
 
     Raises:
-        RefusedInput: `patience` is below 1, or nothing measures the value.
+        RefusedInput: `patience` is below 1, or no callback measures the metric.
     """
 
     def __init__(
@@ -45,7 +48,9 @@ class EarlyStopping(GenerativeCallback):
             self._monitor.refuse_unmeasured(trainer)  # every measurement has made its first by now
 
     def on_measure_end(self, trainer: Trainer) -> None:
-        value = None if self.patience is None else self._monitor.new(trainer)
+        if self.patience is None:
+            return
+        value = self._monitor.new(trainer)
         if value is None:
             return
         if self._monitor.better(trainer, value, self.best_value):

@@ -1,5 +1,8 @@
 """FID, Inception Score and other comparisons of generated with real images, while training."""
 
+# mypy: disable-error-code="override"
+# Lightning calls hooks with the module of the run, and all of its arguments by position
+
 from __future__ import annotations
 
 import logging
@@ -9,6 +12,7 @@ from typing import Any
 import torch
 from lightning.pytorch import Trainer
 
+from lit_gans.callbacks.attached import data_of
 from lit_gans.callbacks.measurement import Measurement, share
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.contracts import ImageSource
@@ -85,7 +89,7 @@ class GenerativeMetrics(Measurement):
         self.left_out |= reasons
 
     def setup(self, trainer: Trainer, pl_module: GenerativeModule, stage: str) -> None:
-        data = trainer.datamodule
+        data = data_of(trainer)
         if not isinstance(data, ImageSource):
             raise RefusedInput(
                 "metrics of images need a datamodule with image_size, channels, num_classes and real_batches"
@@ -124,7 +128,7 @@ class GenerativeMetrics(Measurement):
         # MPS has no float64, which the covariances need
         device = torch.device("cpu") if module.device.type == "mps" else module.device
         evaluation = Evaluation(self.extractor, device, self.seed, self.scores)
-        data = trainer.datamodule
+        data = data_of(trainer)
         data_sha256, num_real, shape = fingerprint(data.real_batches(self.batch_size))
         evaluation.leave_out(num_real, self.num_samples, shape)
         self._choose(evaluation.scores)
@@ -140,7 +144,7 @@ class GenerativeMetrics(Measurement):
         data_sha256, shape = self._data
         protocol = stamp(
             evaluation,
-            data=repr(trainer.datamodule),
+            data=repr(data_of(trainer)),
             data_sha256=data_sha256,
             num_fake=self.num_samples,
             image_size=shape[1:],

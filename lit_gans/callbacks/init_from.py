@@ -1,4 +1,7 @@
-"""Fine-tuning: a new run that begins with the networks of a checkpoint."""
+"""Fine-tuning: a new run that starts from the networks of a checkpoint."""
+
+# mypy: disable-error-code="override"
+# Lightning calls hooks with the module of the run, and all of its arguments by position
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from lit_gans.training.generative import GenerativeModule
 class InitFrom(Callback):
     """Loads the trained (raw) networks of a checkpoint into a new run; optimizers, averages and counters start anew.
 
-    A resumed run has its own weights and ignores this.
+    Does nothing in a resumed run, which has its own weights.
 
     Args:
         checkpoint: path of the checkpoint.

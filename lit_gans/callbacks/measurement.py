@@ -1,4 +1,7 @@
-"""What every measurement of generated images shares: when, how many, where the values go."""
+"""The base class of measurements of generated images: when, how many, where the values go."""
+
+# mypy: disable-error-code="override"
+# Lightning calls hooks with the module of the run, and all of its arguments by position
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ from typing import Any
 import torch
 from lightning.pytorch import Trainer
 
+from lit_gans.callbacks.attached import callbacks_of, data_of
 from lit_gans.callbacks.throughput import paused
-from lit_gans.common.errors import RefusedInput, nearest
+from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.protocol import RUNNING_STATISTICS, versions
 from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.generative import GenerativeModule
@@ -22,9 +26,9 @@ PROTOCOL = "protocol.json"
 class Measurement(GenerativeCallback):
     """Measures the sampling generator at iteration 0, every `every_n_steps` and at the last iteration.
 
-    The values are logged, kept in checkpoints and can steer them. What they depend on is their protocol, in
-    `protocol.json` of the run's folder and in checkpoints. Random numbers are its own: a training with it is
-    bitwise the one without. A subclass says in `measure` what is measured; on several ranks each calls it.
+    The values are logged, stored in checkpoints and can select them. Their protocol is stored in `protocol.json` of the
+    run's folder and in checkpoints. A measurement draws its own random numbers: the training is bit-identical with and
+    without it. A subclass implements `measure`, which every rank calls.
 
     Args:
         every_n_steps: generator iterations between two measurements.
@@ -32,12 +36,20 @@ class Measurement(GenerativeCallback):
         batch_size: images generated and measured at once.
         seed: of the latents, the same in every measurement.
 
+    Attributes:
+        headline: key of the value that a person reads first.
+        directions: whether the best value of each key is the `min` or the `max`; None for neither.
+        values, first: the last and the first measured values by key.
+        best: the best value of each key and its generator iteration.
+        measured_at: generator iteration of the last measurement.
+        protocol: plain values that the measured ones depend on beside the training.
+
     Raises:
         RefusedInput: a number below 1.
     """
 
-    headline: str  # the value that a person reads first
-    directions: dict[str, str | None] = {}  # of each key: whether the best is the `min` or the `max`
+    headline: str
+    directions: dict[str, str | None] = {}
 
     def __init__(self, every_n_steps: int, num_samples: int, batch_size: int, seed: int) -> None:
         if min(every_n_steps, num_samples, batch_size) < 1:
@@ -45,19 +57,19 @@ class Measurement(GenerativeCallback):
         self.every_n_steps, self.num_samples, self.batch_size, self.seed = every_n_steps, num_samples, batch_size, seed
         self.values: dict[str, float] = {}
         self.first: dict[str, float] = {}
-        self.best: dict[str, tuple[float, int]] = {}  # value and generator iteration
+        self.best: dict[str, tuple[float, int]] = {}
         self.measured_at = 0
-        self.protocol: dict[str, Any] = {}  # what the values depend on beside the generator's training
+        self.protocol: dict[str, Any] = {}
         self._stamped = False
 
     def measure(self, trainer: Trainer, module: GenerativeModule) -> dict[str, float]:
-        """Returns the values by key, of all ranks together."""
+        """Returns the values of all ranks by key."""
         raise NotImplementedError
 
     def stamp(self, trainer: Trainer, module: GenerativeModule) -> dict[str, Any]:
-        """Returns the protocol, plain values, once something was measured."""
+        """Returns the protocol in plain values; called after the first measurement."""
         return {
-            "data": repr(trainer.datamodule),
+            "data": repr(data_of(trainer)),
             "num_fake": self.num_samples,
             "weights": "raw" if module.averaged_generator is None else "ema",
             "batch_norm": RUNNING_STATISTICS,
@@ -66,7 +78,7 @@ class Measurement(GenerativeCallback):
         }
 
     def summary(self) -> list[str]:
-        """Returns lines for a person."""
+        """Returns lines of the run's report."""
         text = ", ".join(f"{name.removeprefix('metric/')} {value:.4g}" for name, value in self.values.items())
         first = self.first.get(self.headline, float("nan"))
         return [
@@ -75,7 +87,7 @@ class Measurement(GenerativeCallback):
         ]
 
     def best_lines(self) -> list[str]:
-        """Returns a line with the best of each value, where one was better than the last."""
+        """Returns a line with the best values that are better than the last ones, if any."""
         better = {name: best for name, best in self.best.items() if best[1] != self.measured_at}
         text = ", ".join(f"{name.removeprefix('metric/')} {v:.4g} at {step}" for name, (v, step) in better.items())
         return [f"{'':11} best: {text}"] if text else []
@@ -102,11 +114,9 @@ class Measurement(GenerativeCallback):
             self._measure(trainer, pl_module)
 
     def _measure(self, trainer: Trainer, module: GenerativeModule) -> None:
-        for callback in trainer.callbacks:
-            if isinstance(callback, GenerativeCallback):
-                callback.on_measure_start(
-                    trainer, f"{self.headline.removeprefix('metric/')} on {self.num_samples} samples"
-                )
+        description = f"{self.headline.removeprefix('metric/')} on {self.num_samples} samples"
+        for callback in callbacks_of(trainer, GenerativeCallback):
+            callback.on_measure_start(trainer, description)
         with paused(trainer):
             module.gather_generator()
             self.values = self.measure(trainer, module)
@@ -118,12 +128,11 @@ class Measurement(GenerativeCallback):
             trainer.callback_metrics.update({name: torch.tensor(value) for name, value in self.values.items()})
             for logger in trainer.loggers:
                 logger.log_metrics(self.values, step=trainer.global_step)
-        for callback in trainer.callbacks:
-            if isinstance(callback, GenerativeCallback):
-                callback.on_measure_end(trainer)
+        for callback in callbacks_of(trainer, GenerativeCallback):
+            callback.on_measure_end(trainer)
 
     def _write_protocol(self, trainer: Trainer) -> None:
-        """Adds the protocol to those of the run's other measurements, each under its first key."""
+        """Writes the protocol beside the protocols of the run's other measurements, each under its headline."""
         if trainer.is_global_zero:
             path = Path(trainer.default_root_dir) / PROTOCOL
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -138,70 +147,10 @@ class Measurement(GenerativeCallback):
                 self.best[name] = min(self.best.get(name, new), new, key=lambda pair: sign * pair[0])
 
     def generated(self, trainer: Trainer, module: GenerativeModule) -> Iterator[torch.Tensor]:
-        """Yields this rank's batches of generated images; every rank has some, or metrics would wait for each other."""
-        inputs = module.sampling_inputs(self.num_samples, self.seed, trainer.datamodule)
+        """Yields this rank's batches of generated images in [0, 1], a contiguous share of all images."""
+        inputs = module.sampling_inputs(self.num_samples, self.seed, data_of(trainer))
         own = inputs.tensor_split(trainer.world_size)[trainer.global_rank]
-        return (module.decode(part, seed=self.seed) for part in own.split(self.batch_size))
-
-
-class Monitor:
-    """A measured value that steers something: the new ones, each once, and whether one is the best so far.
-
-    Args:
-        name: key of the value; `auto` is the FID where there is one, and null nothing.
-        mode: whether the best is the smallest or the largest; `auto` is what the measurement says of its value, and the
-            smallest of others, such as losses.
-    """
-
-    def __init__(self, name: str | None, mode: str) -> None:
-        self.name, self.mode = name, mode
-        self._seen: torch.Tensor | None = None
-
-    def start(self, trainer: Trainer) -> None:
-        """Takes what is there at the start of a training, perhaps a resumed one, for seen.
-
-        Raises:
-            RefusedInput: see `refuse_unmeasured`.
-        """
-        self.refuse_unmeasured(trainer)
-        self._seen = self._value(trainer)
-
-    def refuse_unmeasured(self, trainer: Trainer) -> None:
-        """Raises `RefusedInput` where no measurement makes the value: it would be waited for in vain."""
-        if self.name is not None and self.name.startswith("metric/") and self.name not in trainer.callback_metrics:
-            found = [name for name in trainer.callback_metrics if name.startswith("metric/")]
-            told = nearest(self.name, found) if found else "choose what is measured with metrics=."
-            raise RefusedInput(f"monitor={self.name}: nothing measures it; {told}")
-
-    def new(self, trainer: Trainer) -> float | None:
-        """Returns the value where it was measured in this iteration: the mean of all ranks, so that they agree."""
-        value = self._value(trainer)
-        if value is None or value is self._seen:
-            return None
-        self._seen = value
-        if trainer.world_size == 1:
-            return float(value)
-        return float(trainer.strategy.reduce(value.to(trainer.strategy.root_device, torch.double, copy=True)))
-
-    def better(self, trainer: Trainer, value: float, best: float | None) -> bool:
-        """Returns whether a value is better than the best so far."""
-        sign = -1 if self._direction(trainer) == "max" else 1
-        return best is None or sign * value < sign * best
-
-    def _key(self, trainer: Trainer) -> str | None:
-        if self.name != "auto":
-            return self.name
-        return next((name for name in trainer.callback_metrics if name.startswith("metric/fid_")), None)
-
-    def _value(self, trainer: Trainer) -> torch.Tensor | None:
-        return trainer.callback_metrics.get(self._key(trainer))
-
-    def _direction(self, trainer: Trainer) -> str | None:
-        if self.mode != "auto":
-            return self.mode
-        measurements = (callback for callback in trainer.callbacks if isinstance(callback, Measurement))
-        known = {name: direction for each in measurements for name, direction in each.directions.items()}
-        return known.get(self._key(trainer))
+        return (module.decode(microbatch, seed=self.seed) for microbatch in own.split(self.batch_size))
 
 
 def share(batches: Iterable[Any], trainer: Trainer) -> Iterator[Any]:

@@ -1,4 +1,7 @@
-"""Modes of the data that the generator covers, while training."""
+"""Coverage of the known modes of the data, while training."""
+
+# mypy: disable-error-code="override"
+# Lightning calls hooks with the module of the run, and all of its arguments by position
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any
 import torch
 from lightning.pytorch import Trainer
 
+from lit_gans.callbacks.attached import data_of
 from lit_gans.callbacks.measurement import Measurement
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.contracts import HasModes, NeedsClassifier
@@ -18,8 +22,8 @@ from lit_gans.training.generative import GenerativeModule
 class ModeCoverage(Measurement):
     """Logs `metric/modes_covered`, `metric/high_quality` (share of samples in a mode) and `metric/kl_uniform`.
 
-    The data say which modes there are and which one a sample is in (`num_modes`, `modes_of`, `min_samples`): ring, grid
-    and stacked_digits do. See `Measurement`.
+    Needs data whose modes are known (`lit_gans.data.contracts.HasModes`), such as ring, grid and stacked_digits. See
+    `Measurement`.
 
     Args:
         every_n_steps: generator iterations between two measurements; the last iteration is always measured.
@@ -41,15 +45,15 @@ class ModeCoverage(Measurement):
         self._classifier: DigitsExtractor | None = None
 
     def setup(self, trainer: Trainer, pl_module: GenerativeModule, stage: str) -> None:
-        if not isinstance(trainer.datamodule, HasModes):
+        if not isinstance(data_of(trainer), HasModes):
             raise RefusedInput("metrics=modes needs data whose modes are known: data=ring, grid or stacked_digits.")
 
     def stamp(self, trainer: Trainer, module: GenerativeModule) -> dict[str, Any]:
-        data = trainer.datamodule
+        data = data_of(trainer)
         return super().stamp(trainer, module) | {"num_modes": data.num_modes, "min_samples": data.min_samples}
 
     def measure(self, trainer: Trainer, module: GenerativeModule) -> dict[str, float]:
-        data = trainer.datamodule
+        data = data_of(trainer)
         if isinstance(data, NeedsClassifier):
             self._classifier = self._classifier or DigitsExtractor()
             data.set_classifier(self._classifier)

@@ -1,5 +1,8 @@
 """Mean absolute difference of translations and their targets, while training."""
 
+# mypy: disable-error-code="override"
+# Lightning calls hooks with the module of the run, and all of its arguments by position
+
 from __future__ import annotations
 
 from typing import Any
@@ -7,6 +10,7 @@ from typing import Any
 import torch
 from lightning.pytorch import Trainer
 
+from lit_gans.callbacks.attached import data_of
 from lit_gans.callbacks.measurement import Measurement, share
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.contracts import Paired
@@ -36,18 +40,18 @@ class PairedL1(Measurement):
         super().__init__(every_n_steps, num_samples, batch_size, seed)
 
     def setup(self, trainer: Trainer, pl_module: GenerativeModule, stage: str) -> None:
-        if not isinstance(trainer.datamodule, Paired):
+        if not isinstance(data_of(trainer), Paired):
             raise RefusedInput("metric/l1 needs pairs: data=digit_edges or data=paired_folder.")
 
     def stamp(self, trainer: Trainer, module: GenerativeModule) -> dict[str, Any]:
-        pairs = trainer.datamodule.held_out["image"][: self.num_samples]
+        pairs = data_of(trainer).held_out["image"][: self.num_samples]
         data_sha256, num, shape = fingerprint([pairs])
         found = {"num_fake": num, "data_sha256": data_sha256, "image_size": shape[1:]}
         return super().stamp(trainer, module) | found
 
     def measure(self, trainer: Trainer, module: GenerativeModule) -> dict[str, float]:
-        pairs = {name: images[: self.num_samples] for name, images in trainer.datamodule.held_out.items()}
-        total = torch.zeros((), device=module.device)
+        pairs = {name: images[: self.num_samples] for name, images in data_of(trainer).held_out.items()}
+        total = torch.zeros((), device=module.device)  # sum over this rank's pairs
         for index in share(torch.arange(len(pairs["image"])).split(self.batch_size), trainer):
             images = module.decode(pairs["input"][index].float() / 127.5 - 1, seed=self.seed)
             targets = pairs["image"][index].to(images.device).float() / 255

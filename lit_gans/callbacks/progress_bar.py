@@ -1,4 +1,7 @@
-"""What the run is doing: iteration, losses, images a second, the last FID."""
+"""Progress of a run: iteration, losses, images per second, the last FID."""
+
+# mypy: disable-error-code="override"
+# Lightning calls hooks with the module of the run, and all of its arguments by position
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
+from lit_gans.callbacks.attached import callbacks_of
 from lit_gans.callbacks.throughput import Throughput
 from lit_gans.training.callback import GenerativeCallback
 
@@ -18,7 +22,7 @@ _LINES = 20  # without a terminal: this many lines in a run
 
 
 class _TwoLines(Progress):
-    """The bar, and below it the numbers: in one line a narrow terminal would cut both."""
+    """The bar, and the numbers below it: in one line a narrow terminal would truncate both."""
 
     numbers = ""
 
@@ -28,10 +32,10 @@ class _TwoLines(Progress):
 
 
 class ProgressBar(GenerativeCallback, LightningProgressBar):
-    """A bar over generator iterations in a terminal or notebook; a line now and then elsewhere.
+    """A bar over generator iterations in a terminal or notebook; elsewhere 20 lines per run.
 
     Args:
-        refresh_every: iterations between two updates of the numbers; each reads the losses from the device.
+        refresh_every: iterations between two updates of the numbers, which read the losses from the device.
     """
 
     def __init__(self, refresh_every: int = 10) -> None:
@@ -83,7 +87,7 @@ class ProgressBar(GenerativeCallback, LightningProgressBar):
     def _numbers(self, trainer: Trainer) -> str:
         values = {name: float(value) for name, value in trainer.callback_metrics.items()}
         shown = [f"{name.removeprefix('loss/')} {value:.3f}" for name, value in values.items() if "loss/" in name]
-        speed = [c.images_per_second for c in trainer.callbacks if isinstance(c, Throughput) and c.images_per_second]
+        speed = [c.images_per_second for c in callbacks_of(trainer, Throughput) if c.images_per_second]
         shown += [f"{value:.0f} images/s" for value in speed]
         shown += [f"{name.removeprefix('metric/')} {value:.2f}" for name, value in values.items() if "/fid" in name]
         return "  ".join(shown)

@@ -1,4 +1,4 @@
-"""The configuration of a run: in its checkpoints, and the same on every rank."""
+"""The configuration of a run: in its folder, in its checkpoints, and equal on every rank."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from lit_gans.common.errors import RefusedInput
 
 
 class RunConfig(Callback):
-    """Keeps the resolved configuration of a run.
+    """Stores the resolved configuration of a run and compares it over all ranks.
 
-    Writes its files into the run folder when the training begins, not before: a refused run changes nothing. Stores the
-    configuration in checkpoints, where `lit-gans evaluate` finds data and metrics. Compares it over all ranks before
-    the first step: ranks that differ would train something that nobody asked for.
+    Writes its files into the run folder when the training begins, so that a refused run changes nothing, and the
+    configuration into checkpoints, where `lit-gans evaluate` finds data and metrics. Ranks with different
+    configurations are refused before the first step.
 
     Args:
         config: the resolved configuration.
-        files: texts by the name of the file.
+        files: texts by file name.
+
+    Raises:
+        RefusedInput: the configuration differs between ranks, from `setup`.
     """
 
     def __init__(self, config: dict[str, Any], files: dict[str, str]) -> None:

@@ -1,5 +1,8 @@
 """Grids of samples of the same latents in the course of the training, and a film of them."""
 
+# mypy: disable-error-code="override"
+# Lightning calls hooks with the module of the run, and all of its arguments by position
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -10,6 +13,7 @@ from lightning.pytorch import Callback, Trainer
 from PIL import Image
 from torchvision.utils import save_image
 
+from lit_gans.callbacks.attached import data_of
 from lit_gans.callbacks.throughput import paused
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.contracts import Plottable
@@ -68,7 +72,7 @@ class Samples(Callback):
         with paused(trainer):
             path = self.folder(trainer) / f"{trainer.global_step:06d}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
-            data = trainer.datamodule
+            data = data_of(trainer)
             if isinstance(data, Plottable):
                 data.plot(module.sample(data.num_plotted, seed=self.seed), path)
             else:

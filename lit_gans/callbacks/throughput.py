@@ -1,4 +1,4 @@
-"""Images a second, without waiting for the device."""
+"""Images per second, without waiting for the device."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from lit_gans.callbacks.attached import callbacks_of
+
 
 class Throughput(Callback):
-    """Logs `throughput/images_per_second`: real images of all ranks that the discriminators saw, over wall time.
+    """Logs `throughput/images_per_second`: real images of all ranks in discriminator steps, over wall time.
 
-    Evaluation, sample grids and checkpoints do not count: they run inside `paused`. It is logged with every other
-    value, each `log_every_n_steps` iterations.
+    Evaluation, sample grids and checkpoints are excluded: they run inside `paused`. The value is logged every
+    `log_every_n_steps` iterations, as the others are.
     """
 
     def __init__(self) -> None:
@@ -31,7 +33,7 @@ class Throughput(Callback):
     ) -> None:
         image = batch["image"] if isinstance(batch, dict) else batch[0] if isinstance(batch, list | tuple) else batch
         self._images += len(image) * trainer.world_size
-        if trainer.global_step % trainer.log_every_n_steps:
+        if trainer.global_step % trainer.log_every_n_steps:  # type: ignore[attr-defined]  # set by a connector
             return
         seconds = max(time.perf_counter() - self._start - self._excluded, 1e-9)
         self.images_per_second = self._images / seconds
@@ -41,7 +43,7 @@ class Throughput(Callback):
 
     @property
     def mean_images_per_second(self) -> float:
-        """Images a second over the whole training of this process."""
+        """Images per second over the full training of this process."""
         return self._all_images / self._all_seconds if self._all_seconds else 0.0
 
     def _restart(self) -> None:
@@ -50,11 +52,10 @@ class Throughput(Callback):
 
 @contextmanager
 def paused(trainer: Trainer) -> Iterator[None]:
-    """Keeps the time spent inside out of the throughput."""
+    """Excludes the time spent inside from the throughput."""
     start = time.perf_counter()
     try:
         yield
     finally:
-        for callback in trainer.callbacks:
-            if isinstance(callback, Throughput):
-                callback._excluded += time.perf_counter() - start
+        for callback in callbacks_of(trainer, Throughput):
+            callback._excluded += time.perf_counter() - start

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
@@ -87,7 +87,7 @@ class Classifier(Protocol):
         """Returns features and logits of images."""
         ...
 
-    def to(self, device: object) -> Classifier:
+    def to(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the classifier on a device."""
         ...
 

@@ -84,8 +84,8 @@ def _read(path: Path, with_features: bool) -> Reference | None:
 
 def _write(path: Path, reference: Reference) -> None:
     summary = reference.summary
-    tensors = {"mean": summary.mean, "covariance": summary.covariance, "features": summary.features}
-    tensors = {name: tensor.cpu().contiguous() for name, tensor in tensors.items() if tensor is not None}
+    kept = {"mean": summary.mean, "covariance": summary.covariance, "features": summary.features}
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in kept.items() if tensor is not None}
     header = {"num": summary.num, "halves": reference.halves, "sha256": _digest(tensors)}
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     try:
@@ -100,5 +100,5 @@ def _digest(tensors: dict[str, torch.Tensor]) -> str:
     digest = hashlib.sha256()
     for name in sorted(tensors):
         digest.update(name.encode())
-        digest.update(tensors[name].flatten().view(torch.uint8).numpy())
+        digest.update(tensors[name].flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()

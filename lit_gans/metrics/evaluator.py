@@ -95,7 +95,7 @@ class Evaluation:
         """Extracts an image of noise, the same in every run, and keeps the digest of its features."""
         generator = torch.Generator().manual_seed(0)
         features, logits = self._extract(torch.randint(256, (1, *shape), generator=generator).to(torch.uint8))
-        self.probe_sha256 = hashlib.sha256(features.float().cpu().numpy()).hexdigest()
+        self.probe_sha256 = hashlib.sha256(features.float().cpu().numpy().data).hexdigest()
         return features, logits
 
     def kept_bytes(self, num_real: int, num_fake: int, shape: Sequence[int]) -> int:

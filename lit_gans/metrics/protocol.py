@@ -101,7 +101,7 @@ def fingerprint(batches: Iterable[Tensor]) -> tuple[str, int, list[int]]:
             shape = list(images.shape[1:])
             digest.update(repr(shape).encode())
         num += len(images)
-        digest.update(images.cpu().contiguous().numpy())
+        digest.update(images.cpu().contiguous().numpy().data)
     return digest.hexdigest(), num, shape
 
 
@@ -130,7 +130,8 @@ def reference_key(evaluation: Evaluation, data_sha256: str) -> dict[str, Any]:
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> tuple[list[str], list[str]]:
     """Returns why two protocols do not compare, and other differences, each as `field: this and that`."""
-    refused, noted = [], []
+    refused: list[str] = []
+    noted: list[str] = []
     for field in fields(Protocol):
         ours, theirs = one.get(field.name), other.get(field.name)
         if ours != theirs:

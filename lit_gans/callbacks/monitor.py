@@ -1,0 +1,73 @@
+"""A measured value that decides something, such as which checkpoint is the best."""
+
+from __future__ import annotations
+
+import torch
+from lightning.pytorch import Trainer
+
+from lit_gans.callbacks.attached import callbacks_of
+from lit_gans.callbacks.measurement import Measurement
+from lit_gans.common.errors import RefusedInput, nearest
+
+
+class Monitor:
+    """Reads new values of a metric, each once, and compares them with the best one.
+
+    Args:
+        name: key of the metric; `auto` is the FID if it is measured, and None reads nothing.
+        mode: whether the best value is the smallest (`min`) or the largest (`max`); `auto` is the direction that the
+            measurement declares, and `min` for other values, such as losses.
+    """
+
+    def __init__(self, name: str | None, mode: str) -> None:
+        self.name, self.mode = name, mode
+        self._seen: torch.Tensor | None = None
+
+    def start(self, trainer: Trainer) -> None:
+        """Marks the value at the start of a training, which may be a resumed one, as read.
+
+        Raises:
+            RefusedInput: see `refuse_unmeasured`.
+        """
+        self.refuse_unmeasured(trainer)
+        self._seen = self._value(trainer)
+
+    def refuse_unmeasured(self, trainer: Trainer) -> None:
+        """Raises `RefusedInput` if no callback measures the metric: it would never arrive."""
+        if self.name is None or not self.name.startswith("metric/") or self.name in trainer.callback_metrics:
+            return
+        found = [name for name in trainer.callback_metrics if name.startswith("metric/")]
+        advice = nearest(self.name, found) if found else "choose what is measured with metrics=."
+        raise RefusedInput(f"monitor={self.name}: nothing measures it; {advice}")
+
+    def new(self, trainer: Trainer) -> float | None:
+        """Returns the value if it was measured in this iteration, averaged over the ranks so that they agree."""
+        value = self._value(trainer)
+        if value is None or value is self._seen:
+            return None
+        self._seen = value
+        if trainer.world_size == 1:
+            return float(value)
+        return float(trainer.strategy.reduce(value.to(trainer.strategy.root_device, torch.double, copy=True)))
+
+    def better(self, trainer: Trainer, value: float, best: float | None) -> bool:
+        """Returns whether a value is better than the best one so far."""
+        sign = -1 if self._direction(trainer) == "max" else 1
+        return best is None or sign * value < sign * best
+
+    def _key(self, trainer: Trainer) -> str | None:
+        if self.name != "auto":
+            return self.name
+        return next((name for name in trainer.callback_metrics if name.startswith("metric/fid_")), None)
+
+    def _value(self, trainer: Trainer) -> torch.Tensor | None:
+        key = self._key(trainer)
+        return None if key is None else trainer.callback_metrics.get(key)
+
+    def _direction(self, trainer: Trainer) -> str | None:
+        if self.mode != "auto":
+            return self.mode
+        measurements = callbacks_of(trainer, Measurement)
+        known = {name: direction for each in measurements for name, direction in each.directions.items()}
+        key = self._key(trainer)
+        return None if key is None else known.get(key)
