@@ -111,7 +111,6 @@ def run(
     tutorial = DCGAN(**sizes, channels_last=False, seed=seed)
     bare, module = (DCGAN(**sizes, channels_last=True, compile=compile, seed=seed) for _ in range(2))
     for by_hand in (tutorial, bare):
-        by_hand.configure_model()  # before it moves: networks that are built later stay on the CPU
         by_hand.to(device)
     generator = torch.Generator().manual_seed(seed)
     shape = (batch_size, module.channels, module.image_size, module.image_size)

@@ -9,14 +9,15 @@ from lightning.pytorch import Trainer
 from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.strategies.contracts import sharding
 from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.generative import GenerativeModule
 
 
 class EMA(GenerativeCallback):
-    """Keeps an exponential moving average of the generator's weights; batch-norm buffers are copied, not averaged.
+    """Keeps an exponential moving average of the generator's weights; buffers of batch norm are copied.
 
-    The average lives in the module (`averaged_generator`) and in the checkpoint (`generator_ema`).
+    The average is stored in the module (`averaged_generator`) and in the checkpoint (`generator_ema`).
 
     Args:
         decay: weight of the past in one generator iteration, in [0, 1); the first iterations use the smaller
@@ -32,21 +33,18 @@ class EMA(GenerativeCallback):
         if not 0 <= decay < 1:
             raise RefusedInput(f"decay={decay} must lie in [0, 1).")
         self.decay = decay
-        self._weights: tuple[list[Tensor], list[Tensor]] | None = None  # averaged and trained, this rank's parts
+        self._weights: tuple[list[Tensor], list[Tensor]] | None = None  # averaged and trained, this rank's shards
 
     def on_train_start(self, trainer: Trainer, pl_module: GenerativeModule) -> None:
-        if pl_module.averaged_generator is None:
-            pl_module.start_average()
-        average = pl_module.averaged_generator.to(pl_module.device)
-        trained = list(pl_module.generator.parameters())
-        averaged = list(average.parameters())
-        if getattr(
-            trainer.strategy, "is_sharded", False
-        ):  # each rank averages its part; `gather_average` makes it whole
-            averaged = [
-                trainer.strategy.shard(*pair) for pair in zip(map(Tensor.detach, averaged), trained, strict=True)
-            ]
-            trained = [trainer.strategy.local_shard(own) for own in trained]
+        average = pl_module.averaged_generator
+        average = (pl_module.start_average() if average is None else average).to(pl_module.device)
+        trained: list[Tensor] = list(pl_module.generator.parameters())
+        averaged: list[Tensor] = list(average.parameters())
+        strategy = sharding(trainer.strategy)
+        if strategy is not None:  # each rank averages its shards, and `gather_average` joins them
+            parameters = list(pl_module.generator.parameters())
+            averaged = [strategy.shard(full.detach(), own) for full, own in zip(averaged, parameters, strict=True)]
+            trained = [strategy.local_shard(own) for own in parameters]
         self._weights = averaged, trained
         self._buffers = list(average.buffers()), list(pl_module.generator.buffers())
 
@@ -60,10 +58,10 @@ class EMA(GenerativeCallback):
 
     @torch.no_grad()
     def gather_average(self, module: GenerativeModule) -> None:
-        """Brings the parts of all ranks into the averaged generator; every rank must call it."""
-        if self._weights is None:  # the training has not begun
+        """Copies the shards of all ranks into the averaged generator; every rank must call it."""
+        strategy, average = sharding(module.trainer.strategy), module.averaged_generator
+        if self._weights is None or strategy is None or average is None:  # the training has not begun
             return
-        networks = module.averaged_generator, module.generator
-        wholes, owns = (list(network.parameters()) for network in networks)
-        for whole, part, own in zip(wholes, self._weights[0], owns, strict=True):
-            whole.copy_(module.trainer.strategy.unshard(part, own))
+        networks = list(average.parameters()), self._weights[0], list(module.generator.parameters())
+        for full, shard, own in zip(*networks, strict=True):
+            full.copy_(strategy.unshard(shard, own))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int64
 from lightning.pytorch import Trainer
 from lightning.pytorch.utilities import rank_zero_warn
-from torch import Tensor
+from torch import Tensor, nn
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import forked, mix
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.batch import prepare_batch, split_batch
+from lit_gans.training.batch import prepare_batch, split_batch, take
 from lit_gans.training.callback import GenerativeCallback
 
 _ALL_RIGHT = 0.99
@@ -24,7 +27,8 @@ class Watch(GenerativeCallback):
 
     A discriminator has won when it takes more than 99 % of real and generated images for what they are, at every look
     in `patience` iterations: the generator then learns nothing. Samples have collapsed when their mean distance from
-    each other is below `min_diversity` of that of the real images as long. Each warning comes once. Losses are followed
+    each other is below `min_diversity` of that of the real images as long; with classes, samples of one class are
+    compared with real images of that class. Each warning comes once. Losses are followed
     on the device at every iteration and read at every look and before a checkpoint is written.
 
     Args:
@@ -89,20 +93,13 @@ class Watch(GenerativeCallback):
     @torch.no_grad()
     def _look(self, trainer: Trainer, module: AdversarialModule, data: Any) -> None:
         batch = split_batch(prepare_batch(data, module.channels_last), module.batches_per_step)[0]
-        batch = {name: tensor[:_NUM] for name, tensor in batch.items()}
-        real, num = batch["image"], len(batch["image"])
-        training = [layer for layer in module.modules() if layer.training]
-        with forked():
+        batch = take(batch, slice(_NUM))
+        with forked(), _evaluation_mode(module):
             torch.manual_seed(mix(module.seed, "watch", trainer.global_step))
-            module.eval()
-            try:
-                made_of = module.sampling_batch_like(batch, trainer.global_step)
-                fake = module.generate(module.generator, made_of)
-                pairs = [(real, *module.condition(batch)), (fake, *module.condition(made_of))]
-                accuracy = {name: self._accuracy(module, name, *pairs) for name in module.discriminator_names}
-            finally:
-                for layer in training:
-                    layer.training = True
+            made_of = module.sampling_batch_like(batch, trainer.global_step)
+            fake = module.generate(module.generator, made_of)
+            pairs = [(batch["image"], *module.condition(batch)), (fake, *module.condition(made_of))]
+            accuracy = {name: self._accuracy(module, name, *pairs) for name in module.discriminator_names}
         for name, right in accuracy.items():
             self._judge(
                 trainer.global_step,
@@ -111,8 +108,12 @@ class Watch(GenerativeCallback):
                 f"the {name} has been right about more than 99 % of the images: the generator learns nothing. Try a"
                 " smaller learning rate for the discriminator, r1_gamma, or label_smoothing.",
             )
-        if num > 1 and "latents" in made_of:  # translations differ as much as their pictures do
-            diversity = (_mean_distance(fake) / _mean_distance(real)).item()
+        if "latents" not in made_of:  # translations differ as much as their inputs do
+            return
+        if module.num_classes:
+            self._judge_classes(trainer.global_step, _diversity_of_classes(batch["image"], fake, batch["label"]))
+        elif len(fake) > 1:
+            diversity = (_distances(fake).mean() / _distances(batch["image"]).mean()).item()
             self._judge(
                 trainer.global_step,
                 "samples",
@@ -125,20 +126,73 @@ class Watch(GenerativeCallback):
     def _accuracy(
         module: AdversarialModule, name: str, real: tuple[Tensor, ...], fake: tuple[Tensor, ...]
     ) -> float | None:
-        on_real, on_fake = (module.classified_as_real(name, getattr(module, name)(*seen)) for seen in (real, fake))
-        if on_real is None:
+        discriminator = module.get_submodule(name)
+        on_real, on_fake = (module.classified_as_real(name, discriminator(*seen)) for seen in (real, fake))
+        if on_real is None or on_fake is None:
             return None
         return min(on_real.float().mean().item(), 1 - on_fake.float().mean().item())
 
     def _judge(self, iteration: int, what: str, fails: bool, sentence: str) -> None:
+        if self._lasts(iteration, what, fails):
+            self._warn(iteration, (what,), sentence)
+
+    def _judge_classes(self, iteration: int, diversity: dict[int, float]) -> None:
+        """Judges each class by itself; those that collapse together share one warning."""
+        lasting = {
+            f"class {c}": d
+            for c, d in diversity.items()
+            if self._lasts(iteration, f"class {c}", d < self.min_diversity)
+        }
+        if lasting:
+            classes = ", ".join(name.removeprefix("class ") for name in lasting)
+            self._warn(
+                iteration,
+                tuple(lasting),
+                f"samples of the same class differ from each other by less than {self.min_diversity:.0%} of what real"
+                f" images do, in class {classes}: the generator makes one image for each such class. Try a smaller"
+                " learning rate, r1_gamma or another model.",
+            )
+
+    def _lasts(self, iteration: int, what: str, fails: bool) -> bool:
+        """Returns whether something has failed for the patience and was not warned about."""
         if not fails:
             self._failing_since.pop(what, None)
-            return
+            return False
         since = self._failing_since.setdefault(what, iteration)
-        if iteration - since >= self.patience and what not in self._warned:
-            self._warned.add(what)
-            rank_zero_warn(f"iterations {since} to {iteration}: {sentence}")
+        return iteration - since >= self.patience and what not in self._warned
+
+    def _warn(self, iteration: int, what: tuple[str, ...], sentence: str) -> None:
+        self._warned.update(what)
+        since = min(self._failing_since[name] for name in what)
+        rank_zero_warn(f"iterations {since} to {iteration}: {sentence}")
 
 
-def _mean_distance(images: Tensor) -> Tensor:
-    return torch.pdist(images.float().flatten(1)).mean()
+@contextmanager
+def _evaluation_mode(module: nn.Module) -> Iterator[None]:
+    """Sets every layer to evaluation mode, and back those that were training."""
+    training = [layer for layer in module.modules() if layer.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for layer in training:
+            layer.training = True
+
+
+def _distances(images: Tensor) -> Float[Tensor, " pairs"]:
+    return torch.pdist(images.float().flatten(1))
+
+
+def _diversity_of_classes(real: Tensor, fake: Tensor, labels: Int64[Tensor, " n"]) -> dict[int, float]:
+    """Returns the mean distance between two samples of a class over that of its real images, by class.
+
+    Classes with fewer than two images are left out.
+    """
+    first, second = torch.triu_indices(len(labels), len(labels), 1, device=labels.device)  # the order of pdist
+    of_one = labels[first] == labels[second]
+    classes = labels[first][of_one]
+    sums = [
+        torch.zeros(int(labels.max()) + 1, device=labels.device).index_add_(0, classes, _distances(images)[of_one])
+        for images in (fake, real)
+    ]
+    return {label: (sums[0][label] / sums[1][label]).item() for label in classes.unique().tolist()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from omegaconf import DictConfig
@@ -21,6 +22,8 @@ _PLACES = {
     "bench_strategies": "lit_gans.benchmark.strategies",
 }
 
+_WITHOUT_WEIGHTS = ("describe",)  # models are built on the meta device
+
 
 def command(name: str) -> Callable[..., Any]:
     """Returns the function of a command."""
@@ -29,6 +32,8 @@ def command(name: str) -> Callable[..., Any]:
 
 def run(name: str, given: list[str] | None = None) -> int:
     """Runs a command with the arguments given, those of `sys.argv` where there are none; returns the exit code."""
+    import torch
+
     from lit_gans.common.quiet import quiet
     from lit_gans.config.build import resolve
     from lit_gans.config.hydra_app import hydra_command
@@ -36,7 +41,8 @@ def run(name: str, given: list[str] | None = None) -> int:
 
     def job(composed: DictConfig) -> None:
         arguments = {key: value for key, value in resolve(composed).items() if key in schema(function)}
-        call(function, arguments)
+        with torch.device("meta") if name in _WITHOUT_WEIGHTS else nullcontext():
+            call(function, arguments)
 
     quiet()
     function = command(name)

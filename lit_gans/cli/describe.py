@@ -30,12 +30,13 @@ def describe(model: AdversarialModule) -> list[dict[str, Any]]:
         `training_mib` with gradients and Adam's moments, `activations_mib` that one image keeps for backward.
     """
     with torch.device("meta"):
-        model.configure_model()
+        networks = model.configure_networks()
         batch = model.dummy_batch(1)
-        rows = [_row("generator", model.generator, lambda: model.generate(model.generator, batch))]
+        generator = networks["generator"]
+        rows = [_row("generator", generator, lambda: model.generate(generator, batch))]
         images = torch.empty(1, model.channels, model.image_size, model.image_size)
         for name in model.discriminator_names:
-            network = getattr(model, name)
+            network = networks[name]
             rows.append(_row(name, network, lambda network=network: network(images, *model.condition(batch))))
     sizes = f"{model.image_size}x{model.image_size}, {model.channels} channels"
     table = Table("network", "parameters", "multiply-adds", "weights", "with Adam", "activations", title=None)

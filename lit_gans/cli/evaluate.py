@@ -27,7 +27,7 @@ from lit_gans.metrics.evaluator import Evaluation
 from lit_gans.metrics.folder import PictureFolder
 from lit_gans.metrics.protocol import fingerprint, reference_key, stamp
 from lit_gans.models.pix2pix import Pix2Pix
-from lit_gans.training.generative import Weights
+from lit_gans.training.sampling import Weights
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import load
 from lit_gans.data.sources.paired import read_folder
 from lit_gans.models.pix2pix import Pix2Pix
-from lit_gans.training.generative import Weights
 from lit_gans.training.interpolation import slerp
+from lit_gans.training.sampling import Weights
 
 
 def sample(

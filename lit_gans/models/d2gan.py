@@ -10,7 +10,7 @@ from torch.nn import functional
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.precision import full_precision
 from lit_gans.models.image_gan import ImageGAN
-from lit_gans.training.adversarial import Batch
+from lit_gans.training.batch import Batch
 from lit_gans.training.losses import log_softplus
 
 

@@ -11,7 +11,7 @@ from torch.nn.functional import softplus
 
 from lit_gans.common.precision import full_precision
 from lit_gans.models.image_gan import ImageGAN
-from lit_gans.training.adversarial import Batch
+from lit_gans.training.batch import Batch
 from lit_gans.training.losses import non_saturating_generator
 
 
@@ -36,7 +36,7 @@ class D3GAN(ImageGAN):
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Tensor]:
         on_real, on_fake = {}, {}
         for name in self.discriminator_names:
-            scores = [getattr(self, name)(images, *self.condition(batch)) for images in (real, fake)]
+            scores = [self.get_submodule(name)(images, *self.condition(batch)) for images in (real, fake)]
             on_real[name], on_fake[name] = softplus(-full_precision(scores[0])), softplus(full_precision(scores[1]))
         swapped = zip(on_real.values(), reversed(on_fake.values()), strict=True)
         self._errors.append(torch.stack([(mine.mean() + other.mean()).detach() for mine, other in swapped]))
@@ -45,7 +45,7 @@ class D3GAN(ImageGAN):
     def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
         error_1, error_2 = self.mean_over_ranks(torch.stack([*self._errors]).mean(0))
         losses = (
-            non_saturating_generator(getattr(self, name)(fake, *self.condition(batch)))
+            non_saturating_generator(self.get_submodule(name)(fake, *self.condition(batch)))
             for name in self.discriminator_names
         )
         return torch.where(error_1 > error_2, *losses)

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from lit_gans.common.errors import RefusedInput
 from lit_gans.networks import NetworkName, build_discriminator, build_generator, refuse_options
 from lit_gans.networks.blocks import Block
-from lit_gans.training.adversarial import AdversarialModule, Batch
+from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.batch import Batch
 
 
 class ImageGAN(AdversarialModule):

@@ -14,10 +14,11 @@ from lit_gans.common.noise import Noise, mix
 from lit_gans.networks.blocks import Norm
 from lit_gans.networks.patchgan import PatchGAN
 from lit_gans.networks.unet import UNet
-from lit_gans.training.adversarial import AdversarialModule, Batch
-from lit_gans.training.generative import Weights
+from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.batch import Batch
 from lit_gans.training.losses import logistic_discriminator, non_saturating_generator
 from lit_gans.training.optim import Adam, ConstantThenLinear, Optimizer
+from lit_gans.training.sampling import Weights
 
 _ENLARGED = 286 / 256  # of which a part of the original size is cut at random (section 6.2)
 

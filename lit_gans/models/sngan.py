@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from lit_gans.models.image_gan import ImageGAN
 from lit_gans.networks import NetworkName
 from lit_gans.networks.spectral import spectrally_normalised
-from lit_gans.training.adversarial import Batch
+from lit_gans.training.batch import Batch
 from lit_gans.training.losses import critic_generator, hinge_discriminator
 from lit_gans.training.optim import Adam, Linear, Optimizer
 

@@ -12,7 +12,7 @@ from lit_gans.common.noise import Noise
 from lit_gans.models.image_gan import ImageGAN
 from lit_gans.networks import NetworkName
 from lit_gans.networks.blocks import Norm
-from lit_gans.training.adversarial import Batch
+from lit_gans.training.batch import Batch
 from lit_gans.training.losses import critic_generator, wasserstein_critic
 from lit_gans.training.optim import Adam, Linear, Optimizer
 from lit_gans.training.penalties import gradient_penalty
@@ -61,8 +61,8 @@ class WGANGP(ImageGAN):
     def configure_networks(self) -> dict[str, nn.Module]:
         return {"generator": self.build_generator(), "discriminator": self.build_discriminator(norm=self.critic_norm)}
 
-    def configure_model(self) -> None:
-        super().configure_model()
+    def build_networks(self) -> None:
+        super().build_networks()
         if any(isinstance(layer, _BatchNorm) for layer in self.discriminator.modules()):
             raise RefusedInput(f"the critic has a batch norm: {_NO_BATCH_NORM}")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torchvision.ops.misc import SqueezeExcitation
@@ -79,6 +80,19 @@ def normalisation(norm: Norm, channels: int) -> nn.Module:
         "instance": lambda: nn.InstanceNorm2d(channels, affine=True),
     }
     return layers[norm]()
+
+
+def class_embedding(num_classes: int, latent_dim: int) -> nn.Embedding:
+    """Returns the embedding (K, Z) of classes that a generator concatenates with its latents.
+
+    A class starts with a norm of about 1, as the one-hot vector of conditional GANs has (Mirza and Osindero 2014). From
+    PyTorch's N(0, 1) it would be as large as the latent: the generator then learns to read the class alone and makes
+    one image for each class, whatever the latent.
+    """
+    embedding = nn.Embedding(num_classes, latent_dim)
+    with torch.no_grad():
+        embedding.weight.mul_(latent_dim**-0.5)
+    return embedding
 
 
 class ConditionalBatchNorm2d(nn.Module):

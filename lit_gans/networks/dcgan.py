@@ -11,7 +11,16 @@ from itertools import pairwise
 from jaxtyping import Float, Int64
 from torch import Tensor, cat, nn
 
-from lit_gans.networks.blocks import Block, Norm, ScoreHead, convolution, is_cheap, normalisation, refuse_size
+from lit_gans.networks.blocks import (
+    Block,
+    Norm,
+    ScoreHead,
+    class_embedding,
+    convolution,
+    is_cheap,
+    normalisation,
+    refuse_size,
+)
 
 SIZES = (16, 32, 48, 64, 96, 128, 256)
 _WIDEST = 8  # no layer is wider than 8 x width: the paper's widest at 64x64
@@ -59,7 +68,7 @@ class DCGANGenerator(nn.Module):
         bias: biases also in the convolutions before a batch norm, which cancels them.
         dense_stem: a dense layer Z -> Z before the first convolution.
         block: what the convolutions between two maps are.
-        num_classes: the class joins the latent as an embedding of Z numbers; 0 is told none.
+        num_classes: number of classes; each joins the latent as an embedding of Z numbers. 0 is unconditional.
     """
 
     def __init__(
@@ -76,7 +85,7 @@ class DCGANGenerator(nn.Module):
         super().__init__()
         widths = _widths(image_size, width)[::-1]
         smallest = smallest_map(image_size)
-        self.embedding = nn.Embedding(num_classes, latent_dim) if num_classes else None
+        self.embedding = class_embedding(num_classes, latent_dim) if num_classes else None
         stem_size = latent_dim * (2 if num_classes else 1)
         self.stem = nn.Linear(stem_size, stem_size) if dense_stem else nn.Identity()
         layers: list[nn.Module] = [nn.ConvTranspose2d(stem_size, widths[0], smallest, smallest, bias=bias)]

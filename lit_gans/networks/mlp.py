@@ -12,7 +12,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, cat, nn
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.networks.blocks import Norm, ScoreHead
+from lit_gans.networks.blocks import Norm, ScoreHead, class_embedding
 
 
 class MLPGenerator(nn.Module):
@@ -24,7 +24,7 @@ class MLPGenerator(nn.Module):
         image_size: S.
         width: units of a hidden layer.
         depth: hidden layers.
-        num_classes: the class joins the latent as an embedding of Z numbers; 0 is told none.
+        num_classes: number of classes; each joins the latent as an embedding of Z numbers. 0 is unconditional.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class MLPGenerator(nn.Module):
         num_classes: int = 0,
     ) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(num_classes, latent_dim) if num_classes else None
+        self.embedding = class_embedding(num_classes, latent_dim) if num_classes else None
         sizes = [latent_dim * (2 if num_classes else 1)] + [width] * depth
         layers: list[nn.Module] = []
         for size_in, size_out in pairwise(sizes):

@@ -1,17 +1,50 @@
-"""What a loader yields, named, in the range that networks expect, and cut into sub-batches."""
+"""What a loader yields, named, in the range that networks expect, and split into equal pieces."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput
 
-# "image" (n, c, s, s) in [-1, 1], perhaps "label" (n,) and "input" (n, a, s, s) in [-1, 1], and the update's noise
-Batch = dict[str, Tensor]
+
+class Inputs(TypedDict, total=False):
+    """What a generator makes images of, one row for each image. A GAN may add tensors of its own.
+
+    Attributes:
+        latents: (n, z), standard normal.
+        label: (n,), class indices, int64.
+        input: (n, a, s, s) in [-1, 1], the image to translate.
+        eps, jitter, diffaugment: (n, ...), uniform in [0, 1), the noise of one step.
+    """
+
+    latents: Tensor
+    label: Tensor
+    input: Tensor
+    eps: Tensor
+    jitter: Tensor
+    diffaugment: Tensor
+
+
+class Batch(Inputs):
+    """Real images and what belongs to them.
+
+    Attributes:
+        image: (n, c, s, s) in [-1, 1].
+    """
+
+    image: Tensor
+
+
+AnyInputs = TypeVar("AnyInputs", bound=Inputs)
+
+
+def tensors(batch: Inputs) -> dict[str, Tensor]:
+    """Returns the tensors of a batch by name, those that a GAN has added included."""
+    return cast("dict[str, Tensor]", batch)
 
 
 def prepare_batch(data: Any, channels_last: bool) -> Batch:
@@ -27,7 +60,8 @@ def prepare_batch(data: Any, channels_last: bool) -> Batch:
         batch = dict(zip(("image", "label"), data, strict=False))
     else:
         batch = {"image": data}
-    return {name: _prepared(tensor, channels_last) if tensor.dim() == 4 else tensor for name, tensor in batch.items()}
+    named = {name: _prepared(tensor, channels_last) if tensor.dim() == 4 else tensor for name, tensor in batch.items()}
+    return cast(Batch, named)
 
 
 def _prepared(images: Tensor, channels_last: bool) -> Tensor:
@@ -36,13 +70,20 @@ def _prepared(images: Tensor, channels_last: bool) -> Tensor:
     return images.contiguous(memory_format=torch.channels_last) if channels_last else images
 
 
+def take(batch: AnyInputs, rows: slice) -> AnyInputs:
+    """Returns some rows of every tensor of a batch."""
+    return cast(AnyInputs, {name: tensor[rows] for name, tensor in tensors(batch).items()})
+
+
 def repeat_batch(batch: Batch, times: int) -> Batch:
-    """Returns a batch with each row repeated, so that a rank's rows stay those of its part of the global batch."""
-    return batch if times == 1 else {name: tensor.repeat_interleave(times, 0) for name, tensor in batch.items()}
+    """Returns a batch with each row repeated, so that a rank's rows stay those of its slice of the global batch."""
+    if times == 1:
+        return batch
+    return cast(Batch, {name: tensor.repeat_interleave(times, 0) for name, tensor in tensors(batch).items()})
 
 
 def split_batch(batch: Batch, num: int) -> list[Batch]:
-    """Cuts every tensor of a batch into `num` equal parts.
+    """Splits every tensor of a batch into `num` equal pieces.
 
     Raises:
         RefusedInput: the number of images is no multiple of `num`.
@@ -50,10 +91,10 @@ def split_batch(batch: Batch, num: int) -> list[Batch]:
     size = len(batch["image"])
     if size % num:
         raise RefusedInput(
-            f"a batch of {size} images cannot be cut into {num} equal parts: the loader must yield batch_size x"
+            f"a batch of {size} images cannot be split into {num} equal pieces: the loader must yield batch_size x"
             " n_critic x accumulate_gradients images."
         )
     if num == 1:
         return [batch]
-    pieces = {name: tensor.chunk(num) for name, tensor in batch.items()}
-    return [{name: piece[index] for name, piece in pieces.items()} for index in range(num)]
+    pieces = {name: tensor.chunk(num) for name, tensor in tensors(batch).items()}
+    return [cast(Batch, {name: piece[index] for name, piece in pieces.items()}) for index in range(num)]

@@ -5,8 +5,9 @@ One plain base class and not a union: jsonargparse tells subclasses of a base ap
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -61,18 +62,31 @@ class Linear(Schedule):
         return ConstantThenLinear(constant_share=0.0).factor(iteration, total)
 
 
+_RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "learning_rate": (lambda value: 0 < value <= 1000, "must be greater than 0 and at most 1000"),
+    "betas": (lambda values: all(0 <= value < 1 for value in values), "must each lie in [0, 1)"),
+    "alpha": (lambda value: 0 <= value < 1, "must lie in [0, 1)"),
+    "momentum": (lambda value: 0 <= value < 1, "must lie in [0, 1)"),
+    "eps": (lambda value: 0 <= value <= 1, "must lie in [0, 1]"),
+    "weight_decay": (lambda value: 0 <= value <= 1000, "must lie in [0, 1000]"),
+}
+
+
 class Optimizer:
-    """What builds a `torch.optim.Optimizer` for one network."""
+    """Settings of an optimizer; `build` makes the `torch.optim.Optimizer` of one network.
+
+    Raises:
+        RefusedInput: a setting is out of range or not a number.
+    """
 
     learning_rate: float
     schedule: Schedule
 
     def __post_init__(self) -> None:
-        if not 0 < self.learning_rate < float("inf"):
-            raise RefusedInput(f"learning_rate={self.learning_rate} must be greater than 0 and finite.")
-        for beta in getattr(self, "betas", ()):
-            if not 0 <= beta < 1:
-                raise RefusedInput(f"betas={tuple(self.betas)} must each lie in [0, 1).")
+        for name, value in vars(self).items():
+            within, sentence = _RANGES.get(name, (None, ""))
+            if within is not None and not within(value):
+                raise RefusedInput(f"{name}={value} {sentence}.")
 
     def build(self, parameters: Iterable[nn.Parameter], fused: bool = False) -> torch.optim.Optimizer:
         """Returns the optimizer over `parameters`; `fused` asks for one kernel for all of them where there is one."""

@@ -3,55 +3,94 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import Protocol, runtime_checkable
 
 import torch
 from lightning.fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
+from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import DDPStrategy
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.base import NetworkStrategy
 
-if TYPE_CHECKING:
-    from lightning.pytorch import Trainer
-
-    from lit_gans.training.adversarial import AdversarialModule
-
-_COUNTS = (
-    "image_size",
-    "channels",
-    "latent_dim",
-    "n_critic",
-    "generator_batch_multiple",
-    "accumulate_gradients",
-    "r1_every",
-)
+_LARGEST_WEIGHT = 1e6  # of a term in a loss: more is a slip of the pen
 
 
-def refuse_settings(module: AdversarialModule) -> None:
+@runtime_checkable
+class Settings(Protocol):
+    """What `refuse_settings` and `refuse_trainer` read of a module."""
+
+    image_size: int
+    channels: int
+    latent_dim: int
+    n_critic: int
+    generator_batch_multiple: int
+    accumulate_gradients: int
+    clip_gradients_to: float | None
+    r1_gamma: float
+    r1_every: int
+    num_classes: int
+    compile_networks: bool
+
+    @property
+    def penalised_networks(self) -> tuple[str, ...]:
+        """Names of the networks whose gradient is differentiated again."""
+
+
+@runtime_checkable
+class HasClasses(Protocol):
+    """Data with a number of classes."""
+
+    num_classes: int
+
+
+@runtime_checkable
+class HasSize(Protocol):
+    """Data whose images have one size."""
+
+    image_size: int
+    channels: int
+
+
+def refuse_settings(module: Settings) -> None:
     """Raises `RefusedInput` for a setting of the module that no training could use."""
-    for name in _COUNTS:
-        if getattr(module, name) < 1:
-            raise RefusedInput(f"{name}={getattr(module, name)} must be at least 1.")
-    if module.clip_gradients_to is not None and not module.clip_gradients_to > 0:
-        raise RefusedInput(f"clip_gradients={module.clip_gradients_to} must be greater than 0, or null for none.")
-    if module.r1_gamma < 0:
-        raise RefusedInput(f"r1_gamma={module.r1_gamma} must be at least 0.")
+    counts = {
+        "image_size": module.image_size,
+        "channels": module.channels,
+        "latent_dim": module.latent_dim,
+        "n_critic": module.n_critic,
+        "generator_batch_multiple": module.generator_batch_multiple,
+        "accumulate_gradients": module.accumulate_gradients,
+        "r1_every": module.r1_every,
+    }
+    for name, value in counts.items():
+        if value < 1:
+            raise RefusedInput(f"{name}={value} must be at least 1.")
+    clip = module.clip_gradients_to
+    if clip is not None and not 0 < clip < float("inf"):
+        raise RefusedInput(f"clip_gradients={clip} must be greater than 0 and finite, or null for none.")
+    refuse_weight("r1_gamma", module.r1_gamma)
 
 
-def _launched() -> tuple[str, int]:
-    """Returns who started this process, and how many."""
-    if TorchElasticEnvironment.detect():
-        return "torchrun", int(os.environ["WORLD_SIZE"])
-    if SLURMEnvironment.detect():
-        return "SLURM", int(os.environ["SLURM_NTASKS"])
-    return "nobody", 1
+def refuse_weight(name: str, value: float) -> None:
+    """Raises `RefusedInput` where the weight of a loss is negative, no number, or beyond 1,000,000."""
+    if not 0 <= value <= _LARGEST_WEIGHT:
+        raise RefusedInput(f"{name}={value} must be at least 0 and at most {_LARGEST_WEIGHT:,.0f}.")
 
 
-def refuse_trainer(module: AdversarialModule, trainer: Trainer) -> None:
+def refuse_trainer(module: Settings, trainer: Trainer) -> None:
     """Raises `RefusedInput` where device, precision, data and module do not go together."""
-    device = trainer.strategy.root_device.type
-    precision = str(trainer.precision)
+    _refuse_precision(trainer.strategy.root_device.type, str(trainer.precision))
+    if module.compile_networks and module.penalised_networks:
+        raise RefusedInput(
+            f"compile=true with a gradient penalty on {', '.join(module.penalised_networks)}: torch does not"
+            " differentiate a compiled network twice: use compile=false."
+        )
+    _refuse_processes(trainer)
+    _refuse_data(module, trainer.datamodule)
+
+
+def _refuse_precision(device: str, precision: str) -> None:
     if precision.startswith("16") and device != "cuda":
         raise RefusedInput(
             f"precision=fp16 ({precision}) needs a CUDA device, and on {device} Lightning would silently compute in"
@@ -64,14 +103,12 @@ def refuse_trainer(module: AdversarialModule, trainer: Trainer) -> None:
         )
     if precision.startswith("bf16") and device == "cuda" and not torch.cuda.is_bf16_supported():
         raise RefusedInput("precision=bf16: this CUDA device has no bfloat16: use precision=fp16 or precision=fp32.")
-    if module.compile_networks and module.penalised_networks:
-        raise RefusedInput(
-            f"compile=true with a gradient penalty on {', '.join(module.penalised_networks)}: torch does not"
-            " differentiate a compiled network twice: use compile=false."
-        )
+
+
+def _refuse_processes(trainer: Trainer) -> None:
     strategy = trainer.strategy
-    lightnings = isinstance(strategy, DDPStrategy) and not isinstance(strategy, NetworkStrategy)
-    if lightnings and not strategy._ddp_kwargs.get("find_unused_parameters"):
+    is_lightnings = isinstance(strategy, DDPStrategy) and not isinstance(strategy, NetworkStrategy)
+    if is_lightnings and not strategy._ddp_kwargs.get("find_unused_parameters"):
         raise RefusedInput(
             f"trainer.devices={trainer.num_devices} with Lightning's own DDP, which waits for the gradients of frozen"
             " networks: use strategy=ddp, in Python Trainer(strategy=NetworkDDP())."
@@ -82,15 +119,28 @@ def refuse_trainer(module: AdversarialModule, trainer: Trainer) -> None:
             f"{launcher} started {num_processes} processes, and each would train the same by itself: use strategy=ddp"
             f" with trainer.devices and trainer.num_nodes that make {num_processes}."
         )
-    data = trainer.datamodule
-    if module.num_classes and getattr(data, "num_classes", module.num_classes) != module.num_classes:
+
+
+def _launched() -> tuple[str, int]:
+    """Returns the launcher that started this process, and its number of processes."""
+    if TorchElasticEnvironment.detect():
+        return "torchrun", int(os.environ["WORLD_SIZE"])
+    if SLURMEnvironment.detect():
+        return "SLURM", int(os.environ["SLURM_NTASKS"])
+    return "nobody", 1
+
+
+def _refuse_data(module: Settings, data: object) -> None:
+    if module.num_classes and isinstance(data, HasClasses) and data.num_classes != module.num_classes:
         raise RefusedInput(
-            f"the model is told num_classes={module.num_classes} and the data has {data.num_classes} classes: they must"
-            " be the same; 0 trains without classes."
+            f"the model is conditioned on num_classes={module.num_classes} and the data has {data.num_classes} classes:"
+            " they must be the same; 0 trains without classes."
         )
-    for name in ("image_size", "channels"):
-        theirs = getattr(data, name, None)
-        if theirs is not None and theirs != getattr(module, name):
-            raise RefusedInput(
-                f"the data has {name}={theirs} and the model {name}={getattr(module, name)}: they must be the same."
-            )
+    if isinstance(data, HasSize):
+        sizes = {
+            "image_size": (data.image_size, module.image_size),
+            "channels": (data.channels, module.channels),
+        }
+        for name, (theirs, ours) in sizes.items():
+            if theirs != ours:
+                raise RefusedInput(f"the data has {name}={theirs} and the model {name}={ours}: they must be the same.")

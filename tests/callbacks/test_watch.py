@@ -1,6 +1,7 @@
 """Warnings are errors under test: where none is expected, none comes."""
 
 import re
+import warnings
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from lightning.pytorch import Trainer
 from torch import nn
 
 from lit_gans.callbacks import Checkpoint, GenerativeMetrics, Watch
+from lit_gans.callbacks.watch import _diversity_of_classes
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.base import ImageData
 from lit_gans.metrics.extractors.digits import DigitsExtractor
@@ -63,7 +65,6 @@ def rigged(tiny_gan):
 
     def make(name="dcgan", spread=0.3, **settings):
         module = tiny_gan(name, **{**STILL, "channels_last": False, **settings})
-        module.configure_model()
         module.generator = Shades(spread)
         for network in module.discriminator_names:
             setattr(module, network, Brightness())
@@ -156,6 +157,51 @@ def test_diversity_is_the_mean_distance_over_that_of_the_real_images(rigged, war
     fit(module, data, max_steps=3, callbacks=[Watch(every_n_steps=1, patience=1, min_diversity=share - 0.01)])
     (sentence,) = warned(module, data, max_steps=4, min_diversity=share + 0.01)
     assert f"samples differ from each other by {share:.1%} of" in sentence
+
+
+class Labelled(Shown):
+    """Random images of two classes."""
+
+    num_classes = 2
+
+    def load(self):
+        return self.images, torch.arange(len(self.images)) % 2
+
+
+@pytest.mark.parametrize("collapsed", [(0, 1), (1,), ()])
+def test_samples_of_one_class_are_compared_with_real_images_of_that_class(rigged, fit, collapsed):
+    """The classes differ by far, so that all samples together look diverse."""
+    module, data = rigged(num_classes=2), Labelled(bright().images)
+    real, plain = data.images.float() / 127.5 - 1, {name: getattr(module, name) for name in module.network_names}
+
+    def generate(generator, batch):
+        labels = batch["label"][:, None, None, None]
+        varied = torch.isin(labels, torch.tensor([label for label in (0, 1) if label not in collapsed]))
+        return torch.where(varied, 0.2 * real[: len(labels)], 2.0 * labels - 1) + 0 * generator.shade
+
+    module.generate = generate
+    for name in module.discriminator_names:
+        plain[name].forward = lambda images, labels, network=plain[name]: network.weight * images.flatten(1).mean(1) * 0
+    watch = Watch(every_n_steps=1, patience=3)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit(module, data, max_steps=8, callbacks=[watch])
+    sentences = [str(warning.message) for warning in caught if str(warning.message).startswith("iterations")]
+    assert len(sentences) == bool(collapsed)
+    for sentence in sentences:
+        assert sentence.startswith(
+            "iterations 1 to 4: samples of the same class differ from each other by less than 10%"
+        )
+        assert f"in class {', '.join(map(str, collapsed))}: " in sentence
+
+
+def test_the_diversity_of_a_class_is_its_mean_distance_over_that_of_its_real_images():
+    real, fake, labels = torch.randn(9, 1, 4, 4), torch.randn(9, 1, 4, 4), torch.tensor([0, 3, 3, 0, 5, 3, 0, 7, 7])
+    diversity = _diversity_of_classes(real, fake, labels)
+    assert set(diversity) == {0, 3, 7}, "class 5 has one image"
+    for label, found in diversity.items():
+        expected = [torch.pdist(images[labels == label].flatten(1)).mean() for images in (fake, real)]
+        assert found == pytest.approx((expected[0] / expected[1]).item(), rel=1e-5)
 
 
 def test_a_collapsed_critic_model_warns_too_and_translations_never(rigged, warned, tiny_gan, random_images, fit):
@@ -330,8 +376,8 @@ def test_pix2pix_on_a_plain_loader_is_watched(tiny_gan):
     assert trainer.global_step == 2
 
 
-def test_a_loss_that_is_not_finite_is_named_before_images_are_measured(tiny_gan, random_images, fit):
-    module = tiny_gan(generator_optimizer=SGD(1e30), discriminator_optimizer=SGD(1e30))
+def test_a_loss_that_is_not_finite_is_named_before_images_are_measured(breaking, random_images, fit):
+    module = breaking("dcgan", "generator", 1)
     metrics = GenerativeMetrics(DigitsExtractor(), every_n_steps=2, num_samples=20)
     with pytest.raises(FloatingPointError, match=r"the loss of the .* is not finite since iteration"):
         fit(module, random_images(), max_steps=8, callbacks=[Watch(every_n_steps=1000), metrics])

@@ -90,13 +90,20 @@ def test_no_weight_is_made(tiny_gan, name):
     module = tiny_gan(name)
     before = torch.get_rng_state()
     describe(module)
-    assert {tensor.device.type for tensor in (*module.parameters(), *module.buffers())} == {"meta"}
+    assert {tensor.device.type for tensor in (*module.parameters(), *module.buffers())} == {"cpu"}, "its own stay"
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_networks_too_large_for_any_memory_are_described():
-    row = describe(GAN(generator_width=2**22, image_size=64))[0]
-    assert row["weights_mib"] > 64 * 2**20, "more than 64 TiB"
+    with torch.device("meta"):
+        module = GAN(generator_width=2**22, image_size=64)
+    assert describe(module)[0]["weights_mib"] > 64 * 2**20, "more than 64 TiB"
+
+
+def test_the_command_makes_no_weight(command):
+    code, out, err = command("describe", "model=gan", f"model.generator_width={2**22}")
+    assert (code, err) == (0, "")
+    assert "GAN, 64x64" in out
 
 
 def test_the_command_prints_a_row_for_each_network(command, tmp_path):

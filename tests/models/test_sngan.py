@@ -36,7 +36,6 @@ def test_the_generator_too_where_asked(tiny_gan):
 
 def test_one_power_iteration_in_each_update(tiny_gan, random_images, fit, monkeypatch):
     module, made = tiny_gan("sngan", spectral_generator=False, n_critic=2, accumulate_gradients=2), []
-    module.configure_model()
     layers = [layer for layer in module.modules() if isinstance(layer, SpectralNorm)]
     original = SpectralNorm._iterate
     monkeypatch.setattr(SpectralNorm, "_iterate", lambda self, matrix: made.append(self) or original(self, matrix))

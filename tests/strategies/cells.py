@@ -77,7 +77,6 @@ def build(cell):
         discriminator_optimizer=optimizer,
         seed=3,
     )
-    module.configure_model()
     for layer in module.modules():  # gloo has no synchronised batch norm, and each rank has its own statistics
         if isinstance(layer, nn.BatchNorm2d):
             layer.train = lambda mode=True, layer=layer: layer

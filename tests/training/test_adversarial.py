@@ -1,5 +1,7 @@
 """The loop, for every registered GAN."""
 
+import inspect
+
 import pytest
 import torch
 from lightning.pytorch import LightningDataModule, Trainer
@@ -205,13 +207,13 @@ def test_a_loader_of_pairs_or_images_works(random_images, fit, tiny_gan):
         assert trainer.global_step == 2
 
 
-def test_batches_are_named_scaled_and_cut():
+def test_batches_are_named_scaled_and_split():
     pixels = torch.tensor([0, 51, 255, 102], dtype=torch.uint8).reshape(4, 1, 1, 1)
     batch = prepare_batch((pixels, torch.arange(4)), channels_last=True)
     torch.testing.assert_close(batch["image"].flatten(), torch.tensor([-1.0, -0.6, 1.0, -0.2]))
     parts = split_batch(batch, 2)
     assert [part["label"].tolist() for part in parts] == [[0, 1], [2, 3]]
-    with pytest.raises(RefusedInput, match="4 images cannot be cut into 3 equal parts"):
+    with pytest.raises(RefusedInput, match="4 images cannot be split into 3 equal pieces"):
         split_batch(batch, 3)
     assert prepare_batch(pixels, False).keys() == {"image"}
     colours = torch.zeros(2, 3, 4, 4, dtype=torch.uint8)
@@ -222,10 +224,10 @@ def test_batches_are_named_scaled_and_cut():
     assert (colours == 0).all(), "the loader's own images stay"
 
 
-def test_networks_are_built_once_on_first_access_from_the_module_s_own_seed(tiny_gan, random_images, fit):
+def test_networks_are_built_once_by_the_constructor_from_the_module_s_own_seed(tiny_gan, random_images, fit):
     torch.manual_seed(1)
     first = tiny_gan(seed=5)
-    assert not list(first.children())
+    assert [name for name, _ in first.named_children()] == ["generator", "discriminator"]
     weight = first.generator.layers[0].weight
     assert first.generator.layers[0].weight is weight
     torch.manual_seed(2)
@@ -237,10 +239,26 @@ def test_networks_are_built_once_on_first_access_from_the_module_s_own_seed(tiny
     assert sum(parameter.numel() for parameter in tiny_gan().parameters()) > 0
     assert tiny_gan().double().generator.layers[0].weight.dtype == torch.float64
     module, built = tiny_gan(), []
-    original = module.configure_networks
-    module.configure_networks = lambda: built.append(1) or original()
+    module.configure_networks = lambda: built.append(1)
     fit(module, random_images(), max_steps=1)
-    assert built == [1]
+    assert not built
+
+
+def test_a_constructor_may_set_what_its_networks_need_after_the_one_of_its_base():
+    class Wide(LinearGAN):
+        def __init__(self, width: int, **kwargs):
+            super().__init__(**kwargs)
+            self.width = width
+
+        def configure_networks(self):
+            return super().configure_networks() | {"discriminator": nn.Linear(1, self.width)}
+
+    module = Wide(7, image_size=16)
+    assert module.discriminator.out_features == 7
+    assert (module.hparams["width"], module.hparams["image_size"]) == (7, 16)
+    assert list(inspect.signature(Wide).parameters) == ["width", "kwargs"], "as notebooks and parsers show it"
+    with torch.device("meta"):
+        assert Wide(7).generator[0].weight.is_meta
 
 
 @pytest.mark.parametrize("name", GANS)
@@ -337,13 +355,13 @@ def test_two_ranks_draw_the_halves_of_what_one_draws(random_images, fit):
     module = linear_gan()
     trainer = fit(module, random_images(), max_steps=1)
     images = torch.zeros(8, 1, 16, 16)
-    whole = module._parts({"image": images}, ("generator", 3))[0]["latents"]
+    whole = module._microbatches({"image": images}, ("generator", 3))[0]["latents"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(trainer), "world_size", 2)
         halves = []
         for rank in (0, 1):
             patch.setattr(type(trainer), "global_rank", rank)
-            halves.append(module._parts({"image": images[:4]}, ("generator", 3))[0]["latents"])
+            halves.append(module._microbatches({"image": images[:4]}, ("generator", 3))[0]["latents"])
     assert torch.equal(torch.cat(halves), whole)
     assert torch.equal(whole, Noise(torch.Generator(), (0, "generator", 3)).normal("latents", 8, 6))
 
@@ -366,8 +384,8 @@ def test_no_setting_of_the_step_waits_for_the_device(tiny_gan, random_images, fi
     assert len(called) == 2
 
 
-def test_a_batch_that_cannot_be_cut_ends_the_training(linear_data_of_7, random_images, fit):
-    with pytest.raises(RefusedInput, match="7 images cannot be cut into 2 equal parts"):
+def test_a_batch_that_cannot_be_split_ends_the_training(linear_data_of_7, random_images, fit):
+    with pytest.raises(RefusedInput, match="7 images cannot be split into 2 equal pieces"):
         fit(linear_gan(n_critic=2), linear_data_of_7, max_steps=1)
     fit(linear_gan(), linear_data_of_7, max_steps=1)
 
@@ -444,7 +462,7 @@ def test_networks_under_other_names_are_a_programming_error():
     with pytest.raises(
         TypeError, match=r"returned \('generator', 'critic'\), expected \('generator', 'discriminator'\)"
     ):
-        _ = Misnamed().generator
+        Misnamed()
 
 
 @pytest.mark.parametrize("compiles", [False, True])

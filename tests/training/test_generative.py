@@ -108,7 +108,6 @@ def test_the_mode_is_restored_also_after_an_error_and_evaluation_mode_stays(tiny
 
 def test_sampling_moves_no_batch_norm_statistics_and_no_global_random_number(tiny_gan):
     module = tiny_gan()
-    module.configure_model()
     before, state = {n: v.clone() for n, v in module.state_dict().items()}, torch.get_rng_state()
     module.sample(5, batch_size=2)
     torch.testing.assert_close(dict(module.state_dict()), before, rtol=0, atol=0)

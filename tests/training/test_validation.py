@@ -85,6 +85,7 @@ def test_processes_that_would_each_train_by_themselves_are_refused(
         fit(tiny_gan(), random_images(), max_steps=1)
     trainer = create_autospec(Trainer, instance=True)
     trainer.datamodule, trainer.precision, trainer.world_size = None, "32-true", 4
+    trainer.strategy.root_device = torch.device("cpu")
     refuse_trainer(tiny_gan(), trainer)
 
 

@@ -1,0 +1,170 @@
+"""How the networks of a GAN are optimized: one optimizer and schedule each, frozen while it is another network's turn.
+
+The names here are those that `lit_gans.strategies.contracts` asks of a module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import deepcopy
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from lightning.pytorch.core.optimizer import LightningOptimizer
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+from lightning.pytorch.plugins.precision import MixedPrecision
+from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
+
+from lit_gans.checkpoints.format import CheckpointFiles
+from lit_gans.networks.spectral import SpectralNorm, one_power_iteration
+from lit_gans.strategies.contracts import backward_arguments, block_backward_sync, clips_gradients
+from lit_gans.strategies.grad_scaling import NetworkScaling
+from lit_gans.strategies.module_networks import parameters_of
+from lit_gans.training.callback import GenerativeCallback
+from lit_gans.training.generative import GenerativeModule
+from lit_gans.training.optim import Optimizer
+
+
+@runtime_checkable
+class ScalesLosses(Protocol):
+    """A precision plugin that may scale losses: Lightning's for one process, DDP and FSDP."""
+
+    scaler: object | None
+
+
+class OptimizedModule(GenerativeModule):
+    """Networks with an optimizer each, stepped by hand.
+
+    Only the generator's steps count in `trainer.global_step`.
+
+    Args:
+        generator_optimizer, discriminator_optimizer: the optimizer of the generator and of each other network.
+        clip_gradients: largest norm of a network's gradient, after unscaling; `None` for no limit.
+        **kwargs: see `ConstructedModule`.
+    """
+
+    training_networks: tuple[str, ...] = ()  # the networks that the current step trains: the others are frozen
+    backpropagated_network: str | None = None  # the network that the current backward trains
+
+    def __init__(
+        self,
+        generator_optimizer: Optimizer,
+        discriminator_optimizer: Optimizer,
+        clip_gradients: float | None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.automatic_optimization = False
+        self.generator_optimizer = generator_optimizer
+        self.discriminator_optimizer = discriminator_optimizer
+        self.clip_gradients_to = clip_gradients
+        self._optimizers_by_name: dict[str, LightningOptimizer] = {}
+        self._schedulers: list[Any] = []
+        self._trainable: dict[str, list[nn.Parameter]] = {}
+        self._spectral_norms: list[SpectralNorm] = []
+
+    # ---- one step
+
+    def backpropagate(self, loss: Tensor, network: str) -> None:
+        """Adds the gradient of `loss` to the network's parameters."""
+        self.backpropagated_network = network
+        self.manual_backward(loss, **backward_arguments(self.trainer.strategy, network))
+        self.backpropagated_network = None
+
+    def mean_over_ranks(self, value: Tensor) -> Tensor:
+        """Returns the mean of a tensor over all ranks, without waiting for it on the host."""
+        mean: Tensor = self.trainer.strategy.reduce(value, reduce_op="mean")
+        return mean
+
+    def step_network(self, network: str) -> None:
+        """Steps the network's optimizer and clears its gradients."""
+        optimizer = self._optimizers_by_name[network]
+        if network == "generator":
+            optimizer.step()
+        else:  # past the LightningOptimizer, whose hooks count the step
+            self.trainer.strategy.optimizer_step(optimizer.optimizer, _nothing)
+        optimizer.zero_grad()
+
+    def step_schedules(self) -> None:
+        """Ends a generator iteration for the schedules of all networks."""
+        for scheduler in self._schedulers:
+            scheduler.step()
+
+    @contextmanager
+    def training_only(self, names: tuple[str, ...]) -> Iterator[None]:
+        """Freezes the other networks, so that their weight gradients are never computed."""
+        self.training_networks = names
+        for network, parameters in self._trainable.items():
+            for parameter in parameters:
+                parameter.requires_grad_(network in names)
+        try:
+            with one_power_iteration(self._spectral_norms):
+                yield
+        finally:
+            self.training_networks = ()
+            for parameters in self._trainable.values():
+                for parameter in parameters:
+                    parameter.requires_grad_(True)
+
+    def synchronised_only_if(self, last: bool) -> AbstractContextManager[None]:
+        """Returns a context whose backwards average gradients over the ranks only in the last microbatch."""
+        return nullcontext() if last else block_backward_sync(self.trainer.strategy)
+
+    # ---- Lightning's hooks
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        if self.clip_gradients_to is not None and not clips_gradients(self.trainer.strategy):
+            torch.nn.utils.clip_grad_norm_(parameters_of(optimizer), self.clip_gradients_to)
+
+    def setup(self, stage: str) -> None:
+        strategy, plugin = self.trainer.strategy, self.trainer.precision_plugin
+        if type(strategy.checkpoint_io) is TorchCheckpointIO:
+            strategy.checkpoint_io = CheckpointFiles()
+        if type(plugin) is MixedPrecision and plugin.scaler is not None:
+            # a scaler that the user set is copied for each network
+            strategy.precision_plugin = NetworkScaling(plugin.device, partial(deepcopy, plugin.scaler))
+
+    def configure_optimizers(self) -> Any:
+        plugin = self.trainer.precision_plugin
+        # a gradient scaler must unscale before clipping, which a fused step would do inside itself
+        scales = isinstance(plugin, ScalesLosses) and plugin.scaler is not None
+        fused = not scales and self.device.type in ("cpu", "cuda")
+        configured = []
+        for name in self.network_names:
+            settings = self.generator_optimizer if name == "generator" else self.discriminator_optimizer
+            optimizer = settings.build(_trainable(self.get_submodule(name)), fused)
+            total = int(self.trainer.estimated_stepping_batches) if settings.schedule.needs_total else 0
+            scheduler = LambdaLR(optimizer, partial(settings.schedule.factor, total=total))
+            configured.append({"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "name": name}})
+        return configured
+
+    def on_fit_start(self) -> None:
+        updates_average = any(
+            isinstance(callback, GenerativeCallback) and callback.updates_average for callback in self.trainer.callbacks
+        )
+        if self.averaged_generator is not None and not updates_average:
+            rank_zero_warn("no EMA callback: the checkpoint's averaged generator would go stale and is dropped.")
+            self.drop_average()
+
+    def on_train_start(self) -> None:
+        optimizers = self.optimizers()
+        optimizers = optimizers if isinstance(optimizers, list) else [optimizers]
+        self._optimizers_by_name = dict(zip(self.network_names, optimizers, strict=True))
+        self._schedulers = [config.scheduler for config in self.trainer.lr_scheduler_configs]
+        self._trainable = {name: _trainable(self.get_submodule(name)) for name in self.network_names}
+        self._spectral_norms = [layer for layer in self.modules() if isinstance(layer, SpectralNorm)]
+
+    def on_train_end(self) -> None:
+        self.gather_generator()  # for `sample` after the fit
+
+
+def _trainable(network: nn.Module) -> list[nn.Parameter]:
+    return [parameter for parameter in network.parameters() if parameter.requires_grad]
+
+
+def _nothing() -> None:
+    """The closure of an optimizer step whose gradients are already computed."""
