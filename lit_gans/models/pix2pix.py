@@ -19,6 +19,7 @@ from lit_gans.training.batch import Batch
 from lit_gans.training.losses import logistic_discriminator, non_saturating_generator
 from lit_gans.training.optim import Adam, ConstantThenLinear, Optimizer
 from lit_gans.training.sampling import Weights
+from lit_gans.training.validation import refuse_weight
 
 _ENLARGED = 286 / 256  # of which a part of the original size is cut at random (section 6.2)
 
@@ -69,8 +70,7 @@ class Pix2Pix(AdversarialModule):
             raise RefusedInput(
                 "diffaugment: the L1 loss compares pictures that nothing was done to; leave it out, pix2pix has jitter."
             )
-        if l1_weight < 0:
-            raise RefusedInput(f"l1_weight={l1_weight} must be at least 0.")
+        refuse_weight("l1_weight", l1_weight)
         if generator_width < 1 or discriminator_width < 1 or patch_depth < 1:
             raise RefusedInput(f"{generator_width=}, {discriminator_width=} and {patch_depth=} must be at least 1.")
         self.l1_weight, self.jitter, self.norm = l1_weight, jitter, norm

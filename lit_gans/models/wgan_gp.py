@@ -16,6 +16,7 @@ from lit_gans.training.batch import Batch
 from lit_gans.training.losses import critic_generator, wasserstein_critic
 from lit_gans.training.optim import Adam, Linear, Optimizer
 from lit_gans.training.penalties import gradient_penalty
+from lit_gans.training.validation import refuse_weight
 
 
 class WGANGP(ImageGAN):
@@ -54,8 +55,7 @@ class WGANGP(ImageGAN):
         )
         if critic_norm == "batch":
             raise RefusedInput(f"critic_norm=batch: {_NO_BATCH_NORM}")
-        if gradient_penalty < 0:
-            raise RefusedInput(f"gradient_penalty={gradient_penalty} must be at least 0.")
+        refuse_weight("gradient_penalty", gradient_penalty)
         self.gradient_penalty, self.critic_norm = gradient_penalty, critic_norm
 
     def configure_networks(self) -> dict[str, nn.Module]:

@@ -71,7 +71,9 @@ def test_needs_pairs(module, fit, tiny_gan):
         fit(tiny_gan("pix2pix", input_channels=3), DigitEdges(image_size=16), max_steps=1)
 
 
-@pytest.mark.parametrize("settings", [{"l1_weight": -1.0}, {"patch_depth": 0}, {"image_size": 48}])
+@pytest.mark.parametrize(
+    "settings", [{"l1_weight": -1.0}, {"l1_weight": float("inf")}, {"patch_depth": 0}, {"image_size": 48}]
+)
 def test_refusals(tiny_gan, settings):
     with pytest.raises(RefusedInput, match=next(iter(settings))):
         tiny_gan("pix2pix", **settings)

@@ -3,10 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
+from torch.nn.functional import softplus
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.noise import Noise
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.augment import augmented, colour, cutout, translation
+from lit_gans.training.optim import SGD
 
 DRAWN = torch.Generator().manual_seed(0)
 IMAGES = torch.rand(40, 3, 16, 24, generator=DRAWN) * 2 - 1
@@ -91,6 +95,45 @@ def test_discriminators_see_real_and_fake_augmented_and_differently(random_image
     fake, made, batch = module.generator_saw
     assert torch.equal(fake, augmented(made, names, batch["diffaugment"][:, 1]))
     assert not torch.equal(batch["diffaugment"], numbers)
+
+
+class Relativistic(AdversarialModule):
+    """Both losses compare real and generated images in pairs (Jolicoeur-Martineau 2019)."""
+
+    def configure_networks(self):
+        return {
+            "generator": nn.Sequential(nn.Linear(6, 256), nn.Tanh(), nn.Unflatten(1, (1, 16, 16))),
+            "discriminator": nn.Sequential(nn.Flatten(), nn.Linear(256, 4), nn.Tanh(), nn.Linear(4, 1)),
+        }
+
+    def discriminator_losses(self, real, fake, batch):
+        return {"discriminator": softplus(self.discriminator(fake) - self.discriminator(real)).mean()}
+
+    def generator_loss(self, fake, batch):
+        return softplus(self.discriminator(batch["image"]) - self.discriminator(fake)).mean()
+
+
+def test_a_relativistic_gan_trains_as_a_plain_loop_that_augments_all_images_in_every_turn(random_images, fit):
+    names, rate = ("colour", "translation", "cutout"), 0.5
+    plain_settings = {"image_size": 16, "channels": 1, "latent_dim": 6, "channels_last": False, "diffaugment": names}
+    optimizers = {f"{network}_optimizer": SGD(rate) for network in ("generator", "discriminator")}
+    trained, plain = (Relativistic(**plain_settings, **optimizers) for _ in range(2))
+    data = random_images(batch_size=8)
+    fit(trained, data, max_steps=3)
+    for iteration, step in enumerate(list(data._sampler())[:3]):
+        images = data.dataset.images[step].float() / 127.5 - 1
+        for turn, key in (("discriminator", (iteration, 0)), ("generator", (iteration,))):
+            noise = Noise(torch.Generator(), (0, turn, *key))
+            made = plain.generator(noise.normal("latents", 8, 6))
+            numbers = noise.uniform("diffaugment", 8, 2, 7)
+            real, fake = augmented(images, names, numbers[:, 0]), augmented(made, names, numbers[:, 1])
+            difference = plain.discriminator(real) - plain.discriminator(fake)
+            loss = softplus(difference if turn == "generator" else -difference).mean()
+            parameters = list(plain.get_submodule(turn).parameters())
+            with torch.no_grad():
+                for parameter, slope in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+                    parameter -= rate * slope
+    torch.testing.assert_close(trained.state_dict(), plain.state_dict(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["dcgan", "sngan", "wgan_gp", "d2gan", "d3gan"])
