@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from pathlib import Path
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torchvision.utils import save_image
 
 from lit_gans.checkpoints.locate import find_checkpoint
+from lit_gans.cli.progress import Progress
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import load
 from lit_gans.data.sources.paired import read_folder
 from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.interpolation import slerp
 from lit_gans.training.sampling import Weights
+
+logger = logging.getLogger(__name__)
 
 
 def sample(
@@ -31,11 +36,11 @@ def sample(
 
     Args:
         checkpoint: path of the checkpoint, or folder of a run, of which the best or else the last one is taken.
-        num: how many images.
+        num: number of images.
         seed: of the latents.
-        label: the class of all images, of a model that was trained with classes; null goes through all of them.
-        input: folder of pictures to translate, for pix2pix; then their number and names are those of the images.
-        weights: `ema` or `raw`; null takes the averaged weights where there are some.
+        label: class of all images, for a model that was trained with classes; null cycles through all classes.
+        input: folder of images to translate, for pix2pix; their number and names are used for the output.
+        weights: `ema` or `raw`; null takes the averaged weights if there are any.
         output: folder; null is `generated/` in the run's folder.
 
     Returns:
@@ -44,25 +49,41 @@ def sample(
     _at_least_one("num", num)
     checkpoint = str(find_checkpoint(checkpoint))
     module = load(checkpoint)
+    module.labels(num, label)  # refused before anything is generated
     if isinstance(module, Pix2Pix):
-        if input is None:
-            raise RefusedInput("pix2pix translates pictures: add input=FOLDER.")
-        paths, pictures = read_folder(input, module.image_size, module.input_channels)
-        images = module.translate(pictures.float() / 255, seed=seed, weights=weights)
-        names = _different([path.stem for path in paths], {"grid"})
-        module.labels(len(names), label)  # which it refuses
+        names, images = _translations(module, input, seed, weights)
     else:
         if input is not None:
             raise RefusedInput(f"input={input}: a {type(module).__name__} makes images of noise; leave it out.")
-        images = module.sample(num, seed=seed, label=label, weights=weights)
+        logger.info("generating %s images", f"{num:,}")
         names = [f"{index:05d}" for index in range(num)]
+        images = module.sample(num, seed=seed, label=label, weights=weights)
     folder = _folder(checkpoint, output)
     if module.image_size == 1:
         return _write_points(images, folder)
-    for name, image in zip(names, images, strict=True):
-        save_image(image, folder / f"{name}.png")
-    grid = folder / "grid.png"
     columns = module.num_classes if label is None and 0 < module.num_classes <= num else math.ceil(len(images) ** 0.5)
+    return _write_images(images, names, columns, folder)
+
+
+def _translations(
+    module: Pix2Pix, folder: str | None, seed: int, weights: Weights | None
+) -> tuple[list[str], Float[Tensor, "n c s s"]]:
+    """Returns names and translations of the images in a folder."""
+    if folder is None:
+        raise RefusedInput("pix2pix translates images: add input=FOLDER.")
+    paths, inputs = read_folder(folder, module.image_size, module.input_channels)
+    logger.info("translating %s images", f"{len(paths):,}")
+    translations = module.translate(inputs.float() / 255, seed=seed, weights=weights)
+    return _different([path.stem for path in paths], {"grid"}), translations
+
+
+def _write_images(images: Float[Tensor, "n c s s"], names: list[str], columns: int, folder: Path) -> Path:
+    """Writes each image and the grid of all; returns the path of the grid."""
+    with Progress() as progress:
+        rows = progress.follow("writing images", images.split(1), len(images))
+        for name, image in zip(names, rows, strict=True):
+            save_image(image[0], folder / f"{name}.png")
+    grid = folder / "grid.png"
     save_image(images, grid, nrow=columns)
     print(f"{len(images)} images and their grid: {grid}")
     return grid

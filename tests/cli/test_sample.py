@@ -1,6 +1,7 @@
 """What `lit-gans sample` makes of each kind of model: images of a class, translations, points."""
 
 import csv
+import logging
 import re
 
 import numpy as np
@@ -34,6 +35,15 @@ def pixels(path):
     """A picture in [0, 1], of which a gray one has one channel."""
     with Image.open(path) as picture:
         return torch.from_numpy(np.asarray(picture.convert("L")).copy()).float() / 255
+
+
+def test_says_what_it_does_where_there_is_no_terminal(saved, tmp_path, caplog):
+    path = saved()
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "lit_gans"):
+        sample(path, num=5, output=str(tmp_path / "made"))
+    assert caplog.messages == ["generating 5 images", "writing images: 5"]
+    assert len(list((tmp_path / "made").iterdir())) == 6, "five images and their grid"
 
 
 # ---- classes
@@ -111,7 +121,7 @@ def test_every_picture_becomes_a_translation_of_its_name(command, saved, picture
 
 def test_translations_need_pictures_and_only_they(saved, pictures, tmp_path):
     path = saved("pix2pix")
-    with pytest.raises(RefusedInput, match="pix2pix translates pictures: add input=FOLDER"):
+    with pytest.raises(RefusedInput, match="pix2pix translates images: add input=FOLDER"):
         sample(path)
     with pytest.raises(RefusedInput, match=re.escape(f"{tmp_path / 'nowhere'} contains no images")):
         sample(path, input=str(tmp_path / "nowhere"))
