@@ -20,6 +20,7 @@ from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.progress import Progress
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import load, trained_with
+from lit_gans.config.run_folder import refuse_folder
 from lit_gans.data.base import ImageData
 from lit_gans.data.images import to_uint8
 from lit_gans.metrics.cache import reference_path
@@ -209,5 +210,6 @@ def _images_of(folder: str, image_size: int | None, metrics: GenerativeMetrics) 
 
 def _place(source: str, output: str | None) -> Path:
     path = Path(output) if output else Path(source).with_name(f"evaluation_{Path(source).stem}.json")
+    refuse_folder(path.parent, "output")
     path.parent.mkdir(parents=True, exist_ok=True)
     return path

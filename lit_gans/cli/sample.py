@@ -15,6 +15,7 @@ from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.progress import Progress
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import load
+from lit_gans.config.run_folder import refuse_folder
 from lit_gans.data.sources.paired import read_folder
 from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.interpolation import slerp
@@ -160,5 +161,6 @@ def _folder(checkpoint: str, output: str | None) -> Path:
     beside = Path(checkpoint).parent
     run = beside.parent if beside.name == "checkpoints" else beside
     folder = Path(output) if output else run / "generated"
+    refuse_folder(folder, "output")
     folder.mkdir(parents=True, exist_ok=True)
     return folder

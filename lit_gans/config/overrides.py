@@ -18,6 +18,7 @@ _FLAGS = {
 }
 _PLAIN = re.compile(r"[\w./:+-]*", re.ASCII)
 _SWEEP = re.compile(r"(choice|range|interval|glob|shuffle|sort)\(.*\)")
+_QUOTED = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 _KEY = re.compile(r"[+~]{0,2}([\w./@:-]+)")
 
 
@@ -88,7 +89,7 @@ def _quoted(argument: str, is_text: Callable[[str], bool], sweeping: bool) -> st
 
 
 def _is_quoted(value: str) -> bool:
-    return len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" and value[0] not in value[1:-1]
+    return _QUOTED.fullmatch(value) is not None
 
 
 def quote(text: str) -> str:

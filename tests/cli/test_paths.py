@@ -1,0 +1,98 @@
+"""Paths arrive as a shell passes them, in every command; folders and files that cannot be used end in a sentence."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from tests.commands import TINY
+
+MEASURED = {"evaluate": ["metrics=digits", "data=digits", "data.image_size=16", "metrics.num_samples=20"]}
+ODD = "photos été, b=1 (copy)"
+
+
+@pytest.fixture
+def odd(tmp_path, monkeypatch):
+    """A folder of pictures and everything else, with an odd name."""
+    monkeypatch.setenv("LIT_GANS_CACHE", str(tmp_path / "cache"))
+    pictures = tmp_path / ODD
+    pictures.mkdir()
+    for index in range(40):
+        Image.new("RGB", (16, 16), (6 * index, 0, 0)).save(pictures / f"{index}.png")
+    return pictures
+
+
+def test_every_command_takes_a_path_as_it_is_typed(command, odd):
+    tiny = [item for item in TINY if not item.startswith(("data", "metrics"))]
+    images = ["data=folder", f"data.root={odd}", "data.image_size=16"]
+    steps = ["trainer.max_steps=1", "data.batch_size=4", "metrics=none"]
+    code, _, err = command("pack", *images)
+    assert code == 0, err
+    code, _, err = command("train", *tiny, *images, *steps, f"hydra.run.dir=runs, {ODD}/run")
+    assert code == 0, err
+    last = f"runs, {ODD}/run/checkpoints/last.ckpt"
+    code, _, err = command("train", *tiny, *images, *steps, f"resume={last}", "trainer.max_steps=2")
+    assert code == 0, err
+    assert torch.load(last, weights_only=True)["global_step"] == 2
+    code, _, err = command("train", *tiny, *images, *steps, f"init_from={last}", f"hydra.run.dir=runs, {ODD}/second")
+    assert code == 0, err
+    code, _, err = command("sample", f"checkpoint={last}", "num=1", f"output=runs, {ODD}/out, 1")
+    assert code == 0, err
+    assert Path(f"runs, {ODD}/out, 1/grid.png").is_file()
+    code, _, err = command("interpolate", f"checkpoint={last}", "num=1", "steps=2", f"output=runs, {ODD}/out, 1")
+    assert code == 0, err
+    digits = ["metrics=digits", "metrics.num_samples=20", "image_size=16"]
+    code, _, err = command("evaluate", f"fake={ODD}", f"real={ODD}", *digits, f"output=runs, {ODD}/a=b.json")
+    assert code == 0, err
+    assert json.loads(Path(f"runs, {ODD}/a=b.json").read_text())["fake"] == ODD
+
+
+def test_a_sweep_takes_an_odd_path_and_commas_of_other_keys(command, odd):
+    tiny = [item for item in TINY if not item.startswith(("data", "metrics"))]
+    images = ["data=folder", f"data.root={odd}", "data.image_size=16", "data.batch_size=4", "metrics=none"]
+    code, _, err = command("train", "-m", *tiny, *images, "trainer.max_steps=1", "model.latent_dim=4,5")
+    assert code == 0, err
+    assert sorted(path.parent.name for path in Path().glob("outputs/sweeps/version_0/*/config.yaml")) == ["0", "1"]
+
+
+def test_runs_on_other_folders_are_not_resumed(command, odd):
+    tiny = [item for item in TINY if not item.startswith(("data", "metrics"))]
+    images = ["data=folder", "data.image_size=16", "data.batch_size=4", "metrics=none", "trainer.max_steps=1"]
+    other = odd.with_name("other")
+    odd.rename(other)
+    assert command("train", *tiny, *images, f"data.root={other}")[0] == 0
+    other.rename(odd)
+    code, out, err = command("train", *tiny, *images, f"data.root={odd}", "resume=auto")
+    assert code == 0, err
+    assert "Nothing was trained" not in out
+    assert len(list(Path("outputs").iterdir())) == 2
+    code, out, _ = command("train", *tiny, *images, f"data.root={ODD}", "resume=auto")
+    assert (code, "Nothing was trained" in out) == (0, True), "its own run, however the path is typed"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["hydra.run.dir=file/run"], "hydra.run.dir=file/run: the folder cannot be made"),
+        (["trainer.default_root_dir=file"], "trainer.default_root_dir=file: the folder cannot be made"),
+        (["hydra.sweep.dir=file/run", "-m", "seed=1,2"], "hydra.sweep.dir=file/run: the folder cannot be made"),
+        (["resume=file"], "file cannot be read as a checkpoint"),
+        (["init_from=file"], "file cannot be read as a checkpoint"),
+        (["trainer.max_steps=0"], "trainer.max_steps=0 must be at least 1"),
+    ],
+)
+def test_what_cannot_be_used_ends_in_a_sentence_and_leaves_nothing(command, tmp_path, arguments, sentence):
+    (tmp_path / "file").write_text("no checkpoint, and no folder")
+    code, _, err = command("train", *TINY, *arguments)
+    assert (code, sentence in err, len(err.strip().splitlines())) == (2, True, 1), err
+    assert not list(tmp_path.glob("outputs/*/*"))
+
+
+@pytest.mark.parametrize("name", ["sample", "interpolate", "evaluate"])
+def test_an_output_folder_that_cannot_be_made(command, tmp_path, tiny_gan, random_images, fit, name):
+    (tmp_path / "file").touch()
+    fit(tiny_gan(), random_images(), max_steps=1).save_checkpoint(tmp_path / "x.ckpt")
+    code, _, err = command(name, "checkpoint=x.ckpt", "output=file/new/it.json", *MEASURED.get(name, ()))
+    assert (code, "output=file/new" in err, "the folder cannot be made" in err) == (2, True, True)
