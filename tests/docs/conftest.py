@@ -38,6 +38,8 @@ def documented(tmp_path, tiny_run, monkeypatch):
         shutil.copytree(tiny_run, tmp_path / "outputs" / name / "version_0")
     for name in ("photos", "generated"):
         write_images(tmp_path / name, 80)
+    for label in ("cats", "dogs"):
+        write_images(tmp_path / "photos_by_class" / label, 40)
     for split in ("train", "val"):
         write_images(tmp_path / "facades" / split, 2, width=64)
     return tmp_path
