@@ -6,13 +6,14 @@ import pytest
 import torch
 from torchvision.utils import save_image
 
-from lit_gans.cli import train as train_module
+from lit_gans.cli import main as cli
 
 TINY = [
     "trainer.max_steps=2",
     "trainer.accelerator=cpu",
     "model.generator_width=2",
     "model.discriminator_width=2",
+    "trainer.log_every_n_steps=1",
     "callbacks.samples.num=4",
 ]
 SMALL_METRICS = ["metrics.num_samples=40", "metrics.batch_size=40"]
@@ -22,10 +23,7 @@ SMALL_METRICS = ["metrics.num_samples=40", "metrics.batch_size=40"]
 def tiny_run(tmp_path_factory):
     """The folder of a tiny run of the default training."""
     folder = tmp_path_factory.mktemp("documented") / "version_0"
-    arguments = ["lit-gans", *TINY, *SMALL_METRICS, f"hydra.run.dir={folder}"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", arguments)
-        assert train_module.main() == 0
+    assert cli.run(["train", *TINY, *SMALL_METRICS, f"hydra.run.dir={folder}"]) == 0
     return folder
 
 

@@ -13,17 +13,14 @@ import io
 import itertools
 import runpy
 import shutil
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
-from hydra.core.hydra_config import HydraConfig
 
 from lit_gans import build
 from lit_gans.cli import main as cli
-from lit_gans.cli import train as train_module
 from lit_gans.config import registry
 from tests.docs.blocks import LANGUAGES, PAGES, ROOT, blocks, commands
 from tests.docs.conftest import SMALL_METRICS, TINY
@@ -106,8 +103,7 @@ def check_command(words, overrides, patch):
 
 
 def forget():
-    """Forgets what a process remembers of its one command: Hydra's configuration, and the modules of the registry."""
-    HydraConfig.instance().cfg = None
+    """Lets the registry look again: `LIT_GANS_IMPORT` is another for each command."""
     for found in vars(registry).values():
         if isinstance(found, functools._lru_cache_wrapper):
             found.cache_clear()
@@ -122,19 +118,19 @@ def check_lit_gans(words, overrides, patch):
         tiny = [*TINY, *SMALL_METRICS] if "metrics=none" not in overrides else TINY
         given = [word.partition("=")[0] for word in (*rest, *overrides)]
         tiny = [word for word in tiny if word.partition("=")[0] not in given and not own_networks(word, rest)]
-        assert run(patch, "train", *rest, *tiny, *overrides)[0] == 0
+        assert run("train", *rest, *tiny, *overrides)[0] == 0
     elif name == "train":
         for single in each_of_a_sweep([word for word in rest if word not in ("-m", "--cfg", "job")]):
-            composed(patch, single)
+            composed(single)
     elif overrides is not None:
-        assert run(patch, *words)[0] == 0
+        assert run(*words)[0] == 0
     elif name == "fit":
-        assert run(patch, *words, "--print_config")[0] == 0
+        assert run(*words, "--print_config")[0] == 0
     elif name in ("compare", "--version", "--help"):
         assert callable(cli.main)
     else:
         num = 2 if name == "bench" else 1
-        assert run(patch, *words[:num], "--cfg", "job", *words[num:])[0] == 0
+        assert run(*words[:num], "--cfg", "job", *words[num:])[0] == 0
 
 
 def own_networks(word, rest):
@@ -152,10 +148,10 @@ def each_of_a_sweep(overrides):
     yield from itertools.product(*choices)
 
 
-def composed(patch, overrides):
+def composed(overrides):
     """Composes a training as the command does, and constructs module, data and trainer, without training."""
     folder = "trainer.default_root_dir=composed"  # Hydra chooses it when a job begins
-    code, printed = run(patch, "train", "--cfg", "job", "--resolve", folder, *overrides)
+    code, printed = run("train", "--cfg", "job", "--resolve", folder, *overrides)
     assert code == 0
     config = yaml.safe_load(printed)
     if config["resume"] == "none" and not NOT_HERE & set(overrides):
@@ -165,19 +161,15 @@ def composed(patch, overrides):
 NOT_HERE = {"precision=fp16"}
 
 
-def run(patch, *words):
+def run(*words):
     """Runs `lit-gans` in this process; returns the exit code and what it printed."""
-    patch.setattr(sys, "argv", ["lit-gans", *words])
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         try:
-            if words[0] == "train":  # the console script starts it as a module, which an imported one warns about
-                del sys.argv[1]
-                return train_module.main(), printed.getvalue()
-            cli.main()
-        except SystemExit as stopped:
-            return stopped.code or 0, printed.getvalue()
-    return 0, printed.getvalue()
+            code = cli.run([*words])
+        except SystemExit as stopped:  # the Lightning CLI
+            code = stopped.code or 0
+    return code, printed.getvalue()
 
 
 def check_python_command(words, overrides, patch):
