@@ -48,7 +48,7 @@ class TutorialLoop:
     """
 
     def __init__(self, module: DCGAN) -> None:
-        self.generator, self.discriminator = module.generator, module.discriminator
+        self.generator, self.discriminator = module.generator, module.get_submodule("discriminator")
         self.latents = _Latents(module)
         self.criterion = nn.BCEWithLogitsLoss()
         self.discriminator_optimizer = torch.optim.Adam(self.discriminator.parameters(), lr=LEARNING_RATE, betas=BETAS)
@@ -87,7 +87,7 @@ class BareLoop:
     """
 
     def __init__(self, module: DCGAN, bf16: bool, ema_decay: float) -> None:
-        self.generator, self.discriminator = module.generator, module.discriminator
+        self.generator, self.discriminator = module.generator, module.get_submodule("discriminator")
         self.latents = _Latents(module)
         self.device, self.bf16, self.ema_decay, self.iteration = module.device, bf16, ema_decay, 0
         self.optimizers = {

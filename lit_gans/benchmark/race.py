@@ -89,7 +89,9 @@ class Race:
         ours, average = self.module, self.module.averaged_generator
         assert average is not None, "EMA has set it"
         theirs = (self.bare.generator, self.bare.discriminator, self.bare.average)
-        pairs = zip(_tensors(theirs), _tensors((ours.generator, ours.discriminator, average)), strict=True)
+        pairs = zip(
+            _tensors(theirs), _tensors((ours.generator, ours.get_submodule("discriminator"), average)), strict=True
+        )
         return max(float((one - other).abs().max()) for one, other in pairs)
 
 

@@ -73,5 +73,5 @@ def test_each_rank_holds_what_its_strategy_promises(smoke):
 def test_refusals():
     with pytest.raises(RefusedInput, match="there are d2gan"):
         strategies("smoke", gans=["biggan"])
-    with pytest.raises(RefusedInput, match="must be at least 1"):
+    with pytest.raises(RefusedInput, match="rounds=0 must be at least 1"):
         strategies("smoke", rounds=0)
