@@ -60,6 +60,8 @@ def fork(function, arguments, environment, output):
         os.environ.update(environment)
         execute(function, arguments)
         code = 0
+    except SystemExit as end:
+        code = end.code or 0
     except BaseException:
         traceback.print_exc()
     finally:
@@ -74,7 +76,7 @@ def execute(function, arguments):
     place, _, name = function.rpartition(".")
     kwargs = torch.load(arguments, weights_only=False)
     result = getattr(importlib.import_module(place), name)(**kwargs)
-    torch.save(result, f"{arguments}.{os.environ['RANK']}")
+    torch.save(result, f"{arguments}.{os.environ.get('RANK', 0)}")
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 

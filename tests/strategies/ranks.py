@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from torch.distributed import TCPStore
 
+ROOT = Path(__file__).parents[2]
 _RUNS = count()
 
 
@@ -50,6 +51,7 @@ class Server:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.strategies.fork_server"],
             env=kept | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"},
+            cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -85,21 +87,42 @@ class Server:
 server = cache(Server)
 
 
-def launch(function, folder, world_size=2, node_size=None, variables=(), **arguments):
-    """Runs a function on ranks, and returns their exit codes, their output and the file of what they returned."""
-    file = folder / f"arguments_{next(_RUNS)}.pt"
+def start(function, place, /, environments, **arguments):
+    """Runs a function (its dotted name) in processes with some environments, and keeps its files in a folder.
+
+    Returns their exit codes, their output, and the file of their arguments.
+    """
+    file = place / f"arguments_{next(_RUNS)}.pt"
     torch.save(arguments, file)
-    outputs = [f"{file}.{rank}.txt" for rank in range(world_size)]
-    # as torchrun's: no rank has to open a port, which another process may have taken since it was found free
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(minutes=4))
-    shared = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0", **dict(variables)}
-    environments = [environment(rank, world_size, store.port, node_size) | shared for rank in range(world_size)]
+    outputs = [f"{file}.{number}.txt" for number in range(len(environments))]
     codes = server().run(function, str(file), environments, outputs)
     return codes, [Path(output).read_text() for output in outputs], file
 
 
-def run(function, folder, world_size=2, node_size=None, **arguments):
-    """Returns what `function` (its dotted name) returns on each rank."""
-    codes, printed, file = launch(function, folder, world_size, node_size, **arguments)
+def launch(function, place, /, world_size=2, node_size=None, **arguments):
+    """Runs a function on ranks as `torchrun` would start them; returns as `start` does."""
+    # as torchrun's: no rank has to open a port, which another process may have taken since it was found free
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(minutes=4))
+    agent = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
+    environments = [environment(rank, world_size, store.port, node_size) | agent for rank in range(world_size)]
+    return start(function, place, environments, **arguments)
+
+
+def run(function, place, /, world_size=2, node_size=None, **arguments):
+    """Returns what a function returns on each rank."""
+    codes, printed, file = launch(function, place, world_size, node_size, **arguments)
     assert not any(codes), "\n".join(text[-3000:] for text in printed)
     return [torch.load(f"{file}.{rank}", weights_only=False) for rank in range(world_size)]
+
+
+def command_line(arguments, cwd, environments):
+    """Runs `lit-gans` in a folder, in a process for each environment; returns exit codes and output."""
+    return start("tests.strategies.ranks.execute", cwd, environments, arguments=arguments, cwd=cwd)[:2]
+
+
+def execute(arguments, cwd):
+    from lit_gans.cli.main import main
+
+    os.chdir(cwd)
+    sys.argv = ["lit-gans", *arguments]
+    main()

@@ -1,7 +1,5 @@
 """One kind of checkpoint: trained on two ranks under any strategy, read on one, resumed under any other."""
 
-import subprocess
-import sys
 from functools import partial
 from itertools import product
 
@@ -43,7 +41,7 @@ class SaveAtEnd(Checkpoint):
             trainer.save_checkpoint(self.path)
 
 
-# the mlp has no batch norm, whose parts of a batch see each other; ZeRO-3 has no gradient penalty
+# the mlp has no batch norm, which sees the microbatch of its rank only; ZeRO-3 has no gradient penalty
 PLAIN = {"gan": "d2gan", "network": "mlp", "n_critic": 2}
 BUFFERS = {"gan": "sngan", "network": "resnet", "n_critic": 1, "spectral_generator": True}  # and batch norm
 
@@ -182,11 +180,10 @@ def test_all_ranks_have_the_buffers_of_the_file(folder, name):
 
 
 @pytest.mark.parametrize("name", ["fsdp_layer", "deepspeed_3"])
-def test_the_command_samples_from_a_file_of_two_ranks(folder, tmp_path, name):
+def test_the_command_samples_from_a_file_of_two_ranks(command, folder, tmp_path, name):
     path = folder / f"{name}_buffers.ckpt"
-    command = [sys.executable, "-m", "lit_gans", "sample", f"checkpoint={path}", "num=4", f"output={tmp_path}"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    code, _, errors = command("sample", f"checkpoint={path}", "num=4", f"output={tmp_path}")
+    assert code == 0, errors
     assert sorted(picture.name for picture in tmp_path.glob("*.png")) == [
         *(f"0000{i}.png" for i in range(4)),
         "grid.png",

@@ -1,7 +1,7 @@
-"""A rank that is killed, raises or hangs: every process ends, none is left behind, and the run resumes. On a folder of
-pictures, so that ranks that read one packed file are tried as well.
-"""
+"""A rank that is killed, raises or hangs: every process ends, none is left behind, and the run resumes."""
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -10,53 +10,84 @@ from pathlib import Path
 import pytest
 import torch
 
-from .sabotage import TIMEOUT, command_in, environment, processes_in
+from . import ranks, sabotage
+from .sabotage import FAILS_AT, STEPS, processes_in, wait_until_all_ended
+
+pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+
+HOW = [("killed", 1), ("raises", 1), ("hangs", 1), ("hangs", 0), ("killed", 0)]
 
 
 @pytest.fixture
-def command(tmp_path):
-    return command_in(tmp_path)
+def folder(tmp_path):
+    """A folder in which no process is left when a test fails."""
+    yield tmp_path
+    for pid in processes_in(tmp_path):
+        os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+def saved_step(folder):
+    return torch.load(folder / "last.ckpt", weights_only=True)["global_step"]
+
+
+@pytest.mark.faults
 @pytest.mark.parametrize(
-    ("strategy", "how", "rank"),
-    [
-        *(
-            ("ddp", how, rank)
-            for how, rank in [("killed", 1), ("raises", 1), ("hangs", 1), ("hangs", 0), ("killed", 0)]
-        ),
-        ("fsdp", "hangs", 1),
-        ("deepspeed", "hangs", 1),
-    ],
+    ("strategy", "how", "rank"), [*(("ddp", *how) for how in HOW), ("fsdp", "hangs", 1), ("deepspeed", "hangs", 1)]
 )
-def test_all_ranks_end_and_the_run_resumes(tmp_path, command, strategy, how, rank):
-    command = [*command, f"strategy={strategy}", f"trainer.strategy.timeout={TIMEOUT}"]
-    arguments = {"cwd": tmp_path, "env": environment(how, rank), "capture_output": True, "text": True}
-    failed = subprocess.run([sys.executable, "-m", *command], timeout=120, **arguments)
+def test_all_ranks_end_and_the_run_resumes(folder, strategy, how, rank):
+    """Where Lightning starts the second rank."""
+    command = [sys.executable, "-m", *sabotage.command(strategy, how, rank)]
+    arguments = {"cwd": folder, "env": sabotage.environment(), "capture_output": True, "text": True}
+    failed = subprocess.run(command, **arguments)
+    assert (folder / "failed").exists(), failed.stderr
     assert failed.returncode != 0
-    while processes_in(tmp_path) and time.time() - float((tmp_path / "failed").read_text()) < TIMEOUT + 10:
-        time.sleep(0.2)
-    assert not processes_in(tmp_path)
-    assert time.time() - float((tmp_path / "failed").read_text()) < TIMEOUT + 10
-    resumed = subprocess.run([sys.executable, "-m", *command, "resume=auto"], timeout=120, **arguments)
-    assert resumed.returncode == 0, resumed.stderr
-    (last,) = tmp_path.glob("outputs/*/version_*/checkpoints/last.ckpt")
-    assert torch.load(last, weights_only=True)["global_step"] == 6
+    wait_until_all_ended(folder)
+    assert saved_step(folder) == FAILS_AT
+    resumed = ranks.run("tests.strategies.sabotage.train", folder, strategy=strategy, folder=folder)
+    assert resumed == [STEPS, STEPS]
 
 
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
-def test_a_rank_that_hangs_ends_with_the_process_that_started_it(tmp_path, command):
-    command = [sys.executable, "-m", *command, "strategy=ddp", "trainer.strategy.timeout=1000"]
-    first = subprocess.Popen(
-        command, cwd=tmp_path, env=environment("hangs", 1), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    until = time.time() + 120
-    while not (tmp_path / "failed").exists() and time.time() < until:
-        time.sleep(0.2)
+@pytest.mark.faults
+def test_a_rank_that_hangs_ends_with_the_process_that_started_it(folder):
+    command = [sys.executable, "-m", *sabotage.command("ddp", "hangs", 1)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    first = subprocess.Popen(command, cwd=folder, env=sabotage.environment(), **quiet)
+    while not (folder / "failed").exists() and first.poll() is None:
+        time.sleep(0.1)
+    assert (folder / "failed").exists()
     first.kill()
     first.wait()
-    until = time.time() + 10
-    while processes_in(tmp_path) and time.time() < until:
-        time.sleep(0.2)
-    assert not processes_in(tmp_path)
+    wait_until_all_ended(folder)
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["raises", pytest.param("killed", marks=pytest.mark.faults), pytest.param("stalls", marks=pytest.mark.faults)],
+)
+def test_no_rank_ends_as_if_all_were_well(folder, how):
+    """Whoever starts the ranks sees each one's exit code; here no parent ends the others."""
+    path = "tests.strategies.sabotage.train"
+    codes, printed, _ = ranks.launch(path, folder, strategy="ddp", how=how, rank=1, folder=folder)
+    assert (folder / "failed").is_file(), printed
+    assert all(codes), printed
+    assert saved_step(folder) == FAILS_AT
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    "how",
+    [
+        "raises",
+        "killed",
+        "stalls",
+        pytest.param("hangs", marks=pytest.mark.slow),  # torchrun waits 30 s before it kills
+    ],
+)
+def test_torchrun_restarts_and_the_run_goes_on_by_itself(folder, how):
+    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
+    command = [sys.executable, "-m", *torchrun, "-m", *sabotage.command("ddp", how, 1)]
+    done = subprocess.run(command, cwd=folder, env=sabotage.environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (folder / "failed").is_file()
+    assert saved_step(folder) == STEPS
+    wait_until_all_ended(folder)

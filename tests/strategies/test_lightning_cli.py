@@ -46,11 +46,13 @@ def test_the_configuration_of_a_run_trains_the_same_weights(folder):
         assert torch.equal(other["state_dict"][name], value), name
 
 
-def test_a_strategy_is_chosen_by_its_class(tmp_path):
+def test_a_strategy_is_chosen_by_its_class(command):
     fit = ["fit", "--model", "GAN", "--model.generator_width", "4", "--data", "Digits", "--data.image_size", "16"]
     fit += ["--trainer.max_steps", "2", "--trainer.accelerator", "cpu", "--trainer.devices", "2"]
     fit += ["--trainer.strategy.class_path", "lit_gans.strategies.ddp.NetworkDDP", "--trainer.logger", "false"]
     fit += ["--trainer.strategy.gradient_compression", "bf16", "--print_config"]
-    strategy = yaml.safe_load(run(fit, tmp_path))["trainer"]["strategy"]
+    code, printed, errors = command(*fit)
+    assert code == 0, errors
+    strategy = yaml.safe_load(printed)["trainer"]["strategy"]
     assert strategy["class_path"] == "lit_gans.strategies.ddp.NetworkDDP"
     assert strategy["init_args"]["gradient_compression"] == "bf16"

@@ -2,22 +2,22 @@
 user types; and the same line as srun starts it.
 """
 
-import os
 import subprocess
 import sys
 
 import pytest
 import torch
 
-from .ranks import free_port
+from .ranks import command_line, free_port
+from .sabotage import environment
 
 STEPS = 20
 TRAIN = [
-    "lit_gans.cli.train",
+    "train",
     "model=wgan_gp",
     "model.generator_width=4",
     "model.discriminator_width=4",
-    "model.network=mlp",  # no batch norm, whose parts of a batch see each other
+    "model.network=mlp",  # no batch norm, which sees the microbatch of its rank only
     "optimizer@model.generator_optimizer=sgd",
     "optimizer@model.discriminator_optimizer=sgd",
     "model.generator_optimizer.learning_rate=0.01",
@@ -32,30 +32,24 @@ TRAIN = [
 ]
 
 
-def finish(commands, folder, told=({}, {})):
-    """Runs commands side by side, each with its variables; returns the only checkpoint that is there afterwards."""
-    folder.mkdir()
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PL_")}
-    arguments = {"cwd": folder, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    processes = [
-        subprocess.Popen([sys.executable, "-m", *command], env=kept | {"OMP_NUM_THREADS": "1"} | variables, **arguments)
-        for command, variables in zip(commands, told, strict=False)
-    ]
-    try:
-        for process in processes:
-            printed = process.communicate(timeout=250)[0]
-            assert process.returncode == 0, printed
-    finally:
-        for process in processes:
-            process.kill()
+def checkpoint_in(folder):
+    """Returns the only checkpoint of a folder."""
     (last,) = folder.glob("outputs/*/version_*/checkpoints/last.ckpt")
     return torch.load(last, weights_only=True)
+
+
+def finish(arguments, folder, variables=({},)):
+    """Runs a command line in a process for each set of variables, and returns the checkpoint."""
+    folder.mkdir()
+    codes, printed = command_line(arguments, folder, [environment() | each for each in variables])
+    assert not any(codes), printed
+    return checkpoint_in(folder)
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     """The checkpoint of one process."""
-    return finish([[*TRAIN, "data.batch_size=8"]], tmp_path_factory.mktemp("nodes") / "one")
+    return finish([*TRAIN, "data.batch_size=8"], tmp_path_factory.mktemp("nodes") / "one")
 
 
 def assert_trained_alike(found, alone):
@@ -64,13 +58,25 @@ def assert_trained_alike(found, alone):
         torch.testing.assert_close(found["state_dict"][name], value, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("settings", [["strategy=ddp", "trainer.strategy.hierarchical=true"]], ids=" ".join)
-def test_two_nodes_train_the_weights_of_one_process(tmp_path, alone, settings):
+def test_two_nodes_train_the_weights_of_one_process(tmp_path, alone):
     torchrun = ["torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--master-addr=127.0.0.1"]
     torchrun += [f"--master-port={free_port()}"]
-    train = [*TRAIN, "data.batch_size=4", "trainer.num_nodes=2", "trainer.devices=1", *settings]
-    both = finish([[*torchrun, f"--node-rank={node}", "-m", *train] for node in (0, 1)], tmp_path / "two")
-    assert_trained_alike(both, alone)
+    train = ["lit_gans.cli.train", *TRAIN[1:], "data.batch_size=4", "trainer.num_nodes=2", "trainer.devices=1"]
+    train += ["strategy=ddp", "trainer.strategy.hierarchical=true"]
+    arguments = {"cwd": tmp_path, "env": environment(), "text": True}
+    arguments |= {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    nodes = [
+        subprocess.Popen([sys.executable, "-m", *torchrun, f"--node-rank={node}", "-m", *train], **arguments)
+        for node in (0, 1)
+    ]
+    try:
+        for node in nodes:
+            printed = node.communicate()[0]
+            assert node.returncode == 0, printed
+    finally:
+        for node in nodes:
+            node.kill()
+    assert_trained_alike(checkpoint_in(tmp_path), alone)
 
 
 def test_processes_of_srun_train_the_weights_of_one_in_the_folder_of_the_job(tmp_path, alone):
@@ -86,6 +92,6 @@ def test_processes_of_srun_train_the_weights_of_one_in_the_folder_of_the_job(tmp
         "SLURM_NODELIST": "127.0.0.1",
         "MASTER_PORT": str(free_port()),  # Lightning's own is made of the job's number, and may be taken
     }
-    told = [job | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in (0, 1)]
-    assert_trained_alike(finish([train, train], tmp_path / "two", told), alone)
+    variables = [job | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in (0, 1)]
+    assert_trained_alike(finish(train, tmp_path / "two", variables), alone)
     assert [run.name for run in tmp_path.glob("two/outputs/*/*")] == ["version_4711"]

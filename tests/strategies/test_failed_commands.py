@@ -1,0 +1,97 @@
+"""A rank of the command line is killed, and the run resumes, on a folder of images that one rank packs and all read."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from .sabotage import environment, processes_in, wait_until_all_ended
+
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc"),
+]
+
+SABOTAGED = """
+import os, signal
+from pathlib import Path
+from lit_gans.models.gan import GAN
+
+
+class Sabotaged(GAN):
+    def training_step(self, data, batch_idx):
+        if self.trainer.global_step == 3 and self.global_rank == 1 and not Path("failed").exists():
+            Path("failed").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().training_step(data, batch_idx)
+"""
+MODEL = (
+    "defaults: [_schema/sabotaged@_here_]\nimage_size: ${data.image_size}\nchannels: ${data.channels}\nseed: ${seed}\n"
+)
+TRAIN = [
+    "lit_gans.cli.train",
+    "model=sabotaged",
+    "model.generator_width=4",
+    "model.discriminator_width=4",
+    "data=folder",
+    "data.root=photos",
+    "data.image_size=16",
+    "data.cache=cache",
+    "data.batch_size=8",  # four iterations an epoch
+    "metrics=none",
+    "logger=none",
+    "callbacks.samples=null",
+    "callbacks.checkpoint.every_n_train_steps=1",
+    "strategy=ddp",
+    "trainer.accelerator=cpu",
+    "trainer.devices=2",
+    "trainer.max_steps=6",
+]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "sabotaged.py").write_text(SABOTAGED)
+    (tmp_path / "mine/model").mkdir(parents=True)
+    (tmp_path / "mine/model/sabotaged.yaml").write_text(MODEL)
+    (tmp_path / "photos").mkdir()
+    for number, pixels in enumerate(np.random.default_rng(0).integers(0, 256, (64, 16, 16, 3), dtype=np.uint8)):
+        Image.fromarray(pixels).save(tmp_path / "photos" / f"{number}.png")
+    yield tmp_path
+    for pid in processes_in(tmp_path):
+        os.kill(pid, 9)
+
+
+def finish(folder, *command):
+    variables = environment() | {"LIT_GANS_IMPORT": "sabotaged"}
+    command = [sys.executable, "-m", *command, f"hydra.searchpath=[file://{folder / 'mine'}]"]
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
+
+
+def last_step(folder):
+    (last,) = folder.glob("outputs/*/version_*/checkpoints/last.ckpt")
+    return torch.load(last, weights_only=True)["global_step"]
+
+
+def test_all_ranks_end_and_the_run_resumes(folder):
+    failed = finish(folder, *TRAIN)
+    assert (folder / "failed").exists(), failed.stderr
+    assert failed.returncode != 0
+    wait_until_all_ended(folder)
+    resumed = finish(folder, *TRAIN, "resume=auto")
+    assert resumed.returncode == 0, resumed.stderr
+    assert last_step(folder) == 6
+
+
+def test_torchrun_restarts_and_the_run_goes_on_by_itself(folder):
+    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1", "-m"]
+    done = finish(folder, *torchrun, *TRAIN, "resume=auto")
+    assert done.returncode == 0, done.stderr
+    assert (folder / "failed").exists()
+    assert last_step(folder) == 6
+    wait_until_all_ended(folder)
