@@ -29,7 +29,11 @@ def main(arguments: list[str]) -> int:
 def compare(
     one: dict[str, Any], other: dict[str, Any], name: str = "A", other_name: str = "B"
 ) -> dict[str, str | None]:
-    """Prints two evaluations and returns the name of the better by each key, or None where neither is.
+    """Prints two evaluations and returns the name of the better one for each key, or None where neither is better.
+
+    Args:
+        one, other: records of `lit-gans evaluate`.
+        name, other_name: of the two, such as the paths of their files; the table calls them A and B.
 
     Raises:
         RefusedInput: numbers that do not compare, with every reason.
@@ -38,16 +42,18 @@ def compare(
     if refused:
         raise RefusedInput(f"{name} and {other_name} do not compare: {'; '.join(refused)}.")
     better: dict[str, str | None] = {}
-    table = Table("", name, other_name, "better", box=None)
+    table = Table("", "A", "B", "better", box=None)
     for key, direction in one["directions"].items():
         a, b = one[key], other[key]  # the same scores, as the protocols say
         leads = (a < b) == (direction == "min")
-        better[key] = None if direction is None or a == b else name if leads else other_name
-        table.add_row(key, f"{a:.6g}", f"{b:.6g}", better[key] or "")
-    console = Console(width=max(100, Console().width), highlight=False)
+        letter = "" if direction is None or a == b else "A" if leads else "B"
+        better[key] = {"A": name, "B": other_name, "": None}[letter]
+        table.add_row(key, f"{a:.6g}", f"{b:.6g}", letter)
+    console = Console(width=max(100, Console().width), highlight=False, soft_wrap=True)
+    console.print(f"A: {name}\nB: {other_name}", markup=False)
     console.print(table)
     for line in noted:
-        console.print(f"note: other {line}")
+        console.print(f"note: different {line}", markup=False)
     return better
 
 

@@ -84,10 +84,7 @@ def evaluate(
     Raises:
         RefusedInput: not exactly one source of generated and one of real images, images that do not fit, or too few.
     """
-    if (checkpoint is None) == (fake is None):
-        raise RefusedInput("give what is to be measured: checkpoint=PATH or fake=FOLDER, one of them.")
-    if real is not None and data is not None:
-        raise RefusedInput("real= and data= both name real images: leave one out.")
+    _refuse_sources(checkpoint, fake, real, data)
     checkpoint = str(find_checkpoint(checkpoint)) if checkpoint else None
     config = read_checkpoint(checkpoint).get(FORMAT_KEY, {}).get("config", {}) if checkpoint else {}
     metrics = metrics or trained_with(config, "metrics")
@@ -105,6 +102,13 @@ def evaluate(
     path.write_text(json.dumps(record, indent=2) + "\n")
     _show(record, path)
     return record
+
+
+def _refuse_sources(checkpoint: str | None, fake: str | None, real: str | None, data: ImageData | None) -> None:
+    if (checkpoint is None) == (fake is None):
+        raise RefusedInput("give what is to be measured: checkpoint=PATH or fake=FOLDER, one of them.")
+    if real is not None and data is not None:
+        raise RefusedInput("real= and data= both name real images: leave one out.")
 
 
 def _measured(
@@ -129,8 +133,11 @@ def _measured(
     evaluation.leave_out(num_real, generated.num, shape)
     kept = evaluation.kept_bytes(num_real, generated.num, shape)
     if kept:
-        logger.info("%.1f MiB of features and logits of single images are kept in memory", kept / 2**20)
+        size_text = f"{kept / 2**20:,.1f} MiB" if kept >= 2**20 else f"{kept / 2**10:,.1f} KiB"
+        logger.info("features and logits of single images are kept in memory: %s", size_text)
     cache = reference_path(reference_key(evaluation, data_sha256)) if metrics.cache else None
+    if cache is not None and cache.is_file():
+        logger.info("statistics of the real images from an earlier run: %s", cache)
     real = progress.follow(f"{name} features of the real images", images.real_batches(size), num_real)
     evaluation.add_real(real, cache)
     fakes = progress.follow(f"{name} features of the generated images", generated.batches, generated.num)
@@ -170,7 +177,10 @@ def _record(
 
 def _show(record: dict[str, Any], path: Path) -> None:
     """Prints the record for a person."""
-    lines = [f"{name}: {value}" for name, value in record.items() if name not in ("left_out", "directions", "protocol")]
+    shown = {name: value for name, value in record.items() if name not in ("left_out", "directions", "protocol")}
+    lines = [
+        f"{name}: {value:.6g}" if isinstance(value, float) else f"{name}: {value}" for name, value in shown.items()
+    ]
     lines += [f"left out: {name}: {reason}" for name, reason in record.get("left_out", {}).items()]
     protocol = [f"  {name}: {value}" for name, value in record["protocol"].items()]
     print("\n".join([*lines, "protocol", *protocol, f"saved: {path}"]))

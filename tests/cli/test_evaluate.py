@@ -114,7 +114,13 @@ def test_compares_what_compares_and_names_the_better(record, tmp_path, capsys):
     for name, content in (("a.json", record), ("b.json", other)):
         (tmp_path / name).write_text(json.dumps(content))
     assert main([str(tmp_path / "a.json"), str(tmp_path / "b.json")]) == 0
-    assert "note: other weights: pictures and ema" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [f"A: {tmp_path / 'a.json'}", f"B: {tmp_path / 'b.json'}"]
+    assert [line.split()[-1] for line in lines if "metric/fid_digits" in line or "metric/is_digits" in line] == [
+        "A",
+        "B",
+    ]
+    assert "note: different weights: pictures and ema" in lines
     better = compare(record, other)
     assert (better["metric/fid_digits"], better["metric/is_digits"]) == ("A", "B")
     assert better["metric/is_spread_digits"] is better["metric/recall_digits"] is None
@@ -168,7 +174,7 @@ def test_says_what_it_does_where_there_is_no_terminal_and_how_much_it_keeps(tmp_
         evaluate(fake=folder, real=folder, metrics=metrics(cache=False), device="cpu")
     assert [message for message in caplog.messages if "full rank" not in message] == [
         "reading the real images: 30",
-        "0.0 MiB of features and logits of single images are kept in memory",
+        "features and logits of single images are kept in memory: 16.2 KiB",
         "digits features of the real images: 30",
         "digits features of the generated images: 30",
     ]
