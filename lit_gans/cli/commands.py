@@ -20,6 +20,7 @@ _PLACES = {
     "bench_metrics": "lit_gans.benchmark.metrics",
     "bench_data": "lit_gans.benchmark.data",
     "bench_strategies": "lit_gans.benchmark.strategies",
+    "bench_startup": "lit_gans.benchmark.startup",
 }
 
 _WITHOUT_WEIGHTS = ("describe",)  # models are built on the meta device

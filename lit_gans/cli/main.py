@@ -20,6 +20,7 @@ lit-gans: GANs for PyTorch Lightning
   lit-gans bench metrics [preset=smoke]                                     speed of evaluation, and torch-fidelity's
   lit-gans bench data [preset=smoke]                                        speed of packing and serving images
   lit-gans bench strategies                                                 speed and bytes of strategy=ddp
+  lit-gans bench startup                                                    seconds until a command has done its work
   lit-gans fit ...                                                          the Lightning CLI
 
 Every key can be set as key=value; `lit-gans train --cfg job` prints them all, `lit-gans COMMAND --help` tells more.
@@ -36,6 +37,7 @@ COMMANDS = {
     "bench metrics": "bench_metrics",
     "bench data": "bench_data",
     "bench strategies": "bench_strategies",
+    "bench startup": "bench_startup",
 }
 
 
