@@ -12,6 +12,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.contracts import sharding
 from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.generative import GenerativeModule
+from lit_gans.training.sampling import SamplingModule
 
 
 class EMA(GenerativeCallback):
@@ -52,12 +53,14 @@ class EMA(GenerativeCallback):
     def on_train_batch_end(self, trainer: Trainer, pl_module: GenerativeModule, *_: Any) -> None:
         step = trainer.global_step
         decay = min(self.decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(*self._weights, 1 - decay)
+        assert self._weights is not None  # since on_train_start
+        averaged, trained = self._weights
+        torch._foreach_lerp_(averaged, trained, 1 - decay)
         for copied, current in zip(*self._buffers, strict=True):
             copied.copy_(current)
 
     @torch.no_grad()
-    def gather_average(self, module: GenerativeModule) -> None:
+    def gather_average(self, module: SamplingModule) -> None:
         """Copies the shards of all ranks into the averaged generator; every rank must call it."""
         strategy, average = sharding(module.trainer.strategy), module.averaged_generator
         if self._weights is None or strategy is None or average is None:  # the training has not begun

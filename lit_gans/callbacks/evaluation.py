@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from lightning.pytorch import Trainer
 
-from lit_gans.callbacks.attached import data_of
 from lit_gans.callbacks.measurement import Measurement, share
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.contracts import ImageSource
@@ -25,6 +24,7 @@ from lit_gans.metrics.scores.class_coverage import ClassCoverage
 from lit_gans.metrics.scores.fid import FID
 from lit_gans.metrics.scores.inception_score import InceptionScore
 from lit_gans.metrics.scores.score import Score, measurable
+from lit_gans.training.attached import data_of
 from lit_gans.training.generative import GenerativeModule
 
 logger = logging.getLogger(__name__)

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from lightning.pytorch import Trainer
 
-from lit_gans.callbacks.attached import callbacks_of, data_of
 from lit_gans.callbacks.throughput import paused
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.protocol import RUNNING_STATISTICS, versions
+from lit_gans.training.attached import callbacks_of, data_of
 from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.generative import GenerativeModule
 

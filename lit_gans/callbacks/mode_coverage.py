@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from lightning.pytorch import Trainer
 
-from lit_gans.callbacks.attached import data_of
 from lit_gans.callbacks.measurement import Measurement
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.contracts import HasModes, NeedsClassifier
 from lit_gans.metrics.extractors.digits import DigitsExtractor
 from lit_gans.metrics.scores.modes import mode_statistics
+from lit_gans.training.attached import data_of
 from lit_gans.training.generative import GenerativeModule
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from lightning.pytorch import Trainer
 
-from lit_gans.callbacks.attached import callbacks_of
 from lit_gans.callbacks.measurement import Measurement
 from lit_gans.common.errors import RefusedInput, nearest
+from lit_gans.training.attached import callbacks_of
 
 
 class Monitor:

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from lightning.pytorch import Trainer
 
-from lit_gans.callbacks.attached import data_of
 from lit_gans.callbacks.measurement import Measurement, share
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.contracts import Paired
 from lit_gans.metrics.protocol import fingerprint
+from lit_gans.training.attached import data_of
 from lit_gans.training.generative import GenerativeModule
 
 

@@ -14,8 +14,8 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-from lit_gans.callbacks.attached import callbacks_of
 from lit_gans.callbacks.throughput import Throughput
+from lit_gans.training.attached import callbacks_of
 from lit_gans.training.callback import GenerativeCallback
 
 _LINES = 20  # without a terminal: this many lines in a run

@@ -13,10 +13,10 @@ from lightning.pytorch import Callback, Trainer
 from PIL import Image
 from torchvision.utils import save_image
 
-from lit_gans.callbacks.attached import data_of
 from lit_gans.callbacks.throughput import paused
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.contracts import Plottable
+from lit_gans.training.attached import data_of
 from lit_gans.training.generative import GenerativeModule
 
 FILM = "training.gif"

@@ -9,7 +9,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from lit_gans.callbacks.attached import callbacks_of
+from lit_gans.training.attached import callbacks_of
 
 
 class Throughput(Callback):

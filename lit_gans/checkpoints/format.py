@@ -75,7 +75,7 @@ def constructor_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, An
     for base in cls.__mro__:
         if "__init__" not in vars(base):
             continue
-        parameters = [*inspect.signature(base.__init__).parameters.values()][1:]
+        parameters = [*inspect.signature(base.__init__).parameters.values()][1:]  # type: ignore[misc]
         for parameter in parameters:
             if parameter.default is not parameter.empty:
                 values.setdefault(parameter.name, parameter.default)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from lit_gans.common.errors import RefusedInput
@@ -25,6 +25,8 @@ class D2GAN(ImageGAN):
         **kwargs: see `ImageGAN`.
     """
 
+    discriminator_1: nn.Module
+    discriminator_2: nn.Module
     discriminator_names = ("discriminator_1", "discriminator_2")
     reuses_fake = True
 

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from lit_gans.common.precision import full_precision
@@ -26,6 +26,8 @@ class D3GAN(ImageGAN):
         **kwargs: see `ImageGAN`.
     """
 
+    discriminator_1: nn.Module
+    discriminator_2: nn.Module
     discriminator_names = ("discriminator_1", "discriminator_2")
     reuses_fake = True
 
@@ -44,8 +46,8 @@ class D3GAN(ImageGAN):
 
     def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
         error_1, error_2 = self.mean_over_ranks(torch.stack([*self._errors]).mean(0))
-        losses = (
+        loss_1, loss_2 = (
             non_saturating_generator(self.get_submodule(name)(fake, *self.condition(batch)))
             for name in self.discriminator_names
         )
-        return torch.where(error_1 > error_2, *losses)
+        return torch.where(error_1 > error_2, loss_1, loss_2)

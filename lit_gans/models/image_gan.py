@@ -10,7 +10,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.networks import NetworkName, build_discriminator, build_generator, refuse_options
 from lit_gans.networks.blocks import Block
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.batch import Batch
+from lit_gans.training.batch import Inputs
 
 
 class ImageGAN(AdversarialModule):
@@ -86,7 +86,7 @@ class ImageGAN(AdversarialModule):
             **options,
         )
 
-    def condition(self, batch: Batch) -> tuple[Tensor, ...]:
+    def condition(self, batch: Inputs) -> tuple[Tensor, ...]:
         return (batch["label"],) if self.num_classes else ()
 
     def to_unit_range(self, images: Tensor) -> Tensor:

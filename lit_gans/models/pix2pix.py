@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -11,11 +11,13 @@ from torch.nn import functional
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import Noise, mix
+from lit_gans.data.contracts import Paired
 from lit_gans.networks.blocks import Norm
 from lit_gans.networks.patchgan import PatchGAN
 from lit_gans.networks.unet import UNet
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.batch import Batch
+from lit_gans.training.attached import data_of
+from lit_gans.training.batch import Batch, Inputs, tensors
 from lit_gans.training.losses import logistic_discriminator, non_saturating_generator
 from lit_gans.training.optim import Adam, ConstantThenLinear, Optimizer
 from lit_gans.training.sampling import Weights
@@ -87,43 +89,41 @@ class Pix2Pix(AdversarialModule):
 
     def setup(self, stage: str) -> None:
         super().setup(stage)
-        theirs = getattr(self.trainer.datamodule, "input_channels", None)
-        if self.trainer.datamodule is not None and theirs != self.input_channels:
+        data = data_of(self.trainer)
+        theirs = data.input_channels if isinstance(data, Paired) else None
+        if data is not None and theirs != self.input_channels:
             raise RefusedInput(
-                f"pix2pix needs pairs whose pictures have {self.input_channels} channels, and this data has"
+                f"pix2pix needs pairs whose inputs have {self.input_channels} channels, and this data has"
                 f" {theirs or 'no pairs'}: use data=digit_edges or data=paired_folder, or set model.input_channels."
             )
 
-    # ---- the batch: pairs, the same part of both, and the noise of dropout
+    # ---- the batch: pairs, the same crop of both, and the noise of dropout
 
-    def sample_noise(self, noise: Noise, num: int) -> Batch:
-        shapes = self.generator.dropout_shapes
+    def sample_noise(self, noise: Noise, num: int) -> Inputs:
+        shapes = cast(UNet, self.generator).dropout_shapes
         drawn = {f"dropout_{index}": noise.uniform(f"dropout {index}", num, *s) for index, s in enumerate(shapes)}
-        return drawn | {"jitter": noise.uniform("jitter", num, 3)}
+        return cast(Inputs, drawn | {"jitter": noise.uniform("jitter", num, 3)})
 
-    def dummy_batch(self, num: int) -> Batch:
+    def dummy_batch(self, num: int) -> Inputs:
         return {"input": torch.empty(num, self.input_channels, self.image_size, self.image_size)}
 
     def augment(self, batch: Batch) -> Batch:
         if not self.jitter:
             return batch
-        part = 1 / _ENLARGED
-        shift = (2 * batch["jitter"][:, :2] - 1) * (1 - part)
+        share = 1 / _ENLARGED
+        shift = (2 * batch["jitter"][:, :2] - 1) * (1 - share)
         mirror = 1 - 2 * (batch["jitter"][:, 2] < 0.5).to(shift)
         zero = torch.zeros_like(mirror)
-        rows = [mirror * part, zero, shift[:, 0]], [zero, torch.full_like(zero, part), shift[:, 1]]
+        rows = [mirror * share, zero, shift[:, 0]], [zero, torch.full_like(zero, share), shift[:, 1]]
         matrix = torch.stack([torch.stack(row, 1) for row in rows], 1)
-        cut = {}
-        for name in ("image", "input"):
-            images = batch[name]
-            grid = functional.affine_grid(matrix.to(images), list(images.shape), align_corners=False)
-            cut[name] = functional.grid_sample(images, grid, align_corners=False)
-        return batch | cut
+        return {**batch, "image": _crop(batch["image"], matrix), "input": _crop(batch["input"], matrix)}
 
-    def generate(self, generator: nn.Module, batch: Batch) -> Tensor:
-        return generator(batch["input"], [tensor for name, tensor in batch.items() if name.startswith("dropout_")])
+    def generate(self, generator: nn.Module, batch: Inputs) -> Tensor:
+        noise = [tensor for name, tensor in tensors(batch).items() if name.startswith("dropout_")]
+        images: Tensor = generator(batch["input"], noise)
+        return images
 
-    def condition(self, batch: Batch) -> tuple[Tensor, ...]:
+    def condition(self, batch: Inputs) -> tuple[Tensor, ...]:
         return (batch["input"],)
 
     # ---- losses
@@ -145,7 +145,7 @@ class Pix2Pix(AdversarialModule):
         return self.decode(pictures * 2 - 1, weights=weights, seed=seed, batch_size=batch_size)
 
     def sampling_inputs(self, num: int, seed: int, data: Any = None) -> Tensor:
-        if not hasattr(data, "held_out"):
+        if not isinstance(data, Paired):
             raise RefusedInput(
                 "pix2pix makes images of pictures: give input=FOLDER, or call translate(pictures); the callback Samples"
                 " needs a datamodule of pairs."
@@ -153,11 +153,11 @@ class Pix2Pix(AdversarialModule):
         pictures = data.held_out["input"]
         return pictures[_spread(num, len(pictures))].float() / 127.5 - 1
 
-    def sampling_batch(self, inputs: Tensor, labels: Tensor | None, seed: int) -> Batch:
+    def sampling_batch(self, inputs: Tensor, labels: Tensor | None, seed: int) -> Inputs:
         noise = Noise(torch.Generator(device=inputs.device), (mix(seed, "samples"),))
-        return {"input": inputs} | self.sample_noise(noise, len(inputs))
+        return {"input": inputs, **self.sample_noise(noise, len(inputs))}
 
-    def sampling_batch_like(self, batch: Batch, seed: int) -> Batch:
+    def sampling_batch_like(self, batch: Batch, seed: int) -> Inputs:
         return self.sampling_batch(batch["input"], None, seed)
 
     def sample_grid(self, num: int, seed: int, data: Any = None) -> tuple[Tensor, int]:
@@ -171,6 +171,11 @@ class Pix2Pix(AdversarialModule):
         if pictures.shape[1] != images.shape[1]:
             pictures = pictures.mean(1, keepdim=True).expand_as(images)
         return torch.stack([pictures, images, targets], 1).flatten(0, 1), 6
+
+
+def _crop(images: Tensor, matrix: Tensor) -> Tensor:
+    grid = functional.affine_grid(matrix.to(images), list(images.shape), align_corners=False)
+    return functional.grid_sample(images, grid, align_corners=False)
 
 
 def _spread(num: int, size: int) -> Tensor:

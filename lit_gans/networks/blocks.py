@@ -5,7 +5,7 @@ Shapes: N batch, C channels, H and W height and width, F features.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import torch
 from jaxtyping import Float, Int64
@@ -66,7 +66,7 @@ class Residual(nn.Module):
         return features + self.layers(features)
 
 
-def is_cheap(layer: nn.Module) -> bool:
+def is_cheap(layer: nn.Module) -> TypeGuard[nn.Conv2d | nn.ConvTranspose2d]:
     """Whether a convolution is depthwise or 1x1: its fan-in is too small for weights of a fixed deviation."""
     return isinstance(layer, nn.Conv2d | nn.ConvTranspose2d) and (layer.groups > 1 or layer.kernel_size == (1, 1))
 

@@ -53,8 +53,9 @@ def initialise(network: nn.Module) -> None:
             nn.init.normal_(layer.weight, 0.0, 0.02)
         elif isinstance(layer, nn.BatchNorm2d):
             nn.init.normal_(layer.weight, 1.0, 0.02)
-        if getattr(layer, "bias", None) is not None:
-            nn.init.zeros_(layer.bias)
+    for name, parameter in network.named_parameters():
+        if name.rpartition(".")[2] == "bias":
+            nn.init.zeros_(parameter)
 
 
 class DCGANGenerator(nn.Module):

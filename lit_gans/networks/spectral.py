@@ -28,6 +28,9 @@ class SpectralNorm(nn.Module):
         output_axis: the axis of the weight that counts outputs.
     """
 
+    left: Tensor
+    right: Tensor
+
     def __init__(self, weight: Tensor, output_axis: int = 0) -> None:
         super().__init__()
         self.output_axis = output_axis

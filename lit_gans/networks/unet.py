@@ -43,7 +43,7 @@ class UNet(nn.Module):
         self.encoder, self.decoder = nn.ModuleList(), nn.ModuleList()
         for index, (shallow, deep) in enumerate(pairwise([input_channels, *widths])):
             plain = index in (0, scales - 1)
-            convolution = nn.Conv2d(shallow, deep, 4, 2, 1, bias=bias)
+            convolution: nn.Module = nn.Conv2d(shallow, deep, 4, 2, 1, bias=bias)
             activate = nn.Identity() if index == 0 else nn.LeakyReLU(0.2)
             self.encoder.append(
                 nn.Sequential(activate, convolution, nn.Identity() if plain else normalisation(norm, deep))

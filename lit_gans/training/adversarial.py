@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lit_gans.checkpoints.format import from_plain
 from lit_gans.common.noise import Noise, mix, seed_dropout
@@ -45,6 +45,7 @@ class AdversarialModule(OptimizedModule):
         RefusedInput: a value is out of range.
     """
 
+    discriminator: nn.Module  # and those of `discriminator_names`, where they have other names
     discriminator_names: ClassVar[tuple[str, ...]] = ("discriminator",)
     reuses_fake: ClassVar[bool] = False  # the last discriminator step's generated images serve the generator's step
 

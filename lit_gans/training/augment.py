@@ -27,7 +27,7 @@ def augmented(images: Images, names: tuple[Augmentation, ...], numbers: Float[Te
         names: of the augmentations.
         numbers: in [0, 1), as many columns as `NUM_NUMBERS` says for each name.
     """
-    columns = numbers.to(images.dtype).split([NUM_NUMBERS[name] for name in names], dim=1)
+    columns = torch.split(numbers.to(images.dtype), [NUM_NUMBERS[name] for name in names], dim=1)
     for name, part in zip(names, columns, strict=True):
         images = _FUNCTIONS[name](images, part)
     return images

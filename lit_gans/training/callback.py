@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lightning.pytorch import Callback, Trainer
 
 if TYPE_CHECKING:
-    from lit_gans.training.generative import GenerativeModule
+    from lit_gans.training.sampling import SamplingModule
 
 
 class GenerativeCallback(Callback):
@@ -25,5 +25,5 @@ class GenerativeCallback(Callback):
     def on_measure_end(self, trainer: Trainer) -> None:
         """Called on every rank when the values of a measurement are in `trainer.callback_metrics`."""
 
-    def gather_average(self, module: GenerativeModule) -> None:
+    def gather_average(self, module: SamplingModule) -> None:
         """Called on every rank before the averaged generator of a sharded training is sampled or saved."""

@@ -31,7 +31,7 @@ class ConstructedLast(ABCMeta):
     @property
     def __signature__(cls) -> inspect.Signature:
         """The signature of the constructor; Python would show that of `__call__`."""
-        signature = inspect.signature(cls.__init__)
+        signature = inspect.signature(cls.__init__)  # type: ignore[misc]  # of a subclass is what is wanted
         return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 

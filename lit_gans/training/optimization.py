@@ -24,6 +24,7 @@ from lit_gans.networks.spectral import SpectralNorm, one_power_iteration
 from lit_gans.strategies.contracts import backward_arguments, block_backward_sync, clips_gradients
 from lit_gans.strategies.grad_scaling import NetworkScaling
 from lit_gans.strategies.module_networks import parameters_of
+from lit_gans.training.attached import callbacks_of
 from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.generative import GenerativeModule
 from lit_gans.training.optim import Optimizer
@@ -143,9 +144,7 @@ class OptimizedModule(GenerativeModule):
         return configured
 
     def on_fit_start(self) -> None:
-        updates_average = any(
-            isinstance(callback, GenerativeCallback) and callback.updates_average for callback in self.trainer.callbacks
-        )
+        updates_average = any(each.updates_average for each in callbacks_of(self.trainer, GenerativeCallback))
         if self.averaged_generator is not None and not updates_average:
             rank_zero_warn("no EMA callback: the checkpoint's averaged generator would go stale and is dropped.")
             self.drop_average()

@@ -42,7 +42,8 @@ def gradient_penalty(
         E[(||grad D(eps x + (1 - eps) G(z))|| - 1)^2], to be multiplied by lambda.
     """
     between = torch.lerp(full_precision(fake.detach()), full_precision(real.detach()), full_precision(eps))
-    return (torch.linalg.vector_norm(_gradient(critic, between, condition), dim=1) - 1).square().mean()
+    norms: Tensor = torch.linalg.vector_norm(_gradient(critic, between, condition), dim=1)
+    return (norms - 1).square().mean()
 
 
 def _gradient(network: nn.Module, images: Tensor, condition: tuple[Tensor, ...]) -> Float[Tensor, "n pixels"]:
@@ -50,4 +51,5 @@ def _gradient(network: nn.Module, images: Tensor, condition: tuple[Tensor, ...])
     with without_autocast(images):
         images = full_precision(images.detach()).requires_grad_(True)
         (gradient,) = torch.autograd.grad(network(images, *condition).sum(), images, create_graph=True)
-    return gradient.flatten(1)
+    flat: Tensor = gradient.flatten(1)
+    return flat

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import forked, mix
 from lit_gans.strategies.contracts import sharding
+from lit_gans.training.attached import callbacks_of
 from lit_gans.training.batch import Batch, Inputs
 from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.construction import ConstructedModule
@@ -209,9 +210,8 @@ class SamplingModule(ConstructedModule):
         """Gathers the weights for sampling where a strategy shards the networks; every rank must call it."""
         if sharding(self._strategy) is None:
             return
-        for callback in self.trainer.callbacks:
-            if isinstance(callback, GenerativeCallback):
-                callback.gather_average(self)
+        for callback in callbacks_of(self.trainer, GenerativeCallback):
+            callback.gather_average(self)
         self._copies.full = self._full_generator()
 
     def _full_generator(self) -> nn.Module:

@@ -12,6 +12,7 @@ from lightning.pytorch.strategies import DDPStrategy
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.base import NetworkStrategy
+from lit_gans.training.attached import data_of
 
 _LARGEST_WEIGHT = 1e6  # of a term in a loss: more is a slip of the pen
 
@@ -87,7 +88,7 @@ def refuse_trainer(module: Settings, trainer: Trainer) -> None:
             " differentiate a compiled network twice: use compile=false."
         )
     _refuse_processes(trainer)
-    _refuse_data(module, trainer.datamodule)
+    _refuse_data(module, data_of(trainer))
 
 
 def _refuse_precision(device: str, precision: str) -> None:
@@ -107,8 +108,11 @@ def _refuse_precision(device: str, precision: str) -> None:
 
 def _refuse_processes(trainer: Trainer) -> None:
     strategy = trainer.strategy
-    is_lightnings = isinstance(strategy, DDPStrategy) and not isinstance(strategy, NetworkStrategy)
-    if is_lightnings and not strategy._ddp_kwargs.get("find_unused_parameters"):
+    if (
+        isinstance(strategy, DDPStrategy)
+        and not isinstance(strategy, NetworkStrategy)
+        and not strategy._ddp_kwargs.get("find_unused_parameters")
+    ):
         raise RefusedInput(
             f"trainer.devices={trainer.num_devices} with Lightning's own DDP, which waits for the gradients of frozen"
             " networks: use strategy=ddp, in Python Trainer(strategy=NetworkDDP())."

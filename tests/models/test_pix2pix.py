@@ -67,7 +67,7 @@ def test_needs_pairs(module, fit, tiny_gan):
         fit(module, Digits(image_size=16), max_steps=1)
     with pytest.raises(RefusedInput, match="call translate"):
         module.sample(2)
-    with pytest.raises(RefusedInput, match="pictures have 3 channels, and this data has 1"):
+    with pytest.raises(RefusedInput, match="inputs have 3 channels, and this data has 1"):
         fit(tiny_gan("pix2pix", input_channels=3), DigitEdges(image_size=16), max_steps=1)
 
 
