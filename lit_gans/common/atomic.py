@@ -1,4 +1,4 @@
-"""Files and folders that take the place of others, so that a process that is killed leaves a whole one."""
+"""Atomic replacement of files and folders: a process that is killed leaves the old or the new one, complete."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def replace(new: Path, path: Path) -> None:
-    """Puts a file or folder in the place of another one.
+    """Replaces a file or folder by another one.
 
-    At every moment the old or the new one is whole: under its name, or between two renamings where `kept` finds it.
+    At every moment the old or the new one is complete: under its name, or between two renamings where `kept` finds it.
     """
     old = path.with_name(f"{path.name}.old")
     if path.is_dir() or new.is_dir():
@@ -23,12 +23,12 @@ def replace(new: Path, path: Path) -> None:
 
 
 def kept(path: Path) -> Path | None:
-    """Returns where a checkpoint lies: under its name, or where a replacement was cut short, beside it."""
+    """Returns the path of a complete file or folder: its name or, after an interrupted replacement, the old one."""
     return next((place for place in (path, path.with_name(f"{path.name}.old")) if place.exists()), None)
 
 
 def remove(path: Path) -> None:
-    """Removes a file or a folder, where there is one."""
+    """Removes a file or a folder if it exists."""
     if path.is_dir():
         shutil.rmtree(path)
     else:

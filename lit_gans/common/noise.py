@@ -1,4 +1,4 @@
-"""Random numbers as a function of (seed, purpose, iteration, update, index), whatever the number of ranks."""
+"""Random numbers as a function of (seed, iteration, step, purpose, index), independent of the number of ranks."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from jaxtyping import Float
 from torch import Tensor
 
 
-def mix(*parts: int | str) -> int:
-    """Returns a 63-bit seed that depends on every part and on their order."""
-    digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
+def mix(*keys: int | str) -> int:
+    """Returns a 63-bit seed that depends on every key and on their order."""
+    digest = hashlib.blake2b(repr(keys).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
 @dataclass
 class Noise:
-    """Draws for one update of one network.
+    """Random numbers of one step of one network.
 
-    Each rank draws the numbers of the whole global batch and keeps its slice: 2 x B/2 sees what 1 x B sees, and a run
-    resumes on another number of ranks. The generator lives on the device, so nothing waits for the host.
+    Each rank draws the numbers of the full global batch and returns its slice: two ranks with half a batch each see
+    what one process sees, and a run resumes on another number of ranks. The generator is on the device: nothing waits
+    for the host.
 
     Args:
-        generator: scratch generator on the device of the numbers; it is reseeded by every draw.
-        key: seed, iteration and update.
-        rank, world_size: the slice that this process keeps.
-        parts: into how many parts of the global batch the rows fall; of each this process keeps its slice, as
+        generator: scratch generator on the device of the numbers; every draw reseeds it.
+        key: seed, iteration and step.
+        rank, world_size: the slice that this process returns.
+        microbatches: number of microbatches of the global batch; of each this process returns its slice, as
             `StepSampler` deals out images.
     """
 
@@ -36,7 +37,7 @@ class Noise:
     key: tuple[int | str, ...]
     rank: int = 0
     world_size: int = 1
-    parts: int = 1
+    microbatches: int = 1
 
     def normal(self, purpose: str, num: int, *shape: int) -> Float[Tensor, "n *shape"]:
         """Returns this rank's `num` of standard normal numbers (num, *shape)."""
@@ -48,8 +49,8 @@ class Noise:
 
     def _draw(self, function, purpose: str, num: int, shape: tuple[int, ...]) -> Tensor:
         self.generator.manual_seed(mix(*self.key, purpose))
-        whole = function(num * self.world_size, *shape, generator=self.generator, device=self.generator.device)
-        return whole.unflatten(0, (self.parts, self.world_size, -1))[:, self.rank].flatten(0, 1)
+        full = function(num * self.world_size, *shape, generator=self.generator, device=self.generator.device)
+        return full.unflatten(0, (self.microbatches, self.world_size, -1))[:, self.rank].flatten(0, 1)
 
 
 def seed_dropout(device: torch.device, seed: int) -> None:

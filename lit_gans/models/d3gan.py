@@ -18,9 +18,9 @@ from lit_gans.training.losses import non_saturating_generator
 class D3GAN(ImageGAN):
     """Two discriminators; the generator learns only from the one with the larger error.
 
-    The errors are swapped: error 1 is D1's on real and D2's on fake images, error 2 the reverse. Their sum is that of
-    the discriminators' own losses, on which each is trained; only the choice uses the swapped ones. It is made on the
-    errors of all ranks, without waiting for the device.
+    The errors are swapped: error 1 is D1's on real and D2's on fake images, error 2 the reverse. Each
+    discriminator trains on its own loss; only the choice uses the swapped errors, which have the same sum. The choice
+    is made on the errors of all ranks, without waiting for the device.
 
     Args:
         **kwargs: see `ImageGAN`.
@@ -33,7 +33,7 @@ class D3GAN(ImageGAN):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._errors: deque[Tensor] = deque(maxlen=self.accumulate_gradients)  # of each part of the last update
+        self._errors: deque[Tensor] = deque(maxlen=self.accumulate_gradients)  # of each microbatch of the last step
 
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Tensor]:
         on_real, on_fake = {}, {}

@@ -22,7 +22,7 @@ class DCGAN(ImageGAN):
         **kwargs: see `ImageGAN`.
     """
 
-    reuses_fake = True  # one batch of fake images serves both updates
+    reuses_fake = True  # one batch of generated images serves both networks' steps
 
     def __init__(self, label_smoothing: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)

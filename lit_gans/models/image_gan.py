@@ -1,4 +1,4 @@
-"""What every GAN from latents to images shares: a choice of networks, and classes where it is told them."""
+"""Base of every GAN from latents to images: a choice of networks, and conditioning on classes."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class ImageGAN(AdversarialModule):
         dense_stem: a dense layer between the latent and the generator's first convolution (dcgan).
         block: what convolutions inside the networks are: `plain`, or the cheaper `separable` and `inverted_residual`
             (dcgan and resnet).
-        num_classes: classes that generator and discriminators are told, from the labels of the data: an embedding
-            (dcgan, mlp) or conditional batch norm (resnet) in the generator, projection in the discriminators; 0 trains
-            without.
+        num_classes: number of classes that generator and discriminators are conditioned on, by the labels of the data:
+            an embedding (dcgan, mlp) or conditional batch norm (resnet) in the generator, projection in the
+            discriminators; 0 is unconditional.
         **kwargs: see `AdversarialModule`.
     """
 

@@ -23,11 +23,11 @@ from lit_gans.training.optim import Adam, ConstantThenLinear, Optimizer
 from lit_gans.training.sampling import Weights
 from lit_gans.training.validation import refuse_weight
 
-_ENLARGED = 286 / 256  # of which a part of the original size is cut at random (section 6.2)
+_ENLARGED = 286 / 256  # a crop of the original size is taken at random (section 6.2)
 
 
 class Pix2Pix(AdversarialModule):
-    """Translates pictures: a U-Net, a discriminator of patches that also sees the picture, and an L1 term.
+    """Translates images: a U-Net, a discriminator of patches that also sees the input image, and an L1 term.
 
     The defaults are those of sections 3 and 6: 100 times L1, the discriminator's loss halved, Adam at 2e-4 with
     beta_1 = 0.5, constant for half of the training and then falling to zero; the paper's batch size is 1. Dropout, also
@@ -35,8 +35,8 @@ class Pix2Pix(AdversarialModule):
 
     Args:
         l1_weight: weight of the mean absolute difference to the target.
-        jitter: pairs are enlarged by 286/256, cut back at a random place and mirrored at random.
-        input_channels: channels of the pictures; null for those of the images.
+        jitter: enlarges pairs by 286/256, crops them back at a random place and mirrors them at random.
+        input_channels: channels of the input images; null for as many as the target images have.
         generator_width, discriminator_width: channels of the finest map.
         patch_depth: halvings in the discriminator; 3 judges patches of 70x70 pixels.
         norm: `instance` is the paper's batch norm at its batch size 1.
@@ -70,7 +70,7 @@ class Pix2Pix(AdversarialModule):
         )
         if self.diffaugment:
             raise RefusedInput(
-                "diffaugment: the L1 loss compares pictures that nothing was done to; leave it out, pix2pix has jitter."
+                "diffaugment: the L1 loss compares images that are not augmented; leave it out, pix2pix has jitter."
             )
         refuse_weight("l1_weight", l1_weight)
         if generator_width < 1 or discriminator_width < 1 or patch_depth < 1:
@@ -141,13 +141,13 @@ class Pix2Pix(AdversarialModule):
     def translate(
         self, pictures: Float[Tensor, "n a s s"], *, seed: int = 0, weights: Weights | None = None, batch_size: int = 64
     ) -> Float[Tensor, "n c s s"]:
-        """Returns translated pictures in [0, 1]; pictures are in [0, 1] too, the seed is that of dropout."""
+        """Returns translations in [0, 1] of images in [0, 1]; `seed` is the seed of dropout."""
         return self.decode(pictures * 2 - 1, weights=weights, seed=seed, batch_size=batch_size)
 
     def sampling_inputs(self, num: int, seed: int, data: Any = None) -> Tensor:
         if not isinstance(data, Paired):
             raise RefusedInput(
-                "pix2pix makes images of pictures: give input=FOLDER, or call translate(pictures); the callback Samples"
+                "pix2pix translates images: give input=FOLDER, or call translate(pictures); the callback Samples"
                 " needs a datamodule of pairs."
             )
         pictures = data.held_out["input"]
@@ -161,7 +161,7 @@ class Pix2Pix(AdversarialModule):
         return self.sampling_batch(batch["input"], None, seed)
 
     def sample_grid(self, num: int, seed: int, data: Any = None) -> tuple[Tensor, int]:
-        """Returns rows of picture, translation and target, twice in a row of the grid."""
+        """Returns inputs, translations and targets, two triples in a row of the grid."""
         num = max(1, num // 3)
         inputs = self.sampling_inputs(num, seed, data)
         targets = data.held_out["image"]

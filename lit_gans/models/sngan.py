@@ -18,7 +18,7 @@ class SNGAN(ImageGAN):
     """Spectral norm on every layer of the discriminator, the hinge loss (equations 16 and 17).
 
     The defaults are those of the residual networks (section 4.1 and appendix B): n_critic 5, twice as many generated
-    images in the generator's update, Adam at 2e-4 with betas 0 and 0.9, falling to zero.
+    images in the generator's step, Adam at 2e-4 with betas 0 and 0.9, falling to zero.
 
     Args:
         spectral_generator: spectral norm on the generator too.

@@ -23,7 +23,7 @@ class WGANGP(ImageGAN):
     """The Wasserstein loss with a two-sided penalty on the critic's gradient between real and fake (algorithm 1).
 
     The defaults are those of the residual networks at 32x32 (appendix F): n_critic 5, lambda 10, Adam at 2e-4 with
-    betas 0 and 0.9, falling to zero. Every critic update sees fresh real images, latents and eps, one eps an image.
+    betas 0 and 0.9, falling to zero. Every critic step sees fresh real images, latents and eps, one eps for each image.
 
     Args:
         gradient_penalty: lambda.

@@ -1,4 +1,4 @@
-"""What the networks are made of: convolutions at three prices, normalisations, a head that may be told the class.
+"""Building blocks of the networks: convolutions at three costs, normalisations, conditioning on classes.
 
 Shapes: N batch, C channels, H and W height and width, F features.
 """
@@ -72,7 +72,7 @@ def is_cheap(layer: nn.Module) -> TypeGuard[nn.Conv2d | nn.ConvTranspose2d]:
 
 
 def normalisation(norm: Norm, channels: int) -> nn.Module:
-    """Returns the normalisation of a map: over the batch, over a whole image (`layer`) or each of its channels."""
+    """Returns the normalisation of a map: over the batch, over an image (`layer`) or each of its channels."""
     layers: dict[str, Any] = {
         "none": nn.Identity,
         "batch": lambda: nn.BatchNorm2d(channels),
@@ -116,7 +116,7 @@ class ScoreHead(nn.Linear):
 
     Args:
         features: F.
-        num_classes: how many classes there are; 0 is told none.
+        num_classes: number of classes; 0 is unconditional.
     """
 
     def __init__(self, features: int, num_classes: int = 0) -> None:

@@ -116,7 +116,7 @@ class DCGANDiscriminator(nn.Module):
         bias: biases also in the convolutions before a batch norm, which cancels them.
         norm: the normalisation after every convolution but the first.
         block: what the convolutions after the first are.
-        num_classes: the class joins as a projection of the features; 0 is told none.
+        num_classes: number of classes, joined by a projection of the features; 0 is unconditional.
     """
 
     def __init__(

@@ -62,7 +62,7 @@ class MLPDiscriminator(nn.Module):
         width: units of a hidden layer.
         depth: hidden layers.
         norm: `none` or `layer`, after each hidden layer.
-        num_classes: the class joins as a projection of the last hidden layer; 0 is told none.
+        num_classes: number of classes, joined by a projection of the last hidden layer; 0 is unconditional.
 
     Raises:
         RefusedInput: another norm.

@@ -21,7 +21,7 @@ def receptive_field(depth: int) -> int:
 
 
 class PatchGAN(nn.Module):
-    """Images (N, C, S, S) beside the pictures (N, A, S, S) that they translate, to logits (N, P, P).
+    """Images (N, C, S, S) beside the inputs (N, A, S, S) that they translate, to logits (N, P, P).
 
     Args:
         input_channels: A.
@@ -62,5 +62,5 @@ class PatchGAN(nn.Module):
             if isinstance(layer, nn.Conv2d):
                 nn.init.normal_(layer.weight, 0.0, 0.02)
 
-    def forward(self, images: Float[Tensor, "n c s s"], pictures: Float[Tensor, "n a s s"]) -> Float[Tensor, "n p p"]:
-        return self.layers(torch.cat([pictures, images], 1)).mean(1)  # no view, of which FSDP would lose sight
+    def forward(self, images: Float[Tensor, "n c s s"], inputs: Float[Tensor, "n a s s"]) -> Float[Tensor, "n p p"]:
+        return self.layers(torch.cat([inputs, images], 1)).mean(1)  # no view, of which FSDP would lose sight

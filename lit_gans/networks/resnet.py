@@ -100,7 +100,7 @@ class ResNetGenerator(nn.Module):
         width: channels of the finest map; `None` for 256 up to 32 pixels, where all maps have as many, and 64 beyond,
             where each coarser map has twice as many, up to 1,024.
         block: what the convolutions inside the residual blocks are.
-        num_classes: batch norm takes scale and shift from the class; 0 is told none.
+        num_classes: number of classes, each with its scales and shifts in the blocks' batch norms; 0 is unconditional.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class ResNetDiscriminator(nn.Module):
             where each coarser map has twice as many, up to 1,024.
         norm: the normalisation before every ReLU but those on the image's own block's input.
         block: what the convolutions inside the residual blocks are.
-        num_classes: the class joins as a projection of the features; 0 is told none.
+        num_classes: number of classes, joined by a projection of the features; 0 is unconditional.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Spectral normalisation (Miyato et al. 2018) in float32, with one power iteration in each update of the training."""
+"""Spectral normalisation (Miyato et al. 2018) in float32, with one power iteration in each step of the training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SpectralNorm(nn.Module):
     """Divides a weight by its largest singular value, which a power iteration follows (section 3.2, algorithm 1).
 
     `torch.nn.utils.parametrizations.spectral_norm` iterates in every forward: the result then depends on the number of
-    parts into which an update's batch is cut, and autocast computes it in half precision.
+    microbatches of a step, and autocast computes it in half precision.
 
     Args:
         weight: the weight at the start.

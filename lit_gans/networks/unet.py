@@ -59,15 +59,15 @@ class UNet(nn.Module):
             if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
                 nn.init.normal_(layer.weight, 0.0, 0.02)
 
-    def forward(self, pictures: Float[Tensor, "n a s s"], uniform: Sequence[Tensor] = ()) -> Float[Tensor, "n c s s"]:
-        """Translates pictures.
+    def forward(self, inputs: Float[Tensor, "n a s s"], uniform: Sequence[Tensor] = ()) -> Float[Tensor, "n c s s"]:
+        """Translates images.
 
         Args:
-            pictures: in [-1, 1].
+            inputs: images in [-1, 1].
             uniform: numbers in [0, 1), each N times one of `dropout_shapes`, below 0.5 where dropout sets to zero: the
                 only noise there is (section 6.2.1). None at all is no dropout.
         """
-        maps, features = [], pictures
+        maps, features = [], inputs
         for layer in self.encoder:
             features = layer(features)
             maps.append(features)

@@ -28,8 +28,8 @@ def augmented(images: Images, names: tuple[Augmentation, ...], numbers: Float[Te
         numbers: in [0, 1), as many columns as `NUM_NUMBERS` says for each name.
     """
     columns = torch.split(numbers.to(images.dtype), [NUM_NUMBERS[name] for name in names], dim=1)
-    for name, part in zip(names, columns, strict=True):
-        images = _FUNCTIONS[name](images, part)
+    for name, own in zip(names, columns, strict=True):
+        images = _FUNCTIONS[name](images, own)
     return images
 
 
@@ -44,7 +44,7 @@ def colour(images: Images, numbers: Float[Tensor, "n 3"]) -> Images:
 
 
 def translation(images: Images, numbers: Float[Tensor, "n 2"]) -> Images:
-    """Shifts by whole pixels, at most an eighth of the size in each direction; what comes in is 0."""
+    """Shifts by an integer number of pixels, at most an eighth of the size in each direction; fills with 0."""
     num, _, height, width = images.shape
     rows = torch.arange(height, device=images.device) - _shift(numbers[:, 0], height)
     columns = torch.arange(width, device=images.device) - _shift(numbers[:, 1], width)

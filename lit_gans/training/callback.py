@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 class GenerativeCallback(Callback):
     """A Lightning callback with empty hooks around measurements and for the averaged generator.
 
-    Override only what the callback takes part in. Callers loop over `trainer.callbacks` and skip what is no
-    `GenerativeCallback`.
+    A subclass overrides the hooks that it needs. Callers loop over `trainer.callbacks` and skip other callbacks.
     """
 
     updates_average: bool = False  # whether the callback keeps `module.averaged_generator` up to date

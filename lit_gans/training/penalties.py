@@ -15,7 +15,7 @@ def r1_penalty(discriminator: nn.Module, real: Float[Tensor, "n *shape"], *condi
     Args:
         discriminator: the raw network, without a wrapper.
         real: real images.
-        *condition: what else the discriminator is told.
+        *condition: what the discriminator is conditioned on.
 
     Returns:
         E[||grad D(x)||^2] / 2, to be multiplied by gamma.
@@ -36,7 +36,7 @@ def gradient_penalty(
         critic: the raw network, without a wrapper.
         real, fake: images.
         eps: one number in [0, 1) for each image, with as many dimensions as the images.
-        *condition: what else the critic is told.
+        *condition: what the critic is conditioned on.
 
     Returns:
         E[(||grad D(eps x + (1 - eps) G(z))|| - 1)^2], to be multiplied by lambda.

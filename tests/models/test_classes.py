@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lit_gans.config.build import build, compose
+from lit_gans import build, compose
 from lit_gans.config.registry import gans
 from lit_gans.data.sources.digits import Digits
 from lit_gans.networks.dcgan import DCGANGenerator
