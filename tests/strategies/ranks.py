@@ -18,6 +18,7 @@ from torch.distributed import TCPStore
 
 ROOT = Path(__file__).parents[2]
 _RUNS = count()
+_STORES = []  # of the ranks of this process
 
 
 def environment(rank, world_size, port, node_size=None):
@@ -87,25 +88,31 @@ class Server:
 server = cache(Server)
 
 
-def start(function, place, /, environments, **arguments):
+def start(function, place, variables, /, **arguments):
     """Runs a function (its dotted name) in processes with some environments, and keeps its files in a folder.
 
     Returns their exit codes, their output, and the file of their arguments.
     """
     file = place / f"arguments_{next(_RUNS)}.pt"
     torch.save(arguments, file)
-    outputs = [f"{file}.{number}.txt" for number in range(len(environments))]
-    codes = server().run(function, str(file), environments, outputs)
+    outputs = [f"{file}.{number}.txt" for number in range(len(variables))]
+    codes = server().run(function, str(file), variables, outputs)
     return codes, [Path(output).read_text() for output in outputs], file
+
+
+def environments(world_size, node_size=None):
+    """Returns the environments of ranks that share a store of this process, as they share torchrun's: no rank has to
+    open a port, which another process may have taken since it was found free.
+    """
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(minutes=4))
+    _STORES.append(store)
+    agent = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
+    return [environment(rank, world_size, store.port, node_size) | agent for rank in range(world_size)]
 
 
 def launch(function, place, /, world_size=2, node_size=None, **arguments):
     """Runs a function on ranks as `torchrun` would start them; returns as `start` does."""
-    # as torchrun's: no rank has to open a port, which another process may have taken since it was found free
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(minutes=4))
-    agent = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
-    environments = [environment(rank, world_size, store.port, node_size) | agent for rank in range(world_size)]
-    return start(function, place, environments, **arguments)
+    return start(function, place, environments(world_size, node_size), **arguments)
 
 
 def run(function, place, /, world_size=2, node_size=None, **arguments):
@@ -115,9 +122,9 @@ def run(function, place, /, world_size=2, node_size=None, **arguments):
     return [torch.load(f"{file}.{rank}", weights_only=False) for rank in range(world_size)]
 
 
-def command_line(arguments, cwd, environments):
+def command_line(arguments, cwd, variables):
     """Runs `lit-gans` in a folder, in a process for each environment; returns exit codes and output."""
-    return start("tests.strategies.ranks.execute", cwd, environments, arguments=arguments, cwd=cwd)[:2]
+    return start("tests.strategies.ranks.execute", cwd, variables, arguments=arguments, cwd=cwd)[:2]
 
 
 def execute(arguments, cwd):

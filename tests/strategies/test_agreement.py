@@ -1,11 +1,13 @@
-"""What several ranks must decide together, and what may come in any order."""
+"""What all ranks must decide alike, and what may come in any order."""
 
 import pytest
 import torch
 from lightning.pytorch import Callback
 
 from lit_gans.callbacks import EMA, Checkpoint
+from lit_gans.strategies import _compat
 from lit_gans.strategies.ddp import NetworkDDP
+from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP
 
 from . import ranks
@@ -14,6 +16,10 @@ from .cells import Cell, many_images, train
 pytestmark = pytest.mark.filterwarnings("ignore:Found .* in eval mode")
 
 LOSS = "loss/discriminator"
+
+
+STRATEGIES = {"ddp": NetworkDDP, "fsdp": NetworkFSDP, "deepspeed": NetworkDeepSpeed}
+SECONDS = 77.0  # that a rank waits for the others
 
 
 class Losses(Callback):
@@ -31,6 +37,24 @@ class GathersAtOnce(Callback):
 
     def on_train_start(self, trainer, pl_module):
         pl_module.gather_generator()
+
+
+class Timeouts(Callback):
+    """Keeps the seconds that the groups of this process wait, while it trains."""
+
+    def on_train_batch_start(self, *_):
+        backends = [group._get_backend(torch.device("cpu")) for group in _compat.process_groups()]
+        self.seconds = [backend.options._timeout.total_seconds() for backend in backends]
+
+
+def timeouts():
+    """Returns the timeouts of all groups under each strategy."""
+    found = {}
+    for name, strategy in STRATEGIES.items():
+        callback = Timeouts()
+        train(Cell("gan"), many_images(), world_size=2, callbacks=[callback], strategy=strategy(timeout=SECONDS))
+        found[name] = callback.seconds
+    return found
 
 
 def on_a_rank(where):
@@ -63,3 +87,9 @@ def test_an_average_may_begin_after_another_callback_asked_for_it(found):
     alone = train(Cell("d2gan"), many_images(), callbacks=[EMA(0.5)]).averaged_generator.state_dict()
     for *_, average in found:
         torch.testing.assert_close(average, alone, rtol=0, atol=1e-6)
+
+
+def test_no_group_of_any_strategy_waits_longer_than_its_timeout(tmp_path):
+    for found in ranks.run("tests.strategies.test_agreement.timeouts", tmp_path):
+        for name in STRATEGIES:
+            assert {*found[name]} == {SECONDS}, name

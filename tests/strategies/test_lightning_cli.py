@@ -1,12 +1,14 @@
 """`lit-gans fit` with our strategies: the same weights as `lit-gans train`."""
 
-import os
 import subprocess
 import sys
 
 import pytest
 import torch
 import yaml
+
+from . import ranks
+from .sabotage import environment
 
 TRAIN = ["train", "model=gan", "model.generator_width=4", "model.discriminator_width=4", "model.latent_dim=6"]
 TRAIN += [
@@ -20,19 +22,15 @@ TRAIN += [
 TRAIN += ["trainer.max_steps=3", "trainer.accelerator=cpu", "trainer.devices=2", "strategy=ddp", "hydra.run.dir=run"]
 
 
-def run(arguments, folder):
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PL_")}
-    command = [sys.executable, "-m", "lit_gans", *arguments]
-    done = subprocess.run(command, cwd=folder, env=kept, timeout=200, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
+    """Trains on two ranks that others start, and with their file on two that Lightning starts."""
     folder = tmp_path_factory.mktemp("cli")
-    run(TRAIN, folder)
-    run(["fit", "-c", "run/run.yaml"], folder)
+    codes, printed = ranks.command_line(TRAIN, folder, ranks.environments(2))
+    assert not any(codes), printed
+    fit = [sys.executable, "-m", "lit_gans", "fit", "-c", "run/run.yaml"]
+    done = subprocess.run(fit, cwd=folder, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
 
