@@ -11,6 +11,7 @@ from torch.nn.functional import softplus
 from torch.utils.data import DataLoader
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.strategies.contracts import block_backward_sync
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP
@@ -89,12 +90,18 @@ class TwoBackwards(Own):
 
 class AddedUp(TwoBackwards):
     def critic_backward(self, real, fake):
-        block = getattr(self.trainer.strategy, "block_backward_sync", None)
-        if block is None:
-            return super().critic_backward(real, fake)
-        with block():
+        with block_backward_sync(self.trainer.strategy):
             self.manual_backward(softplus(-self.critic(real)).mean())
         self.manual_backward(softplus(self.critic(fake)).mean())
+
+
+class Drops(Own):
+    """Clears the gradients of a backward without a step."""
+
+    def critic_backward(self, real, fake):
+        self.manual_backward(self.critic(real).square().mean())
+        self.optimizers()[1].zero_grad()
+        super().critic_backward(real, fake)
 
 
 class SeededByRank(Own):
@@ -166,6 +173,7 @@ PARITY = {
     "own": (Own, STRATEGIES),
     "penalised": (Penalised, {name: make for name, make in STRATEGIES.items() if name != "deepspeed_3"}),
     "added_up": (AddedUp, STRATEGIES),
+    "drops": (Drops, STRATEGIES),
     "seeded_by_rank": (SeededByRank, STRATEGIES),
 }
 CELLS = [(kind, name) for kind, (_, strategies) in PARITY.items() for name in strategies]
