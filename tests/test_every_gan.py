@@ -25,7 +25,12 @@ def overrides(name):
     return [f"model={name}", f"data={data}", *depth, *common, *measured, "data.batch_size=50"]
 
 
-@pytest.mark.parametrize("name", GANS)
+COMPLETE = ("d2gan", "pix2pix")  # latents to images with two discriminators, and images to images
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in COMPLETE else pytest.param(name, marks=pytest.mark.slow) for name in GANS]
+)
 def test_hydra_then_sample_interpolate_evaluate_then_the_lightning_cli_and_a_notebook(command, tmp_path, name):
     code, out, err = command("train", *overrides(name), "trainer.max_steps=2", "hydra.run.dir=run")
     assert code == 0, err

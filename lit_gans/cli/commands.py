@@ -6,9 +6,10 @@ import importlib
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 _PLACES = {
     "sample": "lit_gans.cli.sample",
@@ -26,9 +27,15 @@ _PLACES = {
 _WITHOUT_WEIGHTS = ("describe",)  # models are built on the meta device
 
 
+def place(name: str) -> tuple[str, str]:
+    """Returns the module and the name of the function of a command."""
+    return _PLACES[name], name.removeprefix("bench_")
+
+
 def command(name: str) -> Callable[..., Any]:
     """Returns the function of a command."""
-    return getattr(importlib.import_module(_PLACES[name]), name.removeprefix("bench_"))
+    module, function = place(name)
+    return getattr(importlib.import_module(module), function)
 
 
 def run(name: str, given: list[str] | None = None) -> int:

@@ -16,19 +16,16 @@ from PIL import Image
 from lit_gans.cli import commands
 from lit_gans.cli import lightning as lightning_cli
 from lit_gans.cli import main as cli
-from lit_gans.cli import train as train_module
 from lit_gans.config.registry import classes
 from lit_gans.config.source import options
-from tests.commands import TINY, start
+from tests.commands import TINY
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """The folder of a tiny run."""
     folder = tmp_path_factory.mktemp("trained")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["lit-gans", *TINY, "trainer.max_steps=3", f"hydra.run.dir={folder}"])
-        assert train_module.main() == 0
+    assert cli.run(["train", *TINY, "trainer.max_steps=3", f"hydra.run.dir={folder}"]) == 0
     return folder
 
 
@@ -155,14 +152,24 @@ def test_wrong_input_of_other_commands(command, arguments, sentence):
     assert (code, sentence in err, len(err.strip().splitlines())) == (2, True, 1)
 
 
-def test_help_names_every_command_and_does_not_import_torch():
-    code = "import sys; from lit_gans.cli import main as cli; sys.argv = ['lit-gans', '--help']\ntry: cli.main()\n"
-    code += "except SystemExit: pass"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}\nassert 'torch' not in sys.modules"], capture_output=True, text=True, check=True
-    )
-    assert all(name in done.stdout for name in (*cli.COMMANDS, *cli.LIGHTNING, "train"))
+def test_help_names_every_command(command):
+    for arguments in (["--help"], ["-h"], ["help"]):
+        code, out, err = command(*arguments)
+        assert (code, err) == (0, "")
+        assert all(f"lit-gans {name}" in out for name in (*cli.COMMANDS, "train", "compare", "fit"))
     assert set(cli.COMMANDS.values()) == set(commands._PLACES)
+
+
+@pytest.mark.parametrize(("name", "instead"), [("validate", "evaluate"), ("test", "evaluate"), ("predict", "sample")])
+def test_what_lightning_offers_and_a_gan_has_not_is_pointed_to_what_it_has(command, name, instead):
+    for arguments in ([name], [name, "--model", "DCGAN"], [name, "--help"]):
+        code, out, err = command(*arguments)
+        assert (code, out) == (2, "")
+        assert err.startswith(f"lit-gans: there is no 'lit-gans {name}'")
+        assert f"use lit-gans {instead} checkpoint=PATH" in err
+    assert f"lit-gans {name}" not in command("--help")[1]
+    with pytest.raises(SystemExit):
+        lightning_cli.main(["--help"])
 
 
 def test_the_lightning_cli_runs_an_exported_file_with_identical_values(command, tmp_path):
@@ -216,13 +223,12 @@ def test_wrong_input_of_the_lightning_cli(command, argument, sentence):
     assert "Traceback" not in err
 
 
-def test_the_console_script_trains_without_any_argument_and_prints_its_configuration(tmp_path):
-    process = start(tmp_path, "--cfg", "job")
-    out, _ = process.communicate(timeout=100)
-    config = yaml.safe_load(out)
-    assert config["model"]["generator_width"] == 32, "experiment=dcgan_digits is the default"
-    process = start(tmp_path, "--cfg", "job", "data=digits")
-    out, _ = process.communicate(timeout=100)
+def test_training_without_any_argument_is_the_experiment_of_digits_and_prints_its_configuration(command):
+    code, out, err = command("train", "--cfg", "job")
+    assert (code, err) == (0, "")
+    assert yaml.safe_load(out)["model"]["generator_width"] == 32, "experiment=dcgan_digits is the default"
+    code, out, err = command("train", "--cfg", "job", "data=digits")
+    assert (code, err) == (0, "")
     assert yaml.safe_load(out)["model"]["generator_width"] is None
 
 

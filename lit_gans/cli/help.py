@@ -1,0 +1,132 @@
+"""`lit-gans COMMAND --help`: what a command does, each key with its meaning and default, and examples.
+
+Meanings and defaults come from the docstring and the signature that the command itself uses. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Iterable
+
+from lit_gans.cli.commands import place
+from lit_gans.config.docs import REQUIRED, read_function
+
+FLAGS = ("-h", "--help")
+_CHECKPOINT = "outputs/dcgan_digits/version_0/checkpoints/last.ckpt"
+_LONGEST_NAME = 26  # beside which meanings fit in a terminal
+_GROUPS = ("data", "metrics", "model")  # keys that take the name of an option: `data=digits`
+EXAMPLES = {
+    "train": (
+        "lit-gans train experiment=sngan_digits trainer.max_steps=300",
+        "lit-gans train model=wgan_gp data=folder data.root=PHOTOS data.image_size=64",
+        "lit-gans train -m experiment=dcgan_digits seed=0,1,2",
+    ),
+    "sample": (
+        f"lit-gans sample checkpoint={_CHECKPOINT}",
+        "lit-gans sample checkpoint=outputs/dcgan_digits/version_0 num=16 seed=3 output=pictures",
+        "lit-gans sample checkpoint=outputs/pix2pix_digits/version_0 input=FOLDER",
+    ),
+    "interpolate": (
+        f"lit-gans interpolate checkpoint={_CHECKPOINT}",
+        "lit-gans interpolate checkpoint=outputs/dcgan_digits/version_0 num=4 steps=12",
+        "lit-gans interpolate checkpoint=outputs/dcgan_digits/version_0 weights=raw output=walks",
+    ),
+    "evaluate": (
+        f"lit-gans evaluate checkpoint={_CHECKPOINT}",
+        "lit-gans evaluate checkpoint=outputs/dcgan_digits/version_0 metrics=digits metrics.num_samples=1000",
+        "lit-gans evaluate fake=FOLDER real=FOLDER metrics=inception image_size=64",
+    ),
+    "describe": (
+        "lit-gans describe model=dcgan",
+        "lit-gans describe model=sngan data.image_size=32 data.channels=1",
+        "lit-gans describe model=wgan_gp model.network=resnet model.block=separable",
+    ),
+    "pack": (
+        "lit-gans pack data.root=PHOTOS data.image_size=64",
+        "lit-gans pack data=cifar10 data.root=FOLDER",
+        "lit-gans pack data.root=PHOTOS stream=NEW_FOLDER",
+    ),
+    "compare": (
+        "lit-gans compare A.json B.json",
+        "lit-gans evaluate checkpoint=RUN output=A.json",
+        "lit-gans evaluate checkpoint=OTHER_RUN output=B.json",
+    ),
+    "bench step": (
+        "lit-gans bench step preset=smoke",
+        "lit-gans bench step image_size=32 batch_size=128 steps=50",
+        "lit-gans bench step precision=bf16 output=step.json",
+    ),
+    "bench metrics": (
+        "lit-gans bench metrics preset=smoke",
+        "lit-gans bench metrics num=10000 device=cuda",
+        "lit-gans bench metrics output=metrics.json",
+    ),
+    "bench data": (
+        "lit-gans bench data preset=smoke",
+        "lit-gans bench data image_size=128 rounds=5",
+        "lit-gans bench data output=data.json",
+    ),
+    "bench strategies": (
+        "lit-gans bench strategies preset=smoke",
+        "lit-gans bench strategies gans=[dcgan]",
+        "lit-gans bench strategies output=strategies.json",
+    ),
+}
+_COMPARE = """\
+lit-gans compare A.json B.json
+
+Prints two evaluations side by side, and which is better by each score. Both files are written by lit-gans evaluate.
+Numbers that do not compare (other real images, another extractor, other numbers of samples) are refused, each with its
+reason: exit code 2."""
+
+
+def command_help(command: str) -> str:
+    """Returns the help of a command beside training."""
+    if command == "compare":
+        return "\n".join([_COMPARE, *examples(command)])
+    found = read_function(*place(command.replace(" ", "_")))
+    lines = [f"lit-gans {command} key=value ...", "", *wrapped(found.summary)]
+    for paragraph in filter(None, found.description.split("\n\n")):
+        lines += ["", *wrapped(" ".join(paragraph.split()))]
+    lines += ["", "Keys"]
+    lines += table(
+        (name, _meaning(name, found.meanings.get(name, "")), found.defaults[name]) for name in found.defaults
+    )
+    groups = [name for name in _GROUPS if name in found.defaults]
+    if groups:
+        keys = ", ".join(f"{name}=NAME" for name in groups)
+        lines += ["", *wrapped(f"lit-gans train --help lists the names for {keys}; with a name added, its keys.")]
+    return "\n".join([*lines, *examples(command)])
+
+
+def _meaning(name: str, meaning: str) -> str:
+    return f"{name}=NAME: {meaning}" if name in _GROUPS else meaning
+
+
+def examples(command: str) -> list[str]:
+    """Returns the lines with the examples of a command."""
+    return ["", "Examples", *(f"  {line}" for line in EXAMPLES[command])]
+
+
+def table(rows: Iterable[tuple[str, str, str]]) -> list[str]:
+    """Returns lines of keys with their meanings and defaults, wrapped to the width of the terminal."""
+    rows = list(rows)
+    longest = max((len(name) for name, _, _ in rows), default=0)
+    indent = longest + 4 if longest <= _LONGEST_NAME else 6
+    lines = []
+    for name, meaning, default in rows:
+        text = f"{meaning} [{default if default == REQUIRED else f'default: {default}'}]".strip()
+        first = f"  {name}".ljust(indent)
+        if longest > _LONGEST_NAME:  # each name has a line of its own
+            lines.append(first)
+            first = " " * indent
+        lines += wrapped(text, first, " " * indent)
+    return lines
+
+
+def wrapped(text: str, first: str = "", indent: str = "") -> list[str]:
+    """Returns the lines of a text at the width of the terminal."""
+    width = min(max(shutil.get_terminal_size().columns, 60), 120)
+    options = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=indent, **options)

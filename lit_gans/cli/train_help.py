@@ -1,0 +1,137 @@
+"""`lit-gans train --help`: the groups with their options; of a chosen option, its keys with meanings and defaults."""
+
+from __future__ import annotations
+
+import importlib.resources
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from hydra.utils import get_class
+from omegaconf import DictConfig, OmegaConf
+
+from lit_gans.cli.help import FLAGS, examples, table, wrapped
+from lit_gans.config.docs import REQUIRED, as_typed, meanings
+from lit_gans.config.signatures import schema
+
+_GROUPS = {
+    "experiment": "a training that is known to work: model, data, metrics and numbers that differ from the defaults",
+    "model": "the GAN",
+    "data": "the images",
+    "metrics": "what is measured while it trains",
+    "trainer": "Lightning's Trainer: iterations, devices",
+    "strategy": "how several devices work together",
+    "precision": "of the networks' computations",
+    "callbacks": "what happens beside: averaged weights, samples, checkpoints",
+    "logger": "where numbers are written",
+    "optimizer@model.generator_optimizer": "of the generator",
+    "optimizer@model.discriminator_optimizer": "of each discriminator",
+    "schedule@model.generator_optimizer.schedule": "how the generator's learning rate falls",
+    "schedule@model.discriminator_optimizer.schedule": "how the discriminators' learning rate falls",
+    "score@metrics.NAME": "one more score, for example score@metrics.kid=kid",
+}
+_NODES = {"strategy": "trainer.strategy", "precision": "trainer.precision"}  # a group's node, of another name
+_KEYS = {
+    "seed": ("of weights, latents, the order of the images and every other random number", "0"),
+    "resume": ("none; auto, the newest run of this name; or the path of a checkpoint: continues its run", "none"),
+    "init_from": ("path of a checkpoint, or folder of a run, whose networks a new run begins with", "null"),
+}
+_USAGE = "lit-gans train [GROUP=OPTION ...] [key=value ...]"
+
+
+def train_help(arguments: list[str]) -> str:
+    """Returns the help of training: of all groups, or of the groups that the arguments choose.
+
+    Raises:
+        RefusedInput: an option that does not exist.
+    """
+    overrides = [argument for argument in arguments if argument not in (*FLAGS, "-m", "--multirun")]
+    groups = {name.partition("@")[0] for name in _GROUPS}
+    keys = [argument.partition("=")[0] for argument in overrides]
+    chosen = [key for key in keys if key.partition("@")[0] in groups]
+    return "\n".join([*(_of_groups(chosen, overrides) if chosen else _overview()), *examples("train")])
+
+
+def _overview() -> list[str]:
+    lines = [_USAGE, "", *wrapped("Trains a GAN. Without arguments: digits, in about two minutes on two CPU cores.")]
+    lines += ["", "Groups: GROUP=OPTION chooses one"]
+    for name, meaning in _GROUPS.items():
+        lines += ["", *wrapped(f"{name}: {meaning}", "  ", "    ")]
+        lines += wrapped(", ".join(_options(name.partition("@")[0])), "    ", "    ")
+    lines += ["", "Keys", *table((name, meaning, default) for name, (meaning, default) in _KEYS.items())]
+    lines += [
+        "",
+        *wrapped(
+            "lit-gans train GROUP=OPTION --help, for example model=dcgan, lists the keys of an option with their"
+            " meanings; lit-gans train --cfg job prints every key with its value. -m trains every combination of values"
+            " that are separated by commas."
+        ),
+    ]
+    return lines
+
+
+def _options(group: str) -> list[str]:
+    """Returns the names of a group's options."""
+    from hydra import initialize_config_module
+    from hydra.core.global_hydra import GlobalHydra
+
+    from lit_gans.config.build import CONFIG_PACKAGE, register
+
+    register("train")
+    GlobalHydra.instance().clear()
+    with initialize_config_module(CONFIG_PACKAGE, version_base="1.3"):
+        return GlobalHydra.instance().config_loader().get_group_options(group)
+
+
+def _of_groups(chosen: list[str], overrides: list[str]) -> list[str]:
+    from lit_gans import compose
+
+    config = compose(*overrides)
+    lines = [_USAGE]
+    for group in chosen:
+        option = next(item.partition("=")[2] for item in overrides if item.startswith(f"{group}="))
+        lines += ["", f"{group}={option}"]
+        if group == "experiment":
+            lines += ["", *_experiment(option)]
+            continue
+        name, _, place = group.partition("@")
+        path = place or _NODES.get(name, name)
+        node = OmegaConf.select(config, path)
+        if not isinstance(node, DictConfig):
+            lines += [f"  sets {path}={as_typed(node)}"]
+            continue
+        lines += table(_rows(node, path)) or ["  has no keys"]
+    return lines
+
+
+def _experiment(option: str) -> list[str]:
+    """Returns what an experiment sets: its file."""
+    file = importlib.resources.files("lit_gans.conf").joinpath("experiment", f"{option}.yaml")
+    if not file.is_file():  # of a person's own search path
+        return ["  lit-gans train --cfg job prints what it sets"]
+    lines = [line for line in file.read_text().splitlines() if "@package" not in line]
+    return [f"  {line}" for line in lines]
+
+
+def _rows(node: DictConfig, path: str) -> Iterator[tuple[str, str, str]]:
+    """Yields the keys of a node with their meanings and values, and those of the nodes inside."""
+    target = OmegaConf.to_container(node, resolve=False).get("_target_")
+    cls = get_class(target) if target else None
+    said = meanings(cls) if cls else {}
+    for name in node:
+        key = f"{path}.{name}"
+        if name == "_target_" or (cls and name not in schema(cls)):  # the rest of an optimizer that another replaced
+            continue
+        missing = OmegaConf.is_missing(node, name)
+        inner = None if missing or OmegaConf.is_interpolation(node, name) else node[name]
+        if isinstance(inner, DictConfig) and ("_target_" in inner or not target):
+            if said.get(str(name)):
+                yield key, said[str(name)], str(inner.get("_target_", "")).rpartition(".")[2]
+            yield from _rows(inner, key)
+        else:
+            yield key, said.get(str(name), ""), REQUIRED if missing else _value(node, name)
+
+
+def _value(node: DictConfig, name: Any) -> str:
+    text = as_typed(OmegaConf.to_container(node, resolve=False)[name])
+    return re.sub(r"\$\{([\w.]+)\}", r"\1", text)  # a reference to another key

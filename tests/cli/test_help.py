@@ -1,0 +1,131 @@
+"""`--help` of every command: keys, meanings and defaults are those of its function, and examples that are valid."""
+
+import inspect
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from lit_gans import compose
+from lit_gans.cli import commands, main
+from lit_gans.cli.help import EXAMPLES, command_help
+from lit_gans.config.docs import as_typed, meanings
+from lit_gans.config.registry import gans
+from lit_gans.config.signatures import schema
+
+
+def keys(text):
+    """The keys of a help and what it says of them, each on one line."""
+    lines = text.partition("\nKeys\n")[2].partition("\n\n")[0].splitlines()
+    found = {}
+    for line in lines:
+        name, _, rest = line.strip().partition(" ")
+        if line[2] != " ":
+            current = name
+            found[current] = rest.strip()
+        else:
+            found[current] += f" {line.strip()}"
+    return {name: text.strip() for name, text in found.items()}
+
+
+@pytest.mark.parametrize("command", [*main.COMMANDS])
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_a_command_shows_its_keys_with_meanings_and_defaults(command, flag, request, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, err = request.getfixturevalue("command")(*command.split(), flag)
+    assert (code, err) == (0, "")
+    function = commands.command(main.COMMANDS[command])
+    shown, said = keys(out), meanings(function)
+    assert list(shown) == list(inspect.signature(function).parameters)
+    for name, parameter in inspect.signature(function).parameters.items():
+        assert said[name], name
+        assert said[name] in shown[name]
+        required = parameter.default is parameter.empty
+        assert shown[name].endswith("[required]" if required else f"[default: {as_typed(parameter.default)}]")
+    assert out.count(f"\n  lit-gans {command}") == 3
+    assert max(map(len, out.partition("Examples")[0].splitlines())) <= 80
+
+
+def test_it_is_quick(tmp_path):
+    code = "import sys; from lit_gans.cli import main as cli; sys.argv = ['lit-gans', 'evaluate', '--help']\n"
+    code += "try: cli.main()\nexcept SystemExit as stopped: assert stopped.code == 0\n"
+    code += "assert not {'torch', 'hydra', 'lightning'} & set(sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "lit-gans evaluate" in done.stdout
+
+
+def test_compare_and_bench_have_a_help_too(command):
+    code, out, err = command("compare", "--help")
+    assert (code, err) == (0, "")
+    assert "lit-gans compare A.json B.json" in out
+    for arguments in (("bench", "--help"), ("bench",)):
+        code, out, err = command(*arguments)
+        assert (code, err) == (0, "")
+        assert all(f"lit-gans {name}" in out for name in main.COMMANDS if name.startswith("bench "))
+
+
+def test_training_lists_its_groups_and_their_options(command):
+    code, out, err = command("train", "--help")
+    assert (code, err) == (0, "")
+    for name in (*gans(), "digits", "folder", "ring", "dcgan_digits", "inception", "fsdp", "bf16", "rmsprop", "linear"):
+        assert f" {name}," in out or f" {name}\n" in out, name
+    for name in ("seed", "resume", "init_from"):
+        assert f"\n  {name}" in out
+    assert "lit-gans train --cfg job" in out
+    assert out.count("\n  lit-gans train") == 3
+
+
+def test_a_chosen_group_lists_its_keys_with_meanings(command):
+    code, out, err = command("train", "model=sngan", "model.n_critic=7", "--help")
+    assert (code, err) == (0, "")
+    said = meanings(gans()["sngan"])
+    text = " ".join(out.split())
+    for name, value in schema(gans()["sngan"]).items():
+        if name != "_target_":
+            assert f" model.{name} {said[name]}" in text, name
+        if name not in ("_target_", "image_size", "channels", "seed", "n_critic") and not isinstance(value, dict):
+            assert f" model.{name} {said[name]} [default: {as_typed(value)}]" in text, name
+    assert f"model.n_critic {said['n_critic']} [default: 7]" in text
+    assert "model.generator_optimizer.learning_rate" in text
+
+
+def test_other_groups_name_their_keys_too(command):
+    code, out, err = command("train", "strategy=ddp", "precision=bf16", "experiment=gan_ring", "-h")
+    assert (code, err) == (0, "")
+    assert "trainer.strategy.bucket_cap_mb" in out
+    assert "sets trainer.precision=bf16-mixed" in out
+    assert "- override /data: ring" in out
+    code, out, err = command("train", "optimizer@model.generator_optimizer=sgd", "-h")
+    assert "model.generator_optimizer.momentum" in out
+    assert "model.generator_optimizer.betas" not in out, "Adam's"
+    code, out, err = command("train", "model=dcgam", "--help")
+    assert (code, out, "did you mean 'dcgan'?" in err) == (2, "", True)
+
+
+def test_meanings_are_found_where_a_docstring_refers_to_another():
+    from lit_gans.data.sources.folder import Folder
+
+    assert "square" in meanings(Folder)["crop"]
+    assert not any(text.startswith("see `") for name, text in meanings(Folder).items() if not name.startswith("*"))
+
+
+@pytest.mark.parametrize(
+    "example", [line for command in EXAMPLES if command != "compare" for line in EXAMPLES[command]]
+)
+def test_examples_are_valid(example):
+    words = shlex.split(example)[1:]
+    name = " ".join(words[:2]) if words[0] == "bench" else words[0]
+    overrides = [word for word in words if "=" in word]
+    if "-m" in words:
+        overrides = [word.partition(",")[0] for word in overrides]
+    compose(*overrides, config_name=name.replace(" ", "_"))
+    assert example.startswith(f"lit-gans {name} ")
+
+
+def test_examples_are_three_of_each_command():
+    assert {name: len(lines) for name, lines in EXAMPLES.items()} == dict.fromkeys(
+        ["train", "compare", *main.COMMANDS], 3
+    )
+    assert command_help("compare").count("\n  lit-gans ") == 3

@@ -1,0 +1,57 @@
+"""What is suggested for a key that does not exist."""
+
+import pytest
+from omegaconf import OmegaConf
+
+from lit_gans import compose
+from lit_gans.config.hints import suggested_keys
+
+RATES = ["model.generator_optimizer.learning_rate", "model.discriminator_optimizer.learning_rate"]
+
+
+@pytest.fixture(scope="module")
+def config():
+    return compose("model=dcgan", "data=digits", "metrics=digits")
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("max_steps", ["trainer.max_steps"]),
+        ("steps", ["trainer.max_steps"]),
+        ("iterations", ["trainer.max_steps"]),
+        ("epochs", ["trainer.max_epochs"]),
+        ("lr", RATES),
+        ("model.lr", RATES),
+        ("trainer.lr", RATES),
+        ("learning_rate", RATES),
+        ("optimizer.learning_rate", RATES),
+        ("batch_size", ["data.batch_size", "metrics.batch_size"]),
+        ("model.batch_size", ["data.batch_size", "metrics.batch_size"]),
+        ("gpus", ["trainer.devices"]),
+        ("devices", ["trainer.devices"]),
+        ("trainer.gpus", ["trainer.devices"]),
+        ("latent_dim", ["model.latent_dim"]),
+        ("width", ["model.generator_width", "model.discriminator_width"]),
+        ("num_samples", ["metrics.num_samples"]),
+        ("decay", ["callbacks.ema.decay"]),
+        ("n_critc", []),
+        ("xyz", []),
+    ],
+)
+def test_keys_of_the_same_name_or_its_initials_or_words(config, key, expected):
+    assert suggested_keys(key, config)[: max(len(expected), 1)] == expected
+
+
+def test_suggestions_are_existing_keys_and_few(config):
+    for key in ("seed_", "a", "every_n_steps", "num", "model.seeds", "lr", "patience"):
+        found = suggested_keys(key, config)
+        assert len(found) <= 3
+        for path in found:
+            parent, _, name = path.rpartition(".")
+            assert name in OmegaConf.select(config, parent)
+
+
+def test_a_key_that_nothing_sets_comes_last():
+    config = OmegaConf.create({"a": {"min_steps": None, "max_steps": 3}, "b": {"every_n_steps": 2}})
+    assert suggested_keys("steps", config) == ["a.max_steps", "b.every_n_steps", "a.min_steps"]
