@@ -27,6 +27,11 @@ _LINKED = ("image_size", "channels")
 class GansCLI(LightningCLI):
     """The sizes of the data and the seed reach the model from one place."""
 
+    @staticmethod
+    def subcommands() -> dict[str, set[str]]:
+        """Returns what the command line offers: a GAN has neither validation nor predictions of Lightning's kind."""
+        return {"fit": LightningCLI.subcommands()["fit"]}
+
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         for name in _LINKED:
             parser.link_arguments(f"data.init_args.{name}", f"model.init_args.{name}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 HELP = """\
@@ -27,6 +28,12 @@ Every key can be set as key=value; `lit-gans train --cfg job` prints them all, `
 Exit code 0: done. 2: refused input, with one sentence. 1: a failure while running. 130, 143: stopped by a signal."""
 
 LIGHTNING = ("fit",)
+_MEASURE = "a GAN has no validation loss: use lit-gans evaluate checkpoint=PATH, which measures its samples."
+_INSTEAD = {
+    "validate": _MEASURE,
+    "test": _MEASURE,
+    "predict": "samples are its predictions: use lit-gans sample checkpoint=PATH.",
+}
 COMMANDS = {
     "sample": "sample",
     "interpolate": "interpolate",
@@ -43,7 +50,13 @@ COMMANDS = {
 
 def main() -> None:
     """The console script."""
-    sys.exit(run(sys.argv[1:]))
+    try:
+        code = run(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:  # `lit-gans train --help | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:
@@ -56,6 +69,11 @@ def run(arguments: list[str]) -> int:
 
         print(__version__)
         return 0
+    if arguments[0] in _INSTEAD:
+        print(f"lit-gans: there is no 'lit-gans {arguments[0]}', {_INSTEAD[arguments[0]]}", file=sys.stderr)
+        return 2
+    if ({"-h", "--help"} & {*arguments} and arguments[0] not in LIGHTNING) or arguments == ["bench"]:
+        return _help(arguments)
     if arguments[0] in LIGHTNING:
         return importlib.import_module("lit_gans.cli.lightning").main(arguments)
     if arguments[0] == "train":
@@ -69,8 +87,33 @@ def run(arguments: list[str]) -> int:
         command = " ".join(arguments[:words])
         if command in COMMANDS:
             return importlib.import_module("lit_gans.cli.commands").run(COMMANDS[command], arguments[words:])
+    return _unknown(arguments)
+
+
+def _unknown(arguments: list[str]) -> int:
     from lit_gans.common.errors import nearest
 
+    command = " ".join(arguments[: 2 if arguments[0] == "bench" else 1])
     names = ["train", "compare", *COMMANDS, *LIGHTNING]
     print(f"lit-gans: there is no command '{command}'; {nearest(command, names)}", file=sys.stderr)
     return 2
+
+
+def _help(arguments: list[str]) -> int:
+    """Prints what a command with `--help` tells and returns the exit code."""
+    for words in (2, 1):
+        command = " ".join(arguments[:words])
+        if command in (*COMMANDS, "compare"):
+            from lit_gans.cli.help import command_help
+
+            print(command_help(command))
+            return 0
+    if arguments[0] == "train":
+        from lit_gans.cli.train_help import train_help
+        from lit_gans.config.refusals import refused_is_2
+
+        return refused_is_2(lambda: print(train_help(arguments[1:])) or 0)
+    if arguments[0] == "bench":
+        print("\n".join(line for line in HELP.splitlines() if line.startswith("  lit-gans bench")))
+        return 0
+    return _unknown(arguments)

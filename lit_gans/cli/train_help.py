@@ -12,7 +12,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from lit_gans.cli.help import FLAGS, examples, table, wrapped
 from lit_gans.config.docs import REQUIRED, as_typed, meanings
+from lit_gans.config.hydra_app import CONFIG_PACKAGE, compose
 from lit_gans.config.signatures import schema
+from lit_gans.config.source import options
 
 _GROUPS = {
     "experiment": "a training that is known to work: model, data, metrics and numbers that differ from the defaults",
@@ -71,21 +73,13 @@ def _overview() -> list[str]:
 
 
 def _options(group: str) -> list[str]:
-    """Returns the names of a group's options."""
-    from hydra import initialize_config_module
-    from hydra.core.global_hydra import GlobalHydra
-
-    from lit_gans.config.build import CONFIG_PACKAGE, register
-
-    register("train")
-    GlobalHydra.instance().clear()
-    with initialize_config_module(CONFIG_PACKAGE, version_base="1.3"):
-        return GlobalHydra.instance().config_loader().get_group_options(group)
+    """Returns the names of a group's options: files, and classes."""
+    folder = importlib.resources.files(CONFIG_PACKAGE).joinpath(group)
+    files = [item.name.removesuffix(".yaml") for item in folder.iterdir()] if folder.is_dir() else []
+    return sorted({name for name in files if not name.startswith("_")} | {*options(group)})
 
 
 def _of_groups(chosen: list[str], overrides: list[str]) -> list[str]:
-    from lit_gans import compose
-
     config = compose(*overrides)
     lines = [_USAGE]
     for group in chosen:
@@ -106,7 +100,7 @@ def _of_groups(chosen: list[str], overrides: list[str]) -> list[str]:
 
 def _experiment(option: str) -> list[str]:
     """Returns what an experiment sets: its file."""
-    file = importlib.resources.files("lit_gans.conf").joinpath("experiment", f"{option}.yaml")
+    file = importlib.resources.files(CONFIG_PACKAGE).joinpath("experiment", f"{option}.yaml")
     if not file.is_file():  # of a person's own search path
         return ["  lit-gans train --cfg job prints what it sets"]
     lines = [line for line in file.read_text().splitlines() if "@package" not in line]

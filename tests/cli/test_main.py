@@ -2,8 +2,6 @@
 
 import inspect
 import json
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
