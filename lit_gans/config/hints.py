@@ -2,35 +2,89 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Callable
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from lit_gans.common.errors import nearest
+
 _SYNONYMS = {"gpu": "devices", "gpus": "devices", "iterations": "max_steps", "iters": "max_steps", "wd": "weight_decay"}
+_OF_NODES = {  # groups whose options are chosen for a part of the model
+    "optimizer": ("model.generator_optimizer", "model.discriminator_optimizer"),
+    "schedule": ("model.generator_optimizer.schedule", "model.discriminator_optimizer.schedule"),
+}
+_GROUPS = ("experiment", "strategy", "precision")  # which are no keys
+_NAME = "NAME"
 _MOST = 3  # suggestions
 
 
+def did_you_mean(key: str, config: Any, value: str | None = None) -> str:
+    """Returns the ending of a sentence about a key that does not exist.
+
+    Args:
+        key: its dotted name.
+        config: the composed configuration.
+        value: the value that it was given, if one is known.
+    """
+    name = _bare(key)
+    if name in _OF_NODES:
+        return f"choose {' or '.join(f'{name}@{node}={value or _NAME}' for node in _OF_NODES[name])}."
+    found = suggested_keys(key, config)
+    if found:
+        return f"did you mean {' or '.join(repr(path) if value is None else f'{path}={value}' for path in found)}?"
+    parent, _, name = key.rpartition(".")
+    node = OmegaConf.select(config, parent) if parent else config
+    if not isinstance(node, DictConfig):
+        return did_you_mean(parent, config) if parent else "lit-gans COMMAND --help lists the keys."
+    names = [str(item) for item in node if item != "_target_"]
+    if not names and list(node):  # a class of a user's own, whose arguments no schema knows
+        return f"an argument of your own class takes a plus: +{key}=..."
+    return nearest(name, names)
+
+
 def suggested_keys(key: str, config: Any) -> list[str]:
-    """Returns the existing keys that a person most likely meant by `key`, the nearest first.
+    """Returns the existing keys that a person most likely meant by `key`.
 
     A key is near where its last name is the same (`max_steps`: `trainer.max_steps`), where its initials are (`lr`:
-    `learning_rate`), where it has all words of the name (`steps`: `max_steps`), or where it is spelled almost so. Keys
-    below the same parent go first; those that nothing sets come last.
+    `learning_rate`), where it is spelled almost so beside the one that was typed, or where it has all words of it
+    (`steps`: `max_steps`). Keys below the same parent go before others, keys that have a value before empty ones.
 
     Args:
         key: the dotted name that does not exist.
         config: the composed configuration.
     """
-    parent, _, name = key.rpartition(".")
-    name = _SYNONYMS.get(name, name)
+    parent = key.rpartition(".")[0]
+    name = _SYNONYMS.get(_bare(key), _bare(key))
     values = _values(config)
-    inside = [path for path in values if path.startswith(f"{parent}.")] if parent else list(values)
-    for paths in (inside, list(values)):
-        for alike in (_is_same, _has_initials, _has_words):
-            found = [path for path in paths if alike(name, path.rpartition(".")[2])]
-            if found:
-                return sorted(found, key=lambda path: _rank(path, values[path]))[:_MOST]
-    return []
+    inside = {path: value for path, value in values.items() if path.startswith(f"{parent}.")} if parent else values
+    beside = _spelled_almost_so(key, config)
+    return (
+        _nearest(name, _is_same, inside)
+        or _nearest(name, _is_same, values)
+        or _nearest(name, _has_initials, inside)
+        or _nearest(name, _has_initials, values)
+        or ([beside] if beside else _nearest(name, _has_words, inside))
+    )
+
+
+def _nearest(name: str, is_alike: Callable[[str, str], bool], values: dict[str, Any]) -> list[str]:
+    ranks = {path: _rank(path, value) for path, value in values.items() if is_alike(name, _bare(path))}
+    return [path for path, rank in ranks.items() if rank == min(ranks.values())][:_MOST]
+
+
+def _bare(key: str) -> str:
+    return key.rpartition(".")[2]
+
+
+def _spelled_almost_so(key: str, config: Any) -> str | None:
+    parent, _, name = key.rpartition(".")
+    node = OmegaConf.select(config, parent) if parent else config
+    names = [str(item) for item in node if item != "_target_"] if isinstance(node, DictConfig) else []
+    names += _GROUPS if not parent else ()
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return f"{parent}.{close[0]}".lstrip(".") if close else None
 
 
 def _is_same(name: str, last: str) -> bool:
@@ -49,16 +103,18 @@ def _words(name: str) -> set[str]:
     return {word.removesuffix("s") for word in name.split("_")}
 
 
-def _rank(path: str, value: Any) -> tuple[bool, int, int]:
-    return value is None, len(path.rpartition(".")[2].split("_")), path.count(".")
+def _rank(path: str, value: Any) -> tuple[bool, int]:
+    return value is None, len(_bare(path).split("_"))
 
 
 def _values(node: Any, prefix: str = "") -> dict[str, Any]:
-    """Returns all values of a configuration by dotted name, references to other values as they are written."""
+    """Returns all values of a configuration by dotted name, without those that refer to others."""
     found: dict[str, Any] = {}
     for name in node:
         path = f"{prefix}{name}"
-        if OmegaConf.is_missing(node, name) or OmegaConf.is_interpolation(node, name):
+        if OmegaConf.is_interpolation(node, name):  # the key that it refers to is the one to set
+            continue
+        if OmegaConf.is_missing(node, name):
             found[path] = ""
         elif isinstance(node[name], DictConfig):
             found |= _values(node[name], f"{path}.")

@@ -17,8 +17,9 @@ from omegaconf.errors import OmegaConfBaseException
 from lit_gans.common._compat import run_hydra
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config import source
+from lit_gans.config.hints import did_you_mean
 from lit_gans.config.overrides import key_of, quoted, refuse_bare, refuse_options, with_classes
-from lit_gans.config.refusals import DONE, nearest_key, refusals, refused_is_2
+from lit_gans.config.refusals import DONE, refusals, refused_is_2
 from lit_gans.config.signatures import schema, target_class, text_arguments
 
 CONFIG_PACKAGE = "lit_gans.conf"
@@ -66,14 +67,22 @@ def hydra_command(
         if function is not None:
             ConfigStore.instance().store(group="command", name=config_name, node=schema(function))
         groups = Groups(config_name, arguments, function)
-        refuse_options(arguments, lambda key: nearest_key(key, groups.composed()))
-        refuse_bare(arguments, next(iter(schema(function))) if function else "experiment")
+        refuse_options(arguments, lambda key, value: did_you_mean(key, groups.composed(), value))
+        refuse_bare(arguments, lambda word: _key_for(word, function))
         source.register()
         with refusals(groups.composed):
             run_hydra(with_classes(quoted(arguments, groups.is_text)), caught, CONFIG_PACKAGE, config_name)
         return max(codes, default=DONE)
 
     return refused_is_2(run)
+
+
+def _key_for(word: str, function: Callable[..., Any] | None) -> str:
+    """Returns the key that a word alone most likely belongs to."""
+    if function is None:
+        return "resume" if word.endswith(".ckpt") else "model" if source.option(f"model/{word}") else "experiment"
+    first = next(iter(schema(function)))
+    return "data.root" if first == "data" and source.option(f"data/{word}") is None else first
 
 
 class Groups:

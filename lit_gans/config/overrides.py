@@ -29,12 +29,12 @@ def key_of(argument: str) -> str | None:
     return match[1] if equals and match and not argument.startswith("-") else None
 
 
-def refuse_options(arguments: list[str], hint: Callable[[str], str]) -> None:
+def refuse_options(arguments: list[str], hint: Callable[[str, str], str]) -> None:
     """Raises `RefusedInput` for an option that no command has, such as `--max_steps 10`.
 
     Args:
         arguments: what was typed.
-        hint: completes the sentence about a key.
+        hint: completes the sentence about a key and its value.
     """
     for index, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
@@ -46,21 +46,22 @@ def refuse_options(arguments: list[str], hint: Callable[[str], str]) -> None:
         if not equals and following and not following.startswith("-") and key_of(following) is None:
             value = following
         key = name.lstrip("-").replace("-", "_")
-        raise RefusedInput(f"{argument}: settings are given as key=value; {hint(key)} ({key}={value or 'VALUE'})")
+        raise RefusedInput(f"{argument}: settings are given as key=value; {hint(key, value or 'VALUE')}")
 
 
-def refuse_bare(arguments: list[str], key: str) -> None:
+def refuse_bare(arguments: list[str], key_for: Callable[[str], str]) -> None:
     """Raises `RefusedInput` for a value without its key, such as a path alone.
 
     Args:
         arguments: what was typed.
-        key: the key that such a value most likely belongs to.
+        key_for: returns the key that such a value most likely belongs to.
     """
     after_flag = False
     for argument in arguments:
         is_flag = argument.startswith("-")
-        if not (is_flag or after_flag or "=" in argument or argument.startswith("~")):
-            raise RefusedInput(f"'{argument}' has no key: did you mean {key}={argument}?")
+        named = key_of(argument) is not None and not Path(argument).exists()  # a folder may be called `lr=0.1`
+        if not (is_flag or after_flag or named or argument.startswith("~")):
+            raise RefusedInput(f"'{argument}' has no key: did you mean {key_for(argument)}={argument}?")
         after_flag = is_flag and argument not in (*SWEEP_FLAGS, "--resolve", "-r", "--run", "-h", "--help")
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -30,12 +31,12 @@ def trained(tmp_path_factory):
 @pytest.mark.parametrize(
     ("override", "sentence"),
     [
-        ("model.n_critc=3", "did you mean 'n_critic'?"),
+        ("model.n_critc=3", "did you mean 'model.n_critic'?"),
         ("modle=dcgan", "did you mean 'model'?"),
         ("model=dcgam", "model=dcgam: there is no such model; did you mean 'dcgan'?"),
         ("precision=fp17", "did you mean 'fp16'?"),
-        ("callbacks.ema.decai=0.9", "callbacks.ema.decai: there is no such key; did you mean 'decay'?"),
-        ("trainer.max_stepz=1", "did you mean 'max_steps'?"),
+        ("callbacks.ema.decai=0.9", "callbacks.ema.decai: there is no such key; did you mean 'callbacks.ema.decay'?"),
+        ("trainer.max_stepz=1", "did you mean 'trainer.max_steps'?"),
         ("model.n_critic=abc", "model.n_critic='abc' is not valid: expected int."),
         ("model.n_critic=0", "n_critic=0 must be at least 1"),
         ("model.generator_optimizer.betas=[0.5]", "expected tuple with 2 elements"),
@@ -283,3 +284,51 @@ def test_a_folder_of_photographs_trains_and_packs(command, tmp_path, monkeypatch
     assert (code, "data.root=nowhere: there is no such folder" in err) == (2, True)
     code, _, err = command("train", "data=folder")
     assert (code, "data.root is required" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("train --max_steps 10", "--max_steps: settings are given as key=value; did you mean trainer.max_steps=10?"),
+        ("train --trainer.max_steps=10", "did you mean trainer.max_steps=10?"),
+        ("train --lr=0.1", "did you mean model.generator_optimizer.learning_rate=0.1 or model.discriminator_optimizer"),
+        (
+            "train lr=0.1",
+            "lr: there is no such key; did you mean 'model.generator_optimizer.learning_rate' or 'model.d",
+        ),
+        ("train model.lr=0.1", "did you mean 'model.generator_optimizer.learning_rate' or 'model.discriminator_opti"),
+        ("train batch_size=8", "did you mean 'data.batch_size' or 'metrics.batch_size'?"),
+        ("train epochs=8", "did you mean 'trainer.max_epochs'?"),
+        ("train steps=8", "did you mean 'trainer.max_steps'?"),
+        ("train gpus=8", "did you mean 'trainer.devices'?"),
+        (
+            "train optimizer=sgd",
+            "choose optimizer@model.generator_optimizer=NAME or optimizer@model.discr",
+        ),
+        ("train dcgan", "'dcgan' has no key: did you mean model=dcgan?"),
+        ("train dcgan_digits", "'dcgan_digits' has no key: did you mean experiment=dcgan_digits?"),
+        ("train run/checkpoints/last.ckpt", "did you mean resume=run/checkpoints/last.ckpt?"),
+        ("sample run/checkpoints/last.ckpt", "did you mean checkpoint=run/checkpoints/last.ckpt?"),
+        ("sample --checkpoint run", "did you mean checkpoint=run?"),
+        ("describe dcgan", "did you mean model=dcgan?"),
+        ("describe image_size=64", "did you mean 'data.image_size'?"),
+        ("pack photos", "did you mean data.root=photos?"),
+        ("pack folder", "did you mean data=folder?"),
+        ("bench step smoke", "did you mean preset=smoke?"),
+        ("bench stp", "did you mean 'bench step'?"),
+    ],
+)
+def test_what_people_type_is_answered_with_the_right_key(command, tmp_path, arguments, sentence):
+    code, out, err = command(*arguments.split())
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert sentence in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_whose_name_has_an_equals_sign_is_no_setting(command, trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "lr=0.1")
+    code, _, err = command("sample", "lr=0.1")
+    assert (code, "'lr=0.1' has no key: did you mean checkpoint=lr=0.1?" in err) == (2, True)
+    code, _, err = command("sample", "checkpoint=lr=0.1", "num=2")
+    assert code == 0, err
+    assert (tmp_path / "lr=0.1/generated/grid.png").is_file()

@@ -84,7 +84,7 @@ def test_a_gan_and_a_source_from_outside_are_one_python_file_each(mine, command)
     code, _, err = command("train", *tiny, *own, "trainer.max_steps=3", f"resume={last}")
     assert code == 0, err
     code, _, err = command("train", *tiny, *own, "model.targt=1")
-    assert (code, "did you mean 'target'?" in err) == (2, True)
+    assert (code, "did you mean 'model.target'?" in err) == (2, True)
     checkpoint = torch.load(last, weights_only=True)
     assert (checkpoint["global_step"], checkpoint["lit_gans"]["class_path"]) == (3, "lsgan.LSGAN")
     assert checkpoint["hyper_parameters"]["target"] == 0.9
