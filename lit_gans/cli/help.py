@@ -67,6 +67,11 @@ EXAMPLES = {
         "lit-gans bench data image_size=128 rounds=5",
         "lit-gans bench data output=data.json",
     ),
+    "bench startup": (
+        "lit-gans bench startup preset=smoke",
+        "lit-gans bench startup rounds=20",
+        "lit-gans bench startup output=startup.json",
+    ),
     "bench strategies": (
         "lit-gans bench strategies preset=smoke",
         "lit-gans bench strategies gans=[dcgan]",
