@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import yaml
-from jsonargparse import Namespace, _typehints, get_loader, set_loader
+from jsonargparse import get_loader, set_loader
 from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from lit_gans.checkpoints.renamed import current_paths
+from lit_gans.common._compat import other_class_other_arguments
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import trainer_refusals
@@ -39,24 +38,6 @@ class GansCLI(LightningCLI):
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         with trainer_refusals():
             return super().instantiate_trainer(**kwargs)
-
-
-@contextmanager
-def other_class_other_arguments() -> Iterator[None]:
-    """jsonargparse hands the arguments of a replaced class to its successor where the names agree: RMSprop would
-    silently train with Adam's learning rate. Inside this context another class begins with its own defaults.
-    """
-
-    def discard(parser: Any, previous: Any, value: Any) -> None:
-        if previous and "init_args" in previous and previous["class_path"] != value["class_path"]:
-            previous["init_args"] = Namespace()
-
-    kept = _typehints.discard_init_args_on_class_path_change
-    _typehints.discard_init_args_on_class_path_change = discard
-    try:
-        yield
-    finally:
-        _typehints.discard_init_args_on_class_path_change = kept
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -65,10 +65,11 @@ def _run_or_sweep(arguments: list[str]) -> int:
     if "hydra.sweep.dir" in given:
         return _sweep(arguments, runs)
     folder = sweep_folder()
-    with nothing_left_if_refused(folder):
-        code = _sweep([*arguments, f"hydra.sweep.dir={quote(str(folder))}"], runs)
-    if not any(folder.iterdir()):
-        folder.rmdir()
+    code = _sweep([*arguments, f"hydra.sweep.dir={quote(str(folder))}"], runs)
+    if not runs:  # refused before the first: what Hydra wrote goes, and the folder unless others use it
+        (folder / "multirun.yaml").unlink(missing_ok=True)
+        with suppress(OSError):
+            folder.rmdir()
     return code
 
 
@@ -90,10 +91,12 @@ def _job(composed: DictConfig, runs: list[Run]) -> int:
     config = resolve(composed)
     folder = Path(config["trainer"]["default_root_dir"])
     trainers: list[Trainer] = []
-    with nothing_left_if_refused(folder, lambda: any(trainer.fit_loop.total_batch_idx >= 0 for trainer in trainers)):
+    reached = 0
+    with nothing_left_if_refused(folder, lambda: any(trainer.global_step > reached for trainer in trainers)):
         config["resume"] = str(resume_path(config["resume"], folder) or "none")  # the same for every further process
         reached = _iterations(config)
-        if 0 < config["trainer"]["max_steps"] <= reached:
+        last = config["trainer"]["max_steps"]
+        if isinstance(last, int) and 0 < last <= reached:
             print(_already(config, reached), flush=True)
             return DONE
         runs.append(Run(overrides, {}, folder, folder))  # stays in the table when it diverges

@@ -1,13 +1,15 @@
 """Private parts of other libraries, each with the reason: this is the one place that may break with their next release.
 
-`pyproject.toml` bounds these libraries from above.
+`pyproject.toml` bounds these libraries from above; `tests/common/test_compat.py` fails once a part is needless. The
+strategies have theirs in `lit_gans/strategies/_compat.py`.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from lightning.pytorch import Trainer
@@ -83,3 +85,23 @@ def start_others_with(trainer: Trainer, command: Sequence[str]) -> None:
     """Makes a trainer start its further processes, where it starts some, with `command`."""
     if isinstance(trainer.strategy.launcher, _SubprocessScriptLauncher):
         trainer.strategy._launcher = CommandLauncher(trainer.strategy.launcher, command)
+
+
+@contextmanager
+def other_class_other_arguments() -> Iterator[None]:
+    """jsonargparse hands the arguments of a replaced class to its successor where the names agree: RMSprop would
+    silently train with Adam's learning rate. Inside this context another class begins with its own defaults.
+    """
+
+    from jsonargparse import Namespace, _typehints
+
+    def discard(parser: Any, previous: Any, value: Any) -> None:
+        if previous and "init_args" in previous and previous["class_path"] != value["class_path"]:
+            previous["init_args"] = Namespace()
+
+    kept = _typehints.discard_init_args_on_class_path_change
+    _typehints.discard_init_args_on_class_path_change = discard
+    try:
+        yield
+    finally:
+        _typehints.discard_init_args_on_class_path_change = kept

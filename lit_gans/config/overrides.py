@@ -85,8 +85,8 @@ def _quoted(argument: str, is_text: Callable[[str], bool], sweeping: bool) -> st
         return argument
     if (sweeping and _SWEEP.fullmatch(value)) or not is_text(key):
         return argument
-    parts = value.split(",") if sweeping and not Path(value).exists() else [value]
-    return argument.partition("=")[0] + "=" + ",".join(part if _is_quoted(part) else quote(part) for part in parts)
+    values = value.split(",") if sweeping and not Path(value).exists() else [value]
+    return argument.partition("=")[0] + "=" + ",".join(item if _is_quoted(item) else quote(item) for item in values)
 
 
 def _is_quoted(value: str) -> bool:

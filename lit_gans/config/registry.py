@@ -57,9 +57,9 @@ def _import(name: str) -> ModuleType:
 @cache
 def classes(package: str, base: type) -> dict[str, type]:
     """Returns the public subclasses of `base` by name: of `package` or every file of it, and of the outside modules."""
-    folder = importlib.import_module(package)
-    files = pkgutil.walk_packages(folder.__path__, f"{package}.") if hasattr(folder, "__path__") else ()
-    inside = [folder, *(importlib.import_module(info.name) for info in files)]
+    places = importlib.util.find_spec(package).submodule_search_locations or ()
+    files = [info.name for info in pkgutil.walk_packages(places, f"{package}.")]
+    inside = [importlib.import_module(name) for name in (package, *files)]
     return {name: cls for module in (*inside, *outside_modules()) for name, cls in _own(module, base).items()}
 
 

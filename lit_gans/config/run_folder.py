@@ -24,7 +24,7 @@ def run_name(experiment: str | None, model: str, data: str, origins: list[str]) 
     Args:
         experiment: option of that group, if there is one.
         model, data: options of these groups.
-        origins: what the data need to be told, such as the folder of the images: another folder is another name.
+        origins: values that say which data these are, such as the folder of the images; another has another name.
     """
     return "_".join([experiment or f"{model}_{data}", *map(_short, origins)])
 

@@ -1,0 +1,67 @@
+"""What resuming promises beside the numbers: a refused run leaves nothing, a finished one is not trained again."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.commands import TINY
+
+RUN = Path("outputs/dcgan_digits/version_0")
+
+
+@pytest.fixture
+def finished(train):
+    """A run of two iterations with every logger, and what is in its folder."""
+    assert train(*TINY, "logger=default", "trainer.max_steps=2") == 0
+    return contents()
+
+
+def contents():
+    return {path: path.read_bytes() for path in Path("outputs").rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("other", "sentence"),
+    [
+        ("data.seed=1", "data with seed=0"),
+        ("model.generator_width=8", "another architecture"),
+        ("trainer.max_steps=abc", "trainer.max_steps='abc' is not valid: expected int"),
+        ("trainer.accelerator=cuda", "can not run on your system"),
+    ],
+)
+def test_a_refused_resume_leaves_the_run_as_it_was(train, finished, other, sentence):
+    assert train(*TINY, "logger=default", "trainer.max_steps=4", "resume=auto", other) == 2
+    assert sentence in train.err
+    assert contents() == finished
+    assert [*Path("outputs/dcgan_digits").iterdir()] == [RUN]
+
+
+@pytest.mark.parametrize("max_steps", [1, 2])
+def test_a_run_with_all_of_its_iterations_is_not_trained_and_says_so(train, finished, max_steps):
+    assert train(*TINY, "logger=default", f"trainer.max_steps={max_steps}", "resume=auto") == 0
+    assert (
+        f"Nothing was trained: {RUN}/checkpoints/last.ckpt is at iteration 2, trainer.max_steps={max_steps}"
+        in train.out
+    )
+    assert "Done" not in train.out
+    assert contents() == finished
+
+
+@pytest.mark.parametrize("resume", ["auto", str(RUN), f"{RUN}/checkpoints/last.ckpt"])
+def test_auto_the_folder_of_the_run_and_its_checkpoint_are_the_same(train, finished, resume):
+    assert train(*TINY, "logger=default", "trainer.max_steps=3", f"resume={resume}") == 0
+    assert torch.load(RUN / "checkpoints/last.ckpt", weights_only=True)["global_step"] == 3
+    assert [*Path("outputs/dcgan_digits").iterdir()] == [RUN]
+
+
+def test_a_refused_sweep_leaves_no_folder(train):
+    assert train(*TINY, "-m", "model.n_critc=1,2") == 2
+    assert "did you mean 'n_critic'?" in train.err
+    assert not list(Path().glob("outputs/sweeps/*"))
+
+
+def test_one_refused_run_of_a_sweep_does_not_end_the_others(train):
+    assert train(*TINY, "-m", "model.n_critic=0,1", "trainer.max_steps=1") == 2
+    assert "n_critic=0 must be at least 1" in train.err
+    assert [path.parent.name for path in Path().glob("outputs/sweeps/version_0/*/config.yaml")] == ["1"]
