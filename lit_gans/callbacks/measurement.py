@@ -88,7 +88,7 @@ class Measurement(GenerativeCallback):
 
     def best_lines(self) -> list[str]:
         """Returns a line with the best values that are better than the last ones, if any."""
-        better = {name: best for name, best in self.best.items() if best[1] != self.measured_at}
+        better = {name: best for name, best in self.best.items() if best[0] != self.values.get(name)}
         text = ", ".join(f"{name.removeprefix('metric/')} {v:.4g} at {step}" for name, (v, step) in better.items())
         return [f"{'':11} best: {text}"] if text else []
 

@@ -106,7 +106,7 @@ def evaluate(
 
 def _refuse_sources(checkpoint: str | None, fake: str | None, real: str | None, data: ImageData | None) -> None:
     if (checkpoint is None) == (fake is None):
-        raise RefusedInput("give what is to be measured: checkpoint=PATH or fake=FOLDER, one of them.")
+        raise RefusedInput("give the images to measure: checkpoint=PATH or fake=FOLDER, one of them.")
     if real is not None and data is not None:
         raise RefusedInput("real= and data= both name real images: leave one out.")
 

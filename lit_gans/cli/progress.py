@@ -52,8 +52,8 @@ class Progress:
 
         Args:
             stage: names the work for a person.
-            batches: what is worked on; the length of each counts.
-            total: sum of all lengths.
+            batches: the work, whose lengths are counted.
+            total: sum of the lengths of all batches.
         """
         if self._bars is None:
             return self._lines(stage, batches, total)

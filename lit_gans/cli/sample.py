@@ -1,4 +1,4 @@
-"""`lit-gans sample` and `lit-gans interpolate`: pictures from a checkpoint."""
+"""`lit-gans sample` and `lit-gans interpolate`: images from a checkpoint."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def interpolate(
     weights: Weights | None = None,
     output: str | None = None,
 ) -> Path:
-    """Writes a picture whose rows walk from one latent to another on the sphere (White 2016).
+    """Writes an image whose rows walk from one latent to another on the sphere (White 2016).
 
     Args:
         checkpoint: path of the checkpoint, or folder of a run, of which the best or else the last one is taken.
@@ -132,7 +132,7 @@ def interpolate(
         output: folder; null is `generated/` in the run's folder.
 
     Returns:
-        The path of the picture.
+        The path of the image.
     """
     _at_least_one("num", num)
     if steps < 2:
@@ -157,7 +157,7 @@ def _at_least_one(name: str, value: int) -> None:
 
 
 def _folder(checkpoint: str, output: str | None) -> Path:
-    """Returns the folder for the pictures: beside `checkpoints/` of a run, else beside the checkpoint."""
+    """Returns the folder for the images: beside `checkpoints/` of a run, else beside the checkpoint."""
     beside = Path(checkpoint).parent
     run = beside.parent if beside.name == "checkpoints" else beside
     folder = Path(output) if output else run / "generated"

@@ -1,1 +1,1 @@
-"""Measurements of generated images: feature extractors and what is computed from their features."""
+"""Measurements of generated images: feature extractors and scores of their features."""

@@ -36,7 +36,7 @@ class PictureFolder:
         found = (path for path in self.folder.iterdir() if path.suffix.lower() in ENDINGS)
         self.paths = sorted(path for path in found if path.name != _GRID)
         if not self.paths:
-            raise RefusedInput(f"{folder} holds no pictures ({', '.join(ENDINGS)}).")
+            raise RefusedInput(f"{folder} holds no images ({', '.join(ENDINGS)}).")
 
     def __len__(self) -> int:
         return len(self.paths)

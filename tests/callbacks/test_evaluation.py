@@ -185,7 +185,7 @@ def test_every_score_has_its_keys_and_steers_the_best_checkpoint(tiny_gan, rando
 
 def test_best_is_the_smallest_or_largest_and_when(metrics):
     metrics.directions = {"metric/a": "min", "metric/b": "max", "metric/c": None}
-    for step, value in enumerate((2.0, 1.0, 3.0, 1.0)):
+    for step, value in enumerate((2.0, 1.0, 3.0, 1.0, 1.5)):
         metrics.values, metrics.measured_at = {"metric/a": value, "metric/b": value, "metric/c": value}, step
         metrics._keep_best()
     assert metrics.best == {"metric/a": (1.0, 1), "metric/b": (3.0, 2)}

@@ -189,7 +189,10 @@ def test_a_checkpoint_s_configuration_calls_no_class_that_is_not_registered(chec
         ({"metrics": node}, "subprocess.Popen"),
         ({"metrics": {"_target_": "lit_gans.callbacks.evaluation.GenerativeMetrics", "extractor": node}}, "subprocess"),
         ({"metrics": digits | {"kid": [node]}}, "subprocess.Popen"),
-        ({"metrics": {"class_path": "subprocess.Popen", "init_args": node}}, "subprocess.Popen"),
+        (
+            {"metrics": {"class_path": "subprocess.Popen", "init_args": {"args": ["touch", str(touched)]}}},
+            "subprocess.Popen",
+        ),
         ({"metrics": {"_target_": "lit_gans.checkpoints.atomic.shutil.rmtree"}}, "shutil.rmtree"),
     ]:
         content["lit_gans"]["config"] = config

@@ -45,7 +45,7 @@ class MiFID(Score):
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:
-            raise RefusedInput(f"threshold={self.threshold} must lie in (0, 1].")
+            raise RefusedInput(f"threshold={self.threshold} must be in (0, 1].")
 
     def compute(self, real: Summary, fake: Summary, seed: int) -> dict[str, float]:
         distance = memorization_distance(needed(real.features), needed(fake.features))
