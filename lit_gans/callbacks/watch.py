@@ -19,26 +19,26 @@ from lit_gans.training.batch import prepare_batch, split_batch, take
 from lit_gans.training.callback import GenerativeCallback
 
 _ALL_RIGHT = 0.99
-_NUM = 64  # images that are looked at
+_NUM = 64  # real images in a check, and as many generated ones
 
 
 class Watch(GenerativeCallback):
     """Warns when a discriminator has won or samples collapse, and ends a training whose loss is not finite.
 
-    A discriminator has won when it takes more than 99 % of real and generated images for what they are, at every look
+    A discriminator has won when it classifies more than 99 % of real and of generated images correctly, at every check
     in `patience` iterations: the generator then learns nothing. Samples have collapsed when their mean distance from
-    each other is below `min_diversity` of that of the real images as long; with classes, samples of one class are
-    compared with real images of that class. Each warning comes once. Losses are followed
-    on the device at every iteration and read at every look and before a checkpoint is written.
+    each other stays below `min_diversity` times the mean distance of real images as long; with classes, samples of one
+    class are compared with real images of that class. Each warning is given once. Losses are recorded on the device in
+    every iteration, and read at every check and before a checkpoint is written.
 
     Args:
-        every_n_steps: generator iterations between two looks.
-        patience: iterations that a failure must last.
-        min_diversity: smallest share of the real images' mean distance, in [0, 1).
+        every_n_steps: generator iterations between two checks.
+        patience: number of iterations that a failure must last.
+        min_diversity: smallest allowed ratio of the two mean distances, in [0, 1).
 
     Raises:
-        RefusedInput: a number out of range.
-        FloatingPointError: a loss is not finite, with the network and the iteration; from the hooks.
+        RefusedInput: a number is out of range.
+        FloatingPointError: a loss is not finite; names the network and the iteration. Raised by the hooks.
     """
 
     def __init__(self, every_n_steps: int = 50, patience: int = 500, min_diversity: float = 0.1) -> None:

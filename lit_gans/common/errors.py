@@ -1,4 +1,4 @@
-"""The one exception for input that cannot work: a sentence for the user, exit code 2 on the command line."""
+"""The exception for invalid input: one sentence for the user, exit code 2 on the command line."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 
 class RefusedInput(Exception):
-    """Raised before any training when a value cannot work. The message says what, where, and what would be right.
+    """Invalid input, raised before any training. The message says what is wrong, where, and what would be right.
 
-    No `ValueError`: jsonargparse would take that for a value of another type of a union and bury the sentence.
+    Not a `ValueError`: jsonargparse would try the other types of a union and bury the sentence.
     """
 
 

@@ -27,7 +27,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Constant(Schedule):
-    """The learning rate stays as it is."""
+    """Keeps the learning rate constant."""
 
     needs_total = False
 

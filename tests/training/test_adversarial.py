@@ -16,7 +16,6 @@ from lit_gans.data.loader import StepSampler
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.batch import prepare_batch, split_batch
 from lit_gans.training.optim import SGD, Linear
-from lit_gans.training.penalties import r1_penalty
 
 GANS = [name for name, cls in gans().items() if cls.__module__.startswith("lit_gans.")]
 PLAIN = {"generator_optimizer": SGD(learning_rate=0.1), "discriminator_optimizer": SGD(learning_rate=0.1)}
@@ -134,67 +133,12 @@ def test_accumulated_parts_equal_the_whole_batch(random_images, fit):
     torch.testing.assert_close(whole.state_dict(), parts.state_dict(), rtol=1e-5, atol=1e-6)
 
 
-def test_clips_each_network_by_itself(random_images, fit):
-    module = linear_gan(clip_gradients=1e-3)
-    before = {name: value.clone() for name, value in module.state_dict().items()}
-    fit(module, random_images(), max_steps=1)
-    for network in module.network_names:
-        moved = [v - before[n] for n, v in module.state_dict().items() if n.startswith(network)]
-        norm = torch.cat([value.flatten() for value in moved]).norm() / 0.1
-        assert norm.item() == pytest.approx(1e-3, rel=1e-2)
-
-
-def test_r1_is_added_with_its_weight_in_its_iterations(random_images, fit, monkeypatch):
-    module = linear_gan(r1_gamma=2.0, r1_every=3)
-    real = torch.randn(4, 1, 16, 16)
-    expected = r1_penalty(module.discriminator, real)
-    for iteration in range(7):
-        weight = 2.0 * 3 if iteration % 3 == 0 else 0.0
-        term = torch.as_tensor(module._r1_term("discriminator", {"image": real}, iteration))
-        torch.testing.assert_close(term, weight * expected)
-    without = linear_gan()
-    fit(module, random_images(), max_steps=1)
-    fit(without, random_images(), max_steps=1)
-    assert not torch.equal(module.discriminator[1].weight, without.discriminator[1].weight)
-
-
-def test_the_schedule_counts_generator_iterations(random_images, fit):
-    module = linear_gan(n_critic=2, generator_optimizer=SGD(learning_rate=1.0, schedule=Linear()))
-    rates, original = [], module.on_before_optimizer_step
-    module.on_before_optimizer_step = lambda optimizer: (
-        rates.append(optimizer.param_groups[0]["lr"]),
-        original(optimizer),
-    )
-    fit(module, random_images(batch_size=4), max_steps=4)
-    assert rates[2::3] == pytest.approx([1.0, 0.75, 0.5, 0.25])
-    assert set(rates[0::3] + rates[1::3]) == {0.1}
-
-
 class NoWaiting(TorchDispatchMode):
     """Fails where a value is asked for on the host."""
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         assert "_local_scalar_dense" not in str(function), "the step waits for the device"
         return function(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("name", GANS)
-def test_nothing_in_the_step_waits_for_the_device(tiny_gan, random_images, fit, name, monkeypatch):
-    module, original = tiny_gan(name), gans()[name].training_step
-    called = []
-
-    def step(self, data, batch_idx):
-        called.append(batch_idx)
-        # Adam on a CPU reads its own step counter there, and only there
-        with monkeypatch.context() as patch, NoWaiting():
-            patch.setattr(torch.optim.Adam, "step", lambda self, closure=None: closure and closure())
-            original(self, data, batch_idx)
-
-    monkeypatch.setattr(type(module), "training_step", step)
-    fit(module, random_images(), max_steps=2)
-    assert len(called) == 2
-    with NoWaiting(), pytest.raises(AssertionError, match="waits"):
-        torch.ones(1).item()
 
 
 def test_a_loader_of_pairs_or_images_works(random_images, fit, tiny_gan):
@@ -271,7 +215,14 @@ def test_state_dict_keys_are_the_plain_network_names(tiny_gan, name):
 @pytest.mark.parametrize("bound", [1e-3, 0.05, 1e6])
 def test_clipping_is_that_of_torch_on_each_network_in_each_update(random_images, fit, bound):
     module, steps = linear_gan(clip_gradients=bound, n_critic=2), []
-    original = module.on_before_optimizer_step
+    original, step_network = module.on_before_optimizer_step, module.step_network
+
+    def step(network):
+        parameters = list(module.get_submodule(network).parameters())
+        before = torch.cat([parameter.detach().flatten() for parameter in parameters])
+        step_network(network)
+        moved = torch.cat([parameter.detach().flatten() for parameter in parameters]) - before
+        assert moved.norm() <= 0.1 * bound * (1 + 1e-2), "the learning rate times the bound"
 
     def clip(optimizer):
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -286,7 +237,7 @@ def test_clipping_is_that_of_torch_on_each_network_in_each_update(random_images,
             torch.testing.assert_close(parameter.grad, copied.grad, rtol=1e-6, atol=0)
         steps.append((before > bound).item())
 
-    module.on_before_optimizer_step = clip
+    module.on_before_optimizer_step, module.step_network = clip, step
     fit(module, random_images(), max_steps=2)
     assert len(steps) == 2 * (2 + 1)
     assert any(steps) == (bound < 1)
@@ -344,11 +295,18 @@ def test_logged_losses_are_those_of_the_last_updates_without_a_graph(random_imag
     assert not any(value.requires_grad for values in logged for value in values.values())
 
 
-def test_the_discriminators_follow_their_own_schedule(random_images, fit):
-    module, rates = linear_gan(n_critic=2, discriminator_optimizer=SGD(1.0, schedule=Linear())), []
-    module.on_before_optimizer_step = lambda optimizer: rates.append(optimizer.param_groups[0]["lr"])
+@pytest.mark.parametrize(
+    ("network", "rates"),
+    [
+        ("generator", [0.1, 0.1, 1.0, 0.1, 0.1, 0.75, 0.1, 0.1, 0.5, 0.1, 0.1, 0.25]),
+        ("discriminator", [1.0, 1.0, 0.1, 0.75, 0.75, 0.1, 0.5, 0.5, 0.1, 0.25, 0.25, 0.1]),
+    ],
+)
+def test_each_network_follows_its_own_schedule_over_generator_iterations(random_images, fit, network, rates):
+    module, found = linear_gan(n_critic=2, **{f"{network}_optimizer": SGD(1.0, schedule=Linear())}), []
+    module.on_before_optimizer_step = lambda optimizer: found.append(optimizer.param_groups[0]["lr"])
     fit(module, random_images(batch_size=4), max_steps=4)
-    assert rates == pytest.approx([1.0, 1.0, 0.1, 0.75, 0.75, 0.1, 0.5, 0.5, 0.1, 0.25, 0.25, 0.1])
+    assert found == pytest.approx(rates)
 
 
 def test_two_ranks_draw_the_halves_of_what_one_draws(random_images, fit):
@@ -367,11 +325,11 @@ def test_two_ranks_draw_the_halves_of_what_one_draws(random_images, fit):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"n_critic": 2}, {"accumulate_gradients": 2, "clip_gradients": 1.0, "r1_gamma": 1.0}]
+    "settings", [{}, {"n_critic": 2, "accumulate_gradients": 2, "clip_gradients": 1.0, "r1_gamma": 1.0}]
 )
 @pytest.mark.parametrize("name", GANS)
-def test_no_setting_of_the_step_waits_for_the_device(tiny_gan, random_images, fit, name, settings):
-    module, called = tiny_gan(name, **PLAIN, **settings), []
+def test_no_step_waits_for_the_device(tiny_gan, random_images, fit, name, settings):
+    module, called = tiny_gan(name, **PLAIN, **settings), []  # Adam on a CPU reads its own step counter there
     original = module.training_step
 
     def step(data, batch_idx):
@@ -382,6 +340,11 @@ def test_no_setting_of_the_step_waits_for_the_device(tiny_gan, random_images, fi
     module.training_step = step
     fit(module, random_images(batch_size=4), max_steps=2)
     assert len(called) == 2
+
+
+def test_what_waits_for_the_device_is_seen():
+    with NoWaiting(), pytest.raises(AssertionError, match="waits"):
+        torch.ones(1).item()
 
 
 def test_a_batch_that_cannot_be_split_ends_the_training(linear_data_of_7, random_images, fit):
