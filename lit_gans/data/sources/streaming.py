@@ -56,7 +56,7 @@ class _Streamed(Dataset):
         self._stream = PerProcess(partial(_opened, root, cache, cache_bytes))
         stream = self._stream()
         self.shape, self.num = stream[0]["image"].shape, len(stream.cache)  # the first row downloads the index, too
-        self.chunks = [interval[0] for interval in stream.cache._reader.config.intervals]  # first row of each
+        self.chunks = [interval[0] for interval in stream.cache.get_chunk_intervals()]  # first row of each
 
     def __len__(self) -> int:
         return self.num
