@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lit_gans.common._compat import lerp_all
 from lit_gans.common.noise import Noise
 from lit_gans.models.dcgan import DCGAN
 from lit_gans.training.losses import logistic_discriminator, non_saturating_generator
@@ -122,6 +123,6 @@ class BareLoop:
     def _move_average(self) -> None:
         self.iteration += 1
         decay = min(self.ema_decay, (1 + self.iteration) / (10 + self.iteration))
-        torch._foreach_lerp_(list(self.average.parameters()), list(self.generator.parameters()), 1 - decay)
+        lerp_all([*self.average.parameters()], [*self.generator.parameters()], 1 - decay)
         for copied, current in zip(self.average.buffers(), self.generator.buffers(), strict=True):
             copied.copy_(current)

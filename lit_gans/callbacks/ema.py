@@ -8,6 +8,7 @@ import torch
 from lightning.pytorch import Trainer
 from torch import Tensor
 
+from lit_gans.common._compat import lerp_all
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.contracts import sharding
 from lit_gans.training.callback import GenerativeCallback
@@ -55,7 +56,7 @@ class EMA(GenerativeCallback):
         decay = min(self.decay, (1 + step) / (10 + step))
         assert self._weights is not None  # since on_train_start
         averaged, trained = self._weights
-        torch._foreach_lerp_(averaged, trained, 1 - decay)
+        lerp_all(averaged, trained, 1 - decay)
         for copied, current in zip(*self._buffers, strict=True):
             copied.copy_(current)
 

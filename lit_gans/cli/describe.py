@@ -1,4 +1,4 @@
-"""`lit-gans describe`: what the networks of a model cost, without a device and without making their weights."""
+"""`lit-gans describe`: the cost of a model's networks, without a device and without allocating their weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor, nn
+from torch import Tensor, UntypedStorage, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -26,8 +26,8 @@ def describe(model: AdversarialModule) -> list[dict[str, Any]]:
         model: the model; `data.image_size` and `data.channels` set its sizes.
 
     Returns:
-        A row for each network: `parameters` that train, `multiply_adds` of one image forward, `weights_mib` in float32,
-        `training_mib` with gradients and Adam's moments, `activations_mib` that one image keeps for backward.
+        A row for each network: trainable `parameters`, `multiply_adds` of one image's forward pass, `weights_mib` in
+        float32, `training_mib` with gradients and Adam's moments, `activations_mib` saved for one image's backward.
     """
     with torch.device("meta"):
         networks = model.configure_networks()
@@ -50,15 +50,14 @@ def describe(model: AdversarialModule) -> list[dict[str, Any]]:
 
 
 def _row(name: str, network: nn.Module, forward: Callable[[], Tensor]) -> dict[str, Any]:
-    network.eval()  # batch norm takes one image then
+    network.eval()  # batch norm accepts a single image
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    own = {tensor.untyped_storage()._cdata for tensor in (*network.parameters(), *network.buffers())}
-    kept: dict[int, int] = {}
+    own = {tensor.untyped_storage() for tensor in (*network.parameters(), *network.buffers())}
+    kept: set[UntypedStorage] = set()
 
     def keep(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage._cdata not in own:
-            kept[storage._cdata] = storage.nbytes()
+        if tensor.untyped_storage() not in own:
+            kept.add(tensor.untyped_storage())
         return tensor
 
     with FlopCounterMode(display=False) as counter, saved_tensors_hooks(keep, lambda tensor: tensor):
@@ -71,5 +70,5 @@ def _row(name: str, network: nn.Module, forward: Callable[[], Tensor]) -> dict[s
         "multiply_adds": counter.get_total_flops() // 2,
         "weights_mib": weights,
         "training_mib": _ADAM * weights,
-        "activations_mib": sum(kept.values()) / _MIB,
+        "activations_mib": sum(storage.nbytes() for storage in kept) / _MIB,
     }

@@ -12,27 +12,27 @@ from lit_gans.data.sources.streaming import write_stream
 
 
 def pack(data: ImageData, stream: str | None = None) -> dict[str, Any]:
-    """Packs what is not packed yet, reads it once against its checksum, and says what it holds.
+    """Packs a source unless it is packed already, verifies the checksum, and prints the content.
 
     Args:
-        data: a source of pictures.
-        stream: a new folder that takes the images as a stream too, to be copied to object storage: see `Streaming`.
+        data: the source.
+        stream: new folder to which the images are also written as a stream, for object storage: see `Streaming`.
 
     Returns:
-        The path, the sizes, and the pictures left out.
+        The path, the sizes, and the skipped files.
 
     Raises:
-        RefusedInput: the source makes its images itself, a bad picture, a damaged file, or no new folder for a stream.
+        RefusedInput: the source generates its images, a bad file, a damaged packed file, or the folder is not empty.
     """
     if not isinstance(data, PackedData):
-        raise RefusedInput(f"data: {type(data).__name__} makes its images itself, there is nothing to pack.")
-    fresh = not data.packed_path.exists()  # packing lists what it leaves out
+        raise RefusedInput(f"data: {type(data).__name__} generates its images, there is nothing to pack.")
+    fresh = not data.packed_path.exists()  # packing lists what it skips
     packed = data.packed
     packed.verify()
     num, channels, size, _ = packed.images.shape
-    print(f"{num} images of {size}x{size}, {channels} channels, checksum right: {packed.path}")
+    print(f"{num} images of {size}x{size}, {channels} channels, checksum correct: {packed.path}")
     if not fresh or not packed.about["skipped"]:
-        print("\n".join(list_of_skipped(packed.about["skipped"])) or "no picture was left out")
+        print("\n".join(list_of_skipped(packed.about["skipped"])) or "no file was left out")
     if stream is not None:
         write_stream(data, stream)
         print(f"as a stream: {stream}")

@@ -55,7 +55,7 @@ def sample(
         names, images = _translations(module, input, seed, weights)
     else:
         if input is not None:
-            raise RefusedInput(f"input={input}: a {type(module).__name__} makes images of noise; leave it out.")
+            raise RefusedInput(f"input={input}: a {type(module).__name__} generates images from noise; leave it out.")
         logger.info("generating %s images", f"{num:,}")
         names = [f"{index:05d}" for index in range(num)]
         images = module.sample(num, seed=seed, label=label, weights=weights)
@@ -125,10 +125,10 @@ def interpolate(
 
     Args:
         checkpoint: path of the checkpoint, or folder of a run, of which the best or else the last one is taken.
-        num: rows.
-        steps: images in a row, at least 2.
+        num: number of rows.
+        steps: number of images in a row, at least 2.
         seed: of the latents.
-        weights: `ema` or `raw`; null takes the averaged weights where there are some.
+        weights: `ema` or `raw`; null takes the averaged weights if there are any.
         output: folder; null is `generated/` in the run's folder.
 
     Returns:
@@ -136,13 +136,14 @@ def interpolate(
     """
     _at_least_one("num", num)
     if steps < 2:
-        raise RefusedInput(f"steps={steps} must be at least 2: the two ends.")
+        raise RefusedInput(f"steps={steps} must be at least 2, for the two ends.")
     checkpoint = str(find_checkpoint(checkpoint))
     module = load(checkpoint)
     if isinstance(module, Pix2Pix) or module.image_size == 1:
         raise RefusedInput(f"{checkpoint}: only a generator of images from latents can walk between latents.")
     start, end = module.latents(2 * num, seed).split(num)
     labels = torch.arange(num) % module.num_classes if module.num_classes else None  # one class in a row
+    logger.info("generating %s images", f"{num * steps:,}")
     walks = slerp(start, end, steps).flatten(0, 1)
     images = module.decode(walks, labels=None if labels is None else labels.repeat_interleave(steps), weights=weights)
     path = _folder(checkpoint, output) / "interpolation.png"

@@ -12,8 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
+from torch import Tensor
+
+try:
+    from torch.foreach import lerp_ as _lerp
+except ImportError:  # torch 2.11, which pyproject.toml allows
+    _lerp = torch._foreach_lerp_
 
 
 def run_hydra(arguments: Sequence[str], job: Callable[[Any], Any], config_module: str, config_name: str) -> None:
@@ -79,6 +86,11 @@ class CommandLauncher(_SubprocessScriptLauncher):
         for local_rank in range(1, self.num_processes):
             environment = os.environ | {"LOCAL_RANK": str(local_rank)}
             self.procs.append(subprocess.Popen(self.command, env=environment))
+
+
+def lerp_all(targets: Sequence[Tensor], sources: Sequence[Tensor], weight: float) -> None:
+    """Interpolates many tensors towards others in one kernel on CUDA: before `torch.foreach`, a private name."""
+    _lerp(list(targets), list(sources), weight)
 
 
 def start_others_with(trainer: Trainer, command: Sequence[str]) -> None:

@@ -268,7 +268,7 @@ def test_a_folder_of_photographs_trains_and_packs(command, tmp_path, monkeypatch
         Image.new("RGB", (20 + index, 30), (4 * index, 0, 0)).save(tmp_path / "photos" / f"{index}.jpg")
     code, out, err = command("pack", "data.root=photos")
     assert code == 0, err
-    assert "64 images of 64x64, 3 channels, checksum right" in out
+    assert "64 images of 64x64, 3 channels, checksum correct" in out
     small = ["trainer.max_steps=1", "trainer.accelerator=cpu", "trainer.log_every_n_steps=1"]
     code, out, err = command("train", "data=folder", "data.root=photos", "metrics.num_samples=8", *small)
     assert code == 0, err
@@ -279,7 +279,7 @@ def test_a_folder_of_photographs_trains_and_packs(command, tmp_path, monkeypatch
     code, _, err = command(*TINY_CLI, *fit)
     assert code == 0, err
     code, _, err = command("pack", "data=digits")
-    assert (code, "makes its images itself" in err) == (2, True)
+    assert (code, "generates its images" in err) == (2, True)
     code, _, err = command("train", "data=folder", "data.root=nowhere")
     assert (code, "data.root=nowhere: there is no such folder" in err) == (2, True)
     code, _, err = command("train", "data=folder")

@@ -125,7 +125,7 @@ def test_translations_need_pictures_and_only_they(saved, pictures, tmp_path):
         sample(path)
     with pytest.raises(RefusedInput, match=re.escape(f"{tmp_path / 'nowhere'} contains no images")):
         sample(path, input=str(tmp_path / "nowhere"))
-    with pytest.raises(RefusedInput, match=r"a DCGAN makes images of noise; leave it out"):
+    with pytest.raises(RefusedInput, match=r"a DCGAN generates images from noise; leave it out"):
         sample(saved("dcgan"), input=str(pictures))
 
 

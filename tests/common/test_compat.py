@@ -3,10 +3,13 @@
 import inspect
 import os
 import sys
+import tomllib
 from contextlib import nullcontext
+from pathlib import Path
 
 import hydra
 import pytest
+import torch
 import yaml
 from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.pytorch import Trainer
@@ -14,7 +17,7 @@ from lightning.pytorch.strategies.launchers import subprocess_script
 from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 
 from lit_gans.cli import lightning as lightning_cli
-from lit_gans.common._compat import CommandLauncher, run_hydra, start_others_with
+from lit_gans.common._compat import CommandLauncher, lerp_all, run_hydra, start_others_with
 
 
 def test_hydra_still_takes_no_arguments():
@@ -89,3 +92,12 @@ def test_jsonargparse_still_hands_the_arguments_of_a_replaced_class_on(command, 
     assert code == 0, err
     optimizer = yaml.safe_load(out)["model"]["init_args"]["generator_optimizer"]["init_args"]
     assert optimizer["learning_rate"] == (5e-5 if ours else 2e-4)
+
+
+def test_many_tensors_are_interpolated_by_a_name_that_every_allowed_torch_has():
+    pyproject = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    targets, sources = [torch.zeros(2), torch.zeros(3)], [torch.ones(2), torch.full((3,), 2.0)]
+    lerp_all(targets, sources, 0.25)
+    assert [target.tolist() for target in targets] == [[0.25] * 2, [0.5] * 3]
+    allowed = next(text for text in pyproject["project"]["dependencies"] if text.startswith("torch>"))
+    assert allowed.startswith("torch>=2.11,"), "lerp_all is needless if this torch has torch.foreach"
