@@ -1,8 +1,5 @@
 """The last and the best checkpoint, written at iteration boundaries only; also when the run is asked to stop."""
 
-# mypy: disable-error-code="override"
-# Lightning calls hooks with the module of the run, and all of its arguments by position
-
 from __future__ import annotations
 
 import signal

@@ -1,8 +1,5 @@
 """Ends a training whose measured value does not improve."""
 
-# mypy: disable-error-code="override"
-# Lightning calls hooks with the module of the run, and all of its arguments by position
-
 from __future__ import annotations
 
 from typing import Any, Literal

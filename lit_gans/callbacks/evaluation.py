@@ -1,8 +1,5 @@
 """FID, Inception Score and other comparisons of generated with real images, while training."""
 
-# mypy: disable-error-code="override"
-# Lightning calls hooks with the module of the run, and all of its arguments by position
-
 from __future__ import annotations
 
 import logging
@@ -71,7 +68,6 @@ class GenerativeMetrics(Measurement):
         self.requested = [score for score in given if score is not None and score.applies(extractor)]
         if not self.requested:
             raise RefusedInput("no score is left to measure: keep one, for example the fid, or use metrics=none.")
-        self.left_out: dict[str, str] = {}  # why a score is not measured, by its class name
         self._choose(self.requested)
         self.real_halves = float("nan")  # FID between two halves of the real images
         self._evaluation: Evaluation | None = None

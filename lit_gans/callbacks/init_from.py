@@ -1,8 +1,5 @@
 """Fine-tuning: a new run that starts from the networks of a checkpoint."""
 
-# mypy: disable-error-code="override"
-# Lightning calls hooks with the module of the run, and all of its arguments by position
-
 from __future__ import annotations
 
 from lightning.pytorch import Callback, Trainer

@@ -1,8 +1,5 @@
 """The base class of measurements of generated images: when, how many, where the values go."""
 
-# mypy: disable-error-code="override"
-# Lightning calls hooks with the module of the run, and all of its arguments by position
-
 from __future__ import annotations
 
 import json
@@ -43,6 +40,7 @@ class Measurement(GenerativeCallback):
         best: the best value of each key and its generator iteration.
         measured_at: generator iteration of the last measurement.
         protocol: plain values that the measured ones depend on beside the training.
+        left_out: why something that was asked for is not measured, by its name.
 
     Raises:
         RefusedInput: a number below 1.
@@ -60,6 +58,7 @@ class Measurement(GenerativeCallback):
         self.best: dict[str, tuple[float, int]] = {}
         self.measured_at = 0
         self.protocol: dict[str, Any] = {}
+        self.left_out: dict[str, str] = {}
         self._stamped = False
 
     def measure(self, trainer: Trainer, module: GenerativeModule) -> dict[str, float]:

@@ -1,8 +1,5 @@
 """Coverage of the known modes of the data, while training."""
 
-# mypy: disable-error-code="override"
-# Lightning calls hooks with the module of the run, and all of its arguments by position
-
 from __future__ import annotations
 
 from typing import Any

@@ -38,7 +38,12 @@ class Monitor:
             return
         found = [name for name in trainer.callback_metrics if name.startswith("metric/")]
         advice = nearest(self.name, found) if found else "choose what is measured with metrics=."
-        raise RefusedInput(f"monitor={self.name}: nothing measures it; {advice}")
+        left_out = [
+            f"{name} is left out: {reason}"
+            for measurement in callbacks_of(trainer, Measurement)
+            for name, reason in measurement.left_out.items()
+        ]
+        raise RefusedInput(" ".join([f"monitor={self.name}: nothing measures it; {advice}", *left_out]))
 
     def new(self, trainer: Trainer) -> float | None:
         """Returns the value if it was measured in this iteration, averaged over the ranks so that they agree."""

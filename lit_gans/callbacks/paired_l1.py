@@ -1,8 +1,5 @@
 """Mean absolute difference of translations and their targets, while training."""
 
-# mypy: disable-error-code="override"
-# Lightning calls hooks with the module of the run, and all of its arguments by position
-
 from __future__ import annotations
 
 from typing import Any

@@ -1,8 +1,5 @@
 """Progress of a run: iteration, losses, images per second, the last FID."""
 
-# mypy: disable-error-code="override"
-# Lightning calls hooks with the module of the run, and all of its arguments by position
-
 from __future__ import annotations
 
 from collections.abc import Iterable

@@ -1,8 +1,5 @@
 """Grids of samples of the same latents in the course of the training, and a film of them."""
 
-# mypy: disable-error-code="override"
-# Lightning calls hooks with the module of the run, and all of its arguments by position
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -213,6 +213,20 @@ def test_a_score_that_so_few_images_do_not_allow_is_left_out_and_log_report_and_
         assert f"left out: {name} ({reason}" in "\n".join(metrics.summary())
 
 
+def test_a_left_out_score_that_should_select_the_best_checkpoint_is_refused_with_the_reason(
+    tiny_gan, random_images, fit
+):
+    metrics, checkpoint = (
+        GenerativeMetrics(DigitsExtractor(), num_samples=60, kid=KID()),
+        Checkpoint(monitor="metric/kid_digits"),
+    )
+    reason = (
+        "nothing measures it; did you mean 'metric/.*'.* KID is left out: 60 images are too few for subset_size=1000"
+    )
+    with pytest.raises(RefusedInput, match=reason):
+        fit(tiny_gan(), random_images(), 1, callbacks=[metrics, checkpoint], enable_checkpointing=True)
+
+
 def test_too_few_samples_for_every_score_end_before_any_training(tiny_gan, random_images, fit):
     metrics = GenerativeMetrics(
         DigitsExtractor(), num_samples=40, fid=None, inception_score=None, class_coverage=None, kid=KID()
