@@ -19,8 +19,9 @@ from lit_gans.checkpoints.format import FORMAT_KEY, read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.progress import Progress
 from lit_gans.common.errors import RefusedInput
-from lit_gans.config.load import load, trained_with
+from lit_gans.config.load import load
 from lit_gans.config.run_folder import refuse_folder
+from lit_gans.config.trained_with import trained_with
 from lit_gans.data.base import ImageData
 from lit_gans.data.images import to_uint8
 from lit_gans.metrics.cache import reference_path

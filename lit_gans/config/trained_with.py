@@ -1,0 +1,56 @@
+"""From the configuration that a checkpoint holds to the data and metrics of its training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lightning.pytorch import Callback, LightningDataModule
+from torch import nn
+
+from lit_gans.checkpoints.format import class_path
+from lit_gans.checkpoints.renamed import current_paths
+from lit_gans.common.errors import RefusedInput
+from lit_gans.config.registry import IMPORT_VARIABLE, classes
+from lit_gans.config.signatures import construct
+from lit_gans.metrics.scores.score import Score
+
+# what the configuration in a checkpoint may name: package and base class
+_NAMEABLE = (
+    ("lit_gans.data", LightningDataModule),
+    ("lit_gans.callbacks", Callback),
+    ("lit_gans.metrics.extractors", nn.Module),
+    ("lit_gans.metrics.scores", Score),
+)
+
+
+def trained_with(config: dict[str, Any], key: str) -> Any:
+    """Returns the object, such as `data` or `metrics`, of the configuration that a checkpoint holds.
+
+    Raises:
+        RefusedInput: it holds none, or names a class that is not registered: checkpoints do not choose what is called.
+    """
+    node = current_paths(config.get(key))
+    if node is None:
+        whose = "the checkpoint does not say its" if config else "nothing says the"
+        raise RefusedInput(f"{whose} {key}: add {key}=NAME, for example {key}=digits.")
+    known = {class_path(cls) for package, base in _NAMEABLE for cls in classes(package, base).values()}
+    for path in _targets(node):
+        if path not in known:
+            raise RefusedInput(
+                f"the checkpoint's {key} name the class {path}, which is not registered: add {key}=NAME, or name its"
+                f" module in {IMPORT_VARIABLE} if you trust it."
+            )
+    return construct(node, key)
+
+
+def _targets(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        for name, value in node.items():
+            if name in ("_target_", "class_path"):
+                yield str(value)
+            else:
+                yield from _targets(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _targets(value)
