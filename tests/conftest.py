@@ -14,7 +14,7 @@ import torch  # noqa: E402
 from lightning.pytorch import Trainer  # noqa: E402
 
 from lit_gans.config.registry import gans  # noqa: E402
-from lit_gans.data.sources.paired import PairedData  # noqa: E402
+from lit_gans.data.paired import PairedData  # noqa: E402
 
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests start: threads that spin slow all others

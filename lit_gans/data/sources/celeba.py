@@ -8,7 +8,7 @@ from typing import Any
 
 from lit_gans.data.packed.format import Source
 from lit_gans.data.sources.folder import Files
-from lit_gans.data.sources.torchvision_data import TorchvisionData
+from lit_gans.data.torchvision_data import TorchvisionData
 
 
 class CelebA(TorchvisionData):

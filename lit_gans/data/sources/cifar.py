@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from lit_gans.data.packed.format import Source
-from lit_gans.data.sources.torchvision_data import TorchvisionData
+from lit_gans.data.torchvision_data import TorchvisionData
 
 
 class CIFAR10(TorchvisionData):

@@ -11,7 +11,7 @@ from PIL import Image
 
 from lit_gans.data.images import open_picture
 from lit_gans.data.packed.format import PerProcess, Source
-from lit_gans.data.sources.torchvision_data import TorchvisionData
+from lit_gans.data.torchvision_data import TorchvisionData
 
 
 def _database(path: Path) -> Any:

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from lit_gans.data.packed.format import Source
-from lit_gans.data.sources.torchvision_data import TorchvisionData
+from lit_gans.data.torchvision_data import TorchvisionData
 
 
 class _Gray28(TorchvisionData):

@@ -17,38 +17,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.data.base import ImageData, ImagesInMemory
 from lit_gans.data.images import ENDINGS, Crop, Frame, open_picture
 from lit_gans.data.packed.datamodule import PackedData, refuse_missing
 from lit_gans.data.packed.format import Source
+from lit_gans.data.paired import PairedData, Pairs
 from lit_gans.data.sources.digits import Digits, opaque
 from lit_gans.data.sources.folder import identity_of
 
 logger = logging.getLogger(__name__)
-
-Pairs = dict[str, UInt8[Tensor, "n c s s"]]  # `input`, and `image`, its target
-
-
-class PairedData(ImageData):
-    """Serves pairs. A source overrides `pairs`."""
-
-    def pairs(self, held_out: bool) -> Pairs:
-        """Returns the pairs for training, or the held-out pairs."""
-        raise NotImplementedError
-
-    @property
-    def input_channels(self) -> int:
-        """Number of channels of the inputs."""
-        return self.channels
-
-    def make_dataset(self) -> ImagesInMemory:
-        pairs = self.pairs(held_out=False)
-        return ImagesInMemory(pairs["image"], torch.zeros(len(pairs["image"]), dtype=torch.long), input=pairs["input"])
-
-    @cached_property
-    def held_out(self) -> Pairs:
-        """The pairs that are never trained on."""
-        return self.pairs(held_out=True)
 
 
 class DigitEdges(PairedData):

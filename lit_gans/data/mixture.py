@@ -1,0 +1,87 @@
+"""The base of sources of points: a mixture of Gaussians whose modes can be counted.
+
+A point is an image of 2 channels and 1 pixel, so that everything that trains on images trains on points.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.common.noise import mix
+from lit_gans.data.base import ImageData, ImagesInMemory
+
+_WITHIN = 3.0  # standard deviations: a sample within them belongs to the mode
+
+
+class Mixture(ImageData):
+    """Points around `centres`, with equally likely modes.
+
+    Args:
+        num_points: number of points, drawn once.
+        std: standard deviation around a centre, in both directions.
+        image_size: 1.
+        channels: 2.
+        batch_size, seed: see `ImageData`.
+        **kwargs: see `ImageData`.
+
+    Raises:
+        RefusedInput: another size than one pixel of two channels, or a number that must be greater than 0.
+    """
+
+    metrics = "modes"
+    possible_channels = (2,)
+    centres: Float[Tensor, "k 2"]
+    min_samples = 20  # of 2,500 in a covered mode (Srivastava et al. 2017; Lin et al. 2018)
+    num_plotted = 2500
+
+    def __init__(
+        self,
+        num_points: int = 100_000,
+        std: float = 0.02**0.5,
+        image_size: int = 1,
+        channels: int = 2,
+        batch_size: int = 512,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(image_size=image_size, channels=channels, batch_size=batch_size, **kwargs)
+        if image_size != 1:
+            raise RefusedInput(f"image_size={image_size}: a point is an image of 1 pixel.")
+        if num_points < 1 or std <= 0:
+            raise RefusedInput(f"{num_points=} and {std=} must be greater than 0.")
+        self.num_points, self.std = num_points, std
+
+    def make_dataset(self) -> ImagesInMemory:
+        generator = torch.Generator().manual_seed(mix(self.seed, "points"))
+        modes = torch.randint(len(self.centres), (self.num_points,), generator=generator)
+        points = self.centres[modes] + self.std * torch.randn(self.num_points, 2, generator=generator)
+        return ImagesInMemory(points[:, :, None, None], modes)
+
+    @property
+    def num_modes(self) -> int:
+        """Number of modes."""
+        return len(self.centres)
+
+    def modes_of(self, points: Float[Tensor, "n 2 1 1"]) -> Int64[Tensor, " n"]:
+        """Returns the mode of each point, -1 for a point farther than 3 standard deviations from every mode."""
+        distance, mode = torch.cdist(points.flatten(1), self.centres.to(points)).min(1)
+        return mode.where(distance <= _WITHIN * self.std, -1)
+
+    def plot(self, points: Float[Tensor, "n 2 1 1"], path: Path) -> None:
+        """Draws generated points over real ones."""
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(4, 4), dpi=100, layout="constrained")
+        axes = figure.add_subplot(aspect="equal")
+        for shown, colour, name in ((self.dataset.images[: len(points)], "0.75", "real"), (points, "C3", "generated")):
+            x, y = shown.flatten(1).T.cpu().numpy()
+            axes.scatter(x, y, s=2, c=colour, label=name, linewidths=0)
+        reach = 1.5 * self.centres.abs().max().item()
+        axes.set(xlim=(-reach, reach), ylim=(-reach, reach))
+        axes.legend(loc="upper right", markerscale=5)
+        figure.savefig(path)
