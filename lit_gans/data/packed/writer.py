@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 import torch
 from filelock import FileLock
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch.utils.data import DataLoader, Dataset
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.images import Frame
 from lit_gans.data.packed.format import FORMAT_VERSION, MARK, TAIL, OnError, Source
+from lit_gans.data.packed.progress import Notices, progress_bar
 
 logger = logging.getLogger(__name__)
 
@@ -86,8 +86,9 @@ class _Packing:
 
     def run(self, num_workers: int, on_chunk: Callable[[], None]) -> None:
         start, begun = time.perf_counter(), self._resume()
-        with self.part.open("ab") as file, self.journal.open("a") as journal, _progress() as progress:
+        with self.part.open("ab") as file, self.journal.open("a") as journal, progress_bar() as progress:
             bar = progress.add_task(f"packing {self.path.stem}", total=len(self.source), completed=begun)
+            notices = Notices(len(self.source), begun, start) if progress.disable else None
             for chunk in self._chunks(num_workers):
                 images = chunk.pop("images")
                 file.write(images)
@@ -97,6 +98,8 @@ class _Packing:
                 journal.flush()
                 self._take(chunk)
                 progress.update(bar, completed=self.done)
+                if notices is not None:
+                    notices.update(self.done, time.perf_counter())
                 on_chunk()
             self._finish(file)
         os.replace(self.part, self.path)
@@ -228,11 +231,3 @@ def list_of_skipped(skipped: Sequence[str]) -> list[str]:
     more = len(skipped) - _LISTED
     lines = [f"  {len(skipped)} left out (data.on_error=skip):", *(f"    {line}" for line in skipped[:_LISTED])]
     return lines + ([f"    and {more} more"] if more > 0 else [])
-
-
-def _progress() -> Progress:
-    # transient, and silent without a terminal
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    progress = Progress(*columns, transient=True)
-    progress.disable = not progress.console.is_terminal
-    return progress

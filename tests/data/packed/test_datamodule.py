@@ -14,8 +14,10 @@ from PIL import Image
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.packed import format as store
+from lit_gans.data.packed import progress
 from lit_gans.data.packed import writer as packing
 from lit_gans.data.packed.format import open_packed
+from lit_gans.data.packed.progress import Notices
 from lit_gans.data.sources.folder import Folder
 
 NUM = 40
@@ -55,6 +57,26 @@ def test_images_labels_and_index_are_those_of_the_source(make, caplog):
     assert torch.equal(torch.cat(list(make().real_batches(7))), packed.images)
     assert "packed 40 images" in caplog.text
     packed.verify()
+
+
+def test_without_a_terminal_lines_tell_how_far_a_long_packing_is(caplog):
+    caplog.set_level(logging.INFO, "lit_gans")
+    notices = Notices(total=10_000, begun=2000, start=100.0)
+    for done, now in ((2064, 105.0), (4000, 120.0), (4064, 121.0), (6000, 140.0), (10_000, 180.0)):
+        notices.update(done, now)
+    assert [record.getMessage() for record in caplog.records] == [
+        "packing: 4,000 of 10,000, about 60 s left",
+        "packing: 6,000 of 10,000, about 40 s left",
+    ]
+
+
+def test_a_packing_reports_every_chunk_where_there_is_no_bar(make, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "lit_gans")
+    monkeypatch.setattr(packing, "_CHUNK", 16)
+    monkeypatch.setattr(progress, "_EVERY", 0.0)
+    _ = make().packed
+    lines = [record.getMessage().partition(",")[0] for record in caplog.records]
+    assert lines[:2] == ["packing: 16 of 40", "packing: 32 of 40"]
 
 
 def test_the_second_use_decodes_nothing(make, monkeypatch):

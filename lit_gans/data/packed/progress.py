@@ -1,0 +1,40 @@
+"""Progress of a packing: a bar in a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import logging
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+logger = logging.getLogger(__name__)
+
+_EVERY = 10.0  # seconds between two lines
+
+
+class Notices:
+    """Logs how far a packing is where there is no bar: not before `_EVERY` seconds, then at most as often.
+
+    Args:
+        total: number of items of the source.
+        begun: number of items that an interrupted packing has done.
+        start: time at the beginning.
+    """
+
+    def __init__(self, total: int, begun: int, start: float) -> None:
+        self.total, self.begun, self.start, self.last = total, begun, start, start
+
+    def update(self, done: int, now: float) -> None:
+        """Logs a line if it is time for one."""
+        if now - self.last < _EVERY or done >= self.total:
+            return
+        self.last = now
+        left = (self.total - done) * (now - self.start) / (done - self.begun)
+        logger.info("packing: %s of %s, about %.0f s left", f"{done:,}", f"{self.total:,}", left)
+
+
+def progress_bar() -> Progress:
+    """Returns a transient bar, which is disabled without a terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    progress = Progress(*columns, transient=True)
+    progress.disable = not progress.console.is_terminal
+    return progress
