@@ -43,6 +43,7 @@ def test_after_300_iterations_a_class_has_at_least_half_of_its_real_deviation(fi
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", ["dcgan", "sngan", "wgan_gp"])
 def test_after_300_iterations_of_the_experiment_a_class_has_at_least_half_of_its_real_deviation(fit, name):
     quiet = ("metrics=none", "logger=none", "callbacks=none", "trainer.accelerator=cpu")
