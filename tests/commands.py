@@ -21,6 +21,18 @@ TINY = [
     "logger=csv",
 ]
 
+TINY_CLI = [
+    "fit",
+    "--model",
+    "DCGAN",
+    "--data",
+    "Digits",
+    "--trainer.logger=false",
+    "--trainer.enable_progress_bar=false",
+]
+TINY_CLI += ["--trainer.accelerator=cpu", "--model.generator_width=4", "--model.discriminator_width=4"]
+TINY_CLI += ["--trainer.enable_model_summary=false", "--trainer.max_epochs=-1"]
+
 
 def start(folder: Path, *overrides: str) -> subprocess.Popen:
     """Starts `lit-gans train` in a process of its own, whose output is one stream."""

@@ -57,7 +57,8 @@ def step(
     Args:
         preset: `smoke` caps the sizes and ends in seconds: its times mean nothing.
         output: JSON file to write as well.
-        steps, warmup: timed iterations (null is the preset's number) and those before them.
+        steps: timed iterations; null is the preset's number.
+        warmup: untimed iterations before them.
         precision, compile: of `bare` and `lit_gans`.
         device: null is CUDA if there is a device, else the CPU.
         image_size, channels, generator_width, discriminator_width: as in `DCGAN`.

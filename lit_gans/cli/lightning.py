@@ -56,7 +56,7 @@ def _buried_refusal(error: BaseException | None) -> RefusedInput | None:
 def _run(arguments: list[str]) -> int:
     for argument in arguments:
         name = argument.partition("=")[0].removeprefix("--model.").removeprefix("init_args.")
-        if argument.startswith("--model.") and name in _LINKED:  # the link would overwrite it in silence
+        if argument.startswith("--model.") and name in _LINKED:  # the link would silently overwrite it
             raise RefusedInput(f"--model.{name}: the model takes it from the data: use --data.{name}.")
     gans()  # imported, so that `--model DCGAN` needs no module path
     classes("lit_gans.data.sources", LightningDataModule)

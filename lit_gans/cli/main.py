@@ -11,12 +11,12 @@ lit-gans: GANs for PyTorch Lightning
 
   lit-gans train [experiment=NAME | model=NAME data=NAME] [key=value ...]   train; without any: digits, in two minutes
   lit-gans train -m experiment=dcgan_digits,sngan_digits                    a sweep, with a table at its end
-  lit-gans sample checkpoint=PATH num=64                                    a grid and single pictures
+  lit-gans sample checkpoint=PATH num=64                                    a grid and single images
   lit-gans interpolate checkpoint=PATH                                      walks between latents
   lit-gans evaluate checkpoint=PATH | fake=DIR real=DIR metrics=NAME        FID, Inception Score, KID and others
   lit-gans compare A.json B.json                                            two evaluations, where they compare
   lit-gans describe model=NAME data.image_size=64                           parameters, multiply-adds, memory
-  lit-gans pack data=NAME data.root=PATH                                    decodes and resizes pictures once
+  lit-gans pack data=NAME data.root=PATH                                    decodes and resizes images once
   lit-gans bench step [preset=smoke]                                        speed of the training step
   lit-gans bench metrics [preset=smoke]                                     speed of evaluation, and torch-fidelity's
   lit-gans bench data [preset=smoke]                                        speed of packing and serving images

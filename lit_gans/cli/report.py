@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 
 from lightning.pytorch import Trainer
 
@@ -36,12 +37,13 @@ def report(trainer: Trainer) -> int:
         best = paths["best"] if checkpoint.best_value is not None else paths["last"]
         if best == paths["best"]:
             lines.append(f"best        {best} ({checkpoint.best_value:.2f} at iteration {checkpoint.best_step})")
-        lines.append(f"last        {paths['last']}")
+        last = paths["last"]
+        lines.append(f"last        {last}")
         what = "input=FOLDER" if isinstance(trainer.lightning_module, Pix2Pix) else "num=64"
         lines.append(
-            f"next        lit-gans train <the same overrides> resume={paths['last']}"
+            f"next        lit-gans train <the same overrides> {quote(f'resume={last}')}"
             if signal
-            else f"next        lit-gans sample checkpoint={best} {what}"
+            else f"next        lit-gans sample {quote(f'checkpoint={best}')} {what}"
         )
     if trainer.is_global_zero:
         print("\n  ".join(lines), flush=True)

@@ -1,4 +1,4 @@
-"""What a sweep leaves beside its runs: one table and one picture of all of them."""
+"""What a sweep leaves beside its runs: one table and one image of all of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-_HEIGHT = 320  # of each run's samples in the picture
+_HEIGHT = 320  # of each run's samples in the image
 
 
 @dataclass
@@ -17,7 +17,7 @@ class Run:
     Args:
         overrides: what was given on its command line.
         values: what was measured, by name.
-        folder: where it lies.
+        folder: its folder.
         samples: its last grid, which need not exist.
     """
 
@@ -63,9 +63,9 @@ def _side_by_side(grids: list[tuple[str, Path]], path: Path) -> None:
         ImageDraw.Draw(titled).text((4, 4), name, fill="black")
         pictures.append(titled)
     gap = 8
-    whole = Image.new("RGB", (sum(p.width + gap for p in pictures) - gap, _HEIGHT + 20), "white")
+    joined = Image.new("RGB", (sum(p.width + gap for p in pictures) - gap, _HEIGHT + 20), "white")
     left = 0
     for picture in pictures:
-        whole.paste(picture, (left, 0))
+        joined.paste(picture, (left, 0))
         left += picture.width + gap
-    whole.save(path)
+    joined.save(path)

@@ -109,7 +109,7 @@ def _job(composed: DictConfig, runs: list[Run]) -> int:
 
         code = _diverged_is_1(run)
     if code >= STOPPED and sweeping:
-        sys.exit(code)  # a signal ends the whole sweep
+        sys.exit(code)  # a signal ends the sweep
     return code
 
 

@@ -109,7 +109,7 @@ def _experiment(option: str) -> list[str]:
 
 def _rows(node: DictConfig, path: str) -> Iterator[tuple[str, str, str]]:
     """Yields the keys of a node with their meanings and values, and those of the nodes inside."""
-    target = OmegaConf.to_container(node, resolve=False).get("_target_")
+    target = _plain(node).get("_target_")
     cls = get_class(target) if target else None
     said = meanings(cls) if cls else {}
     for name in node:
@@ -127,5 +127,11 @@ def _rows(node: DictConfig, path: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _value(node: DictConfig, name: Any) -> str:
-    text = as_typed(OmegaConf.to_container(node, resolve=False)[name])
+    text = as_typed(_plain(node)[name])
     return re.sub(r"\$\{([\w.]+)\}", r"\1", text)  # a reference to another key
+
+
+def _plain(node: DictConfig) -> dict[Any, Any]:
+    values = OmegaConf.to_container(node, resolve=False)
+    assert isinstance(values, dict)
+    return values

@@ -75,6 +75,15 @@ _RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
 class Optimizer:
     """Settings of an optimizer; `build` makes the `torch.optim.Optimizer` of one network.
 
+    Args:
+        learning_rate: size of a step, before the schedule.
+        weight_decay: share of a weight that a step of learning rate 1 takes off; 0 is off.
+        betas: decay rates of the averages of the gradient and of its square.
+        alpha: decay rate of the average of the squared gradient.
+        momentum: share of the last step that the next one repeats.
+        eps: added to the denominator of a step.
+        schedule: factor on the learning rate over the iterations.
+
     Raises:
         RefusedInput: a setting is out of range or not a number.
     """

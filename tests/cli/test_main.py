@@ -1,6 +1,5 @@
-"""The command line: refusals, other commands, the Lightning CLI with identical values, GANs from outside."""
+"""The command line: refusals with the right key, and the commands on a tiny run."""
 
-import inspect
 import json
 import shutil
 from importlib.util import find_spec
@@ -9,14 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from lightning.pytorch import LightningDataModule
 from PIL import Image
 
 from lit_gans.cli import commands
-from lit_gans.cli import lightning as lightning_cli
 from lit_gans.cli import main as cli
-from lit_gans.config.registry import classes
-from lit_gans.config.source import options
 from tests.commands import TINY
 
 
@@ -159,69 +154,6 @@ def test_help_names_every_command(command):
     assert set(cli.COMMANDS.values()) == set(commands._PLACES)
 
 
-@pytest.mark.parametrize(("name", "instead"), [("validate", "evaluate"), ("test", "evaluate"), ("predict", "sample")])
-def test_what_lightning_offers_and_a_gan_has_not_is_pointed_to_what_it_has(command, name, instead):
-    for arguments in ([name], [name, "--model", "DCGAN"], [name, "--help"]):
-        code, out, err = command(*arguments)
-        assert (code, out) == (2, "")
-        assert err.startswith(f"lit-gans: there is no 'lit-gans {name}'")
-        assert f"use lit-gans {instead} checkpoint=PATH" in err
-    assert f"lit-gans {name}" not in command("--help")[1]
-    with pytest.raises(SystemExit):
-        lightning_cli.main(["--help"])
-
-
-def test_the_lightning_cli_runs_an_exported_file_with_identical_values(command, tmp_path):
-    assert command("train", *TINY, "trainer.max_steps=4", "seed=7", "hydra.run.dir=hydra")[0] == 0
-    exported = yaml.safe_load(Path("hydra/run.yaml").read_text())
-    assert exported["model"]["init_args"]["latent_dim"] == 8
-    assert command("fit", "-c", "hydra/run.yaml")[0] == 0
-    one, other = (torch.load(f"{folder}/checkpoints/last.ckpt", weights_only=True) for folder in ("hydra", "hydra/fit"))
-    torch.testing.assert_close(one["state_dict"], other["state_dict"], rtol=0, atol=0)
-    torch.testing.assert_close(one["optimizer_states"], other["optimizer_states"], rtol=0, atol=0)
-    assert one["hyper_parameters"] == other["hyper_parameters"]
-
-
-TINY_CLI = [
-    "fit",
-    "--model",
-    "DCGAN",
-    "--data",
-    "Digits",
-    "--trainer.logger=false",
-    "--trainer.enable_progress_bar=false",
-]
-TINY_CLI += ["--trainer.accelerator=cpu", "--model.generator_width=4", "--model.discriminator_width=4"]
-TINY_CLI += ["--trainer.enable_model_summary=false", "--trainer.max_epochs=-1"]
-
-
-def test_the_lightning_cli_on_class_names(command, monkeypatch):
-    seen = []
-    monkeypatch.setattr(lightning_cli.GansCLI, "after_fit", lambda self: seen.append(self), raising=False)
-    another = ["--data.image_size=16", "--data.channels=3", "--model.generator_optimizer", "RMSprop"]
-    assert command(*TINY_CLI, "--trainer.max_steps=2", *another)[0] == 0
-    model, trainer = seen[0].model, seen[0].trainer
-    assert trainer.global_step == 2
-    assert (model.image_size, model.channels) == (16, 3), "linked from the data"
-    assert model.generator_optimizer.learning_rate == 5e-5, "RMSprop's own default, not Adam's"
-    assert model.discriminator_optimizer.betas == (0.5, 0.999)
-
-
-@pytest.mark.parametrize(
-    ("argument", "sentence"),
-    [
-        ("--model.image_size=16", "use --data.image_size"),
-        ("--data.image_size=33", "image_size=33: the dcgan networks make images of one of 16, 32"),
-        ("--trainer.precision=16-mixed", "precision=fp16 needs a CUDA device"),
-        ("--model.n_critc=3", "n_critc"),
-    ],
-)
-def test_wrong_input_of_the_lightning_cli(command, argument, sentence):
-    code, _, err = command(*TINY_CLI, argument)
-    assert (code, sentence in err) == (2, True)
-    assert "Traceback" not in err
-
-
 def test_training_without_any_argument_is_the_experiment_of_digits_and_prints_its_configuration(command):
     code, out, err = command("train", "--cfg", "job")
     assert (code, err) == (0, "")
@@ -229,61 +161,6 @@ def test_training_without_any_argument_is_the_experiment_of_digits_and_prints_it
     code, out, err = command("train", "--cfg", "job", "data=digits")
     assert (code, err) == (0, "")
     assert yaml.safe_load(out)["model"]["generator_width"] is None
-
-
-def test_a_packed_folder_streams(command, tmp_path, monkeypatch):
-    pytest.importorskip("litdata")
-    monkeypatch.setenv("LIT_GANS_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "photos").mkdir()
-    for index in range(16):
-        Image.new("RGB", (16, 16), (4 * index, 0, 0)).save(tmp_path / "photos" / f"{index}.png")
-    size = "data.image_size=16"
-    code, out, err = command("pack", "data.root=photos", "stream=remote", size)
-    assert (code, "as a stream: remote" in out) == (0, True), err
-    code, _, err = command("pack", "data.root=photos", "stream=remote", size)
-    assert (code, "remote is not empty" in err) == (2, True)
-    tiny = [item for item in TINY if not item.startswith("data")]
-    stream = ["data=streaming", "data.root=local:remote", f"data.cache={tmp_path / 'fetched'}", "data.num_workers=0"]
-    code, _, err = command("train", *tiny, *stream, size, "data.batch_size=8", "trainer.max_steps=3")
-    assert code == 0, err
-
-
-@pytest.mark.parametrize("name", options("data"))
-def test_the_lightning_cli_has_every_source(command, name):
-    cls = classes("lit_gans.data", LightningDataModule)[name]
-    required = [key for key in ("root", "name") if key in (parameters := inspect.signature(cls).parameters)]
-    required = [key for key in required if parameters[key].default is inspect.Parameter.empty]
-    values = [f"--data.{key}=here" for key in required]
-    code, out, err = command("fit", "--model", "Pix2Pix", "--data", cls.__name__, *values, "--print_config")
-    assert code == 0, err
-    printed = yaml.safe_load(out)["data"]
-    assert printed["class_path"].endswith(f".{cls.__name__}")
-    assert {"image_size", "channels", "batch_size", "seed"} <= printed["init_args"].keys()
-
-
-def test_a_folder_of_photographs_trains_and_packs(command, tmp_path, monkeypatch):
-    monkeypatch.setenv("LIT_GANS_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "photos").mkdir()
-    for index in range(64):
-        Image.new("RGB", (20 + index, 30), (4 * index, 0, 0)).save(tmp_path / "photos" / f"{index}.jpg")
-    code, out, err = command("pack", "data.root=photos")
-    assert code == 0, err
-    assert "64 images of 64x64, 3 channels, checksum correct" in out
-    small = ["trainer.max_steps=1", "trainer.accelerator=cpu", "trainer.log_every_n_steps=1"]
-    code, out, err = command("train", "data=folder", "data.root=photos", "metrics.num_samples=8", *small)
-    assert code == 0, err
-    assert "metrics=efficientnet_lite0 for data=folder" in err
-    assert "digit" not in out + err
-    assert "packed" not in out, "packed already"
-    fit = ["--data", "Folder", "--data.root=photos", "--data.on_error=skip", "--trainer.max_steps=1"]
-    code, _, err = command(*TINY_CLI, *fit)
-    assert code == 0, err
-    code, _, err = command("pack", "data=digits")
-    assert (code, "generates its images" in err) == (2, True)
-    code, _, err = command("train", "data=folder", "data.root=nowhere")
-    assert (code, "data.root=nowhere: there is no such folder" in err) == (2, True)
-    code, _, err = command("train", "data=folder")
-    assert (code, "data.root is required" in err) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 
 from lit_gans.cli.sweep import Run, write_summary
+from lit_gans.models.gan import GAN
 from tests.commands import TINY
 
 
@@ -97,6 +98,22 @@ def test_a_sweep_ends_with_its_table_and_picture(train, tmp_path):
         assert np.abs(np.asarray(both.convert("RGB"))[20:, 328:].astype(int) - scaled).max() <= 1
 
 
+def test_what_a_gan_of_ones_own_logs_is_in_the_table(train, tmp_path, monkeypatch):
+    def loss(self, fake, batch):
+        self.log("gradient_size", float(self.global_step))
+        self.log("metric/own", 10.0 + self.latent_dim)
+        return generator_loss(self, fake, batch)
+
+    generator_loss = GAN.generator_loss
+    monkeypatch.setattr(GAN, "generator_loss", loss)
+    tiny = ["model=gan", "data=ring", "metrics=none", "logger=none", "data.num_points=200", "data.batch_size=50"]
+    assert train(*tiny, "trainer.accelerator=cpu", "trainer.max_steps=3", "-m", "model.latent_dim=5,6") == 0
+    head, rows = cells((tmp_path / "outputs/sweeps/version_0/table.md").read_text().splitlines())
+    assert set(head) == {"run", "own", "gradient_size", "images/s", "seconds"}
+    assert [row[head.index("own")] for row in rows] == ["15", "16"]
+    assert [row[head.index("gradient_size")] for row in rows] == ["2", "2"]
+
+
 def test_one_run_has_no_table(train, tmp_path):
     assert train(*TINY, "trainer.max_steps=1") == 0
     assert "| run" not in train.out
@@ -106,8 +123,8 @@ def test_one_run_has_no_table(train, tmp_path):
 def test_a_run_that_diverges_stays_in_the_table_and_the_sweep_goes_on(train, tmp_path):
     tiny = ["model=gan", "data=ring", "metrics=none", "logger=none", "data.num_points=500", "data.batch_size=50"]
     sgd = [f"optimizer@model.{name}_optimizer=sgd" for name in ("generator", "discriminator")]
-    rates = "model.generator_optimizer.learning_rate=1e-3,1e30,1e-4"
-    assert train("-m", *tiny, *sgd, rates, "trainer.max_steps=60", "trainer.accelerator=cpu") == 1
+    decays = "model.generator_optimizer.weight_decay=0,1000,1e-4"  # weights grow ninefold in a step
+    assert train("-m", *tiny, *sgd, decays, "trainer.max_steps=60", "trainer.accelerator=cpu") == 1
     assert "lit-gans: the loss of the" in train.err
     (table,) = tmp_path.glob("outputs/sweeps/version_0/table.md")
     assert len(table.read_text().splitlines()) == 2 + 3

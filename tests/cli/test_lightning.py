@@ -1,0 +1,80 @@
+"""`lit-gans fit`: the Lightning CLI with identical values, on class names, and what it refuses."""
+
+import inspect
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from lightning.pytorch import LightningDataModule
+
+from lit_gans.cli import lightning as lightning_cli
+from lit_gans.config.registry import classes
+from lit_gans.config.source import options
+from tests.commands import TINY, TINY_CLI
+
+
+@pytest.mark.parametrize(("name", "instead"), [("validate", "evaluate"), ("test", "evaluate"), ("predict", "sample")])
+def test_what_lightning_offers_and_a_gan_has_not_is_pointed_to_what_it_has(command, capsys, name, instead):
+    for arguments in ([name], [name, "--model", "DCGAN"], [name, "--help"]):
+        code, out, err = command(*arguments)
+        assert (code, out) == (2, "")
+        assert err.startswith(f"lit-gans: there is no 'lit-gans {name}'")
+        assert f"use lit-gans {instead} checkpoint=PATH" in err
+    assert f"lit-gans {name}" not in command("--help")[1]
+    with pytest.raises(SystemExit):
+        lightning_cli.main(["--help"])
+    offered = capsys.readouterr().out
+    assert "fit" in offered
+    assert name not in offered.partition("Available subcommands")[2]
+
+
+def test_the_lightning_cli_runs_an_exported_file_with_identical_values(command, tmp_path):
+    assert command("train", *TINY, "trainer.max_steps=4", "seed=7", "hydra.run.dir=hydra")[0] == 0
+    exported = yaml.safe_load(Path("hydra/run.yaml").read_text())
+    assert exported["model"]["init_args"]["latent_dim"] == 8
+    assert command("fit", "-c", "hydra/run.yaml")[0] == 0
+    one, other = (torch.load(f"{folder}/checkpoints/last.ckpt", weights_only=True) for folder in ("hydra", "hydra/fit"))
+    torch.testing.assert_close(one["state_dict"], other["state_dict"], rtol=0, atol=0)
+    torch.testing.assert_close(one["optimizer_states"], other["optimizer_states"], rtol=0, atol=0)
+    assert one["hyper_parameters"] == other["hyper_parameters"]
+
+
+def test_the_lightning_cli_on_class_names(command, monkeypatch):
+    seen = []
+    monkeypatch.setattr(lightning_cli.GansCLI, "after_fit", lambda self: seen.append(self), raising=False)
+    another = ["--data.image_size=16", "--data.channels=3", "--model.generator_optimizer", "RMSprop"]
+    assert command(*TINY_CLI, "--trainer.max_steps=2", *another)[0] == 0
+    model, trainer = seen[0].model, seen[0].trainer
+    assert trainer.global_step == 2
+    assert (model.image_size, model.channels) == (16, 3), "linked from the data"
+    assert model.generator_optimizer.learning_rate == 5e-5, "RMSprop's own default, not Adam's"
+    assert model.discriminator_optimizer.betas == (0.5, 0.999)
+
+
+@pytest.mark.parametrize(
+    ("argument", "sentence"),
+    [
+        ("--model.image_size=16", "use --data.image_size"),
+        ("--data.image_size=33", "image_size=33: the dcgan networks make images of one of 16, 32"),
+        ("--trainer.precision=16-mixed", "precision=fp16 needs a CUDA device"),
+        ("--model.n_critc=3", "n_critc"),
+    ],
+)
+def test_wrong_input_of_the_lightning_cli(command, argument, sentence):
+    code, _, err = command(*TINY_CLI, argument)
+    assert (code, sentence in err) == (2, True)
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("name", options("data"))
+def test_the_lightning_cli_has_every_source(command, name):
+    cls = classes("lit_gans.data", LightningDataModule)[name]
+    required = [key for key in ("root", "name") if key in (parameters := inspect.signature(cls).parameters)]
+    required = [key for key in required if parameters[key].default is inspect.Parameter.empty]
+    values = [f"--data.{key}=here" for key in required]
+    code, out, err = command("fit", "--model", "Pix2Pix", "--data", cls.__name__, *values, "--print_config")
+    assert code == 0, err
+    printed = yaml.safe_load(out)["data"]
+    assert printed["class_path"].endswith(f".{cls.__name__}")
+    assert {"image_size", "channels", "batch_size", "seed"} <= printed["init_args"].keys()
