@@ -14,8 +14,8 @@ from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP
 
 from . import ranks
+from .own_modules import Own
 from .test_checkpoints import MOMENTUM, SaveAtEnd, assert_same, train
-from .test_own_module import Own
 
 STRATEGIES = {
     "fsdp": lambda sharded=True: NetworkFSDP(sharded_checkpoints=sharded),

@@ -1,0 +1,155 @@
+"""Modules of somebody who knows nothing of this project: right ones, and each with a mistake that must be told."""
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import nn
+from torch.nn.functional import softplus
+from torch.utils.data import DataLoader
+
+from lit_gans.strategies.contracts import block_backward_sync
+
+
+class Own(LightningModule):
+    seed = 0
+
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+        torch.manual_seed(self.seed)
+        self.generator = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 4))
+        self.critic = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1))
+
+    def training_step(self, batch, batch_idx):
+        real, latents = batch
+        for_generator, for_critic = self.optimizers()
+        fake = self.generator(latents)
+        self.train_only(self.critic)
+        self.critic_backward(real, fake.detach())
+        self.step(for_critic)
+        self.train_only(self.generator)
+        self.manual_backward(softplus(-self.critic(self.generator(latents))).mean())
+        self.step(for_generator)
+
+    def critic_backward(self, real, fake):
+        self.manual_backward(softplus(-self.critic(real)).mean() + softplus(self.critic(fake)).mean())
+
+    def step(self, optimizer):
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def train_only(self, network):
+        self.requires_grad_(False)
+        network.requires_grad_(True)
+
+    def on_train_batch_end(self, *_):
+        self.requires_grad_(True)
+
+    def configure_optimizers(self):
+        return [torch.optim.SGD(network.parameters(), 0.1) for network in (self.generator, self.critic)]
+
+    def train_dataloader(self):
+        generator = torch.Generator().manual_seed(1)
+        batches = [(torch.randn(4, 4, generator=generator), torch.randn(4, 3, generator=generator)) for _ in range(6)]
+        part = slice(self.global_rank, None, self.trainer.world_size)
+        return DataLoader([(real[part], latents[part]) for real, latents in batches], batch_size=None)
+
+
+class Undeclared(Own):
+    """With a gradient penalty that the strategies are not told of."""
+
+    def critic_backward(self, real, fake):
+        images = real.clone().requires_grad_(True)
+        (gradient,) = torch.autograd.grad(self.critic(images).sum(), images, create_graph=True)
+        penalty = (gradient.norm(dim=1) - 1).square().mean()
+        self.manual_backward(penalty + self.critic(fake).mean() - self.critic(real).mean())
+
+
+class Penalised(Undeclared):
+    penalised_networks = ("critic",)
+
+
+class TwoBackwards(Own):
+    def critic_backward(self, real, fake):
+        self.manual_backward(softplus(-self.critic(real)).mean())
+        self.manual_backward(softplus(self.critic(fake)).mean())
+
+
+class AddedUp(TwoBackwards):
+    def critic_backward(self, real, fake):
+        with block_backward_sync(self.trainer.strategy):
+            self.manual_backward(softplus(-self.critic(real)).mean())
+        self.manual_backward(softplus(self.critic(fake)).mean())
+
+
+class Drops(Own):
+    """Clears the gradients of a backward without a step."""
+
+    def critic_backward(self, real, fake):
+        self.manual_backward(self.critic(real).square().mean())
+        self.optimizers()[1].zero_grad()
+        super().critic_backward(real, fake)
+
+
+class SeededByRank(Own):
+    """Every rank draws its own weights; one network never trains, and there is a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Linear(4, 4).requires_grad_(False)
+        self.register_buffer("scale", torch.rand(4))
+
+    @property
+    def seed(self):
+        return torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+
+    def critic_backward(self, real, fake):
+        super().critic_backward(self.features(real) * self.scale, self.features(fake) * self.scale)
+
+    def train_only(self, network):
+        for each in (self.generator, self.critic):
+            each.requires_grad_(each is network)
+
+    def on_train_batch_end(self, *_):
+        self.train_only(self.generator)
+        self.critic.requires_grad_(True)
+
+
+class Tied(Own):
+    """One layer twice in a network, and Adam."""
+
+    def __init__(self):
+        super().__init__()
+        self.critic = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+        self.critic.insert(2, self.critic[0])
+
+    def configure_optimizers(self):
+        networks = (self.generator, self.critic)
+        return [torch.optim.Adam(network.parameters(), 0.01, eps=1e-3) for network in networks]
+
+
+class Clips(Own):
+    def step(self, optimizer):
+        self.clip_gradients(optimizer, 0.01, "norm")
+        super().step(optimizer)
+
+
+class StepsTheBareOptimizer(Own):
+    def step(self, optimizer):
+        super().step(optimizer.optimizer)
+
+
+class BeginsFrozen(Own):
+    def __init__(self):
+        super().__init__()
+        self.critic.requires_grad_(False)
+
+
+class Misnames(Own):
+    def critic_backward(self, real, fake):
+        self.manual_backward(self.critic(real).mean() - self.critic(fake).mean(), network="crtic")
+
+
+class TwoOptimizers(Own):
+    def configure_optimizers(self):
+        first, second = (list(layer.parameters()) for layer in (self.critic[0], self.critic[2]))
+        return [torch.optim.SGD(part, 0.1) for part in (self.generator.parameters(), first, second)]
