@@ -58,7 +58,7 @@ def timeouts():
 
 
 def on_a_rank(where):
-    """Returns this rank's losses, what it takes for the best, and the average that a late EMA kept."""
+    """Returns this rank's losses, the best value and step that it found, and the average of a late EMA."""
     losses, checkpoint = Losses(), Checkpoint(monitor=LOSS)
     arguments = {"world_size": 2, "default_root_dir": where, "enable_checkpointing": True}
     train(Cell("gan"), many_images(), callbacks=[losses, checkpoint], strategy=NetworkDDP(timeout=30.0), **arguments)

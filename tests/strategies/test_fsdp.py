@@ -1,4 +1,4 @@
-"""NetworkFSDP on two processes against one process with the whole batch."""
+"""NetworkFSDP on two processes against one process with the full batch."""
 
 from contextlib import contextmanager
 from dataclasses import replace
@@ -168,7 +168,7 @@ def test_each_layer_is_wrapped_where_it_may_be(trained, cell):
 
 @pytest.mark.parametrize("cell", [Cell(name) for name in names()], ids=str)
 def test_each_rank_holds_its_shard_only(trained, cell):
-    """Sharded along the first axis: no rank has more than half of a parameter, rounded up to whole rows."""
+    """Sharded along the first axis: no rank has more than half of a parameter, rounded up to full rows."""
     module = build(cell)
     for name, parameter in module.named_parameters():
         rows, num = parameter.shape[0], parameter.numel()

@@ -1,4 +1,4 @@
-"""Checkpoints of parts: written by two ranks, resumed by them, read on one process."""
+"""Checkpoints of shards: written by two ranks, resumed by them, read on one process."""
 
 import shutil
 
