@@ -13,7 +13,7 @@ from PIL import Image
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data import images as pictures
 from lit_gans.data.base import resized
-from lit_gans.data.images import Frame, read_image
+from lit_gans.data.images import Frame
 from lit_gans.data.sources.folder import Folder
 
 RNG = np.random.default_rng(0)
@@ -233,9 +233,3 @@ def test_wrong_frames_are_refused():
         Frame(8, 3, background=(0, 0, 256))
     with pytest.raises(RefusedInput, match="it is 4x9 pixels, crop=5 needs as many"):
         Frame(8, 3, crop=5).fit(Image.new("RGB", (4, 9)), "it")
-
-
-def test_read_image_keeps_size_and_pixels(tmp_path):
-    noise(tmp_path / "a.png", (5, 7))
-    with Image.open(tmp_path / "a.png") as image:
-        assert np.array_equal(read_image(tmp_path / "a.png", 3)[0].permute(1, 2, 0).numpy(), np.asarray(image))

@@ -1,51 +1,16 @@
-"""The packed store: one file, interrupted and damaged in every way, and served the same from every place."""
+"""A packed file is made once and served the same from every place."""
 
-import json
 import logging
-import struct
-import threading
-import zlib
 
-import numpy as np
 import pytest
 import torch
 from lightning.pytorch import Callback, Trainer
 from PIL import Image
 
-from lit_gans.common.errors import RefusedInput
-from lit_gans.data.packed import format as store
-from lit_gans.data.packed import progress
-from lit_gans.data.packed import writer as packing
 from lit_gans.data.packed.format import open_packed
-from lit_gans.data.packed.progress import Notices
 from lit_gans.data.sources.folder import Folder
 
-NUM = 40
-
-
-@pytest.fixture
-def make(tmp_path):
-    """Makes a datamodule on 40 pictures of two classes whose pixels all say which picture it is."""
-    for index in range(NUM):
-        path = tmp_path / "photos" / f"class_{index % 2}" / f"{index:03d}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pixels = np.full((10, 10, 3), index, np.uint8)
-        pixels[:, :5, 0] = 255  # the left half, so that mirror images differ
-        Image.fromarray(pixels).save(path)
-
-    def data(**settings):
-        common = {"image_size": 10, "batch_size": 4, "cache": str(tmp_path / "cache")}
-        return Folder(str(tmp_path / "photos"), **{**common, **settings})
-
-    return data
-
-
-def numbers(images):
-    """Which pictures these are."""
-    return images[:, 1, 0, 0].tolist()
-
-
-ORDER = [*range(0, NUM, 2), *range(1, NUM, 2)]  # of class folders, then names
+from .conftest import NUM, ORDER, numbers
 
 
 def test_images_labels_and_index_are_those_of_the_source(make, caplog):
@@ -57,26 +22,6 @@ def test_images_labels_and_index_are_those_of_the_source(make, caplog):
     assert torch.equal(torch.cat(list(make().real_batches(7))), packed.images)
     assert "packed 40 images" in caplog.text
     packed.verify()
-
-
-def test_without_a_terminal_lines_tell_how_far_a_long_packing_is(caplog):
-    caplog.set_level(logging.INFO, "lit_gans")
-    notices = Notices(total=10_000, begun=2000, start=100.0)
-    for done, now in ((2064, 105.0), (4000, 120.0), (4064, 121.0), (6000, 140.0), (10_000, 180.0)):
-        notices.update(done, now)
-    assert [record.getMessage() for record in caplog.records] == [
-        "packing: 4,000 of 10,000, about 60 s left",
-        "packing: 6,000 of 10,000, about 40 s left",
-    ]
-
-
-def test_a_packing_reports_every_chunk_where_there_is_no_bar(make, monkeypatch, caplog):
-    caplog.set_level(logging.INFO, "lit_gans")
-    monkeypatch.setattr(packing, "_CHUNK", 16)
-    monkeypatch.setattr(progress, "_EVERY", 0.0)
-    _ = make().packed
-    lines = [record.getMessage().partition(",")[0] for record in caplog.records]
-    assert lines[:2] == ["packing: 16 of 40", "packing: 32 of 40"]
 
 
 def test_the_second_use_decodes_nothing(make, monkeypatch):
@@ -93,144 +38,6 @@ def test_whatever_decides_the_content_decides_the_name(make, tmp_path):
     paths.append(make().packed_path)
     assert len(set(paths)) == len(settings) + 1
     assert make(batch_size=2, seed=1, flip=True, placement="disk").packed_path == paths[-1]
-
-
-@pytest.mark.parametrize("torn", [lambda text: text + '{"done": 9', lambda text: text.removesuffix("\n")])
-@pytest.mark.parametrize("half_written", [b"", b"garbage of a chunk that the journal does not know"])
-def test_an_interrupted_packing_goes_on_where_it_stopped(make, monkeypatch, half_written, torn):
-    monkeypatch.setattr(packing, "_CHUNK", 4)
-    monkeypatch.setattr(packing, "available_cores", lambda: 0)  # what is read is counted in this process
-    whole = make(cache=None).packed_path  # never written: the name alone
-    data, read, seen = make(), [], Folder.source
-
-    class Interrupted(store.Source):
-        def __init__(self, source, stop):
-            self.source, self.stop = source, stop
-
-            self.name, self.label = source.name, source.label
-
-        def __len__(self):
-            return len(self.source)
-
-        def picture(self, index, notes):
-            if index == self.stop:
-                raise KeyboardInterrupt
-            read.append(index)
-            return self.source.picture(index, notes)
-
-    monkeypatch.setattr(Folder, "source", lambda data: Interrupted(seen(data), 30))
-    with pytest.raises(KeyboardInterrupt):
-        _ = data.packed
-    assert not data.packed_path.exists()
-    part = data.packed_path.with_name(f"{whole.name}.part")
-    journal = data.packed_path.with_name(f"{whole.name}.journal")
-    part.write_bytes(part.read_bytes() + half_written)
-    journal.write_text(torn(journal.read_text()))
-    done = json.loads(journal.read_text().rpartition("\n")[0].splitlines()[-1])["done"]
-    assert done > 0
-    read.clear()
-    monkeypatch.setattr(Folder, "source", lambda data: Interrupted(seen(data), None))
-    packed = make().packed
-    assert sorted(read) == list(range(done, NUM)), "nothing is decoded twice"
-    packed.verify()
-    assert numbers(packed.images) == ORDER
-    assert packed.labels.tolist() == [0] * 20 + [1] * 20
-    assert packed.index.tolist() == list(range(NUM))
-    assert not part.exists()
-    assert not journal.exists()
-
-
-def test_processes_pack_the_same_bits_in_the_same_order(make, monkeypatch, tmp_path):
-    monkeypatch.setattr(packing, "_CHUNK", 4)
-    files, before = [], torch.get_rng_state()
-    for cores in (0, 2):
-        monkeypatch.setattr(packing, "available_cores", lambda cores=cores: cores)
-        files.append(make(cache=str(tmp_path / f"cache_{cores}")).packed.path)
-    assert files[0].read_bytes() == files[1].read_bytes()
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_processes_refuse_the_first_bad_picture(make, monkeypatch, tmp_path):
-    monkeypatch.setattr(packing, "_CHUNK", 4)
-    monkeypatch.setattr(packing, "available_cores", lambda: 2)
-    data = make()
-    bad = [data.source().paths[index] for index in (13, 9, 30)]
-    for path in bad:
-        path.write_bytes(b"")
-    with pytest.raises(RefusedInput, match=r"the file is empty\. data\.on_error=skip leaves bad") as sentence:
-        _ = make().packed
-    assert str(sentence.value).startswith(str(bad[1]))
-    assert len(make(on_error="skip").packed.images) == NUM - 3
-
-
-def test_two_that_pack_at_once_pack_once(make, monkeypatch):
-    packings, run = [], packing._Packing.run
-    monkeypatch.setattr(packing._Packing, "run", lambda self, *more: (packings.append(1), run(self, *more)))
-    several = [make() for _ in range(3)]
-    threads = [threading.Thread(target=lambda data=data: data.packed) for data in several]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(packings) == 1
-    assert all(numbers(data.packed.images) == ORDER for data in several)
-
-
-def truncated(content):
-    return content[:-100]
-
-
-def emptied(content):
-    return b""
-
-
-def one_pixel(content):
-    return bytes([content[0] ^ 1]) + content[1:]
-
-
-def one_label(content):
-    return content[: NUM * 300] + b"\7" + content[NUM * 300 + 1 :]
-
-
-def one_letter(content):
-    return content[:-30] + b"?" + content[-29:]
-
-
-def front_missing(content):
-    return content[50:]
-
-
-def another_version(content):
-    _, length, mark = struct.unpack("<IQ8s", content[-20:])
-    text = content[-20 - length : -20].replace(b'"format_version": 1', b'"format_version": 9')
-    return content[: -20 - length] + text + struct.pack("<IQ8s", zlib.crc32(text), length, mark)
-
-
-@pytest.mark.parametrize(
-    ("damage", "reason"),
-    [
-        (truncated, "is not a complete packed file, perhaps truncated"),
-        (emptied, "is not a complete packed file"),
-        (one_pixel, "is damaged, its checksum differs"),
-        (one_label, "is damaged, its checksum differs"),
-        (one_letter, "is damaged at its end"),
-        (front_missing, "is truncated or has more bytes than it should"),
-        (another_version, "has format 9, this lit_gans reads 1"),
-    ],
-)
-def test_a_damaged_packed_file_is_refused_by_its_path(make, damage, reason):
-    path = make().packed.path
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(RefusedInput, match="delete it, and it is packed again") as refused:
-        make(placement="memory").train_dataloader()
-    assert str(path) in str(refused.value)
-    assert reason in str(refused.value)
-
-
-def test_no_place_to_write_is_refused(make, tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(RefusedInput, match=r"cannot be written .* choose another data.cache"):
-        _ = make(cache=str(tmp_path / "file" / "inside")).packed
 
 
 def steps(data, epochs=2):

@@ -6,9 +6,8 @@ import torch
 from PIL import Image
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.data.images import read_image
 from lit_gans.data.sources.digits import Digits
-from lit_gans.data.sources.paired import DigitEdges, PairedFolder, read_folder
+from lit_gans.data.sources.paired import DigitEdges, PairedFolder
 
 
 @pytest.fixture(scope="module")
@@ -233,36 +232,3 @@ def test_a_broken_picture_is_refused_by_its_path(tmp_path, ending):
     refused(tmp_path, path, "cannot be read as an image")
     path.write_bytes(b"")
     refused(tmp_path, path, "cannot be read as an image")
-
-
-def test_read_image_is_true_to_every_pixel(tmp_path):
-    pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(tmp_path / "a.png")
-    assert np.array_equal(read_image(tmp_path / "a.png", 3)[0].permute(1, 2, 0).numpy(), pixels)
-    gray = np.asarray(Image.fromarray(pixels).convert("L"))
-    assert np.array_equal(read_image(tmp_path / "a.png", 1)[0, 0].numpy(), gray)
-
-
-def test_read_folder_reads_whole_pictures_at_one_size_in_the_order_of_their_names(tmp_path):
-    for name, colour, size in (("b.png", GREEN, (8, 8)), ("a.jpg", RED, (40, 24)), ("c.bmp", BLUE, (16, 16))):
-        Image.new("RGB", size, colour).save(tmp_path / name)
-    (tmp_path / "readme.md").write_text("no picture")
-    paths, pictures = read_folder(str(tmp_path), image_size=16, channels=3)
-    assert [path.name for path in paths] == ["a.jpg", "b.png", "c.bmp"]
-    assert pictures.shape == (3, 3, 16, 16)
-    expected = torch.tensor([RED, GREEN, BLUE])
-    assert (pictures.float().mean((2, 3)) - expected).abs().max() <= 3
-    assert read_folder(tmp_path, image_size=4, channels=1)[1].shape == (3, 1, 4, 4)
-
-
-@pytest.mark.parametrize("name", ["empty", "nowhere"])
-def test_read_folder_refuses_a_folder_without_pictures(tmp_path, name):
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(RefusedInput, match=re.escape(f"{tmp_path / name} contains no images")):
-        read_folder(tmp_path / name, image_size=16, channels=3)
-
-
-def test_16_bit_gray_is_scaled_and_not_cut_off(tmp_path):
-    ramp = np.linspace(0, 65535, 256).astype(np.uint16).reshape(1, 256).repeat(2, 0)
-    Image.fromarray(ramp).save(tmp_path / "ramp.png")
-    assert (read_image(tmp_path / "ramp.png", 1).flatten()[:256] - torch.arange(256)).abs().max() <= 1
