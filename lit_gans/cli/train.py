@@ -57,8 +57,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run_or_sweep(arguments: list[str]) -> int:
     given = given_folders(arguments)
-    for key, folder in given.items():
-        refuse_folder(folder, key)
+    for key, path in given.items():
+        refuse_folder(path, key)
     runs: list[Run] = []
     if not is_sweep(arguments):
         return hydra_command("train", lambda composed: _job(composed, runs), arguments)
