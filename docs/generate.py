@@ -17,6 +17,38 @@ BEGIN, END = "<!-- gans -->\n", "<!-- end of gans -->\n"
 NOT_KEYS = ("_target_", "image_size", "channels", "seed")  # of a model: the data and the run set them
 
 
+GROUPS = {
+    "experiment": "a named run: only what differs from the defaults",
+    "model": "the paper's defaults, from its signature",
+    "data": "see [data](data.md); some need an extra",
+    "strategy": "`auto` is one device; see [several processes](distributed.md)",
+    "precision": "`fp16` needs CUDA and is refused elsewhere",
+    "metrics": "see [metrics](metrics.md)",
+    "logger": "`default` is csv and tensorboard; extras `wandb`, `mlflow`",
+    "callbacks": "`callbacks.ema`, `.samples`, `.watch`, `.early_stopping`, `.checkpoint`, `.throughput`, ...",
+    "optimizer": "`optimizer@model.generator_optimizer`, `optimizer@model.discriminator_optimizer`",
+    "schedule": "`schedule@model.generator_optimizer.schedule`, and of the discriminators",
+    "score": "`score@metrics.kid`, `score@metrics.mifid`, `score@metrics.prdc`",
+}
+
+
+def options(group: str) -> list[str]:
+    """Returns the options of a group: files in `conf/`, and classes."""
+    from lit_gans.config import source
+
+    return sorted({path.stem for path in (ROOT / "conf" / group).glob("*.yaml")} | set(source.options(group)))
+
+
+def group_table() -> str:
+    """Returns the groups of a training with their options."""
+    lines = ["| group | options | |", "|---|---|---|"]
+    lines += [
+        f"| `{group}` | {', '.join(f'`{name}`' for name in options(group))} | {said} |"
+        for group, said in GROUPS.items()
+    ]
+    return "\n".join(lines)
+
+
 def first_sentence(text: str | None) -> str:
     """Returns the first sentence of a docstring in one line."""
     paragraph = " ".join((text or "").split("\n\n")[0].split())

@@ -44,7 +44,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Replaces the marks of generated tables by the tables, and removes what is said to the tests alone."""
-    tables = {"gans": _gans, "rooms": architecture.table}
+    tables = {"gans": _gans, "groups": generate.group_table, "rooms": architecture.table}
     for name, table in tables.items():
         mark = f"<!-- generated: {name} -->"
         if mark in markdown:

@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import io
 import itertools
+import os
 import runpy
 import shutil
 import tomllib
@@ -121,7 +122,7 @@ def check_lit_gans(words, overrides, patch):
         assert run("train", *rest, *tiny, *overrides)[0] == 0
     elif name == "train":
         for single in each_of_a_sweep([word for word in rest if word not in ("-m", "--cfg", "job")]):
-            composed(single)
+            composed(single, os.environ.get("LIT_GANS_IMPORT"))
     elif overrides is not None:
         assert run(*words)[0] == 0
     elif name == "fit":
@@ -148,7 +149,8 @@ def each_of_a_sweep(overrides):
     yield from itertools.product(*choices)
 
 
-def composed(overrides):
+@functools.cache  # several pages show the same command
+def composed(overrides, modules):
     """Composes a training as the command does, and constructs module, data and trainer, without training."""
     folder = "trainer.default_root_dir=composed"  # Hydra chooses it when a job begins
     code, printed = run("train", "--cfg", "job", "--resolve", folder, *overrides)
