@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -77,31 +77,12 @@ def _paper(module: str) -> str:
     return authors[1] if authors else title[1] if title else text
 
 
-def arguments(target: Any) -> dict[str, str]:
-    """Returns what the docstrings of a function, or of a class and its bases, say of each argument."""
-    found: dict[str, str] = {}
-    for place in inspect.getmro(target) if inspect.isclass(target) else (target,):
-        for names, text in _documented(place.__doc__ or ""):
-            for name in names.split(","):
-                if not text.startswith("see `"):
-                    found.setdefault(name.strip(), text)
-    return found
-
-
-def _documented(docstring: str) -> Iterator[tuple[str, str]]:
-    """Yields the names and the text of each entry of a Google docstring's `Args`."""
-    section = re.search(r"^Args:\n((?:[ ]{4}.*\n?|\n)+)", inspect.cleandoc(docstring), flags=re.M)
-    for entry in re.split(r"\n(?=[ ]{4}\S)", section[1].rstrip() if section else ""):
-        names, _, text = " ".join(entry.split()).partition(": ")
-        if text:
-            yield names, text
-
-
 def key_table(target: Any, skip: tuple[str, ...] = ("_target_",), prefix: str = "") -> str:
     """Returns the arguments of a class or function: key, default from the signature, meaning from the docstring."""
+    from lit_gans.config.docs import meanings
     from lit_gans.config.signatures import schema
 
-    said = arguments(target)
+    said = meanings(target)
     values = {name: value for name, value in schema(target).items() if name not in skip}
     rows = [f"| `{prefix}{name}` | {_default(value)} | {said.get(name, '')} |" for name, value in values.items()]
     return "\n".join(["| key | default | meaning |", "|---|---|---|", *rows]) if rows else "No keys of its own."
@@ -124,11 +105,13 @@ def commands() -> dict[str, Callable[..., Any]]:
 
 
 def cli_reference() -> str:
-    """Returns the page of the command line: the overview, and every command with its docstring and its keys."""
+    """Returns the page of the command line: the overview, and every command with its docstring, keys and examples."""
+    from lit_gans.cli.help import EXAMPLES, command_help
     from lit_gans.cli.main import HELP
+    from lit_gans.cli.train_help import train_help
 
     lines = ["# Command line", "", "Written from the commands and their docstrings when the site is built.", ""]
-    lines += ["```text", HELP, "```", ""]
+    lines += ["```text", HELP, "```", "", "## lit-gans train", "", "```text", train_help([]), "```", ""]
     for words, function in commands().items():
         said = inspect.cleandoc(function.__doc__ or "")
         text, _, _ = said.partition("\n\nArgs:")
@@ -137,6 +120,9 @@ def cli_reference() -> str:
         if refused:
             sentence = " ".join(refused[1].split()).removeprefix("RefusedInput: ").rstrip(".")
             lines += [f"Refused with exit code 2: {sentence}.", ""]
+        lines += ["```bash", *EXAMPLES[words], "```", ""]
+    lines += ["## lit-gans compare", "", "```text", command_help("compare"), "```", ""]
+    lines += ["## lit-gans fit", "", "The [Lightning CLI](../guides/lightning.md) on the same classes.", ""]
     return "\n".join(lines)
 
 
