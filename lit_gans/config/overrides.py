@@ -17,6 +17,7 @@ _FLAGS = {
     *("--info", "-i"),
 }
 _PLAIN = re.compile(r"[\w./:+-]*", re.ASCII)
+_LITERAL = re.compile(r"[+-]?(\d[\d_]*\.?\d*|\.\d+)(e[+-]?\d+)?|true|false|[+-]?inf|nan", re.IGNORECASE)
 _SWEEP = re.compile(r"(choice|range|interval|glob|shuffle|sort)\(.*\)")
 _QUOTED = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 _KEY = re.compile(r"[+~]{0,2}([\w./@:-]+)")
@@ -72,7 +73,8 @@ def quoted(arguments: list[str], is_text: Callable[[str], bool]) -> list[str]:
 
     Args:
         arguments: what was typed.
-        is_text: whether the value of a key is text or a path; asked only where the value is no plain word.
+        is_text: whether the value of a key is text or a path; asked only where the value is no plain word, or one that
+            the grammar takes for a number.
     """
     sweeping = any(flag in arguments for flag in SWEEP_FLAGS)
     return [_quoted(argument, is_text, sweeping) for argument in arguments]
@@ -81,7 +83,8 @@ def quoted(arguments: list[str], is_text: Callable[[str], bool]) -> list[str]:
 def _quoted(argument: str, is_text: Callable[[str], bool], sweeping: bool) -> str:
     key = key_of(argument)
     value = argument.partition("=")[2]
-    if key is None or _PLAIN.fullmatch(value) or _is_quoted(value):
+    plain = _PLAIN.fullmatch(value) and not _LITERAL.fullmatch(value)  # a folder may be called 2024
+    if key is None or plain or _is_quoted(value):
         return argument
     if (sweeping and _SWEEP.fullmatch(value)) or not is_text(key):
         return argument

@@ -19,6 +19,10 @@ PATHS = [
     " leading and trailing ",
     "choice(a,b)",
     "1,2",
+    "2024",
+    "2024.10",
+    "1e5",
+    "True",
 ]
 
 
@@ -50,10 +54,10 @@ def test_values_that_are_no_text_keep_hydras_grammar():
     assert compose("data=folder", "data.root=${oc.env:HOME}/a b").data.root.endswith("/a b")
 
 
-def test_only_text_that_is_no_plain_word_is_asked_about():
+def test_only_text_that_is_no_plain_word_or_a_number_is_asked_about():
     asked = []
     quoted(["a=1", "b=x/y.ckpt", "c=a b", "-m", "d", "e=a,b"], lambda key: asked.append(key) or False)
-    assert asked == ["c", "e"]
+    assert asked == ["a", "c", "e"]
 
 
 def test_in_a_sweep_a_comma_separates_unless_a_file_has_that_name(tmp_path, monkeypatch):
