@@ -67,6 +67,11 @@ def process_group_backend(strategy: DDPStrategy | ModelParallelStrategy) -> str:
     return strategy._get_process_group_backend()
 
 
+def finds_unused_parameters(strategy: DDPStrategy) -> bool:
+    """Returns whether Lightning's DDP tolerates frozen networks: it keeps DDP's arguments in a private attribute."""
+    return bool(strategy._ddp_kwargs.get("find_unused_parameters"))
+
+
 def run_step_hooks(strategy: Any, module: LightningModule, optimizer: torch.optim.Optimizer) -> None:
     """Runs `on_before_optimizer_step` and Lightning's clipping, where an engine steps instead of the optimizer.
 

@@ -226,5 +226,7 @@ class SamplingModule(ConstructedModule):
 
     @property
     def _strategy(self) -> object | None:
-        # `trainer` raises where no trainer is attached
-        return None if self._trainer is None else self._trainer.strategy
+        try:
+            return self.trainer.strategy
+        except RuntimeError:  # no trainer is attached
+            return None

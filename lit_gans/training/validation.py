@@ -11,6 +11,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import DDPStrategy
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.strategies._compat import finds_unused_parameters
 from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.training.attached import data_of
 
@@ -111,7 +112,7 @@ def _refuse_processes(trainer: Trainer) -> None:
     if (
         isinstance(strategy, DDPStrategy)
         and not isinstance(strategy, NetworkStrategy)
-        and not strategy._ddp_kwargs.get("find_unused_parameters")
+        and not finds_unused_parameters(strategy)
     ):
         raise RefusedInput(
             f"trainer.devices={trainer.num_devices} with Lightning's own DDP, which waits for the gradients of frozen"

@@ -100,6 +100,12 @@ def test_copies_in_one_call_are_copies():
 # ---- Lightning
 
 
+def test_lightning_keeps_the_arguments_of_ddp_private():
+    assert _compat.finds_unused_parameters(DDPStrategy(find_unused_parameters=True))
+    assert not _compat.finds_unused_parameters(DDPStrategy())
+    assert not any(name in vars(DDPStrategy) for name in ("ddp_kwargs", "find_unused_parameters")), "use the public one"
+
+
 def test_lightnings_launcher_waits_for_no_process_that_it_ends():
     launcher = _SubprocessScriptLauncher(LightningEnvironment(), num_processes=2, num_nodes=1)
     assert _compat.children(launcher) == []
