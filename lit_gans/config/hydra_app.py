@@ -124,4 +124,7 @@ class Groups:
             return True
         node = OmegaConf.select(self.composed(), parent)
         path = OmegaConf.to_container(node, resolve=False).get("_target_") if isinstance(node, DictConfig) else None
-        return path is not None and name in text_arguments(target_class(path, parent))
+        try:
+            return path is not None and name in text_arguments(target_class(path, parent))
+        except RefusedInput:  # no class yet: another argument may name it
+            return False

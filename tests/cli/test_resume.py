@@ -57,7 +57,7 @@ def test_auto_the_folder_of_the_run_and_its_checkpoint_are_the_same(train, finis
 
 def test_a_refused_sweep_leaves_no_folder(train):
     assert train(*TINY, "-m", "model.n_critc=1,2") == 2
-    assert "did you mean 'n_critic'?" in train.err
+    assert "did you mean 'model.n_critic'?" in train.err
     assert not list(Path().glob("outputs/sweeps/*"))
 
 
