@@ -2,7 +2,7 @@
 
     from lit_gans import DCGAN, load
 
-Every GAN of `lit_gans.models` can be imported from here; nothing is imported before it is asked for.
+Every GAN of `lit_gans.models` can be imported from here; modules are imported lazily, on first access.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""One file a GAN. `lit_gans.config.registry` finds them here."""
+"""GANs, one file each. `lit_gans.config.registry` discovers them here."""

@@ -15,13 +15,13 @@ from lit_gans.training.losses import log_softplus
 
 
 class D2GAN(ImageGAN):
-    """Two discriminators D = softplus(score) > 0: D1 rewards data, D2 rewards what the generator makes (equation 1).
+    """Two discriminators D = softplus(score) > 0: D1 rewards real images, D2 rewards generated images (equation 1).
 
-    At their optimum D1 = alpha p_data / p_G and D2 = beta p_G / p_data (proposition 1), so that the generator minimises
-    the two Kullback-Leibler divergences.
+    The optimal discriminators are D1 = alpha p_data / p_G and D2 = beta p_G / p_data (proposition 1). The generator
+    then minimises the Kullback-Leibler divergences in both directions.
 
     Args:
-        alpha, beta: weights of the two logarithms, in (0, 1]. The paper's experiments in the plane use 1 for both.
+        alpha, beta: weights of the two logarithms, in (0, 1]. The paper's 2D experiments use 1 for both.
         **kwargs: see `ImageGAN`.
     """
 
@@ -52,7 +52,7 @@ class D2GAN(ImageGAN):
         return self.beta * log_2 - _mean_softplus(self.discriminator_1(fake, *condition))
 
     def classified_as_real(self, name: str, scores: Tensor) -> Tensor:
-        odds = functional.softplus(full_precision(scores))  # at the optimum times alpha, or one over times beta
+        odds = functional.softplus(full_precision(scores))  # optimum: alpha p_data / p_G or beta p_G / p_data
         return odds > self.alpha if name == "discriminator_1" else odds < self.beta
 
 

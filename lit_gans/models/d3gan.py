@@ -18,9 +18,9 @@ from lit_gans.training.losses import non_saturating_generator
 class D3GAN(ImageGAN):
     """Two discriminators; the generator learns only from the one with the larger error.
 
-    The errors are swapped: error 1 is D1's on real and D2's on fake images, error 2 the reverse. Each
-    discriminator trains on its own loss; only the choice uses the swapped errors, which have the same sum. The choice
-    is made on the errors of all ranks, without waiting for the device.
+    The choice uses swapped errors: error 1 combines D1's error on real images with D2's error on generated images,
+    error 2 the reverse. Each discriminator still trains on its own loss; both pairs of errors have the same sum. The
+    errors are averaged over all ranks, and the choice needs no device synchronisation.
 
     Args:
         **kwargs: see `ImageGAN`.

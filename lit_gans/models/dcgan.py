@@ -15,14 +15,14 @@ from lit_gans.training.losses import logistic_discriminator, non_saturating_gene
 class DCGAN(ImageGAN):
     """Convolutional networks with batch norm, the non-saturating loss, Adam at 2e-4 with beta_1 = 0.5.
 
-    The defaults are those of section 4 and figure 1 of the paper, at 64x64.
+    The defaults follow section 4 and figure 1 of the paper, at 64x64.
 
     Args:
-        label_smoothing: real images have the target 1 - label_smoothing.
+        label_smoothing: the target of real images is 1 - label_smoothing.
         **kwargs: see `ImageGAN`.
     """
 
-    reuses_fake = True  # one batch of generated images serves both networks' steps
+    reuses_fake = True  # both networks' steps share one batch of generated images
 
     def __init__(self, label_smoothing: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -17,7 +17,7 @@ class GAN(ImageGAN):
 
     Args:
         network: see `ImageGAN`.
-        saturating: the generator minimises log(1 - D(G(z))), equation 1, and not -log D(G(z)), section 3.
+        saturating: whether the generator minimises log(1 - D(G(z))) (equation 1) instead of -log D(G(z)) (section 3).
         **kwargs: see `ImageGAN`.
     """
 

@@ -1,4 +1,4 @@
-"""Base of every GAN from latents to images: a choice of networks, and conditioning on classes."""
+"""Base class of GANs that map latents to images: choice of networks and class conditioning."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from lit_gans.training.batch import Inputs
 
 
 class ImageGAN(AdversarialModule):
-    """Latents to images with one of the pairs of networks. A GAN of this kind is only its losses.
+    """Maps latents to images with one of the built-in pairs of networks. Subclasses define only the losses.
 
-    Points in the plane are images of 2 channels and 1 pixel, for the `mlp` networks.
+    Points in the plane are images with 2 channels and 1 pixel, for the `mlp` networks.
 
     Args:
         network: `dcgan` (16, 32, 48, 64, 96, 128 or 256 pixels), `resnet` (16, 32, 48, 64, 128 or 256), `mlp` (any).
-        generator_width, discriminator_width: channels of the finest map or units of a layer; null is the network's own:
-            128 and 64 for dcgan, 256 and 128 for resnet (64 and 64 beyond 32 pixels), 128 and 128 for mlp.
-        bias: biases also before a batch norm, which cancels them (dcgan).
-        dense_stem: a dense layer between the latent and the generator's first convolution (dcgan).
-        block: what convolutions inside the networks are: `plain`, or the cheaper `separable` and `inverted_residual`
-            (dcgan and resnet).
-        num_classes: number of classes that generator and discriminators are conditioned on, by the labels of the data:
-            an embedding (dcgan, mlp) or conditional batch norm (resnet) in the generator, projection in the
-            discriminators; 0 is unconditional.
+        generator_width, discriminator_width: channels of the finest map, or units per layer; null uses the network's
+            default: 128 and 64 for dcgan, 256 and 128 for resnet (64 and 64 beyond 32 pixels), 128 and 128 for mlp.
+        bias: whether convolutions before a batch norm have biases, which the batch norm cancels (dcgan).
+        dense_stem: whether to add a dense layer between the latent and the generator's first convolution (dcgan).
+        block: type of the convolutions inside the networks: `plain`, or the cheaper `separable` and
+            `inverted_residual` (dcgan and resnet).
+        num_classes: number of classes that generator and discriminators are conditioned on, using the labels of the
+            data: an embedding (dcgan, mlp) or conditional batch norm (resnet) in the generator, projection in the
+            discriminators; 0 trains an unconditional model.
         **kwargs: see `AdversarialModule`.
     """
 
@@ -74,7 +74,7 @@ class ImageGAN(AdversarialModule):
         )
 
     def build_discriminator(self, **options: Any) -> nn.Module:
-        """Returns a new discriminator of the chosen network; `norm` may be among the options."""
+        """Returns a new discriminator of the chosen network; `options` may include `norm`."""
         return build_discriminator(
             self.network,
             channels=self.channels,
@@ -90,5 +90,5 @@ class ImageGAN(AdversarialModule):
         return (batch["label"],) if self.num_classes else ()
 
     def to_unit_range(self, images: Tensor) -> Tensor:
-        """Brings images from [-1, 1] to [0, 1]; points stay what they are."""
+        """Maps images from [-1, 1] to [0, 1]; returns points unchanged."""
         return images if self.image_size == 1 else super().to_unit_range(images)

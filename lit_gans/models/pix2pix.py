@@ -23,23 +23,23 @@ from lit_gans.training.optim import Adam, ConstantThenLinear, Optimizer
 from lit_gans.training.sampling import Weights
 from lit_gans.training.validation import refuse_weight
 
-_ENLARGED = 286 / 256  # a crop of the original size is taken at random (section 6.2)
+_ENLARGED = 286 / 256  # then a random crop of the original size (section 6.2)
 
 
 class Pix2Pix(AdversarialModule):
-    """Translates images: a U-Net, a discriminator of patches that also sees the input image, and an L1 term.
+    """Translates images: a U-Net, a patch discriminator that also sees the input image, and an L1 term.
 
-    The defaults are those of sections 3 and 6: 100 times L1, the discriminator's loss halved, Adam at 2e-4 with
-    beta_1 = 0.5, constant for half of the training and then falling to zero; the paper's batch size is 1. Dropout, also
-    when sampling, is the only noise. Data are pairs: `data=digit_edges`, `data=paired_folder`.
+    The defaults follow sections 3 and 6: 100 times L1, the discriminator's loss halved, Adam at 2e-4 with
+    beta_1 = 0.5, constant for half of the training and then decaying to zero; the paper's batch size is 1. Dropout is
+    the only noise and stays active when sampling. The data must be pairs: `data=digit_edges`, `data=paired_folder`.
 
     Args:
         l1_weight: weight of the mean absolute difference to the target.
-        jitter: enlarges pairs by 286/256, crops them back at a random place and mirrors them at random.
-        input_channels: channels of the input images; null for as many as the target images have.
+        jitter: whether to enlarge pairs by 286/256, crop them back at a random position and mirror them at random.
+        input_channels: channels of the input images; null uses the number of channels of the target images.
         generator_width, discriminator_width: channels of the finest map.
-        patch_depth: halvings in the discriminator; 3 judges patches of 70x70 pixels.
-        norm: `instance` is the paper's batch norm at its batch size 1.
+        patch_depth: number of downsampling layers in the discriminator; 3 classifies patches of 70x70 pixels.
+        norm: normalisation; `instance` equals the paper's batch norm at batch size 1.
         image_size, generator_optimizer, discriminator_optimizer: see `AdversarialModule`.
         **kwargs: see `AdversarialModule`.
     """
@@ -97,7 +97,7 @@ class Pix2Pix(AdversarialModule):
                 f" {theirs or 'no pairs'}: use data=digit_edges or data=paired_folder, or set model.input_channels."
             )
 
-    # ---- the batch: pairs, the same crop of both, and the noise of dropout
+    # ---- the batch: pairs, one crop for both images, and dropout noise
 
     def sample_noise(self, noise: Noise, num: int) -> Inputs:
         shapes = cast(UNet, self.generator).dropout_shapes
@@ -141,7 +141,7 @@ class Pix2Pix(AdversarialModule):
     def translate(
         self, pictures: Float[Tensor, "n a s s"], *, seed: int = 0, weights: Weights | None = None, batch_size: int = 64
     ) -> Float[Tensor, "n c s s"]:
-        """Returns translations in [0, 1] of images in [0, 1]; `seed` is the seed of dropout."""
+        """Returns translations in [0, 1] of images in [0, 1]; `seed` seeds dropout."""
         return self.decode(pictures * 2 - 1, weights=weights, seed=seed, batch_size=batch_size)
 
     def sampling_inputs(self, num: int, seed: int, data: Any = None) -> Tensor:
@@ -161,7 +161,7 @@ class Pix2Pix(AdversarialModule):
         return self.sampling_batch(batch["input"], None, seed)
 
     def sample_grid(self, num: int, seed: int, data: Any = None) -> tuple[Tensor, int]:
-        """Returns inputs, translations and targets, two triples in a row of the grid."""
+        """Returns inputs, translations and targets; each row of the grid shows two triples."""
         num = max(1, num // 3)
         inputs = self.sampling_inputs(num, seed, data)
         targets = data.held_out["image"]
@@ -179,5 +179,5 @@ def _crop(images: Tensor, matrix: Tensor) -> Tensor:
 
 
 def _spread(num: int, size: int) -> Tensor:
-    """Returns `num` indices spread over `size` rows: neighbours in a folder are often alike."""
+    """Returns `num` indices spread evenly over `size` rows, since neighbouring files are often similar."""
     return torch.arange(num) * size // num

@@ -17,11 +17,11 @@ from lit_gans.training.optim import Adam, Linear, Optimizer
 class SNGAN(ImageGAN):
     """Spectral norm on every layer of the discriminator, the hinge loss (equations 16 and 17).
 
-    The defaults are those of the residual networks (section 4.1 and appendix B): n_critic 5, twice as many generated
-    images in the generator's step, Adam at 2e-4 with betas 0 and 0.9, falling to zero.
+    The defaults follow the residual networks (section 4.1 and appendix B): n_critic 5, twice as many generated images
+    in the generator's step, Adam at 2e-4 with betas 0 and 0.9, decaying to zero.
 
     Args:
-        spectral_generator: spectral norm on the generator too.
+        spectral_generator: whether to apply spectral norm to the generator too.
         network, latent_dim, n_critic, generator_batch_multiple, generator_optimizer, discriminator_optimizer: see
             `ImageGAN` and `AdversarialModule`.
         **kwargs: see `ImageGAN`.

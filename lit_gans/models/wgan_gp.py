@@ -22,13 +22,13 @@ from lit_gans.training.validation import refuse_weight
 class WGANGP(ImageGAN):
     """The Wasserstein loss with a two-sided penalty on the critic's gradient between real and fake (algorithm 1).
 
-    The defaults are those of the residual networks at 32x32 (appendix F): n_critic 5, lambda 10, Adam at 2e-4 with
-    betas 0 and 0.9, falling to zero. Every critic step sees fresh real images, latents and eps, one eps for each image.
+    The defaults follow the residual networks at 32x32 (appendix F): n_critic 5, lambda 10, Adam at 2e-4 with betas 0
+    and 0.9, decaying to zero. Every critic step uses new real images, latents and eps, with one eps for each image.
 
     Args:
-        gradient_penalty: lambda.
-        critic_norm: `none`, `layer` or `instance`. Batch norm is refused: it makes the critic's value at one image
-            depend on the others, and the penalty is on the gradient at each image by itself (section 4).
+        gradient_penalty: weight of the penalty, lambda.
+        critic_norm: `none`, `layer` or `instance`. Batch norm raises an error: it makes the critic's score of an image
+            depend on the other images, but the gradient is penalised for each image independently (section 4).
         network, latent_dim, n_critic, generator_optimizer, discriminator_optimizer: see `ImageGAN` and
             `AdversarialModule`.
         **kwargs: see `ImageGAN`.
@@ -75,7 +75,7 @@ class WGANGP(ImageGAN):
 
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Tensor]:
         condition = self.condition(batch)
-        # before the scores: their gradients then come first, and FSDP reduces after those of the penalty
+        # computed before the scores, so that FSDP reduces only after the gradients of the penalty exist
         penalty = gradient_penalty(self.discriminator, real, fake, batch["eps"], *condition)
         loss = wasserstein_critic(self.discriminator(real, *condition), self.discriminator(fake, *condition))
         return {"discriminator": loss + self.gradient_penalty * penalty}
@@ -88,6 +88,6 @@ class WGANGP(ImageGAN):
 
 
 _NO_BATCH_NORM = (
-    "the gradient penalty is on the critic's gradient at each image by itself, and batch norm mixes the images"
+    "the gradient is penalised for each image independently, but batch norm mixes the images of a batch"
     " (Gulrajani et al. 2017, section 4): use none, layer or instance."
 )

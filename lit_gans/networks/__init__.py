@@ -1,4 +1,4 @@
-"""Plain networks: they know nothing of Lightning, devices or ranks."""
+"""Plain networks, independent of Lightning, devices and ranks."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _PAIRS: dict[str, tuple[type[nn.Module], type[nn.Module]]] = {
     "mlp": (mlp.MLPGenerator, mlp.MLPDiscriminator),
 }
 _SIZES = {"dcgan": dcgan.SIZES, "resnet": resnet.SIZES}
-_USUAL = (None, False, 0, "plain")  # values of an option that also suit a network without it
+_USUAL = (None, False, 0, "plain")  # values of an option that are valid for a network without it
 
 
 def refuse_options(network: NetworkName, image_size: int, **options: Any) -> None:
-    """Raises `RefusedInput` if the networks of that name have no such size or option."""
+    """Raises `RefusedInput` if the named networks do not support a size or an option."""
     if network in _SIZES:
         refuse_size(image_size, _SIZES[network], network)
     for name, value in options.items():
@@ -34,12 +34,12 @@ def refuse_options(network: NetworkName, image_size: int, **options: Any) -> Non
 
 
 def build_generator(network: NetworkName, **options: Any) -> nn.Module:
-    """Returns a new generator of that name; ignores options that are None or that it does not have."""
+    """Returns a new generator by name; ignores options that are None or unsupported."""
     return _build(_PAIRS[network][0], options)
 
 
 def build_discriminator(network: NetworkName, **options: Any) -> nn.Module:
-    """Returns a new discriminator of that name; ignores options that are None or that it does not have."""
+    """Returns a new discriminator by name; ignores options that are None or unsupported."""
     return _build(_PAIRS[network][1], options)
 
 

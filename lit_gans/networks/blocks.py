@@ -1,4 +1,4 @@
-"""Building blocks of the networks: convolutions at three costs, normalisations, conditioning on classes.
+"""Building blocks of the networks: convolutions of three types, normalisations, class conditioning.
 
 Shapes: N batch, C channels, H and W height and width, F features.
 """
@@ -17,7 +17,7 @@ from lit_gans.common.errors import RefusedInput
 Block = Literal["plain", "separable", "inverted_residual"]
 Norm = Literal["none", "batch", "layer", "instance"]
 
-_EXPANSION = 2  # channels inside an inverted residual for each at its narrower end
+_EXPANSION = 2  # ratio of the channels inside an inverted residual to those at its narrower end
 _SQUEEZE = 8
 
 
@@ -31,15 +31,15 @@ def convolution(
     bias: bool,
     transposed: bool = False,
 ) -> nn.Module:
-    """Returns a convolution, or what stands for one at a lower price.
+    """Returns a convolution or a cheaper replacement.
 
     Args:
         block: `plain`; `separable`, a depthwise and a 1x1 convolution (Howard et al. 2017); `inverted_residual`, a 1x1
             expansion, a depthwise convolution, squeeze-and-excitation and a 1x1 projection (Howard et al. 2019).
-        channels_in, channels_out: channels.
-        kernel_size, stride, padding: of the one spatial convolution.
-        bias: of the last convolution.
-        transposed: whether the spatial convolution is transposed and enlarges the map.
+        channels_in, channels_out: number of input and output channels.
+        kernel_size, stride, padding: settings of the spatial convolution.
+        bias: whether the last convolution has a bias.
+        transposed: whether the spatial convolution is transposed, which enlarges the map.
     """
     spatial: Any = nn.ConvTranspose2d if transposed else nn.Conv2d
     if block == "plain":
@@ -56,7 +56,7 @@ def convolution(
 
 
 class Residual(nn.Module):
-    """Adds its input to what its layers make of it."""
+    """Adds its input to the output of its layers."""
 
     def __init__(self, layers: nn.Module) -> None:
         super().__init__()
@@ -67,12 +67,12 @@ class Residual(nn.Module):
 
 
 def is_cheap(layer: nn.Module) -> TypeGuard[nn.Conv2d | nn.ConvTranspose2d]:
-    """Whether a convolution is depthwise or 1x1: its fan-in is too small for weights of a fixed deviation."""
+    """Whether a convolution is depthwise or 1x1, with a fan-in too small for a fixed standard deviation of weights."""
     return isinstance(layer, nn.Conv2d | nn.ConvTranspose2d) and (layer.groups > 1 or layer.kernel_size == (1, 1))
 
 
 def normalisation(norm: Norm, channels: int) -> nn.Module:
-    """Returns the normalisation of a map: over the batch, over an image (`layer`) or each of its channels."""
+    """Returns the normalisation of a map: over the batch, each image (`layer`) or each channel (`instance`)."""
     layers: dict[str, Any] = {
         "none": nn.Identity,
         "batch": lambda: nn.BatchNorm2d(channels),
@@ -83,11 +83,11 @@ def normalisation(norm: Norm, channels: int) -> nn.Module:
 
 
 def class_embedding(num_classes: int, latent_dim: int) -> nn.Embedding:
-    """Returns the embedding (K, Z) of classes that a generator concatenates with its latents.
+    """Returns the class embedding (K, Z) that a generator concatenates with its latents.
 
-    A class starts with a norm of about 1, as the one-hot vector of conditional GANs has (Mirza and Osindero 2014). From
-    PyTorch's N(0, 1) it would be as large as the latent: the generator then learns to read the class alone and makes
-    one image for each class, whatever the latent.
+    Embeddings start with a norm of about 1, as the one-hot vectors of conditional GANs (Mirza and Osindero 2014). With
+    PyTorch's N(0, 1), they would be as large as the latents, and the generator would learn to ignore the latents and
+    generate a single image for each class.
     """
     embedding = nn.Embedding(num_classes, latent_dim)
     with torch.no_grad():
@@ -96,7 +96,7 @@ def class_embedding(num_classes: int, latent_dim: int) -> nn.Embedding:
 
 
 class ConditionalBatchNorm2d(nn.Module):
-    """Batch norm whose scale and shift belong to the class (de Vries et al. 2017)."""
+    """Batch norm with a scale and shift for each class (de Vries et al. 2017)."""
 
     def __init__(self, channels: int, num_classes: int) -> None:
         super().__init__()
@@ -111,12 +111,12 @@ class ConditionalBatchNorm2d(nn.Module):
 
 
 class ScoreHead(nn.Linear):
-    """Features (N, F) to logits (N,); with classes, a projection of the features on the class joins (Miyato and Koyama
-    2018, equation 8).
+    """Maps features (N, F) to logits (N,); with classes, adds a projection of the features on the class embedding
+    (Miyato and Koyama 2018, equation 8).
 
     Args:
         features: F.
-        num_classes: number of classes; 0 is unconditional.
+        num_classes: number of classes; 0 for an unconditional network.
     """
 
     def __init__(self, features: int, num_classes: int = 0) -> None:
@@ -126,14 +126,14 @@ class ScoreHead(nn.Linear):
             nn.init.normal_(self.projection.weight, 0.0, 0.02)
 
     def forward(self, features: Float[Tensor, "n f"], labels: Int64[Tensor, " n"] | None = None) -> Float[Tensor, " n"]:
-        scores = super().forward(features).sum(1)  # no view, of which FSDP would lose sight
+        scores = super().forward(features).sum(1)  # not a view, which FSDP would not track
         if self.projection is None:
             return scores
         return scores + (self.projection(labels) * features).sum(1)
 
 
 def refuse_size(image_size: int, sizes: tuple[int, ...], network: str) -> None:
-    """Raises `RefusedInput` where the network cannot make images of that size."""
+    """Raises `RefusedInput` if the network does not support an image size."""
     if image_size not in sizes:
         known = ", ".join(map(str, sizes))
         raise RefusedInput(f"image_size={image_size}: the {network} networks make images of one of {known} pixels.")

@@ -1,4 +1,4 @@
-"""DCGAN's convolutional networks (Radford et al. 2016), from a 4x4 map, or one of 6x6 for 48 and 96 pixels.
+"""DCGAN's convolutional networks (Radford et al. 2016), from a 4x4 map, or a 6x6 map for 48 and 96 pixels.
 
 Shapes: N batch, Z latent size, C image channels, S image size.
 """
@@ -23,14 +23,14 @@ from lit_gans.networks.blocks import (
 )
 
 SIZES = (16, 32, 48, 64, 96, 128, 256)
-_WIDEST = 8  # no layer is wider than 8 x width: the paper's widest at 64x64
+_WIDEST = 8  # limits layers to 8 x width, as in the paper at 64x64
 
 
 def smallest_map(image_size: int) -> int:
-    """Returns the size of the map that the generator begins with and the discriminator ends with.
+    """Returns the size of the generator's first map and the discriminator's last map.
 
     Raises:
-        RefusedInput: no size of these networks.
+        RefusedInput: the networks do not support this image size.
     """
     refuse_size(image_size, SIZES, "dcgan")
     return 6 if image_size % 6 == 0 else 4
@@ -43,8 +43,8 @@ def _widths(image_size: int, width: int) -> list[int]:
 
 
 def initialise(network: nn.Module) -> None:
-    """Draws weights from N(0, 0.02) as the paper does (section 4), batch-norm scales from N(1, 0.02), and those of
-    cheap convolutions, whose few inputs would vanish, as He et al. (2015) do.
+    """Draws weights from N(0, 0.02) as in the paper (section 4) and batch-norm scales from N(1, 0.02). Depthwise and
+    1x1 convolutions are initialised as in He et al. (2015), since 0.02 is too small for their few inputs.
     """
     for layer in network.modules():
         if is_cheap(layer):
@@ -59,17 +59,18 @@ def initialise(network: nn.Module) -> None:
 
 
 class DCGANGenerator(nn.Module):
-    """Latents (N, Z) to images (N, C, S, S) in [-1, 1] by transposed 4x4 convolutions.
+    """Maps latents (N, Z) to images (N, C, S, S) in [-1, 1] by transposed 4x4 convolutions.
 
     Args:
         latent_dim: Z.
         channels: C.
         image_size: S, one of `SIZES`.
         width: channels of the last hidden map; each coarser map has twice as many, up to 8 x width.
-        bias: biases also in the convolutions before a batch norm, which cancels them.
-        dense_stem: a dense layer Z -> Z before the first convolution.
-        block: what the convolutions between two maps are.
-        num_classes: number of classes; each joins the latent as an embedding of Z numbers. 0 is unconditional.
+        bias: whether convolutions before a batch norm have biases, which the batch norm cancels.
+        dense_stem: whether to add a dense layer Z -> Z before the first convolution.
+        block: type of the convolutions between two maps.
+        num_classes: number of classes, concatenated with the latent as an embedding of size Z; 0 for an unconditional
+            network.
     """
 
     def __init__(
@@ -107,16 +108,16 @@ class DCGANGenerator(nn.Module):
 
 
 class DCGANDiscriminator(nn.Module):
-    """Images (N, C, S, S) to logits (N,) by 4x4 convolutions of stride 2 and one dense layer.
+    """Maps images (N, C, S, S) to logits (N,) by 4x4 convolutions of stride 2 and one dense layer.
 
     Args:
         channels: C.
         image_size: S, one of `SIZES`.
         width: channels of the first map; each coarser map has twice as many, up to 8 x width.
-        bias: biases also in the convolutions before a batch norm, which cancels them.
-        norm: the normalisation after every convolution but the first.
-        block: what the convolutions after the first are.
-        num_classes: number of classes, joined by a projection of the features; 0 is unconditional.
+        bias: whether convolutions before a batch norm have biases, which the batch norm cancels.
+        norm: normalisation after every convolution but the first.
+        block: type of the convolutions after the first.
+        num_classes: number of classes, included by a projection of the features; 0 for an unconditional network.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
-"""Dense networks (Goodfellow et al. 2014), for images and for points: a point in the plane is an image of 2 channels
-and one pixel.
+"""Dense networks (Goodfellow et al. 2014), for images and points; a point in the plane is an image with 2 channels and
+one pixel.
 
 Shapes: N batch, Z latent size, C image channels, S image size.
 """
@@ -16,7 +16,7 @@ from lit_gans.networks.blocks import Norm, ScoreHead, class_embedding
 
 
 class MLPGenerator(nn.Module):
-    """Latents (N, Z) to images (N, C, S, S) in [-1, 1]; to points (N, C, 1, 1) without bounds where S is 1.
+    """Maps latents (N, Z) to images (N, C, S, S) in [-1, 1], or to unbounded points (N, C, 1, 1) if S is 1.
 
     Args:
         latent_dim: Z.
@@ -24,7 +24,8 @@ class MLPGenerator(nn.Module):
         image_size: S.
         width: units of a hidden layer.
         depth: hidden layers.
-        num_classes: number of classes; each joins the latent as an embedding of Z numbers. 0 is unconditional.
+        num_classes: number of classes, concatenated with the latent as an embedding of size Z; 0 for an unconditional
+            network.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class MLPGenerator(nn.Module):
 
 
 class MLPDiscriminator(nn.Module):
-    """Images or points (N, C, S, S) to logits (N,).
+    """Maps images or points (N, C, S, S) to logits (N,).
 
     Args:
         channels: C.
@@ -62,10 +63,11 @@ class MLPDiscriminator(nn.Module):
         width: units of a hidden layer.
         depth: hidden layers.
         norm: `none` or `layer`, after each hidden layer.
-        num_classes: number of classes, joined by a projection of the last hidden layer; 0 is unconditional.
+        num_classes: number of classes, included by a projection of the last hidden layer; 0 for an unconditional
+            network.
 
     Raises:
-        RefusedInput: another norm.
+        RefusedInput: `norm` has another value.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""pix2pix's discriminator (Isola et al. 2017, section 6.1.2): judges every patch of an image by itself."""
+"""pix2pix's discriminator (Isola et al. 2017, section 6.1.2), which classifies every patch of an image separately."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ _WIDEST = 8
 
 def receptive_field(depth: int) -> int:
     """Returns the height and width of a patch: 70 pixels at the paper's depth 3."""
-    field = 7  # the two last convolutions, 4x4 of stride 1
+    field = 7  # of the last two convolutions, 4x4 with stride 1
     for _ in range(depth):
         field = 2 * field + 2
     return field
 
 
 class PatchGAN(nn.Module):
-    """Images (N, C, S, S) beside the inputs (N, A, S, S) that they translate, to logits (N, P, P).
+    """Maps images (N, C, S, S) and the inputs (N, A, S, S) that they translate to logits (N, P, P).
 
     Args:
         input_channels: A.
         channels: C.
         image_size: S.
-        width: channels of the first map; each further one has twice as many, up to 8 x width.
-        depth: convolutions of stride 2.
-        norm: after every convolution but the first and the last.
+        width: channels of the first map; each further map has twice as many, up to 8 x width.
+        depth: number of convolutions with stride 2.
+        norm: normalisation after every convolution but the first and the last.
 
     Raises:
-        RefusedInput: the image is too small for that depth.
+        RefusedInput: the image is too small for `depth`.
     """
 
     def __init__(
@@ -63,4 +63,4 @@ class PatchGAN(nn.Module):
                 nn.init.normal_(layer.weight, 0.0, 0.02)
 
     def forward(self, images: Float[Tensor, "n c s s"], inputs: Float[Tensor, "n a s s"]) -> Float[Tensor, "n p p"]:
-        return self.layers(torch.cat([inputs, images], 1)).mean(1)  # no view, of which FSDP would lose sight
+        return self.layers(torch.cat([inputs, images], 1)).mean(1)  # not a view, which FSDP would not track

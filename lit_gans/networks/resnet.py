@@ -22,8 +22,8 @@ from lit_gans.networks.blocks import (
     refuse_size,
 )
 
-# up to 32 pixels all maps have one width, beyond that they widen by 2 up to 16 x width; what a discriminator does:
-# (blocks, how many of them halve the map)
+# up to 32 pixels all maps have the same width, beyond that widths double up to 16 x width; for a discriminator:
+# (number of blocks, number of blocks that halve the map)
 _DISCRIMINATOR = {16: (4, 2), 32: (4, 2), 48: (5, 4), 64: (5, 5), 128: (6, 5), 256: (7, 6)}
 SIZES = tuple(_DISCRIMINATOR)
 _WIDEST = 16
@@ -34,7 +34,7 @@ def _widths(image_size: int, width: int, num: int) -> list[int]:
 
 
 def _initialise(network: nn.Module) -> None:
-    """Glorot and Bengio (2010), with the gain of a ReLU inside the blocks and 1 at both ends and in the skips."""
+    """Initialises as Glorot and Bengio (2010), with a ReLU gain inside the blocks and 1 at both ends and in skips."""
     for name, layer in network.named_modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             if is_cheap(layer) and "skip" not in name:  # Glorot's fan-out would count all channels
@@ -46,7 +46,7 @@ def _initialise(network: nn.Module) -> None:
 
 
 class _UpBlock(nn.Module):
-    """Norm, ReLU, convolution, twice; the map doubles before the first convolution."""
+    """Norm, ReLU and convolution, twice; the map is upsampled by 2 before the first convolution."""
 
     def __init__(self, channels_in: int, channels_out: int, block: Block, num_classes: int) -> None:
         super().__init__()
@@ -62,12 +62,12 @@ class _UpBlock(nn.Module):
         branch = functional.relu(self.norm_1(features, *labels))
         branch = self.conv_1(functional.interpolate(branch, scale_factor=2.0))
         branch = self.conv_2(functional.relu(self.norm_2(branch, *labels)))
-        # a 1x1 convolution commutes with the doubling and is 4 times cheaper before it
+        # a 1x1 convolution commutes with the upsampling and is 4 times cheaper before it
         return branch + functional.interpolate(self.skip(features), scale_factor=2.0)
 
 
 class _DownBlock(nn.Module):
-    """ReLU, convolution, twice, and perhaps an average over 2x2; the first block sees images: no ReLU before it."""
+    """ReLU and convolution, twice, and optional 2x2 average pooling; the first block has no ReLU on its input."""
 
     def __init__(
         self, channels_in: int, channels_out: int, halves: bool, first: bool, norm: Norm, block: Block
@@ -85,22 +85,22 @@ class _DownBlock(nn.Module):
     def forward(self, features: Float[Tensor, "n a h w"]) -> Float[Tensor, "n b h2 w2"]:
         branch = features if self.first else functional.relu(self.norm_1(features))
         branch = self.conv_2(functional.relu(self.norm_2(self.conv_1(branch))))
-        if self.halves:  # a 1x1 convolution commutes with the average and is 4 times cheaper after it
+        if self.halves:  # a 1x1 convolution commutes with the pooling and is 4 times cheaper after it
             branch, features = functional.avg_pool2d(branch, 2), functional.avg_pool2d(features, 2)
         return branch + self.skip(features)
 
 
 class ResNetGenerator(nn.Module):
-    """Latents (N, Z) to images (N, C, S, S) in [-1, 1].
+    """Maps latents (N, Z) to images (N, C, S, S) in [-1, 1].
 
     Args:
         latent_dim: Z.
         channels: C.
         image_size: S, one of `SIZES`.
-        width: channels of the finest map; `None` for 256 up to 32 pixels, where all maps have as many, and 64 beyond,
-            where each coarser map has twice as many, up to 1,024.
-        block: what the convolutions inside the residual blocks are.
-        num_classes: number of classes, each with its scales and shifts in the blocks' batch norms; 0 is unconditional.
+        width: channels of the finest map; `None` for 256 up to 32 pixels, where all maps have the same width, and 64
+            beyond, where each coarser map has twice as many, up to 1,024.
+        block: type of the convolutions inside the residual blocks.
+        num_classes: number of classes of the conditional batch norms in the blocks; 0 for an unconditional network.
     """
 
     def __init__(
@@ -134,16 +134,16 @@ class ResNetGenerator(nn.Module):
 
 
 class ResNetDiscriminator(nn.Module):
-    """Images (N, C, S, S) to logits (N,).
+    """Maps images (N, C, S, S) to logits (N,).
 
     Args:
         channels: C.
         image_size: S, one of `SIZES`.
-        width: channels of the finest map; `None` for 128 up to 32 pixels, where all maps have as many, and 64 beyond,
-            where each coarser map has twice as many, up to 1,024.
-        norm: the normalisation before every ReLU but those on the image's own block's input.
-        block: what the convolutions inside the residual blocks are.
-        num_classes: number of classes, joined by a projection of the features; 0 is unconditional.
+        width: channels of the finest map; `None` for 128 up to 32 pixels, where all maps have the same width, and 64
+            beyond, where each coarser map has twice as many, up to 1,024.
+        norm: normalisation before every ReLU, except on the input of the first block.
+        block: type of the convolutions inside the residual blocks.
+        num_classes: number of classes, included by a projection of the features; 0 for an unconditional network.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Spectral normalisation (Miyato et al. 2018) in float32, with one power iteration in each step of the training."""
+"""Spectral normalisation (Miyato et al. 2018) in float32, with one power iteration per training step."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _LAYERS = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear, nn.Embedding)
 
 
 class SpectralNorm(nn.Module):
-    """Divides a weight by its largest singular value, which a power iteration follows (section 3.2, algorithm 1).
+    """Divides a weight by its largest singular value, estimated by power iteration (section 3.2, algorithm 1).
 
-    `torch.nn.utils.parametrizations.spectral_norm` iterates in every forward: the result then depends on the number of
-    microbatches of a step, and autocast computes it in half precision.
+    `torch.nn.utils.parametrizations.spectral_norm` iterates in every forward, so that its result depends on the number
+    of microbatches per step, and autocast computes it in half precision.
 
     Args:
-        weight: the weight at the start.
-        output_axis: the axis of the weight that counts outputs.
+        weight: initial weight.
+        output_axis: output dimension of the weight.
     """
 
     left: Tensor
@@ -34,7 +34,7 @@ class SpectralNorm(nn.Module):
     def __init__(self, weight: Tensor, output_axis: int = 0) -> None:
         super().__init__()
         self.output_axis = output_axis
-        self.remaining: int | None = None  # power iterations that may still be made; None for any number
+        self.remaining: int | None = None  # remaining power iterations; None for no limit
         matrix = self._matrix(weight.detach())
         for name, size in (("left", len(matrix)), ("right", matrix.shape[1])):
             vector = torch.randn(size, dtype=matrix.dtype, device=matrix.device)
@@ -48,7 +48,7 @@ class SpectralNorm(nn.Module):
             if self.training and self.remaining != 0:
                 self._iterate(matrix.detach())
                 self.remaining = None if self.remaining is None else self.remaining - 1
-            # copies: a later iteration must not change what backward needs
+            # copies, since a later iteration must not change tensors that backward needs
             largest = torch.dot(self.left.clone(), matrix @ self.right.clone())
             return (weight / largest).to(weight.dtype)
 
@@ -62,7 +62,7 @@ class SpectralNorm(nn.Module):
 
 
 def spectrally_normalised(network: nn.Module) -> nn.Module:
-    """Normalises every convolution, dense layer and embedding of a network, and returns the network."""
+    """Adds spectral norm to every convolution, dense layer and embedding of a network; returns the network."""
     for layer in list(network.modules()):
         if isinstance(layer, _LAYERS):
             output_axis = 1 if isinstance(layer, nn.ConvTranspose2d) and layer.groups == 1 else 0
@@ -72,7 +72,7 @@ def spectrally_normalised(network: nn.Module) -> nn.Module:
 
 @contextmanager
 def one_power_iteration(layers: Iterable[SpectralNorm]) -> Iterator[None]:
-    """Lets each layer iterate in its first training forward inside, and in no other."""
+    """Limits each layer to one power iteration, in its first training forward inside the context."""
     layers = list(layers)
     for layer in layers:
         layer.remaining = 1

@@ -1,4 +1,4 @@
-"""pix2pix's generator (Isola et al. 2017, section 6.1.1): an encoder and a decoder with skips between equal maps.
+"""pix2pix's generator (Isola et al. 2017, section 6.1.1): an encoder-decoder with skips between maps of equal size.
 
 Shapes: N batch, A input channels, C image channels, S image size.
 """
@@ -15,21 +15,21 @@ from torch import Tensor, nn
 from lit_gans.networks.blocks import Norm, normalisation, refuse_size
 
 SIZES = (16, 32, 64, 128, 256, 512)
-_WIDEST = 8  # no map is wider than 8 x width
-_DROPPED = 3  # decoder maps that dropout thins
+_WIDEST = 8  # limits maps to 8 x width
+_DROPPED = 3  # number of decoder maps with dropout
 _RATE = 0.5
 
 
 class UNet(nn.Module):
-    """Pictures (N, A, S, S) to images (N, C, S, S) in [-1, 1] through a map of one pixel.
+    """Maps input images (N, A, S, S) to images (N, C, S, S) in [-1, 1] through a bottleneck of one pixel.
 
     Args:
         input_channels: A.
         channels: C.
         image_size: S, one of `SIZES`.
         width: channels of the finest map; each coarser map has twice as many, up to 8 x width.
-        norm: after every convolution but the outermost and the innermost of the encoder. The paper's batch norm at its
-            batch size 1 is `instance`.
+        norm: normalisation after every convolution but the outermost ones and the innermost one of the encoder;
+            `instance` equals the paper's batch norm at batch size 1.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class UNet(nn.Module):
 
         Args:
             inputs: images in [-1, 1].
-            uniform: numbers in [0, 1), each N times one of `dropout_shapes`, below 0.5 where dropout sets to zero: the
-                only noise there is (section 6.2.1). None at all is no dropout.
+            uniform: random numbers in [0, 1), one tensor (N, *shape) for each of `dropout_shapes`; dropout sets entries
+                below 0.5 to zero. They are the only noise (section 6.2.1). An empty sequence disables dropout.
         """
         maps, features = [], inputs
         for layer in self.encoder:

@@ -1,1 +1,1 @@
-"""Adversarial training: the loop, what it optimizes, and what every generative module shares."""
+"""Adversarial training: the training loop, losses, optimizers, and the base classes of generative modules."""

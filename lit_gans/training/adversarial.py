@@ -1,4 +1,4 @@
-"""The one training loop of every GAN. A GAN brings networks and losses: see `lit_gans/models/dcgan.py`."""
+"""The training loop that all GANs share. A GAN defines networks and losses: see `lit_gans/models/dcgan.py`."""
 
 from __future__ import annotations
 
@@ -20,34 +20,35 @@ from lit_gans.training.validation import refuse_settings, refuse_trainer
 class AdversarialModule(OptimizedModule):
     """Trains a generator against its discriminators. One `training_step` is one generator iteration.
 
-    The loader yields batch_size x n_critic x accumulate_gradients images, which the step splits: n_critic discriminator
-    steps, each on fresh real images and latents, then one generator step. `trainer.global_step` counts generator
-    iterations.
+    The loader yields batch_size x n_critic x accumulate_gradients images, which `training_step` splits over n_critic
+    discriminator steps, each with new real images and latents; one generator step follows. `trainer.global_step`
+    counts generator iterations.
 
     Args:
         image_size: height and width of the images.
         channels: number of channels of the images.
         latent_dim: length of a latent.
-        n_critic: number of discriminator steps in an iteration.
-        generator_batch_multiple: number of generated images in a generator step for each real image in a discriminator
+        n_critic: number of discriminator steps per iteration.
+        generator_batch_multiple: number of generated images in a generator step per real image in a discriminator
             step.
-        accumulate_gradients: number of microbatches of each step's batch; their mean gradient makes one step.
-        clip_gradients: largest norm of a network's gradient, after unscaling.
-        r1_gamma: weight of the R1 penalty on every discriminator (Mescheder et al. 2018); 0 is off.
-        r1_every: iterations between two penalties, each then weighted `r1_every` times (Karras et al. 2020, B).
-        generator_optimizer, discriminator_optimizer: each discriminator has an optimizer of its own.
-        channels_last: memory layout of networks and images; faster convolutions on CPU and CUDA.
-        compile: compiles the networks in place.
-        diffaugment: augmentations of all images that the discriminators see, for small data (Zhao et al. 2020).
-        seed: of weights, latents and every other random number of the training.
+        accumulate_gradients: number of microbatches per step; the step uses their mean gradient.
+        clip_gradients: maximum norm of a network's gradient, after unscaling; null disables clipping.
+        r1_gamma: weight of the R1 penalty on every discriminator (Mescheder et al. 2018); 0 disables it.
+        r1_every: applies the R1 penalty every `r1_every` iterations, weighted `r1_every` times (Karras et al. 2020, B).
+        generator_optimizer, discriminator_optimizer: optimizer settings; each discriminator gets its own optimizer.
+        channels_last: whether networks and images use the channels-last memory layout, which makes convolutions faster
+            on CPU and CUDA.
+        compile: whether to compile the networks, in place.
+        diffaugment: augmentations of all images that the discriminators see, for small datasets (Zhao et al. 2020).
+        seed: seed of weights, latents and all other random numbers of the training.
 
     Raises:
         RefusedInput: a value is out of range.
     """
 
-    discriminator: nn.Module  # and those of `discriminator_names`, where they have other names
+    discriminator: nn.Module  # or one attribute for each of `discriminator_names`
     discriminator_names: ClassVar[tuple[str, ...]] = ("discriminator",)
-    reuses_fake: ClassVar[bool] = False  # the last discriminator step's generated images serve the generator's step
+    reuses_fake: ClassVar[bool] = False  # the generator's step reuses the last generated images
 
     def __init__(
         self,
@@ -88,22 +89,22 @@ class AdversarialModule(OptimizedModule):
     # ---- what a GAN overrides
 
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Returns one scalar for each discriminator; `fake` carries no graph."""
+        """Returns one scalar loss for each discriminator; `fake` is detached."""
         raise NotImplementedError
 
     def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
-        """Returns the generator's scalar; the discriminators are frozen.
+        """Returns the generator's scalar loss; the discriminators are frozen.
 
         The real images are `batch["image"]`, augmented as in the discriminators' step.
         """
         raise NotImplementedError
 
     def sample_noise(self, noise: Noise, num: int) -> Inputs:
-        """Returns the random tensors of one step, each with `num` rows; they join the batch."""
+        """Returns the random tensors of one step, each with `num` rows; they are added to the batch."""
         return {"latents": noise.normal("latents", num, self.latent_dim)}
 
     def dummy_batch(self, num: int) -> Inputs:
-        """Returns a batch without images and numbers, of the shapes that the networks take."""
+        """Returns a batch without images and noise, with the shapes that the networks expect."""
         return {"latents": torch.empty(num, self.latent_dim), "label": torch.zeros(num, dtype=torch.long)}
 
     def augment(self, batch: Batch) -> Batch:
@@ -116,24 +117,24 @@ class AdversarialModule(OptimizedModule):
 
     @property
     def network_names(self) -> tuple[str, ...]:
-        """Names of the networks: the generator's and those of the discriminators."""
+        """Names of the generator and the discriminators."""
         return ("generator", *self.discriminator_names)
 
     @property
     def penalised_networks(self) -> tuple[str, ...]:
-        """Names of the networks whose gradient is differentiated again."""
+        """Names of the networks whose gradient is differentiated twice."""
         return self.discriminator_names if self.r1_gamma else ()
 
     # ---- the loop
 
     @property
     def batches_per_step(self) -> int:
-        """Number of batches of the data's batch size that the loader yields at once."""
+        """Number of batches, of the data's batch size, that the loader yields per step."""
         return self.n_critic * self.accumulate_gradients
 
     def training_step(self, data: Any, batch_idx: int) -> None:
         iteration = self.trainer.global_step
-        seed_dropout(self.device, mix(self.seed, iteration, self.trainer.global_rank))  # after a resume too
+        seed_dropout(self.device, mix(self.seed, iteration, self.trainer.global_rank))  # the same after a resume
         batches = split_batch(prepare_batch(data, self.channels_last), self.n_critic)
         reuses = self.reuses_fake and self.generator_batch_multiple == 1
         losses: dict[str, Tensor] = {}
@@ -162,7 +163,7 @@ class AdversarialModule(OptimizedModule):
                 else:
                     fake = fakes[index].detach()
                 seen, fake = self._augmented(batch, fake)
-                # before the scores: their gradients then come first, and FSDP reduces after those of the penalty
+                # computed before the scores, so that FSDP reduces only after the gradients of the penalty exist
                 penalties = {name: self._r1_term(name, seen, iteration) for name in self.discriminator_names}
                 losses = self.discriminator_losses(seen["image"], fake, seen)
                 with self.synchronised_only_if(index == len(microbatches) - 1):
@@ -193,7 +194,7 @@ class AdversarialModule(OptimizedModule):
         return self.r1_gamma * self.r1_every * penalty
 
     def _microbatches(self, batch: Batch, key: tuple[int | str, ...]) -> list[Batch]:
-        """Adds this rank's noise of one step to its batch, and splits it."""
+        """Adds this rank's noise for one step to its batch and splits the batch into microbatches."""
         ranks = (self.trainer.global_rank, self.trainer.world_size)
         noise = Noise(self._noise_generator, (self.seed, *key), *ranks, self.accumulate_gradients)
         num = len(batch["image"])
@@ -204,7 +205,7 @@ class AdversarialModule(OptimizedModule):
         return split_batch(batch, self.accumulate_gradients)
 
     def _augmented(self, batch: Batch, fake: Tensor) -> tuple[Batch, Tensor]:
-        """Returns a batch and generated images as the discriminators see them, in every network's turn alike."""
+        """Returns real and generated images augmented as the discriminators see them, in the same way in every step."""
         if not self.diffaugment:
             return batch, fake
         of_real, of_fake = batch["diffaugment"].unbind(1)

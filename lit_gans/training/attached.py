@@ -1,4 +1,4 @@
-"""Callbacks and data of a trainer, typed: Lightning's connectors set them where type checkers do not see it."""
+"""Typed access to a trainer's callbacks and data, which Lightning sets where type checkers cannot see it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Kind = TypeVar("Kind", bound=Callback)
 
 
 def callbacks_of(trainer: Trainer, kind: type[Kind]) -> list[Kind]:
-    """Returns the callbacks of a class, in the trainer's order."""
+    """Returns the trainer's callbacks of a given class, in order."""
     callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
     return [callback for callback in callbacks if isinstance(callback, kind)]
 

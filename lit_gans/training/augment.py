@@ -1,7 +1,7 @@
 """DiffAugment: Zhao et al. 2020, "Differentiable Augmentation for Data-Efficient GAN Training".
 
-What the discriminators see, real and fake alike, is augmented by functions through which gradients pass. Every function
-takes images in [-1, 1] and one row of numbers in [0, 1) for each image.
+Differentiable functions augment all images that the discriminators see, real and generated. Every function takes images
+in [-1, 1] and one row of random numbers in [0, 1) for each image.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Images = Float[Tensor, "n c h w"]
 
 
 def augmented(images: Images, names: tuple[Augmentation, ...], numbers: Float[Tensor, "n k"]) -> Images:
-    """Returns images with the named augmentations applied in that order.
+    """Applies the named augmentations to images, in order.
 
     Args:
         images: in [-1, 1].
-        names: of the augmentations.
-        numbers: in [0, 1), as many columns as `NUM_NUMBERS` says for each name.
+        names: names of the augmentations.
+        numbers: random numbers in [0, 1), with `NUM_NUMBERS[name]` columns for each name.
     """
     columns = torch.split(numbers.to(images.dtype), [NUM_NUMBERS[name] for name in names], dim=1)
     for name, own in zip(names, columns, strict=True):
@@ -34,7 +34,7 @@ def augmented(images: Images, names: tuple[Augmentation, ...], numbers: Float[Te
 
 
 def colour(images: Images, numbers: Float[Tensor, "n 3"]) -> Images:
-    """Adds -0.5 to 0.5, then scales the distance to gray by 0 to 2, then that to the mean by 0.5 to 1.5."""
+    """Changes brightness by -0.5 to 0.5, then saturation by a factor of 0 to 2, then contrast by 0.5 to 1.5."""
     brightness, saturation, contrast = numbers[:, :, None, None, None].unbind(1)
     images = images + (brightness - 0.5)
     gray = images.mean(1, keepdim=True)
@@ -55,7 +55,7 @@ def translation(images: Images, numbers: Float[Tensor, "n 2"]) -> Images:
 
 
 def cutout(images: Images, numbers: Float[Tensor, "n 2"]) -> Images:
-    """Makes a square of half the size 0, with its centre anywhere in the image."""
+    """Sets a square of half the image size to 0, centred anywhere in the image."""
     _, _, height, width = images.shape
     hidden = []
     for column, size in ((0, height), (1, width)):

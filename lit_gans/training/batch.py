@@ -1,4 +1,4 @@
-"""What a loader yields, named, in the range that networks expect, and split into equal pieces."""
+"""Batches: named tensors, in the range that the networks expect, and their split into microbatches."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from lit_gans.common.errors import RefusedInput
 
 
 class Inputs(TypedDict, total=False):
-    """What a generator makes images of, one row for each image. A GAN may add tensors of its own.
+    """Inputs of a generator, one row for each image. A GAN may add its own tensors.
 
     Attributes:
         latents: (n, z), standard normal.
         label: (n,), class indices, int64.
         input: (n, a, s, s) in [-1, 1], the image to translate.
-        eps, jitter, diffaugment: (n, ...), uniform in [0, 1), the noise of one step.
+        eps, jitter, diffaugment: (n, ...), uniform in [0, 1), noise of one step.
     """
 
     latents: Tensor
@@ -30,7 +30,7 @@ class Inputs(TypedDict, total=False):
 
 
 class Batch(Inputs):
-    """Real images and what belongs to them.
+    """Real images with their labels, inputs and noise.
 
     Attributes:
         image: (n, c, s, s) in [-1, 1].
@@ -43,16 +43,16 @@ AnyInputs = TypeVar("AnyInputs", bound=Inputs)
 
 
 def tensors(batch: Inputs) -> dict[str, Tensor]:
-    """Returns the tensors of a batch by name, those that a GAN has added included."""
+    """Returns the tensors of a batch by name, including those that a GAN has added."""
     return cast("dict[str, Tensor]", batch)
 
 
 def prepare_batch(data: Any, channels_last: bool) -> Batch:
-    """Names what a loader yields and brings uint8 images (every tensor of 4 dimensions) to [-1, 1].
+    """Converts the output of a loader to a `Batch` and maps uint8 images (every 4D tensor) to [-1, 1].
 
     Args:
         data: a dict with "image", a pair (image, label), or images alone.
-        channels_last: memory layout of the images.
+        channels_last: whether images use the channels-last memory layout.
     """
     if isinstance(data, dict):
         batch = dict(data)
@@ -71,12 +71,12 @@ def _prepared(images: Tensor, channels_last: bool) -> Tensor:
 
 
 def take(batch: AnyInputs, rows: slice) -> AnyInputs:
-    """Returns some rows of every tensor of a batch."""
+    """Returns a slice of the rows of every tensor in a batch."""
     return cast(AnyInputs, {name: tensor[rows] for name, tensor in tensors(batch).items()})
 
 
 def repeat_batch(batch: Batch, times: int) -> Batch:
-    """Returns a batch with each row repeated, so that a rank's rows stay those of its slice of the global batch."""
+    """Returns a batch with each row repeated, so that each rank keeps its slice of the global batch."""
     if times == 1:
         return batch
     return cast(Batch, {name: tensor.repeat_interleave(times, 0) for name, tensor in tensors(batch).items()})
@@ -86,7 +86,7 @@ def split_batch(batch: Batch, num: int) -> list[Batch]:
     """Splits every tensor of a batch into `num` equal pieces.
 
     Raises:
-        RefusedInput: the number of images is no multiple of `num`.
+        RefusedInput: the number of images is not a multiple of `num`.
     """
     size = len(batch["image"])
     if size % num:

@@ -1,4 +1,4 @@
-"""The hooks that this package adds to Lightning's callbacks."""
+"""Hooks that this package adds to Lightning's callbacks."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 
 class GenerativeCallback(Callback):
-    """A Lightning callback with empty hooks around measurements and for the averaged generator.
+    """Base class of callbacks, with empty hooks around measurements and for the averaged generator.
 
-    A subclass overrides the hooks that it needs. Callers loop over `trainer.callbacks` and skip other callbacks.
+    Subclasses override the hooks that they need. Callers loop over `trainer.callbacks` and skip other callbacks.
     """
 
-    updates_average: bool = False  # whether the callback keeps `module.averaged_generator` up to date
+    updates_average: bool = False  # whether the callback updates `module.averaged_generator`
 
     def on_measure_start(self, trainer: Trainer, description: str) -> None:
-        """Called on every rank before a measurement begins; `description` names it for a person."""
+        """Called on every rank before a measurement begins; `description` is a readable name for it."""
 
     def on_measure_end(self, trainer: Trainer) -> None:
-        """Called on every rank when the values of a measurement are in `trainer.callback_metrics`."""
+        """Called on every rank once the values of a measurement are in `trainer.callback_metrics`."""
 
     def gather_average(self, module: SamplingModule) -> None:
-        """Called on every rank before the averaged generator of a sharded training is sampled or saved."""
+        """Called on every rank before a sharded averaged generator is sampled or saved."""

@@ -1,4 +1,4 @@
-"""Construction of a generative module: its arguments are recorded and its networks built once all constructors ran."""
+"""Construction of generative modules: records arguments and builds networks after all constructors have run."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from lit_gans.common.noise import forked, mix
 class ConstructedLast(ABCMeta):
     """Metaclass of `ConstructedModule`: calls `_after_init` once the constructors of all subclasses have run.
 
-    No constructor can do that itself: a subclass sets what `configure_networks` reads after `super().__init__()`. So
-    a GAN's constructor stays ordinary Python, and a constructed module is an ordinary `nn.Module` with its networks in
-    place: `parameters()`, `to()`, `state_dict()` and `load_state_dict()` need no special care.
+    A constructor cannot do this itself, since a subclass sets the attributes that `configure_networks` reads after
+    `super().__init__()`. A GAN's constructor thus stays ordinary Python, and a constructed module is an ordinary
+    `nn.Module` with its networks: `parameters()`, `to()`, `state_dict()` and `load_state_dict()` work as usual.
     """
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -30,18 +30,18 @@ class ConstructedLast(ABCMeta):
 
     @property
     def __signature__(cls) -> inspect.Signature:
-        """The signature of the constructor; Python would show that of `__call__`."""
-        signature = inspect.signature(cls.__init__)  # type: ignore[misc]  # of a subclass is what is wanted
+        """Signature of the constructor; Python would otherwise report the signature of `__call__`."""
+        signature = inspect.signature(cls.__init__)  # type: ignore[misc]  # the subclass's constructor is intended
         return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
 class ConstructedModule(LightningModule, metaclass=ConstructedLast):
-    """Networks under their own names, with weights from the module's own seed; arguments as plain hyperparameters.
+    """Base class that builds networks from the module's seed and saves its arguments as plain hyperparameters.
 
     Args:
-        seed: of the weights, and of every other random number of the training.
-        channels_last: memory layout of the networks.
-        compile: compiles the networks in place.
+        seed: seed of the weights and all other random numbers of the training.
+        channels_last: whether the networks use the channels-last memory layout.
+        compile: whether to compile the networks, in place.
     """
 
     generator: nn.Module
@@ -51,7 +51,7 @@ class ConstructedModule(LightningModule, metaclass=ConstructedLast):
         self.seed = seed
         self.channels_last = channels_last
         self.compile_networks = compile
-        self._received: dict[str, Any] = {}  # the arguments that reached the base class that has the settings
+        self._received: dict[str, Any] = {}  # the arguments that reached this base class
 
     @property
     def network_names(self) -> tuple[str, ...]:
@@ -59,21 +59,21 @@ class ConstructedModule(LightningModule, metaclass=ConstructedLast):
         return ("generator",)
 
     def configure_networks(self) -> dict[str, nn.Module]:
-        """Returns new networks by name: `generator` and, of a GAN, those of `discriminator_names`."""
+        """Returns new networks by name: `generator` and, for a GAN, one for each of `discriminator_names`."""
         raise NotImplementedError
 
     def configure_model(self) -> None:
-        """Leaves the networks as the constructor built them; Lightning's FSDP asks for this hook."""
+        """Does nothing, since the constructor builds the networks; Lightning's FSDP requires this hook."""
 
     def _after_init(self, arguments: dict[str, Any]) -> None:
         self._record_hyperparameters(arguments)
         self.build_networks()
 
     def _record_hyperparameters(self, arguments: dict[str, Any]) -> None:
-        """Saves the arguments as plain containers, so that `cls(**hparams)` builds the same again.
+        """Saves the arguments as plain containers, so that `cls(**hparams)` builds the same module again.
 
-        An argument that reached the base class as neither its default nor the caller's value was fixed by the subclass,
-        and is no argument of it.
+        A base-class argument whose value is neither its default nor the caller's value was fixed by the subclass and
+        is not one of the subclass's arguments.
         """
         own = inspect.signature(type(self)).parameters
         received, self._received = self._received, {}
@@ -85,7 +85,7 @@ class ConstructedModule(LightningModule, metaclass=ConstructedLast):
         self.save_hyperparameters({name: to_plain(value) for name, value in arguments.items()}, logger=False)
 
     def build_networks(self) -> None:
-        """Builds the networks. Weights are a function of `seed`, whatever was drawn before."""
+        """Builds the networks. Weights depend on `seed` alone, whatever the state of the global random generators."""
         with forked():
             torch.manual_seed(mix(self.seed, "networks"))
             networks = self.configure_networks()
@@ -97,5 +97,5 @@ class ConstructedModule(LightningModule, metaclass=ConstructedLast):
             if self.channels_last:
                 network.to(memory_format=torch.channels_last)
             if self.compile_networks:
-                network.compile()  # in place: the state-dict keys stay
+                network.compile()  # in place, so that state-dict keys do not change
             self.add_module(name, network)

@@ -1,4 +1,4 @@
-"""Generative modules: sampling, and checkpoints that refuse another architecture and name other settings."""
+"""Generative modules: sampling, and checkpoints that verify the architecture and report changed settings."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from lit_gans.training.sampling import SamplingModule
 
 
 class GenerativeModule(SamplingModule):
-    """A generative model whose checkpoints say what they hold.
+    """Base class of generative models with self-describing checkpoints.
 
-    A checkpoint has `state_dict` (`generator.…`, `discriminator.…`), `generator_ema` with the averaged generator, and
+    A checkpoint contains `state_dict` (`generator.…`, `discriminator.…`), `generator_ema` (averaged generator), and
     `lit_gans` with the format version and the class.
 
     Args:
@@ -35,17 +35,17 @@ class GenerativeModule(SamplingModule):
 
     @classmethod
     def load_from_checkpoint(cls, checkpoint_path: str | Path, *args: Any, **kwargs: Any) -> Any:
-        """Returns the module of a checkpoint (see Lightning), ready for `sample`; `kwargs` replace its settings.
+        """Loads a module from a checkpoint (see Lightning), ready for `sample`; `kwargs` override its settings.
 
         Raises:
-            RefusedInput: the file is missing, damaged, or of another architecture.
+            RefusedInput: the file is missing or damaged, or has another architecture.
         """
         checkpoint = read_checkpoint(checkpoint_path)
         plain = checkpoint.get("hyper_parameters", {})
         settings = {name: from_plain(value) for name, value in plain.items() if isinstance(value, dict | list)}
         if not Path(checkpoint_path).is_dir():
             return super().load_from_checkpoint(checkpoint_path, *args, **(settings | kwargs))
-        with io.BytesIO() as file:  # Lightning reads files only
+        with io.BytesIO() as file:  # Lightning reads only files
             torch.save(checkpoint, file)
             file.seek(0)
             return super().load_from_checkpoint(file, *args, **(settings | kwargs))
@@ -67,7 +67,7 @@ class GenerativeModule(SamplingModule):
             self.start_average().load_state_dict(checkpoint[EMA_KEY]["state_dict"])
 
     def refuse_other_architecture(self, checkpoint: dict[str, Any]) -> None:
-        """Raises `RefusedInput` if a checkpoint has other networks than this module, or a later format."""
+        """Raises `RefusedInput` if a checkpoint's networks differ from this module's, or its format is newer."""
         version = checkpoint.get(FORMAT_KEY, {}).get("format_version", FORMAT_VERSION)
         if version > FORMAT_VERSION:
             raise RefusedInput(

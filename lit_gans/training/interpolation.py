@@ -1,4 +1,4 @@
-"""Walks between latents."""
+"""Interpolation between latents."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.nn import functional
 
 
 def slerp(start: Float[Tensor, "n z"], end: Float[Tensor, "n z"], steps: int) -> Float[Tensor, "n steps z"]:
-    """Interpolates on the great circle between two latents (White 2016), both ends included."""
+    """Interpolates along the great circle between two latents (White 2016), including both ends."""
     cosine = functional.cosine_similarity(start, end, dim=1)
     angle = cosine.clamp(-1 + 1e-6, 1 - 1e-6).acos()[:, None, None]
     share = torch.linspace(0, 1, steps, device=start.device)[None, :, None]

@@ -1,4 +1,4 @@
-"""Adversarial losses: logits in, scalar out. All are means over the batch, in float32 or wider."""
+"""Adversarial losses: functions from logits to a scalar. All are means over the batch, in at least float32."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lit_gans.common.precision import full_precision
 def logistic_discriminator(
     real: Float[Tensor, " *shape"], fake: Float[Tensor, " *other"], label_smoothing: float = 0.0
 ) -> Float[Tensor, ""]:
-    """Logistic loss of a discriminator on logits (Goodfellow et al. 2014, equation 1).
+    """Computes the logistic loss of a discriminator (Goodfellow et al. 2014, equation 1).
 
     Args:
         real: logits of real images.
@@ -29,38 +29,38 @@ def logistic_discriminator(
 
 
 def non_saturating_generator(fake: Float[Tensor, " *shape"]) -> Float[Tensor, ""]:
-    """Generator maximises log D(G(z)) (Goodfellow et al. 2014, section 3)."""
+    """Computes the non-saturating loss, -log D(G(z)) (Goodfellow et al. 2014, section 3)."""
     return functional.softplus(-full_precision(fake)).mean()
 
 
 def saturating_generator(fake: Float[Tensor, " *shape"]) -> Float[Tensor, ""]:
-    """Generator minimises log(1 - D(G(z))) (Goodfellow et al. 2014, equation 1): vanishes where D is confident."""
+    """Computes log(1 - D(G(z))) (Goodfellow et al. 2014, equation 1), whose gradient vanishes where D is confident."""
     return -functional.softplus(full_precision(fake)).mean()
 
 
 def hinge_discriminator(real: Float[Tensor, " *shape"], fake: Float[Tensor, " *other"]) -> Float[Tensor, ""]:
-    """Hinge loss (Lim and Ye 2017; Miyato et al. 2018, equation 16)."""
+    """Computes the hinge loss (Lim and Ye 2017; Miyato et al. 2018, equation 16)."""
     return functional.relu(1 - full_precision(real)).mean() + functional.relu(1 + full_precision(fake)).mean()
 
 
 def wasserstein_critic(real: Float[Tensor, " *shape"], fake: Float[Tensor, " *other"]) -> Float[Tensor, ""]:
-    """Difference of the mean scores (Arjovsky et al. 2017, equation 2), negative where real images score higher."""
+    """Computes the difference of the mean scores, generated minus real (Arjovsky et al. 2017, equation 2)."""
     return full_precision(fake).mean() - full_precision(real).mean()
 
 
 def critic_generator(fake: Float[Tensor, " *shape"]) -> Float[Tensor, ""]:
-    """Generator maximises its images' mean score: with the hinge (Miyato et al. 2018, equation 17) and in WGAN."""
+    """Computes the negative mean score: for the hinge loss (Miyato et al. 2018, equation 17) and WGAN."""
     return -full_precision(fake).mean()
 
 
 def log_softplus(scores: Float[Tensor, " *shape"]) -> Float[Tensor, " *shape"]:
-    """Logarithm of softplus, for D2GAN's positive discriminators.
+    """Computes the logarithm of softplus, for D2GAN's positive discriminators.
 
     Softplus itself underflows at scores below -88; far below zero log softplus(a) = a - exp(a) / 2 + O(exp(2 a)).
     """
     scores = full_precision(scores)
     far = scores < _FAR_BELOW
-    near = functional.softplus(torch.where(far, _FAR_BELOW, scores)).log()  # the other branch must not give nan
+    near = functional.softplus(torch.where(far, _FAR_BELOW, scores)).log()  # the unused branch must not produce nan
     return torch.where(far, scores - scores.clamp(max=_FAR_BELOW).exp() / 2, near)
 
 

@@ -1,6 +1,6 @@
-"""Optimizers and learning-rate schedules as small values: picklable, exportable, one base class each.
+"""Optimizers and learning-rate schedules as small, picklable and exportable dataclasses, with one base class each.
 
-One plain base class and not a union: jsonargparse tells subclasses of a base apart by their class path.
+A base class rather than a union: jsonargparse distinguishes its subclasses by their class path.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from lit_gans.common.errors import RefusedInput
 
 
 class Schedule:
-    """A learning-rate schedule over generator iterations."""
+    """Base class of learning-rate schedules over generator iterations."""
 
     needs_total = True
 
     def factor(self, iteration: int, total: int) -> float:
-        """Returns the factor in [0, 1] on the learning rate at `iteration` of `total` generator iterations."""
+        """Returns the factor in [0, 1] of the learning rate at `iteration` of `total` generator iterations."""
         raise NotImplementedError
 
 
@@ -37,10 +37,10 @@ class Constant(Schedule):
 
 @dataclass(frozen=True)
 class ConstantThenLinear(Schedule):
-    """Constant for a share of the iterations, then linear to zero (pix2pix: Isola et al. 2017, section 3.3).
+    """Keeps the learning rate constant at first, then decays it linearly to zero (Isola et al. 2017, section 3.3).
 
     Args:
-        constant_share: share of all generator iterations in [0, 1) before the decay begins.
+        constant_share: fraction of the generator iterations, in [0, 1), before the decay begins.
     """
 
     constant_share: float = 0.5
@@ -56,7 +56,7 @@ class ConstantThenLinear(Schedule):
 
 @dataclass(frozen=True)
 class Linear(Schedule):
-    """Linear from the first iteration to zero at the last (SNGAN: Miyato et al. 2018; WGAN-GP: Gulrajani et al.)."""
+    """Decays the learning rate linearly to zero at the last iteration (SNGAN: Miyato et al. 2018; WGAN-GP)."""
 
     def factor(self, iteration: int, total: int) -> float:
         return ConstantThenLinear(constant_share=0.0).factor(iteration, total)
@@ -73,16 +73,16 @@ _RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 class Optimizer:
-    """Settings of an optimizer; `build` makes the `torch.optim.Optimizer` of one network.
+    """Settings of an optimizer; `build` creates the `torch.optim.Optimizer` of one network.
 
     Args:
-        learning_rate: size of a step, before the schedule.
-        weight_decay: share of a weight that a step of learning rate 1 takes off; 0 is off.
-        betas: decay rates of the averages of the gradient and of its square.
-        alpha: decay rate of the average of the squared gradient.
-        momentum: share of the last step that the next one repeats.
-        eps: added to the denominator of a step.
-        schedule: factor on the learning rate over the iterations.
+        learning_rate: initial learning rate, before the schedule.
+        weight_decay: weight decay coefficient; 0 disables it.
+        betas: decay rates of the running averages of the gradient and its square.
+        alpha: decay rate of the running average of the squared gradient.
+        momentum: momentum factor.
+        eps: term added to the denominator for numerical stability.
+        schedule: schedule of the learning rate over the iterations.
 
     Raises:
         RefusedInput: a setting is out of range or not a number.
@@ -98,13 +98,13 @@ class Optimizer:
                 raise RefusedInput(f"{name}={value} {sentence}.")
 
     def build(self, parameters: Iterable[nn.Parameter], fused: bool = False) -> torch.optim.Optimizer:
-        """Returns the optimizer over `parameters`; `fused` asks for one kernel for all of them where there is one."""
+        """Returns the optimizer of `parameters`; `fused` selects the fused implementation where torch has one."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Adam(Optimizer):
-    """Adam (Kingma and Ba 2015); the learning rate and betas of a GAN stand in the signature of that GAN."""
+    """Adam (Kingma and Ba 2015); each GAN's learning rate and betas are defaults in its signature."""
 
     learning_rate: float = 2e-4
     betas: tuple[float, float] = (0.9, 0.999)
@@ -168,7 +168,7 @@ class RMSprop(Optimizer):
 
 @dataclass(frozen=True)
 class SGD(Optimizer):
-    """Plain gradient descent: for parity tests, where Adam would divide rounding by rounding."""
+    """Stochastic gradient descent; useful in parity tests, where Adam would amplify rounding errors."""
 
     learning_rate: float = 1e-2
     momentum: float = 0.0

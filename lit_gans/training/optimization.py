@@ -1,6 +1,6 @@
-"""How the networks of a GAN are optimized: one optimizer and schedule each, frozen while it is another network's turn.
+"""Optimization of a GAN's networks: each has its own optimizer and schedule and is frozen in the others' steps.
 
-The names here are those that `lit_gans.strategies.contracts` asks of a module.
+The names of attributes follow the protocols in `lit_gans.strategies.contracts`.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from lit_gans.training.optim import Optimizer
 
 @runtime_checkable
 class ScalesLosses(Protocol):
-    """A precision plugin that may scale losses: Lightning's for one process, DDP and FSDP."""
+    """Precision plugin that may scale losses: Lightning's for one process, DDP and FSDP."""
 
     scaler: object | None
 
 
 class OptimizedModule(GenerativeModule):
-    """Networks with an optimizer each, stepped by hand.
+    """Base class of modules with one optimizer per network and manual optimization.
 
-    Only the generator's steps count in `trainer.global_step`.
+    `trainer.global_step` counts only the generator's steps.
 
     Args:
-        generator_optimizer, discriminator_optimizer: the optimizer of the generator and of each other network.
-        clip_gradients: largest norm of a network's gradient, after unscaling; `None` for no limit.
+        generator_optimizer, discriminator_optimizer: optimizers of the generator and of each other network.
+        clip_gradients: maximum norm of a network's gradient, after unscaling; `None` disables clipping.
         **kwargs: see `ConstructedModule`.
     """
 
-    training_networks: tuple[str, ...] = ()  # the networks that the current step trains: the others are frozen
-    backpropagated_network: str | None = None  # the network that the current backward trains
+    training_networks: tuple[str, ...] = ()  # trained by the current step; the others are frozen
+    backpropagated_network: str | None = None  # trained by the current backward
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class OptimizedModule(GenerativeModule):
         self.backpropagated_network = None
 
     def mean_over_ranks(self, value: Tensor) -> Tensor:
-        """Returns the mean of a tensor over all ranks, without waiting for it on the host."""
+        """Returns the mean of a tensor over all ranks, without synchronising with the host."""
         mean: Tensor = self.trainer.strategy.reduce(value, reduce_op="mean")
         return mean
 
@@ -86,18 +86,18 @@ class OptimizedModule(GenerativeModule):
         optimizer = self._optimizers_by_name[network]
         if network == "generator":
             optimizer.step()
-        else:  # past the LightningOptimizer, whose hooks count the step
+        else:  # bypasses LightningOptimizer, whose hooks count the step
             self.trainer.strategy.optimizer_step(optimizer.optimizer, _nothing)
         optimizer.zero_grad()
 
     def step_schedules(self) -> None:
-        """Ends a generator iteration for the schedules of all networks."""
+        """Steps the learning-rate schedules of all networks, once per generator iteration."""
         for scheduler in self._schedulers:
             scheduler.step()
 
     @contextmanager
     def training_only(self, names: tuple[str, ...]) -> Iterator[None]:
-        """Freezes the other networks, so that their weight gradients are never computed."""
+        """Freezes all other networks, so that no gradients of their weights are computed."""
         self.training_networks = names
         for network, parameters in self._trainable.items():
             for parameter in parameters:
@@ -112,7 +112,7 @@ class OptimizedModule(GenerativeModule):
                     parameter.requires_grad_(True)
 
     def synchronised_only_if(self, last: bool) -> AbstractContextManager[None]:
-        """Returns a context whose backwards average gradients over the ranks only in the last microbatch."""
+        """Returns a context in which backward averages gradients over the ranks only in the last microbatch."""
         return nullcontext() if last else block_backward_sync(self.trainer.strategy)
 
     # ---- Lightning's hooks
@@ -126,12 +126,12 @@ class OptimizedModule(GenerativeModule):
         if type(strategy.checkpoint_io) is TorchCheckpointIO:
             strategy.checkpoint_io = CheckpointFiles()
         if type(plugin) is MixedPrecision and plugin.scaler is not None:
-            # a scaler that the user set is copied for each network
+            # each network gets a copy of the scaler that the user set
             strategy.precision_plugin = NetworkScaling(plugin.device, partial(deepcopy, plugin.scaler))
 
     def configure_optimizers(self) -> Any:
         plugin = self.trainer.precision_plugin
-        # a gradient scaler must unscale before clipping, which a fused step would do inside itself
+        # a gradient scaler must unscale before clipping, but a fused step unscales internally
         scales = isinstance(plugin, ScalesLosses) and plugin.scaler is not None
         fused = not scales and self.device.type in ("cpu", "cuda")
         configured = []
@@ -166,4 +166,4 @@ def _trainable(network: nn.Module) -> list[nn.Parameter]:
 
 
 def _nothing() -> None:
-    """The closure of an optimizer step whose gradients are already computed."""
+    """Closure of an optimizer step whose gradients are already computed."""

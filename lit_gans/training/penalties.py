@@ -1,4 +1,4 @@
-"""Gradient penalties. All in float32 outside autocast: a half-precision gradient norm is wrong."""
+"""Gradient penalties, all in float32 outside autocast, since half precision is too coarse for gradient norms."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from lit_gans.common.precision import full_precision, without_autocast
 
 
 def r1_penalty(discriminator: nn.Module, real: Float[Tensor, "n *shape"], *condition: Tensor) -> Float[Tensor, ""]:
-    """R1: half the mean squared norm of the gradient of D at real images (Mescheder et al. 2018, equation 9).
+    """Computes R1, half the mean squared gradient norm of D at real images (Mescheder et al. 2018, equation 9).
 
     Args:
-        discriminator: the raw network, without a wrapper.
+        discriminator: the unwrapped network.
         real: real images.
-        *condition: what the discriminator is conditioned on.
+        *condition: tensors that the discriminator is conditioned on.
 
     Returns:
         E[||grad D(x)||^2] / 2, to be multiplied by gamma.
@@ -30,13 +30,13 @@ def gradient_penalty(
     eps: Float[Tensor, "n *ones"],
     *condition: Tensor,
 ) -> Float[Tensor, ""]:
-    """Two-sided gradient penalty (Gulrajani et al. 2017, equation 3).
+    """Computes the two-sided gradient penalty (Gulrajani et al. 2017, equation 3).
 
     Args:
-        critic: the raw network, without a wrapper.
-        real, fake: images.
+        critic: the unwrapped network.
+        real, fake: real and generated images.
         eps: one number in [0, 1) for each image, with as many dimensions as the images.
-        *condition: what the critic is conditioned on.
+        *condition: tensors that the critic is conditioned on.
 
     Returns:
         E[(||grad D(eps x + (1 - eps) G(z))|| - 1)^2], to be multiplied by lambda.
@@ -47,7 +47,7 @@ def gradient_penalty(
 
 
 def _gradient(network: nn.Module, images: Tensor, condition: tuple[Tensor, ...]) -> Float[Tensor, "n pixels"]:
-    """Returns the gradient of the scores at each image, with a graph."""
+    """Returns the gradient of the scores with respect to each image, with its graph."""
     with without_autocast(images):
         images = full_precision(images.detach()).requires_grad_(True)
         (gradient,) = torch.autograd.grad(network(images, *condition).sum(), images, create_graph=True)

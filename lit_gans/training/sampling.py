@@ -1,4 +1,4 @@
-"""Images from a generator: trained or averaged weights, latents that depend on the seed alone, classes in turn."""
+"""Sampling from a generator: trained or averaged weights, latents that depend only on the seed, cycling classes."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Weights = Literal["ema", "raw"]
 
 @dataclass
 class GeneratorCopies:
-    """Copies of the generator that are no children of the module: no parameters to train, no state-dict keys.
+    """Copies of the generator outside the module tree, with no trainable parameters and no state-dict keys.
 
     Attributes:
-        averaged: the moving average of the weights.
-        full: the trained weights, gathered where a strategy shards the networks over the ranks.
+        averaged: generator with the moving average of the weights.
+        full: generator with the trained weights, gathered if a strategy shards the networks over the ranks.
     """
 
     averaged: nn.Module | None = None
@@ -37,14 +37,14 @@ class GeneratorCopies:
 
 
 class SamplingModule(ConstructedModule):
-    """A module whose generator is sampled.
+    """Base class of modules with a generator to sample from.
 
     Args:
         **kwargs: see `ConstructedModule`.
     """
 
     latent_dim: int
-    num_classes: int = 0  # classes that the generator is conditioned on
+    num_classes: int = 0  # number of classes that the generator is conditioned on
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -53,24 +53,24 @@ class SamplingModule(ConstructedModule):
     # ---- what a model overrides
 
     def generate(self, generator: nn.Module, batch: Inputs) -> Tensor:
-        """Returns images in [-1, 1] that `generator`, the trained or the averaged one, makes of a batch."""
+        """Generates images in [-1, 1] from a batch with `generator`, the trained or the averaged one."""
         images: Tensor = generator(batch["latents"], *self.condition(batch))
         return images
 
     def condition(self, batch: Inputs) -> tuple[Tensor, ...]:
-        """Returns what the networks are conditioned on, for example the labels; by default nothing."""
+        """Returns the tensors that the networks are conditioned on, for example labels; none by default."""
         return ()
 
     def sampling_inputs(self, num: int, seed: int, data: Any = None) -> Tensor:
-        """Returns what `decode` turns into `num` images: latents by default; `data` is the datamodule, if any."""
+        """Returns inputs of `decode` for `num` images: latents by default; `data` is the datamodule, if any."""
         return self.latents(num, seed)
 
     def sampling_batch(self, inputs: Tensor, labels: Tensor | None, seed: int) -> Inputs:
-        """Returns the batch that `generate` takes: inputs, labels and any further noise."""
+        """Returns the batch for `generate`: inputs, labels and any further noise."""
         return {"latents": inputs} if labels is None else {"latents": inputs, "label": labels}
 
     def sampling_batch_like(self, batch: Batch, seed: int) -> Inputs:
-        """Returns what `generate` takes to make images for the conditions of a training batch."""
+        """Returns a batch for `generate` with the conditions of a training batch."""
         latents = self.latents(len(batch["image"]), seed).to(batch["image"])
         return self.sampling_batch(latents, batch.get("label"), seed)
 
@@ -93,9 +93,9 @@ class SamplingModule(ConstructedModule):
 
         Args:
             num: number of images.
-            seed: the same seed gives the same latents, on any device.
-            label: class of all images of a conditional generator; `None` goes through all classes in turn.
-            weights: `ema` for the averaged generator, `raw` for the trained one; `None` takes the averaged one if it
+            seed: seed of the latents; the same seed gives the same latents on any device.
+            label: class of all images of a conditional generator; `None` cycles through all classes.
+            weights: `ema` for the averaged generator, `raw` for the trained one; `None` uses the averaged one if it
                 exists.
             batch_size: number of images generated at once.
 
@@ -103,7 +103,7 @@ class SamplingModule(ConstructedModule):
             Images in [0, 1].
 
         Raises:
-            RefusedInput: a label that the generator does not know, or averaged weights that do not exist.
+            RefusedInput: the generator is not conditioned on such a label, or no averaged weights exist.
         """
         return self.decode(
             self.sampling_inputs(num, seed),
@@ -123,14 +123,14 @@ class SamplingModule(ConstructedModule):
         batch_size: int = 256,
         seed: int = 0,
     ) -> Float[Tensor, "n c s s"]:
-        """Turns latents (or other inputs of the generator) into images in [0, 1], in evaluation mode and float32.
+        """Generates images in [0, 1] from latents or other generator inputs, in evaluation mode and float32.
 
         Args:
             inputs: latents (n, z).
-            labels: class of each image of a conditional generator; `None` goes through all classes in turn.
+            labels: class of each image of a conditional generator; `None` cycles through all classes.
             weights: see `sample`.
             batch_size: number of images generated at once.
-            seed: of further noise, such as dropout.
+            seed: seed of further noise, such as dropout.
         """
         if self.num_classes and labels is None:
             labels = torch.arange(len(inputs)) % self.num_classes
@@ -155,15 +155,15 @@ class SamplingModule(ConstructedModule):
             yield inputs[rows].to(self.device), None if labels is None else labels[rows].to(self.device)
 
     def latents(self, num: int, seed: int = 0) -> Float[Tensor, "n z"]:
-        """Returns `num` latents on the CPU that depend on `seed` alone."""
+        """Returns `num` latents on the CPU that depend only on `seed`."""
         generator = torch.Generator().manual_seed(mix(seed, "samples"))
         return torch.randn(num, self.latent_dim, generator=generator)
 
     def labels(self, num: int, label: int | None) -> Int64[Tensor, " n"] | None:
-        """Returns a label `num` times.
+        """Returns a label, repeated `num` times.
 
         Raises:
-            RefusedInput: a label that the generator does not know.
+            RefusedInput: the generator is not conditioned on such a label.
         """
         if label is None:
             return None
@@ -174,7 +174,7 @@ class SamplingModule(ConstructedModule):
         return torch.full((num,), label)
 
     def sample_grid(self, num: int, seed: int, data: Any = None) -> tuple[Float[Tensor, "n c s s"], int]:
-        """Returns `num` samples and the number of columns of their grid: one for each class of a conditional model."""
+        """Returns `num` samples and the number of grid columns, one for each class of a conditional model."""
         columns = self.num_classes if 0 < self.num_classes <= num else math.ceil(math.sqrt(num))
         return self.decode(self.sampling_inputs(num, seed, data), seed=seed), columns
 
@@ -182,14 +182,14 @@ class SamplingModule(ConstructedModule):
 
     @property
     def averaged_generator(self) -> nn.Module | None:
-        """The generator with averaged weights; `None` without an average."""
+        """Generator with averaged weights, or `None` if there is no average."""
         return self._copies.averaged
 
     def sampling_generator(self, weights: Weights | None = None) -> nn.Module:
-        """Returns the generator that samples and metrics use: see `weights` of `sample`.
+        """Returns the generator that samples and metrics use; for `weights` see `sample`.
 
         Raises:
-            RefusedInput: averaged weights are asked for and do not exist.
+            RefusedInput: averaged weights are requested but do not exist.
         """
         if weights == "raw" or (weights is None and self._copies.averaged is None):
             return self.generator if self._copies.full is None else self._copies.full
@@ -198,16 +198,16 @@ class SamplingModule(ConstructedModule):
         return self._copies.averaged.to(self.device)
 
     def start_average(self) -> nn.Module:
-        """Makes and returns the averaged generator: a frozen copy of the generator in evaluation mode."""
+        """Creates and returns the averaged generator, a frozen copy of the generator in evaluation mode."""
         self._copies.averaged = self._full_generator()
         return self._copies.averaged
 
     def drop_average(self) -> None:
-        """Forgets the averaged generator."""
+        """Drops the averaged generator."""
         self._copies.averaged = None
 
     def gather_generator(self) -> None:
-        """Gathers the weights for sampling where a strategy shards the networks; every rank must call it."""
+        """Gathers the weights for sampling if a strategy shards the networks; every rank must call it."""
         if sharding(self._strategy) is None:
             return
         for callback in callbacks_of(self.trainer, GenerativeCallback):

@@ -1,4 +1,4 @@
-"""Refusals of the training loop: what would fail late, or silently do something else, ends before the first step."""
+"""Checks of the training loop: settings that would fail late or silently misbehave raise before the first step."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from lit_gans.strategies._compat import finds_unused_parameters
 from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.training.attached import data_of
 
-_LARGEST_WEIGHT = 1e6  # of a term in a loss: more is a slip of the pen
+_LARGEST_WEIGHT = 1e6  # of a loss term; a larger one is most likely a typo
 
 
 @runtime_checkable
 class Settings(Protocol):
-    """What `refuse_settings` and `refuse_trainer` read of a module."""
+    """Attributes of a module that `refuse_settings` and `refuse_trainer` read."""
 
     image_size: int
     channels: int
@@ -36,26 +36,26 @@ class Settings(Protocol):
 
     @property
     def penalised_networks(self) -> tuple[str, ...]:
-        """Names of the networks whose gradient is differentiated again."""
+        """Names of the networks whose gradient is differentiated twice."""
 
 
 @runtime_checkable
 class HasClasses(Protocol):
-    """Data with a number of classes."""
+    """Data with classes."""
 
     num_classes: int
 
 
 @runtime_checkable
 class HasSize(Protocol):
-    """Data whose images have one size."""
+    """Data whose images all have the same size."""
 
     image_size: int
     channels: int
 
 
 def refuse_settings(module: Settings) -> None:
-    """Raises `RefusedInput` for a setting of the module that no training could use."""
+    """Raises `RefusedInput` if a setting of the module is invalid."""
     counts = {
         "image_size": module.image_size,
         "channels": module.channels,
@@ -75,13 +75,13 @@ def refuse_settings(module: Settings) -> None:
 
 
 def refuse_weight(name: str, value: float) -> None:
-    """Raises `RefusedInput` where the weight of a loss is negative, no number, or beyond 1,000,000."""
+    """Raises `RefusedInput` if the weight of a loss is negative, not a number, or above 1,000,000."""
     if not 0 <= value <= _LARGEST_WEIGHT:
         raise RefusedInput(f"{name}={value} must be at least 0 and at most {_LARGEST_WEIGHT:,.0f}.")
 
 
 def refuse_trainer(module: Settings, trainer: Trainer) -> None:
-    """Raises `RefusedInput` where device, precision, data and module do not go together."""
+    """Raises `RefusedInput` if device, precision, data and module are incompatible."""
     _refuse_precision(trainer.strategy.root_device.type, str(trainer.precision))
     if module.compile_networks and module.penalised_networks:
         raise RefusedInput(
@@ -100,7 +100,7 @@ def _refuse_precision(device: str, precision: str) -> None:
         )
     if precision in ("bf16-true", "16-true") or precision.startswith("transformer-engine"):
         raise RefusedInput(
-            f"precision={precision}: weights in less than float32 lose the small steps of optimizers and averages: use"
+            f"precision={precision}: weights in less than float32 lose small updates of optimizers and averages: use"
             " precision=bf16 (bf16-mixed) or fp16, which compute in half precision and keep the weights."
         )
     if precision.startswith("bf16") and device == "cuda" and not torch.cuda.is_bf16_supported():
@@ -121,13 +121,13 @@ def _refuse_processes(trainer: Trainer) -> None:
     launcher, num_processes = _launched()
     if num_processes > 1 and trainer.world_size == 1:
         raise RefusedInput(
-            f"{launcher} started {num_processes} processes, and each would train the same by itself: use strategy=ddp"
-            f" with trainer.devices and trainer.num_nodes that make {num_processes}."
+            f"{launcher} started {num_processes} processes, and each would train independently: use strategy=ddp"
+            f" with trainer.devices x trainer.num_nodes = {num_processes}."
         )
 
 
 def _launched() -> tuple[str, int]:
-    """Returns the launcher that started this process, and its number of processes."""
+    """Returns the launcher that started this process and its number of processes."""
     if TorchElasticEnvironment.detect():
         return "torchrun", int(os.environ["WORLD_SIZE"])
     if SLURMEnvironment.detect():

@@ -55,9 +55,9 @@ def test_half_precision_needs_a_device_that_has_it(tiny_gan, random_images, fit,
     for device, precision, sentence in (
         ("cpu", "16-mixed", "precision=fp16 .* needs a CUDA device, and on cpu"),
         ("cpu", "16-true", "precision=fp16"),
-        ("cuda", "16-true", "lose the small steps"),
-        ("cpu", "bf16-true", r"lose the small steps of optimizers and averages: use precision=bf16 \(bf16-mixed\)"),
-        ("cuda", "transformer-engine", "lose the small steps"),
+        ("cuda", "16-true", "lose small updates"),
+        ("cpu", "bf16-true", r"lose small updates of optimizers and averages: use precision=bf16 \(bf16-mixed\)"),
+        ("cuda", "transformer-engine", "lose small updates"),
         ("cuda", "bf16-mixed", "this CUDA device has no bfloat16"),
     ):
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
