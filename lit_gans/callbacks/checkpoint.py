@@ -1,4 +1,4 @@
-"""The last and the best checkpoint, written at iteration boundaries only; also when the run is asked to stop."""
+"""The last and the best checkpoint, written only at iteration boundaries, also when the run is interrupted."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from lit_gans.common.errors import RefusedInput
 class Checkpoint(LightningCheckpoint):
     """Writes `checkpoints/last.ckpt` and `checkpoints/best.ckpt` under the run folder.
 
-    Lightning's `ModelCheckpoint` counts every optimizer step of a manual optimization as its own and warns in each
-    save; this one counts generator iterations. On Ctrl-C or SIGTERM the current iteration is finished,
-    `last.ckpt` is written and the training stops; a second signal stops at once.
+    Lightning's `ModelCheckpoint` counts every optimizer step under manual optimization and warns at each save; this
+    callback counts generator iterations. On Ctrl-C or SIGTERM, the current iteration finishes, `last.ckpt` is written
+    and the training stops; a second signal stops the process immediately.
 
     Args:
-        every_n_train_steps: generator iterations between two writes of the last checkpoint.
-        monitor: key of the metric that selects the best checkpoint; `auto` is the FID if it is measured, and null
-            writes no best checkpoint.
-        mode: whether the best value is the smallest or the largest; `auto` is the direction of the metric.
+        every_n_train_steps: number of generator iterations between two writes of the last checkpoint.
+        monitor: key of the metric that selects the best checkpoint; `auto` uses the FID if it is measured, null writes
+            no best checkpoint.
+        mode: whether smaller (`min`) or larger (`max`) values are better; `auto` uses the direction of the metric.
 
     Raises:
         RefusedInput: `every_n_train_steps` is below 1, or no callback measures the metric.
@@ -48,7 +48,7 @@ class Checkpoint(LightningCheckpoint):
 
     @staticmethod
     def folder(trainer: Trainer) -> Path:
-        """Returns the folder of the checkpoints of this trainer."""
+        """Returns the checkpoint folder of a trainer."""
         return Path(trainer.default_root_dir) / "checkpoints"
 
     def state_dict(self) -> dict[str, Any]:
@@ -65,12 +65,12 @@ class Checkpoint(LightningCheckpoint):
         for number in (signal.SIGINT, signal.SIGTERM):
             try:
                 self._handlers[number] = signal.signal(number, self._receive)
-            except ValueError:  # not in the main thread: whoever runs there handles them
+            except ValueError:  # not in the main thread, which handles the signals
                 break
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self.received_signal = number
-        self._restore_handlers()  # a second signal is not held back
+        self._restore_handlers()  # a second signal takes effect immediately
 
     def _restore_handlers(self) -> None:
         while self._handlers:
@@ -93,12 +93,12 @@ class Checkpoint(LightningCheckpoint):
             self._write(trainer, "last")
 
     def _asked_to_stop(self, trainer: Trainer) -> bool:
-        """Returns the same on every rank, so that all stop at one iteration. Lightning's loop waits for all in each."""
+        """Returns the same value on every rank, so that all ranks stop at the same iteration."""
         asked = self.received_signal is not None
         return trainer.strategy.reduce_boolean_decision(asked, all=False) if trainer.world_size > 1 else asked
 
     def _is_last(self, trainer: Trainer) -> bool:
-        # written here and not at the end of the fit, when Lightning has closed the epoch that a resumed run continues
+        # not at the end of the fit, when Lightning has already closed the epoch that a resumed run continues
         ends = trainer.is_last_batch and trainer.current_epoch + 1 == trainer.max_epochs
         return trainer.should_stop or ends or trainer.global_step == trainer.max_steps
 

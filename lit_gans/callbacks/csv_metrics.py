@@ -1,4 +1,4 @@
-"""`metrics.csv` of a run, one row per iteration, which a resumed run continues."""
+"""CSV logger with one row per iteration, whose file a resumed run continues."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Row = dict[str, Any]
 
 
 class CSVMetrics(Logger):
-    """Writes `metrics.csv` into a folder, one row per iteration in ascending order.
+    """Writes `metrics.csv` to a folder, with one row per iteration in ascending order.
 
-    Rows are appended; the file is rewritten only where a column is new, so that the cost of a run is linear in its
-    length. A resumed run continues the file from its first iteration on: rows that an interrupted run wrote after its
-    last checkpoint are dropped, and so is a line that was torn by the interruption. (Lightning's `CSVLogger` deletes
-    the file of the run that is resumed, and writes one row per call.)
+    Rows are appended; the file is rewritten only when a new column appears, so that the cost is linear in the length
+    of the run. A resumed run continues the file from its first iteration: rows that an interrupted run wrote after its
+    last checkpoint are dropped, as are truncated lines. (Lightning's `CSVLogger` deletes the file of the resumed run
+    and writes one row per call.)
 
     Args:
-        save_dir: the folder.
-        flush_every: calls between two writes to the file.
+        save_dir: folder of the file.
+        flush_every: number of calls between two writes to the file.
     """
 
     def __init__(self, save_dir: str, flush_every: int = 10) -> None:
@@ -34,7 +34,7 @@ class CSVMetrics(Logger):
         self._path = Path(save_dir) / "metrics.csv"
         self.flush_every = flush_every
         self._columns: list[str] | None = None  # of the file; None until something is logged
-        self._rows: dict[int, Row] = {}  # those from byte `_offset` on: the last row may still receive values
+        self._rows: dict[int, Row] = {}  # rows from byte `_offset` on; the last row may still receive values
         self._offset = 0
         self._calls = self._unsaved = 0
         self._late = False  # whether a row belongs before the last line of the file
@@ -85,7 +85,7 @@ class CSVMetrics(Logger):
             self._rewrite(kept)
 
     def _read(self) -> dict[int, Row]:
-        """Returns the rows of the file without empty cells; torn and foreign lines are left out."""
+        """Returns the rows of the file without empty cells; skips truncated and invalid lines."""
         if not self._path.is_file():
             return {}
         lines = self._path.read_text(errors="replace").splitlines(keepends=True)
@@ -98,7 +98,7 @@ class CSVMetrics(Logger):
         }
 
     def _append(self, columns: list[str]) -> None:
-        """Writes the rows from the last line of the file on."""
+        """Writes rows, starting at the last line of the file."""
         *lines, last = _lines(columns, sorted(self._rows.items()))
         with self._path.open("r+b") as file:
             file.truncate(self._offset)
@@ -107,7 +107,7 @@ class CSVMetrics(Logger):
         self._keep_last(self._offset + sum(map(len, lines)))
 
     def _rewrite(self, rows: dict[int, Row]) -> None:
-        """Writes `rows` and those that are not written yet, with all of their columns."""
+        """Writes `rows` and all pending rows, with all of their columns."""
         for step, row in self._rows.items():
             rows[step] = rows.get(step, {}) | row
         self._rows = rows

@@ -1,4 +1,4 @@
-"""Ends a training whose measured value does not improve."""
+"""Early stopping when a measured value stops improving."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from lit_gans.training.callback import GenerativeCallback
 
 
 class EarlyStopping(GenerativeCallback):
-    """Stops after `patience` consecutive measurements without a better value; `last.ckpt` is written as at any end.
+    """Stops after `patience` consecutive measurements without a better value; `last.ckpt` is written as usual.
 
-    Lightning's callback of this name checks at the end of epochs, and takes an old value for a new one.
+    Lightning's `EarlyStopping` checks at the end of epochs and mistakes an old value for a new one.
 
     Args:
-        patience: measurements without a better value; null never stops.
-        monitor: key of the metric; `auto` is the FID.
-        mode: whether the best value is the smallest or the largest; `auto` is the direction of the metric.
+        patience: number of measurements without a better value; null never stops.
+        monitor: key of the metric; `auto` uses the FID.
+        mode: whether smaller (`min`) or larger (`max`) values are better; `auto` uses the direction of the metric.
 
     Raises:
         RefusedInput: `patience` is below 1, or no callback measures the metric.
@@ -42,7 +42,7 @@ class EarlyStopping(GenerativeCallback):
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         if self.patience is not None:
-            self._monitor.refuse_unmeasured(trainer)  # every measurement has made its first by now
+            self._monitor.refuse_unmeasured(trainer)  # every callback has measured at least once by now
 
     def on_measure_end(self, trainer: Trainer) -> None:
         if self.patience is None:

@@ -1,4 +1,4 @@
-"""The averaged generator (Yazici et al. 2019): what samples, metrics and `sample()` use."""
+"""The averaged generator (Yazici et al. 2019), which samples, metrics and `sample()` use."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from lit_gans.training.sampling import SamplingModule
 
 
 class EMA(GenerativeCallback):
-    """Keeps an exponential moving average of the generator's weights; buffers of batch norm are copied.
+    """Maintains an exponential moving average of the generator's weights; batch-norm buffers are copied.
 
     The average is stored in the module (`averaged_generator`) and in the checkpoint (`generator_ema`).
 
     Args:
-        decay: weight of the past in one generator iteration, in [0, 1); the first iterations use the smaller
-            (1 + t) / (10 + t), so that a short run does not average its beginning.
+        decay: decay rate per generator iteration, in [0, 1); the first iterations use the smaller value
+            (1 + t) / (10 + t), so that the average quickly forgets the initial weights.
 
     Raises:
-        RefusedInput: `decay` lies outside [0, 1).
+        RefusedInput: `decay` is outside [0, 1).
     """
 
     updates_average = True
@@ -43,7 +43,7 @@ class EMA(GenerativeCallback):
         trained: list[Tensor] = list(pl_module.generator.parameters())
         averaged: list[Tensor] = list(average.parameters())
         strategy = sharding(trainer.strategy)
-        if strategy is not None:  # each rank averages its shards, and `gather_average` joins them
+        if strategy is not None:  # each rank averages its shards, and `gather_average` gathers them
             parameters = list(pl_module.generator.parameters())
             averaged = [strategy.shard(full.detach(), own) for full, own in zip(averaged, parameters, strict=True)]
             trained = [strategy.local_shard(own) for own in parameters]
@@ -64,7 +64,7 @@ class EMA(GenerativeCallback):
     def gather_average(self, module: SamplingModule) -> None:
         """Copies the shards of all ranks into the averaged generator; every rank must call it."""
         strategy, average = sharding(module.trainer.strategy), module.averaged_generator
-        if self._weights is None or strategy is None or average is None:  # the training has not begun
+        if self._weights is None or strategy is None or average is None:  # before the training starts
             return
         networks = list(average.parameters()), self._weights[0], list(module.generator.parameters())
         for full, shard, own in zip(*networks, strict=True):

@@ -1,4 +1,4 @@
-"""FID, Inception Score and other comparisons of generated with real images, while training."""
+"""FID, Inception Score and other comparisons of generated with real images during training."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ logger = logging.getLogger(__name__)
 
 
 class GenerativeMetrics(Measurement):
-    """Measures scores on all ranks (see `Measurement`); null leaves one out.
+    """Measures scores during training, on all ranks (see `Measurement`); setting a score to null disables it.
 
     Logs `metric/<name>_<extractor>`: `fid`; `is` and `is_spread`; `kid` and `kid_spread`; `mifid`; `precision`,
     `recall`, `density`, `coverage`; and, where the extractor knows the classes, `metric/classes_covered`. Scores that
-    cannot be computed from so few images are left out: a log message, the report of the run and the protocol say why.
+    need more images are left out; a log message, the report of the run and the protocol give the reason.
 
     Args:
-        extractor: computes the features.
-        every_n_steps: generator iterations between two measurements; the last iteration is always measured.
-        num_samples: generated images in a measurement.
-        batch_size: images generated and measured at once.
-        seed: of the latents, the same in every measurement, and of splits and subsets.
-        fid, inception_score, class_coverage, kid, mifid, prdc: settings of each score.
-        cache: whether to store the statistics of the real images for further runs (`LIT_GANS_CACHE`).
+        extractor: feature extractor.
+        every_n_steps: number of generator iterations between two measurements; the last iteration is always measured.
+        num_samples: number of generated images per measurement.
+        batch_size: number of images generated and measured at once.
+        seed: seed of the latents, the same in every measurement, and of splits and subsets.
+        fid, inception_score, class_coverage, kid, mifid, prdc: settings of each score; null disables it.
+        cache: whether to cache the statistics of the real images for further runs (in `LIT_GANS_CACHE`).
 
     Raises:
         RefusedInput: a number below 1, data without images, or too few images for every score.
@@ -74,7 +74,7 @@ class GenerativeMetrics(Measurement):
         self._data: tuple[str, list[int]] = "", []  # sha256 and shape of the real images
 
     def _choose(self, scores: Sequence[Score]) -> None:
-        """Sets the scores that are measured, with the directions of their values and the value that is read first."""
+        """Sets the scores to measure, the directions of their values and the headline value."""
         keyed = [(key, score.directions[name]) for score in scores for name, key in score.keys(self.extractor).items()]
         self.scores, self.directions, self.headline = list(scores), dict(keyed), keyed[0][0]
 
@@ -98,7 +98,7 @@ class GenerativeMetrics(Measurement):
         self._leave_out(reasons, trainer)
 
     def summary(self) -> list[str]:
-        """Returns lines for a person: last and best values beside the FID between real halves, and what is left out."""
+        """Returns a readable summary: last and best values, the FID between real halves, and scores left out."""
         left_out = [f"{'':11} left out: {name} ({reason.rstrip('.')})" for name, reason in self.left_out.items()]
         if not self.headline.startswith("metric/fid_"):
             return [*super().summary(), *left_out]
@@ -120,7 +120,7 @@ class GenerativeMetrics(Measurement):
         return self._evaluation.measure(map(to_uint8, self.generated(trainer, module)), self.num_samples)
 
     def _begin(self, trainer: Trainer, module: GenerativeModule) -> Evaluation:
-        """Returns an evaluation with the real images, or with their statistics from an earlier run."""
+        """Returns an evaluation with the real images, or with their cached statistics."""
         # MPS has no float64, which the covariances need
         device = torch.device("cpu") if module.device.type == "mps" else module.device
         evaluation = Evaluation(self.extractor, device, self.seed, self.scores)
@@ -131,7 +131,7 @@ class GenerativeMetrics(Measurement):
         self._leave_out(evaluation.left_out, trainer)
         path = reference_path(reference_key(evaluation, data_sha256)) if self.cache else None
         evaluation.add_real(share(data.real_batches(self.batch_size), trainer), path)
-        self.real_halves = evaluation.real_halves()  # now, while every rank is here
+        self.real_halves = evaluation.real_halves()  # now, since every rank must take part
         self._data = data_sha256, shape
         return evaluation
 

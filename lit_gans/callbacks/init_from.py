@@ -1,4 +1,4 @@
-"""Fine-tuning: a new run that starts from the networks of a checkpoint."""
+"""Fine-tuning: initialises a new run with the networks of a checkpoint."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from lit_gans.training.generative import GenerativeModule
 
 
 class InitFrom(Callback):
-    """Loads the trained (raw) networks of a checkpoint into a new run; optimizers, averages and counters start anew.
+    """Loads the trained (raw) networks of a checkpoint into a new run; optimizers, averages and counters are reset.
 
-    Does nothing in a resumed run, which has its own weights.
+    Does nothing in a resumed run, which restores its own weights.
 
     Args:
         checkpoint: path of the checkpoint.

@@ -1,4 +1,4 @@
-"""The base class of measurements of generated images: when, how many, where the values go."""
+"""Base class of callbacks that measure generated images."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ PROTOCOL = "protocol.json"
 
 
 class Measurement(GenerativeCallback):
-    """Measures the sampling generator at iteration 0, every `every_n_steps` and at the last iteration.
+    """Measures the sampling generator at iteration 0, every `every_n_steps` iterations and at the last iteration.
 
-    The values are logged, stored in checkpoints and can select them. Their protocol is stored in `protocol.json` of the
-    run's folder and in checkpoints. A measurement draws its own random numbers: the training is bit-identical with and
-    without it. A subclass implements `measure`, which every rank calls.
+    The values are logged, stored in checkpoints, and can select the best checkpoint. Their protocol is stored in
+    checkpoints and in `protocol.json` in the run folder. A measurement uses its own random numbers, so that the
+    training is bit-identical with and without it. Subclasses implement `measure`, which every rank calls.
 
     Args:
-        every_n_steps: generator iterations between two measurements.
-        num_samples: generated images in a measurement.
-        batch_size: images generated and measured at once.
-        seed: of the latents, the same in every measurement.
+        every_n_steps: number of generator iterations between two measurements.
+        num_samples: number of generated images per measurement.
+        batch_size: number of images generated and measured at once.
+        seed: seed of the latents, the same in every measurement.
 
     Attributes:
-        headline: key of the value that a person reads first.
+        headline: key of the value that summaries show first.
         directions: whether the best value of each key is the `min` or the `max`; None for neither.
         values, first: the last and the first measured values by key.
         best: the best value of each key and its generator iteration.
         measured_at: generator iteration of the last measurement.
-        protocol: plain values that the measured ones depend on beside the training.
-        left_out: why something that was asked for is not measured, by its name.
+        protocol: plain values, besides the training, that the measured values depend on.
+        left_out: reason why each requested but unmeasured score is left out, by name.
 
     Raises:
         RefusedInput: a number below 1.
@@ -62,11 +62,11 @@ class Measurement(GenerativeCallback):
         self._stamped = False
 
     def measure(self, trainer: Trainer, module: GenerativeModule) -> dict[str, float]:
-        """Returns the values of all ranks by key."""
+        """Returns values by key, computed over all ranks."""
         raise NotImplementedError
 
     def stamp(self, trainer: Trainer, module: GenerativeModule) -> dict[str, Any]:
-        """Returns the protocol in plain values; called after the first measurement."""
+        """Returns the protocol as plain values; called after the first measurement."""
         return {
             "data": repr(data_of(trainer)),
             "num_fake": self.num_samples,
@@ -77,7 +77,7 @@ class Measurement(GenerativeCallback):
         }
 
     def summary(self) -> list[str]:
-        """Returns lines of the run's report."""
+        """Returns lines for the report of the run."""
         text = ", ".join(f"{name.removeprefix('metric/')} {value:.4g}" for name, value in self.values.items())
         first = self.first.get(self.headline, float("nan"))
         return [
@@ -86,7 +86,7 @@ class Measurement(GenerativeCallback):
         ]
 
     def best_lines(self) -> list[str]:
-        """Returns a line with the best values that are better than the last ones, if any."""
+        """Returns a line with the best values, where these are better than the last values."""
         better = {name: best for name, best in self.best.items() if best[0] != self.values.get(name)}
         text = ", ".join(f"{name.removeprefix('metric/')} {v:.4g} at {step}" for name, (v, step) in better.items())
         return [f"{'':11} best: {text}"] if text else []
@@ -131,7 +131,7 @@ class Measurement(GenerativeCallback):
             callback.on_measure_end(trainer)
 
     def _write_protocol(self, trainer: Trainer) -> None:
-        """Writes the protocol beside the protocols of the run's other measurements, each under its headline."""
+        """Writes the protocol under its headline, next to the protocols of the run's other measurements."""
         if trainer.is_global_zero:
             path = Path(trainer.default_root_dir) / PROTOCOL
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -153,5 +153,5 @@ class Measurement(GenerativeCallback):
 
 
 def share(batches: Iterable[Any], trainer: Trainer) -> Iterator[Any]:
-    """Yields the batches of this rank."""
+    """Yields this rank's batches."""
     return (batch for index, batch in enumerate(batches) if index % trainer.world_size == trainer.global_rank)

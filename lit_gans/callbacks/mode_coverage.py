@@ -1,4 +1,4 @@
-"""Coverage of the known modes of the data, while training."""
+"""Coverage of the known modes of the data during training."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from lit_gans.training.generative import GenerativeModule
 
 
 class ModeCoverage(Measurement):
-    """Logs `metric/modes_covered`, `metric/high_quality` (share of samples in a mode) and `metric/kl_uniform`.
+    """Logs `metric/modes_covered`, `metric/high_quality` (fraction of samples in a mode) and `metric/kl_uniform`.
 
-    Needs data whose modes are known (`lit_gans.data.contracts.HasModes`), such as ring, grid and stacked_digits. See
+    Requires data with known modes (`lit_gans.data.contracts.HasModes`), such as ring, grid and stacked_digits. See
     `Measurement`.
 
     Args:
-        every_n_steps: generator iterations between two measurements; the last iteration is always measured.
-        num_samples: generated samples in a measurement: the usual 2,500 for points, 25,600 for stacked digits.
-        batch_size: samples made at once.
-        seed: of the latents, the same in every measurement.
+        every_n_steps: number of generator iterations between two measurements; the last iteration is always measured.
+        num_samples: number of generated samples per measurement; usually 2,500 for points, 25,600 for stacked digits.
+        batch_size: number of samples generated at once.
+        seed: seed of the latents, the same in every measurement.
 
     Raises:
         RefusedInput: a number below 1, or data without modes.

@@ -1,4 +1,4 @@
-"""A measured value that decides something, such as which checkpoint is the best."""
+"""Monitor of a measured value, for example to select the best checkpoint."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from lit_gans.training.attached import callbacks_of
 
 
 class Monitor:
-    """Reads new values of a metric, each once, and compares them with the best one.
+    """Reads each new value of a metric once and compares it with the best value.
 
     Args:
-        name: key of the metric; `auto` is the FID if it is measured, and None reads nothing.
-        mode: whether the best value is the smallest (`min`) or the largest (`max`); `auto` is the direction that the
+        name: key of the metric; `auto` uses the FID if it is measured, None reads nothing.
+        mode: whether smaller (`min`) or larger (`max`) values are better; `auto` uses the direction that the
             measurement declares, and `min` for other values, such as losses.
     """
 
@@ -24,7 +24,7 @@ class Monitor:
         self._seen: torch.Tensor | None = None
 
     def start(self, trainer: Trainer) -> None:
-        """Marks the value at the start of a training, which may be a resumed one, as read.
+        """Marks the value at the start of a new or resumed training as read.
 
         Raises:
             RefusedInput: see `refuse_unmeasured`.
@@ -33,7 +33,7 @@ class Monitor:
         self._seen = self._value(trainer)
 
     def refuse_unmeasured(self, trainer: Trainer) -> None:
-        """Raises `RefusedInput` if no callback measures the metric: it would never arrive."""
+        """Raises `RefusedInput` if no callback measures the metric."""
         if self.name is None or not self.name.startswith("metric/") or self.name in trainer.callback_metrics:
             return
         found = [name for name in trainer.callback_metrics if name.startswith("metric/")]
@@ -46,7 +46,7 @@ class Monitor:
         raise RefusedInput(" ".join([f"monitor={self.name}: nothing measures it; {advice}", *left_out]))
 
     def new(self, trainer: Trainer) -> float | None:
-        """Returns the value if it was measured in this iteration, averaged over the ranks so that they agree."""
+        """Returns the value if it was measured in this iteration, averaged over ranks, otherwise None."""
         value = self._value(trainer)
         if value is None or value is self._seen:
             return None
@@ -56,7 +56,7 @@ class Monitor:
         return float(trainer.strategy.reduce(value.to(trainer.strategy.root_device, torch.double, copy=True)))
 
     def better(self, trainer: Trainer, value: float, best: float | None) -> bool:
-        """Returns whether a value is better than the best one so far."""
+        """Returns whether a value is better than the best value so far."""
         sign = -1 if self._direction(trainer) == "max" else 1
         return best is None or sign * value < sign * best
 

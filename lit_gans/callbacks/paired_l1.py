@@ -1,4 +1,4 @@
-"""Mean absolute difference of translations and their targets, while training."""
+"""Mean absolute difference between translations and their targets during training."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from lit_gans.training.generative import GenerativeModule
 
 
 class PairedL1(Measurement):
-    """Logs `metric/l1`: mean absolute difference of translations and targets in [0, 1], on the held-out pairs.
+    """Logs `metric/l1`, the mean absolute difference between translations and targets in [0, 1] of held-out pairs.
 
     See `Measurement`.
 
     Args:
-        every_n_steps: generator iterations between two measurements; the last iteration is always measured.
-        num_samples: pairs in a measurement, at most all held-out pairs.
-        batch_size: images translated at once.
-        seed: of dropout, the same in every measurement.
+        every_n_steps: number of generator iterations between two measurements; the last iteration is always measured.
+        num_samples: number of pairs per measurement, at most all held-out pairs.
+        batch_size: number of images translated at once.
+        seed: seed of dropout, the same in every measurement.
 
     Raises:
         RefusedInput: a number below 1, or data without pairs.

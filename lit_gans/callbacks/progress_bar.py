@@ -1,4 +1,4 @@
-"""Progress of a run: iteration, losses, images per second, the last FID."""
+"""Progress bar of a run, with iteration, losses, images per second and the last FID."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from lit_gans.callbacks.throughput import Throughput
 from lit_gans.training.attached import callbacks_of
 from lit_gans.training.callback import GenerativeCallback
 
-_LINES = 20  # without a terminal: this many lines in a run
+_LINES = 20  # number of lines per run without a terminal
 
 
 class _TwoLines(Progress):
-    """The bar, and the numbers below it: in one line a narrow terminal would truncate both."""
+    """Shows the numbers below the bar, since a narrow terminal would truncate a single line."""
 
     numbers = ""
 
@@ -29,10 +29,10 @@ class _TwoLines(Progress):
 
 
 class ProgressBar(GenerativeCallback, LightningProgressBar):
-    """A bar over generator iterations in a terminal or notebook; elsewhere 20 lines per run.
+    """Shows a bar over generator iterations in a terminal or notebook; prints 20 lines per run elsewhere.
 
     Args:
-        refresh_every: iterations between two updates of the numbers, which read the losses from the device.
+        refresh_every: number of iterations between two updates of the numbers, which copy losses from the device.
     """
 
     def __init__(self, refresh_every: int = 10) -> None:

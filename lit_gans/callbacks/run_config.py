@@ -1,4 +1,4 @@
-"""The configuration of a run: in its folder, in its checkpoints, and equal on every rank."""
+"""The configuration of a run: written to its folder and checkpoints, and verified to be equal on every rank."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from lit_gans.common.errors import RefusedInput
 class RunConfig(Callback):
     """Stores the resolved configuration of a run and compares it over all ranks.
 
-    Writes its files into the run folder when the training begins, so that a refused run changes nothing, and the
-    configuration into checkpoints, where `lit-gans evaluate` finds data and metrics. Ranks with different
-    configurations are refused before the first step.
+    Writes its files to the run folder when the training begins, so that an invalid run changes nothing, and the
+    configuration to checkpoints, from which `lit-gans evaluate` reads data and metrics. Different configurations on
+    different ranks raise an error before the first step.
 
     Args:
-        config: the resolved configuration.
-        files: texts by file name.
+        config: resolved configuration.
+        files: contents of the files to write, by file name.
 
     Raises:
-        RefusedInput: the configuration differs between ranks, from `setup`.
+        RefusedInput: the configuration differs between ranks; raised by `setup`.
     """
 
     def __init__(self, config: dict[str, Any], files: dict[str, str]) -> None:

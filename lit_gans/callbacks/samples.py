@@ -1,4 +1,4 @@
-"""Grids of samples of the same latents in the course of the training, and a film of them."""
+"""Sample grids of fixed latents during training, and an animation of them."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _MAX_FRAMES, _MAX_FRAME_SIZE = 100, 768  # of the film; a frame's size in pixels
 
 
 class Samples(Callback):
-    """Writes `samples/<iteration>.png` under the run folder, and at the end `samples/training.gif` of all of them.
+    """Writes sample grids to `samples/<iteration>.png` in the run folder, and at the end `samples/training.gif`.
 
-    Samples of `Plottable` data, such as points, are plotted; a grid of pix2pix shows input, translation and target.
+    Samples of `Plottable` data, such as points, are plotted; grids of pix2pix show inputs, translations and targets.
 
     Args:
-        every_n_steps: generator iterations between two grids.
-        num: images in a grid.
-        seed: of the latents, the same in every grid.
-        frames_per_second: of the film.
+        every_n_steps: number of generator iterations between two grids.
+        num: number of images in a grid.
+        seed: seed of the latents, the same in every grid.
+        frames_per_second: frame rate of the animation.
 
     Raises:
         RefusedInput: a number below 1.
@@ -44,7 +44,7 @@ class Samples(Callback):
 
     @staticmethod
     def folder(trainer: Trainer) -> Path:
-        """Returns the folder of the grids of this trainer."""
+        """Returns the folder of a trainer's grids."""
         return Path(trainer.default_root_dir) / "samples"
 
     def on_train_start(self, trainer: Trainer, pl_module: GenerativeModule) -> None:
@@ -78,10 +78,10 @@ class Samples(Callback):
 
 
 def write_film(folder: Path, frames_per_second: float) -> Path:
-    """Makes `training.gif` of the grids in `folder`, in the order of their iterations; the last stays two seconds.
+    """Writes `training.gif` from the grids in `folder`, ordered by iteration; the last frame lasts two seconds.
 
-    Of more than 100 grids the film shows 100, evenly spaced from the first to the last. Frames are at most 768 pixels
-    wide and high, and read one after the other.
+    If there are more than 100 grids, the animation shows 100 evenly spaced ones, including the first and the last.
+    Frames are at most 768 pixels wide and high, and are read one at a time.
     """
     paths = sorted(folder.glob("[0-9]*.png"), key=lambda path: (len(path.stem), path.stem))
     if len(paths) > _MAX_FRAMES:
@@ -93,7 +93,7 @@ def write_film(folder: Path, frames_per_second: float) -> Path:
 
 
 def _frames(paths: list[Path]) -> Iterator[Image.Image]:
-    """Yields each image in the size of the first, scaled down where that is large; one file is open at a time."""
+    """Yields each image at the size of the first, scaled down if it is too large, with one open file at a time."""
     size: tuple[int, int] | None = None
     for path in paths:
         with Image.open(path) as image:

@@ -1,4 +1,4 @@
-"""Images per second, without waiting for the device."""
+"""Training throughput in images per second, measured without device synchronisation."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from lit_gans.training.attached import callbacks_of
 
 
 class Throughput(Callback):
-    """Logs `throughput/images_per_second`: real images of all ranks in discriminator steps, over wall time.
+    """Logs `throughput/images_per_second`, the real images of all discriminator steps and ranks per second.
 
-    Evaluation, sample grids and checkpoints are excluded: they run inside `paused`. The value is logged every
-    `log_every_n_steps` iterations, as the others are.
+    Evaluation, sample grids and checkpoints run inside `paused` and are excluded. The value is logged every
+    `log_every_n_steps` iterations, like other values.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Throughput(Callback):
 
     @property
     def mean_images_per_second(self) -> float:
-        """Images per second over the full training of this process."""
+        """Mean images per second over the full training in this process."""
         return self._all_images / self._all_seconds if self._all_seconds else 0.0
 
     def _restart(self) -> None:

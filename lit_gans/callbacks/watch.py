@@ -1,4 +1,4 @@
-"""Makes a failing training visible: a discriminator that has won, samples that collapse, losses that are not finite."""
+"""Detection of failing trainings: dominant discriminators, collapsed samples, and losses that are not finite."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from lit_gans.training.batch import prepare_batch, split_batch, take
 from lit_gans.training.callback import GenerativeCallback
 
 _ALL_RIGHT = 0.99
-_NUM = 64  # real images in a check, and as many generated ones
+_NUM = 64  # number of real images, and of generated images, per check
 
 
 class Watch(GenerativeCallback):
-    """Warns when a discriminator has won or samples collapse, and ends a training whose loss is not finite.
+    """Warns if a discriminator dominates or samples collapse, and stops the training if a loss is not finite.
 
-    A discriminator has won when it classifies more than 99 % of real and of generated images correctly, at every check
-    in `patience` iterations: the generator then learns nothing. Samples have collapsed when their mean distance from
-    each other stays below `min_diversity` times the mean distance of real images as long; with classes, samples of one
-    class are compared with real images of that class. Each warning is given once. Losses are recorded on the device in
-    every iteration, and read at every check and before a checkpoint is written.
+    A discriminator dominates if it classifies more than 99 % of real and generated images correctly, at every check in
+    `patience` iterations: the generator then learns nothing. Samples have collapsed if their mean pairwise distance
+    stays below `min_diversity` times that of real images for as long; with classes, samples of one class are compared
+    with real images of that class. Each warning is issued once. Losses are recorded on the device in every iteration,
+    and read at every check and before a checkpoint is written.
 
     Args:
-        every_n_steps: generator iterations between two checks.
+        every_n_steps: number of generator iterations between two checks.
         patience: number of iterations that a failure must last.
-        min_diversity: smallest allowed ratio of the two mean distances, in [0, 1).
+        min_diversity: smallest allowed ratio of the mean pairwise distances, in [0, 1).
 
     Raises:
         RefusedInput: a number is out of range.
-        FloatingPointError: a loss is not finite; names the network and the iteration. Raised by the hooks.
+        FloatingPointError: a loss is not finite; raised by the hooks, names the network and the iteration.
     """
 
     def __init__(self, every_n_steps: int = 50, patience: int = 500, min_diversity: float = 0.1) -> None:
@@ -47,7 +47,7 @@ class Watch(GenerativeCallback):
         self.every_n_steps, self.patience, self.min_diversity = every_n_steps, patience, min_diversity
         self._failing_since: dict[str, int] = {}
         self._warned: set[str] = set()
-        self._broken: dict[str, Tensor] = {}  # the first iteration whose loss was not finite
+        self._broken: dict[str, Tensor] = {}  # first iteration with a loss that is not finite
 
     def state_dict(self) -> dict[str, Any]:
         return {"failing_since": self._failing_since, "warned": sorted(self._warned)}
@@ -69,16 +69,16 @@ class Watch(GenerativeCallback):
         self._look(trainer, pl_module, batch)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: AdversarialModule, checkpoint: dict[str, Any]) -> None:
-        self.refuse_broken()  # before a good checkpoint is overwritten
+        self.refuse_broken()  # before it overwrites a good checkpoint
 
     def on_measure_start(self, trainer: Trainer, description: str) -> None:
-        self.refuse_broken()  # which says more than that the images are not finite
+        self.refuse_broken()  # more specific than the error about images that are not finite
 
     def on_train_end(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
         self.refuse_broken()
 
     def refuse_broken(self) -> None:
-        """Raises `FloatingPointError` where a loss was not finite, with the network and its first iteration."""
+        """Raises `FloatingPointError` if a loss was not finite, naming the network and its first such iteration."""
         first = {name: step.item() for name, step in self._broken.items()}
         if not first:
             return
@@ -108,7 +108,7 @@ class Watch(GenerativeCallback):
                 f"the {name} has been right about more than 99 % of the images: the generator learns nothing. Try a"
                 " smaller learning rate for the discriminator, r1_gamma, or label_smoothing.",
             )
-        if "latents" not in made_of:  # translations differ as much as their inputs do
+        if "latents" not in made_of:  # translations vary as much as their inputs
             return
         if module.num_classes:
             self._judge_classes(trainer.global_step, _diversity_of_classes(batch["image"], fake, batch["label"]))
@@ -137,7 +137,7 @@ class Watch(GenerativeCallback):
             self._warn(iteration, (what,), sentence)
 
     def _judge_classes(self, iteration: int, diversity: dict[int, float]) -> None:
-        """Judges each class by itself; those that collapse together share one warning."""
+        """Checks each class separately; classes that collapse at the same check share one warning."""
         lasting = {
             f"class {c}": d
             for c, d in diversity.items()
@@ -154,7 +154,7 @@ class Watch(GenerativeCallback):
             )
 
     def _lasts(self, iteration: int, what: str, fails: bool) -> bool:
-        """Returns whether something has failed for the patience and was not warned about."""
+        """Returns whether a failure has lasted for the patience and has not been reported yet."""
         if not fails:
             self._failing_since.pop(what, None)
             return False
@@ -169,7 +169,7 @@ class Watch(GenerativeCallback):
 
 @contextmanager
 def _evaluation_mode(module: nn.Module) -> Iterator[None]:
-    """Sets every layer to evaluation mode, and back those that were training."""
+    """Sets every layer to evaluation mode, and restores training mode at the end."""
     training = [layer for layer in module.modules() if layer.training]
     module.eval()
     try:
@@ -184,11 +184,11 @@ def _distances(images: Tensor) -> Float[Tensor, " pairs"]:
 
 
 def _diversity_of_classes(real: Tensor, fake: Tensor, labels: Int64[Tensor, " n"]) -> dict[int, float]:
-    """Returns the mean distance between two samples of a class over that of its real images, by class.
+    """Returns, for each class, the mean distance between two samples divided by that between two real images.
 
-    Classes with fewer than two images are left out.
+    Skips classes with fewer than two images.
     """
-    first, second = torch.triu_indices(len(labels), len(labels), 1, device=labels.device)  # the order of pdist
+    first, second = torch.triu_indices(len(labels), len(labels), 1, device=labels.device)  # in the order of pdist
     of_one = labels[first] == labels[second]
     classes = labels[first][of_one]
     sums = [

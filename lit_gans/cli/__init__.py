@@ -1,1 +1,1 @@
-"""The commands of `lit-gans`: one file a command."""
+"""Commands of `lit-gans`, one file each."""

@@ -1,4 +1,4 @@
-"""The commands beside training: functions whose signatures are their configuration."""
+"""Commands other than training: functions whose signatures define their configuration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WITHOUT_WEIGHTS = ("describe",)  # models are built on the meta device
 
 
 def place(name: str) -> tuple[str, str]:
-    """Returns the module and the name of the function of a command."""
+    """Returns the module and the name of a command's function."""
     return _PLACES[name], name.removeprefix("bench_")
 
 
@@ -39,7 +39,7 @@ def command(name: str) -> Callable[..., Any]:
 
 
 def run(name: str, given: list[str] | None = None) -> int:
-    """Runs a command with the arguments given, those of `sys.argv` where there are none; returns the exit code."""
+    """Runs a command with the given arguments, by default those of `sys.argv`; returns the exit code."""
     import torch
 
     from lit_gans.common.quiet import quiet

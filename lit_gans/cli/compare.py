@@ -1,4 +1,4 @@
-"""`lit-gans compare`: two evaluations side by side, where their protocols allow it."""
+"""`lit-gans compare`: two evaluations side by side, if their protocols are compatible."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from lit_gans.metrics.protocol import differences
 
 
 def main(arguments: list[str]) -> int:
-    """Prints the values of two evaluations and which is better; returns the exit code.
+    """Prints the values of two evaluations and which one is better; returns the exit code.
 
     Raises:
-        RefusedInput: not two files of `lit-gans evaluate`, or numbers that do not compare, with every reason.
+        RefusedInput: not two files of `lit-gans evaluate`, or incomparable values, with all reasons.
     """
     if len(arguments) != 2:
         raise RefusedInput(f"compare takes two files of lit-gans evaluate, not {len(arguments)}: A.json B.json.")
@@ -29,14 +29,14 @@ def main(arguments: list[str]) -> int:
 def compare(
     one: dict[str, Any], other: dict[str, Any], name: str = "A", other_name: str = "B"
 ) -> dict[str, str | None]:
-    """Prints two evaluations and returns the name of the better one for each key, or None where neither is better.
+    """Prints two evaluations and returns the name of the better one for each key, or None if neither is better.
 
     Args:
         one, other: records of `lit-gans evaluate`.
-        name, other_name: of the two, such as the paths of their files; the table calls them A and B.
+        name, other_name: names of the records, such as the paths of their files; the table labels them A and B.
 
     Raises:
-        RefusedInput: numbers that do not compare, with every reason.
+        RefusedInput: incomparable values, with all reasons.
     """
     refused, noted = differences(one["protocol"], other["protocol"])
     if refused:
@@ -44,7 +44,7 @@ def compare(
     better: dict[str, str | None] = {}
     table = Table("", "A", "B", "better", box=None)
     for key, direction in one["directions"].items():
-        a, b = one[key], other[key]  # the same scores, as the protocols say
+        a, b = one[key], other[key]  # the protocols guarantee the same scores
         leads = (a < b) == (direction == "min")
         letter = "" if direction is None or a == b else "A" if leads else "B"
         better[key] = {"A": name, "B": other_name, "": None}[letter]

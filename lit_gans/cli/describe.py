@@ -1,4 +1,4 @@
-"""`lit-gans describe`: the cost of a model's networks, without a device and without allocating their weights."""
+"""`lit-gans describe`: the cost of a model's networks, computed without allocating their weights."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ def describe(model: AdversarialModule) -> list[dict[str, Any]]:
         model: the model; `data.image_size` and `data.channels` set its sizes.
 
     Returns:
-        A row for each network: trainable `parameters`, `multiply_adds` of one image's forward pass, `weights_mib` in
-        float32, `training_mib` with gradients and Adam's moments, `activations_mib` saved for one image's backward.
+        A row for each network: trainable `parameters`, `multiply_adds` of the forward pass of one image, `weights_mib`
+        in float32, `training_mib` including gradients and Adam's moments, and `activations_mib` that the backward pass
+        of one image requires.
     """
     with torch.device("meta"):
         networks = model.configure_networks()

@@ -1,4 +1,4 @@
-"""`lit-gans evaluate`: scores of a checkpoint, or of a folder of images, with their protocol."""
+"""`lit-gans evaluate`: scores of a checkpoint or a folder of images, with their protocol."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Generated:
     """Generated images.
 
     Args:
-        source: where they come from, for the record.
+        source: origin of the images, for the record.
         num: number of images.
-        batches: uint8 (n, c, h, w), made or read when they are needed.
+        batches: uint8 (n, c, h, w), generated or read lazily.
         shape: channels, height and width.
         weights: `ema` or `raw` weights of the generator, or `pictures` of a folder.
     """
@@ -66,24 +66,24 @@ def evaluate(
     output: str | None = None,
     device: str | None = None,
 ) -> dict[str, Any]:
-    """Measures generated against real images, prints values and protocol and saves them as JSON.
+    """Compares generated with real images, prints values and their protocol, and saves both as JSON.
 
-    Scores that cannot be computed from so few images are left out, and the record says why.
+    Scores that need more images are left out, and the record gives the reason.
 
     Args:
-        checkpoint: path of the checkpoint whose samples are measured, or folder of a run, of which the best or else the
-            last one is taken.
-        fake: folder of images that are measured instead.
+        checkpoint: path of the checkpoint to sample from, or folder of a run, which uses its best checkpoint, or the
+            last if there is none.
+        fake: folder of generated images, instead of a checkpoint.
         real: folder of real images.
-        data: real images; null takes `real`, or the data that the checkpoint was trained on.
-        metrics: extractor, scores, number of samples and their seed; null takes the metrics of the training.
-        image_size: height and width that images of folders are resized to; null requires one common size.
-        weights: `ema` or `raw`; null takes the averaged weights if there are any.
-        output: JSON file; null is `evaluation_<name>.json` beside the checkpoint or the folder.
-        device: where to compute; null is CUDA if available, else the CPU.
+        data: real images; null uses `real`, or the data that the checkpoint was trained on.
+        metrics: extractor, scores, number of samples and their seed; null uses the metrics of the training.
+        image_size: height and width that images in folders are resized to; null requires all to have the same size.
+        weights: `ema` or `raw`; null uses the averaged weights if they exist.
+        output: JSON file; null writes `evaluation_<name>.json` next to the checkpoint or folder.
+        device: device to compute on; null uses CUDA if available, otherwise the CPU.
 
     Raises:
-        RefusedInput: not exactly one source of generated and one of real images, images that do not fit, or too few.
+        RefusedInput: not exactly one source of generated and one of real images, incompatible images, or too few.
     """
     _refuse_sources(checkpoint, fake, real, data)
     checkpoint = str(find_checkpoint(checkpoint)) if checkpoint else None
@@ -120,7 +120,7 @@ def _measured(
     device: torch.device,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Returns the record: values, what was left out, and the protocol."""
+    """Returns the record: values, scores left out, and the protocol."""
     size, name = metrics.batch_size, metrics.extractor.name
     num_real = len(images) if isinstance(images, PictureFolder) else len(images.dataset)
     real = progress.follow("reading the real images", images.real_batches(size), num_real)
@@ -177,7 +177,7 @@ def _record(
 
 
 def _show(record: dict[str, Any], path: Path) -> None:
-    """Prints the record for a person."""
+    """Prints the record in readable form."""
     shown = {name: value for name, value in record.items() if name not in ("left_out", "directions", "protocol")}
     lines = [
         f"{name}: {value:.6g}" if isinstance(value, float) else f"{name}: {value}" for name, value in shown.items()

@@ -1,6 +1,6 @@
-"""`lit-gans COMMAND --help`: what a command does, each key with its meaning and default, and examples.
+"""`lit-gans COMMAND --help`: description of a command, its keys with meanings and defaults, and examples.
 
-Meanings and defaults come from the docstring and the signature that the command itself uses. Imports no torch.
+Meanings and defaults come from the docstring and the signature of the command's function. Does not import torch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lit_gans.config.docs import REQUIRED, read_function
 
 FLAGS = ("-h", "--help")
 _CHECKPOINT = "outputs/dcgan_digits/version_0/checkpoints/last.ckpt"
-_LONGEST_NAME = 26  # beside which meanings fit in a terminal
+_LONGEST_NAME = 26  # longest name next to which meanings fit in a terminal
 _GROUPS = ("data", "metrics", "model")  # keys that take the name of an option: `data=digits`
 EXAMPLES = {
     "train": (
@@ -81,13 +81,13 @@ EXAMPLES = {
 _COMPARE = """\
 lit-gans compare A.json B.json
 
-Prints two evaluations side by side, and which is better by each score. Both files are written by lit-gans evaluate.
-Numbers that do not compare (other real images, another extractor, other numbers of samples) are refused, each with its
-reason: exit code 2."""
+Prints two evaluations side by side and which one is better by each score. Both files are written by lit-gans evaluate.
+Incomparable values (different real images, extractors or numbers of samples) raise an error with all reasons and exit
+with code 2."""
 
 
 def command_help(command: str) -> str:
-    """Returns the help of a command beside training."""
+    """Returns the help of a command other than training."""
     if command == "compare":
         return "\n".join([_COMPARE, *examples(command)])
     found = read_function(*place(command.replace(" ", "_")))
@@ -110,12 +110,12 @@ def _meaning(name: str, meaning: str) -> str:
 
 
 def examples(command: str) -> list[str]:
-    """Returns the lines with the examples of a command."""
+    """Returns the examples of a command as lines."""
     return ["", "Examples", *(f"  {line}" for line in EXAMPLES[command])]
 
 
 def table(rows: Iterable[tuple[str, str, str]]) -> list[str]:
-    """Returns lines of keys with their meanings and defaults, wrapped to the width of the terminal."""
+    """Returns keys with their meanings and defaults as lines, wrapped to the width of the terminal."""
     rows = list(rows)
     longest = max((len(name) for name, _, _ in rows), default=0)
     indent = longest + 4 if longest <= _LONGEST_NAME else 6
@@ -131,7 +131,7 @@ def table(rows: Iterable[tuple[str, str, str]]) -> list[str]:
 
 
 def wrapped(text: str, first: str = "", indent: str = "") -> list[str]:
-    """Returns the lines of a text at the width of the terminal."""
+    """Wraps a text to the width of the terminal."""
     width = min(max(shutil.get_terminal_size().columns, 60), 120)
     options = {"break_long_words": False, "break_on_hyphens": False}
     return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=indent, **options)

@@ -1,4 +1,4 @@
-"""`lit-gans fit`: the Lightning CLI on the same classes."""
+"""`lit-gans fit`: the Lightning CLI for the same classes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _LINKED = ("image_size", "channels")
 
 
 class GansCLI(LightningCLI):
-    """The sizes of the data and the seed reach the model from one place."""
+    """Lightning CLI that links the image sizes and the seed to the model."""
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
-        """Returns what the command line offers: a GAN has neither validation nor predictions of Lightning's kind."""
+        """Returns the supported subcommands: GANs have no validation or prediction loop."""
         return {"fit": LightningCLI.subcommands()["fit"]}
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
@@ -41,13 +41,13 @@ class GansCLI(LightningCLI):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs a command line, `sys.argv` where none is given, and returns the exit code."""
+    """Runs a command line, by default `sys.argv`, and returns the exit code."""
     quiet()
     return refused_is_2(lambda: _run(sys.argv[1:] if arguments is None else arguments))
 
 
 def _buried_refusal(error: BaseException | None) -> RefusedInput | None:
-    """jsonargparse reports what a constructor raises as a value of another type: finds our sentence beneath."""
+    """Finds the `RefusedInput` beneath a jsonargparse error, which hides errors of constructors."""
     while error is not None and not isinstance(error, RefusedInput):
         error = error.__cause__ or error.__context__
     return error
@@ -58,7 +58,7 @@ def _run(arguments: list[str]) -> int:
         name = argument.partition("=")[0].removeprefix("--model.").removeprefix("init_args.")
         if argument.startswith("--model.") and name in _LINKED:  # the link would silently overwrite it
             raise RefusedInput(f"--model.{name}: the model takes it from the data: use --data.{name}.")
-    gans()  # imported, so that `--model DCGAN` needs no module path
+    gans()  # imports them, so that `--model DCGAN` needs no module path
     classes("lit_gans.data.sources", LightningDataModule)
     classes("lit_gans.callbacks", object)
     load_yaml = get_loader("yaml")
@@ -72,9 +72,7 @@ def _run(arguments: list[str]) -> int:
                 args=arguments,
                 subclass_mode_model=True,
                 subclass_mode_data=True,
-                parser_kwargs={
-                    "parser_mode": "lit_gans"
-                },  # yaml, with classes of the first edition under their names of now
+                parser_kwargs={"parser_mode": "lit_gans"},  # yaml, with class paths of the first edition renamed
                 auto_configure_optimizers=False,  # the GANs bring one optimizer for each network
                 seed_everything_default=0,
                 save_config_kwargs={"overwrite": True},

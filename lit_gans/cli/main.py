@@ -1,4 +1,4 @@
-"""`lit-gans`: finds the command and imports only what it needs."""
+"""`lit-gans`: runs a command and imports only the modules that it needs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ lit-gans: GANs for PyTorch Lightning
   lit-gans bench startup                                                    seconds until a command has done its work
   lit-gans fit ...                                                          the Lightning CLI
 
-Every key can be set as key=value; `lit-gans train --cfg job` prints them all, `lit-gans COMMAND --help` tells more.
-Exit code 0: done. 2: refused input, with one sentence. 1: a failure while running. 130, 143: stopped by a signal."""
+Every key can be set as key=value; `lit-gans train --cfg job` prints all keys, `lit-gans COMMAND --help` describes them.
+Exit codes: 0 success, 1 failure while running, 2 invalid input (one sentence on stderr), 130, 143 stopped by signal."""
 
 LIGHTNING = ("fit",)
 _MEASURE = "a GAN has no validation loss: use lit-gans evaluate checkpoint=PATH, which measures its samples."
@@ -49,7 +49,7 @@ COMMANDS = {
 
 
 def main() -> None:
-    """The console script."""
+    """Entry point of the console script."""
     try:
         code = run(sys.argv[1:])
         sys.stdout.flush()
@@ -100,7 +100,7 @@ def _unknown(arguments: list[str]) -> int:
 
 
 def _help(arguments: list[str]) -> int:
-    """Prints what a command with `--help` tells and returns the exit code."""
+    """Prints the help of a command and returns the exit code."""
     for words in (2, 1):
         command = " ".join(arguments[:words])
         if command in (*COMMANDS, "compare"):

@@ -1,4 +1,4 @@
-"""`lit-gans pack`: packs a data set ahead of time."""
+"""`lit-gans pack`: packs a dataset ahead of time."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from lit_gans.data.sources.streaming import write_stream
 
 
 def pack(data: ImageData, stream: str | None = None) -> dict[str, Any]:
-    """Packs a source unless it is packed already, verifies the checksum, and prints the content.
+    """Packs a data source unless it is already packed, verifies the checksum, and prints a summary.
 
     Args:
-        data: the source.
-        stream: new folder to which the images are also written as a stream, for object storage: see `Streaming`.
+        data: data source to pack.
+        stream: new folder to which the images are also written as a stream for object storage; see `Streaming`.
 
     Returns:
         The path, the sizes, and the skipped files.
 
     Raises:
-        RefusedInput: the source generates its images, a bad file, a damaged packed file, or the folder is not empty.
+        RefusedInput: the source generates its images, a file cannot be read, the packed file is damaged, or the folder
+            `stream` is not empty.
     """
     if not isinstance(data, PackedData):
         raise RefusedInput(f"data: {type(data).__name__} generates its images, there is nothing to pack.")

@@ -19,13 +19,13 @@ _SHARE, _SECONDS = 0.1, 2.0  # between two lines of a stage: at least this share
 
 
 class Progress:
-    """Shows how far the stages of a command are.
+    """Shows the progress of a command's stages.
 
-    Without a terminal each stage logs a line when it begins, and further lines for every tenth of it that takes longer
-    than two seconds.
+    Without a terminal, each stage logs a line when it begins and another for every tenth of it that takes longer than
+    two seconds.
 
     Args:
-        clock: returns seconds.
+        clock: returns the time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -48,11 +48,11 @@ class Progress:
             self._bars.stop()
 
     def follow(self, stage: str, batches: Iterable[Batch], total: int) -> Iterator[Batch]:
-        """Yields the batches and shows the stage meanwhile.
+        """Yields batches and shows the progress of the stage.
 
         Args:
-            stage: names the work for a person.
-            batches: the work, whose lengths are counted.
+            stage: readable name of the stage.
+            batches: batches, whose lengths are counted.
             total: sum of the lengths of all batches.
         """
         if self._bars is None:

@@ -1,4 +1,4 @@
-"""What `lit-gans train` says when a run ends, and what the table of a sweep says of it."""
+"""Report of `lit-gans train` at the end of a run, and the row of a run in the table of a sweep."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from lit_gans.cli.sweep import Run
 from lit_gans.config.refusals import DONE
 from lit_gans.models.pix2pix import Pix2Pix
 
-STOPPED = 128  # and the number of the signal
+STOPPED = 128  # plus the number of the signal
 _METRIC = "metric/"
-_ALWAYS = ("loss/", "throughput/")  # logged by every run, and said elsewhere
+_ALWAYS = ("loss/", "throughput/")  # logged by every run and reported elsewhere
 
 
 def report(trainer: Trainer) -> int:
-    """Prints where the results are and returns the exit code: that of the shell for a signal, else 0."""
+    """Prints where the results are and returns the exit code: 128 plus the signal's number, otherwise 0."""
     checkpoint, samples = (
         next((c for c in trainer.callbacks if isinstance(c, kind)), None) for kind in (Checkpoint, Samples)
     )
@@ -51,7 +51,7 @@ def report(trainer: Trainer) -> int:
 
 
 def run_of(trainer: Trainer, overrides: list[str], seconds: float) -> Run:
-    """Returns what the table of a sweep says of a run: metrics, and all that a GAN of one's own logs beside losses."""
+    """Returns a run's entry in the table of a sweep: metrics, and other values that a custom GAN logs."""
     logged = {name: float(value) for name, value in trainer.callback_metrics.items() if not name.startswith(_ALWAYS)}
     values = {name.removeprefix(_METRIC): value for name, value in logged.items() if name.startswith(_METRIC)}
     values |= {name: value for name, value in logged.items() if not name.startswith(_METRIC)}
@@ -63,5 +63,5 @@ def run_of(trainer: Trainer, overrides: list[str], seconds: float) -> Run:
 
 
 def shown(path: Path) -> Path:
-    """Returns a path as short as it can be typed from here."""
+    """Returns a path relative to the current folder, if it is inside that folder."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

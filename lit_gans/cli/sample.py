@@ -33,24 +33,25 @@ def sample(
     weights: Weights | None = None,
     output: str | None = None,
 ) -> Path:
-    """Writes a grid and single PNGs of generated images; of points, a table and a plot.
+    """Writes generated images as PNG files and a grid; for points, a table and a plot.
 
     Args:
-        checkpoint: path of the checkpoint, or folder of a run, of which the best or else the last one is taken.
+        checkpoint: path of a checkpoint, or folder of a run, which uses its best checkpoint, or the last if there is
+            none.
         num: number of images.
-        seed: of the latents.
+        seed: seed of the latents.
         label: class of all images, for a model that was trained with classes; null cycles through all classes.
-        input: folder of images to translate, for pix2pix; their number and names are used for the output.
-        weights: `ema` or `raw`; null takes the averaged weights if there are any.
-        output: folder; null is `generated/` in the run's folder.
+        input: folder of images to translate, for pix2pix; the output has as many images, with the same names.
+        weights: `ema` or `raw`; null uses the averaged weights if they exist.
+        output: output folder; null uses `generated/` in the run's folder.
 
     Returns:
-        The path of the grid, or of the plot.
+        The path of the grid or plot.
     """
     _at_least_one("num", num)
     checkpoint = str(find_checkpoint(checkpoint))
     module = load(checkpoint)
-    module.labels(num, label)  # refused before anything is generated
+    module.labels(num, label)  # raises before anything is generated
     if isinstance(module, Pix2Pix):
         names, images = _translations(module, input, seed, weights)
     else:
@@ -69,7 +70,7 @@ def sample(
 def _translations(
     module: Pix2Pix, folder: str | None, seed: int, weights: Weights | None
 ) -> tuple[list[str], Float[Tensor, "n c s s"]]:
-    """Returns names and translations of the images in a folder."""
+    """Returns the names and translations of the images in a folder."""
     if folder is None:
         raise RefusedInput("pix2pix translates images: add input=FOLDER.")
     paths, inputs = read_folder(folder, module.image_size, module.input_channels)
@@ -79,7 +80,7 @@ def _translations(
 
 
 def _write_images(images: Float[Tensor, "n c s s"], names: list[str], columns: int, folder: Path) -> Path:
-    """Writes each image and the grid of all; returns the path of the grid."""
+    """Writes each image and a grid of all images; returns the path of the grid."""
     with Progress() as progress:
         rows = progress.follow("writing images", images.split(1), len(images))
         for name, image in zip(names, rows, strict=True):
@@ -91,7 +92,7 @@ def _write_images(images: Float[Tensor, "n c s s"], names: list[str], columns: i
 
 
 def _different(names: list[str], taken: set[str]) -> list[str]:
-    """Returns names of which no two are the same, and none is taken."""
+    """Returns unique names that are not taken."""
     found: list[str] = []
     for name in names:
         while name in taken:
@@ -121,15 +122,16 @@ def interpolate(
     weights: Weights | None = None,
     output: str | None = None,
 ) -> Path:
-    """Writes an image whose rows walk from one latent to another on the sphere (White 2016).
+    """Writes an image whose rows interpolate between two latents on the sphere (White 2016).
 
     Args:
-        checkpoint: path of the checkpoint, or folder of a run, of which the best or else the last one is taken.
+        checkpoint: path of a checkpoint, or folder of a run, which uses its best checkpoint, or the last if there is
+            none.
         num: number of rows.
-        steps: number of images in a row, at least 2.
-        seed: of the latents.
-        weights: `ema` or `raw`; null takes the averaged weights if there are any.
-        output: folder; null is `generated/` in the run's folder.
+        steps: number of images per row, at least 2.
+        seed: seed of the latents.
+        weights: `ema` or `raw`; null uses the averaged weights if they exist.
+        output: output folder; null uses `generated/` in the run's folder.
 
     Returns:
         The path of the image.
@@ -142,7 +144,7 @@ def interpolate(
     if isinstance(module, Pix2Pix) or module.image_size == 1:
         raise RefusedInput(f"{checkpoint}: only a generator of images from latents can walk between latents.")
     start, end = module.latents(2 * num, seed).split(num)
-    labels = torch.arange(num) % module.num_classes if module.num_classes else None  # one class in a row
+    labels = torch.arange(num) % module.num_classes if module.num_classes else None  # one class per row
     logger.info("generating %s images", f"{num * steps:,}")
     walks = slerp(start, end, steps).flatten(0, 1)
     images = module.decode(walks, labels=None if labels is None else labels.repeat_interleave(steps), weights=weights)
@@ -158,7 +160,7 @@ def _at_least_one(name: str, value: int) -> None:
 
 
 def _folder(checkpoint: str, output: str | None) -> Path:
-    """Returns the folder for the images: beside `checkpoints/` of a run, else beside the checkpoint."""
+    """Returns the output folder: next to `checkpoints/` of a run, otherwise next to the checkpoint."""
     beside = Path(checkpoint).parent
     run = beside.parent if beside.name == "checkpoints" else beside
     folder = Path(output) if output else run / "generated"

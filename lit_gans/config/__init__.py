@@ -1,1 +1,1 @@
-"""From signatures and overrides to checked objects: schemas, composition, construction, the folder of a run."""
+"""Configuration: schemas from signatures, composition, validation, construction, and run folders."""

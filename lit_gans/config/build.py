@@ -1,6 +1,6 @@
-"""Composed configurations to checked objects and to Lightning-CLI files.
+"""Conversion of composed configurations to validated objects and to Lightning CLI files.
 
-The signature of a class is the only place where a default stands: Hydra composes, jsonargparse checks and constructs.
+Signatures are the single source of defaults: Hydra composes, jsonargparse validates and constructs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LARGEST_SEED = 2**32 - 1  # of NumPy
 
 
 def to_class_path(node: Any) -> Any:
-    """Turns `_target_` nodes into the `class_path` / `init_args` of jsonargparse and the Lightning CLI."""
+    """Converts `_target_` nodes to `class_path` / `init_args` as in jsonargparse and the Lightning CLI."""
     if isinstance(node, dict) and "_target_" in node:
         init_args = {key: to_class_path(value) for key, value in node.items() if key != "_target_"}
         return {"class_path": node["_target_"], "init_args": init_args}
@@ -36,10 +36,10 @@ def to_class_path(node: Any) -> Any:
 
 
 def resolve(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
-    """Returns plain containers with every interpolation resolved.
+    """Converts a configuration to plain containers with all interpolations resolved.
 
     Raises:
-        RefusedInput: a required value is missing or an interpolation names nothing.
+        RefusedInput: a required value is missing, or an interpolation refers to a key that does not exist.
     """
     if isinstance(config, dict):
         return current_paths(config)
@@ -55,7 +55,7 @@ def resolve(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
 
 
 def to_cli(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
-    """Returns what `lit-gans fit -c` reads to run the same training with the same values."""
+    """Returns the configuration with which `lit-gans fit -c` runs the same training."""
     config = resolve(config)
     callbacks = [*(config.get("callbacks") or {}).values(), config.get("metrics"), _init_from(config)]
     trainer = {key: value for key, value in config["trainer"].items() if key != "_target_"}
@@ -72,10 +72,10 @@ def _init_from(config: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, LightningDataModule, Trainer]:
-    """Checks every value against the signatures and constructs the module, the data and the trainer.
+    """Validates all values against the signatures and constructs the module, the data and the trainer.
 
     Raises:
-        RefusedInput: a value that its signature or its class does not accept, named by its key.
+        RefusedInput: a signature or class does not accept a value; names its key.
     """
     config = resolve(config)
     _refuse_values(config)
@@ -88,7 +88,7 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
     arguments = {name: value for name, value in config["trainer"].items() if name != "_target_"}
     with trainer_refusals():
         trainer = call(partial(Trainer, callbacks=callbacks, logger=loggers or False), arguments, "trainer")
-    cores = max(os.cpu_count() or 1, 2)  # two processes may be tried anywhere
+    cores = max(os.cpu_count() or 1, 2)  # two processes are always allowed
     if trainer.strategy.root_device.type == "cpu" and trainer.num_devices > cores:
         raise RefusedInput(
             f"trainer.devices={trainer.num_devices}: on a CPU that is processes, and there are {cores} cores."
@@ -109,7 +109,7 @@ def _refuse_values(config: dict[str, Any]) -> None:
 
 @contextmanager
 def trainer_refusals() -> Iterator[None]:
-    """Turns what the Trainer cannot do, and what it would do otherwise than asked, into `RefusedInput`."""
+    """Converts errors of the Trainer, and settings that it would silently change, to `RefusedInput`."""
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*AMP with fp16 is not supported on CPU.*")
         try:
@@ -119,8 +119,8 @@ def trainer_refusals() -> Iterator[None]:
                 "precision=fp16 needs a CUDA device: on a CPU Lightning would silently compute in bf16; use"
                 " precision=bf16 or precision=fp32."
             ) from error
-        except (MisconfigurationException, ValueError, RuntimeError) as error:  # also more devices than there are
-            if "ModelParallelStrategy` does not support" in str(error):  # before our strategy is asked
+        except (MisconfigurationException, ValueError, RuntimeError) as error:  # for example, too few devices
+            if "ModelParallelStrategy` does not support" in str(error):  # raised before our strategy's own check
                 from lit_gans.strategies.fsdp import refused_precision
 
                 raise RefusedInput(refused_precision(str(error).split("'")[1])) from error

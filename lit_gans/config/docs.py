@@ -1,4 +1,4 @@
-"""What the docstrings say of arguments: of a class or function that is imported, or of one that is only read."""
+"""Descriptions of arguments from docstrings, of imported objects or from source files without importing them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ REQUIRED = "required"
 
 @dataclass(frozen=True)
 class Documented:
-    """A function as its source describes it.
+    """Documentation of a function, read from its source.
 
     Args:
-        summary: first paragraph of its docstring.
+        summary: first paragraph of the docstring.
         description: further paragraphs.
-        defaults: the default of each argument as text, `REQUIRED` for an argument without one.
-        meanings: what the docstring says of each argument.
+        defaults: default of each argument as text, `REQUIRED` if it has none.
+        meanings: description of each argument.
     """
 
     summary: str
@@ -34,7 +34,7 @@ class Documented:
 
 
 def read_function(module: str, name: str) -> Documented:
-    """Reads signature and docstring of a function of this package without importing its module, which would import
+    """Reads the signature and docstring of a function of this package without importing its module, which would import
     torch.
     """
     path = Path(__file__).parents[2].joinpath(*module.split(".")).with_suffix(".py")
@@ -51,7 +51,7 @@ def read_function(module: str, name: str) -> Documented:
 
 
 def meanings(target: type | Callable[..., Any]) -> dict[str, str]:
-    """Returns what docstrings say of the arguments of a class or function; of a class, also those of its bases."""
+    """Returns descriptions of the arguments of a class (including its bases') or function, from docstrings."""
     if not inspect.isclass(target):
         return _meanings(inspect.getdoc(target) or "")
     found: dict[str, str] = {}
@@ -63,7 +63,7 @@ def meanings(target: type | Callable[..., Any]) -> dict[str, str]:
 
 
 def _referred(cls: type, name: str, meaning: str, known: dict[str, str]) -> str:
-    """Returns the meaning that a docstring only refers to: "see `ImageData`"."""
+    """Resolves a reference to another docstring, such as "see `ImageData`"."""
     reference = re.fullmatch(r"(?:see|as in|as of) `(\w+)`\.?", meaning)
     if reference is None:
         return meaning
@@ -76,7 +76,7 @@ def _meanings(docstring: str) -> dict[str, str]:
     found: dict[str, str] = {}
     try:
         parameters = docstring_parser.parse(docstring, style=docstring_parser.DocstringStyle.GOOGLE).params
-    except docstring_parser.ParseError:  # of another library, in a style of its own
+    except docstring_parser.ParseError:  # another library's docstring style
         return {}
     for parameter in parameters:
         text = " ".join((parameter.description or "").split())
@@ -85,7 +85,7 @@ def _meanings(docstring: str) -> dict[str, str]:
 
 
 def as_typed(value: Any) -> str:
-    """Returns a value as it would be typed on the command line."""
+    """Formats a value as on the command line."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, list | tuple):

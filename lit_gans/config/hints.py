@@ -1,4 +1,4 @@
-"""What a person may have meant by a key that does not exist: found among the keys that do."""
+"""Suggestions of existing keys for a key that does not exist."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from omegaconf import DictConfig, OmegaConf
 from lit_gans.common.errors import nearest
 
 _SYNONYMS = {"gpu": "devices", "gpus": "devices", "iterations": "max_steps", "iters": "max_steps", "wd": "weight_decay"}
-_OF_NODES = {  # groups whose options are chosen for a part of the model
+_OF_NODES = {  # groups whose options apply to a node of the model
     "optimizer": ("model.generator_optimizer", "model.discriminator_optimizer"),
     "schedule": ("model.generator_optimizer.schedule", "model.discriminator_optimizer.schedule"),
 }
-_GROUPS = ("experiment", "strategy", "precision")  # which are no keys
+_GROUPS = ("experiment", "strategy", "precision")  # not keys
 _NAME = "NAME"
-_MOST = 3  # suggestions
+_MOST = 3  # number of suggestions
 
 
 def did_you_mean(key: str, config: Any, value: str | None = None) -> str:
-    """Returns the ending of a sentence about a key that does not exist.
+    """Returns the end of an error message about a key that does not exist.
 
     Args:
-        key: its dotted name.
-        config: the composed configuration.
-        value: the value that it was given, if one is known.
+        key: dotted name of the key.
+        config: composed configuration.
+        value: value that was given for the key, if known.
     """
     name = _bare(key)
     if name in _OF_NODES:
@@ -39,21 +39,21 @@ def did_you_mean(key: str, config: Any, value: str | None = None) -> str:
     if not isinstance(node, DictConfig):
         return did_you_mean(parent, config) if parent else "lit-gans COMMAND --help lists the keys."
     names = [str(item) for item in node if item != "_target_"]
-    if not names and list(node):  # a class of a user's own, whose arguments no schema knows
+    if not names and list(node):  # a user's class without a schema
         return f"an argument of your own class takes a plus: +{key}=..."
     return nearest(name, names)
 
 
 def suggested_keys(key: str, config: Any) -> list[str]:
-    """Returns the existing keys that a person most likely meant by `key`.
+    """Returns the existing keys that the user most likely meant by `key`.
 
-    A key is near where its last name is the same (`max_steps`: `trainer.max_steps`), where its initials are (`lr`:
-    `learning_rate`), where it is spelled almost so beside the one that was typed, or where it has all words of it
-    (`steps`: `max_steps`). Keys below the same parent go before others, keys that have a value before empty ones.
+    A key matches if it has the same last name (`max_steps`: `trainer.max_steps`), the same initials (`lr`:
+    `learning_rate`), a similar spelling under the same parent, or contains all words of `key` (`steps`: `max_steps`).
+    Keys with the same parent come first, and keys with a value come before keys without.
 
     Args:
-        key: the dotted name that does not exist.
-        config: the composed configuration.
+        key: dotted name that does not exist.
+        config: composed configuration.
     """
     parent = key.rpartition(".")[0]
     name = _SYNONYMS.get(_bare(key), _bare(key))
@@ -108,11 +108,11 @@ def _rank(path: str, value: Any) -> tuple[bool, int]:
 
 
 def _values(node: Any, prefix: str = "") -> dict[str, Any]:
-    """Returns all values of a configuration by dotted name, without those that refer to others."""
+    """Returns all values of a configuration by dotted name, except references to other keys."""
     found: dict[str, Any] = {}
     for name in node:
         path = f"{prefix}{name}"
-        if OmegaConf.is_interpolation(node, name):  # the key that it refers to is the one to set
+        if OmegaConf.is_interpolation(node, name):  # users set the key that it refers to
             continue
         if OmegaConf.is_missing(node, name):
             found[path] = ""

@@ -1,4 +1,4 @@
-"""Hydra with our schemas: configurations for notebooks, and commands of the command line."""
+"""Hydra with schemas from classes: composed configurations for notebooks, and commands."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from lit_gans.config.refusals import DONE, refusals, refused_is_2
 from lit_gans.config.signatures import schema, target_class, text_arguments
 
 CONFIG_PACKAGE = "lit_gans.conf"
-_TEXT_KEYS = ("resume", "init_from", "hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")  # of no class
+_TEXT_KEYS = ("resume", "init_from", "hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")  # not in a class
 
 
 def compose(*overrides: str, config_name: str = "train") -> DictConfig:
-    """Returns a composed configuration, as `lit-gans train` would: `compose("model=dcgan", "data.batch_size=32")`.
+    """Composes a configuration, as `lit-gans train` does: `compose("model=dcgan", "data.batch_size=32")`.
 
     Raises:
-        RefusedInput: an override names nothing, with the nearest valid name.
+        RefusedInput: an override names an unknown key or option; suggests the nearest valid name.
     """
     groups = Groups(config_name, list(overrides))
     with refusals(groups.composed):
@@ -50,17 +50,17 @@ def hydra_command(
     arguments: list[str],
     function: Callable[..., Any] | None = None,
 ) -> int:
-    """Runs `job` with the configuration that `arguments` compose and returns the exit code.
+    """Composes a configuration from `arguments`, runs `job` with it and returns the exit code.
 
     Args:
-        config_name: the primary configuration.
-        job: what is done with it; returns an exit code or None. In a sweep it runs once for each combination.
+        config_name: name of the primary configuration.
+        job: called with the configuration, once for each combination in a sweep; returns an exit code or None.
         arguments: overrides and Hydra's own options.
-        function: the function whose signature is the configuration, of the commands beside training.
+        function: function whose signature defines the configuration, for commands other than training.
     """
     codes: list[int] = []
 
-    def caught(config: DictConfig) -> None:  # within the job: a refused run of a sweep does not end the others
+    def caught(config: DictConfig) -> None:  # inside the job, so that an invalid run does not end a sweep
         codes.append(refused_is_2(lambda: job(config) or DONE))
 
     def run() -> int:
@@ -78,7 +78,7 @@ def hydra_command(
 
 
 def _key_for(word: str, function: Callable[..., Any] | None) -> str:
-    """Returns the key that a word alone most likely belongs to."""
+    """Returns the key that a value without a key most likely belongs to."""
     if function is None:
         return "resume" if word.endswith(".ckpt") else "model" if source.option(f"model/{word}") else "experiment"
     first = next(iter(schema(function)))
@@ -86,12 +86,12 @@ def _key_for(word: str, function: Callable[..., Any] | None) -> str:
 
 
 class Groups:
-    """The configuration of the chosen groups without single values: which keys there are, and of what kind.
+    """Configuration of the chosen groups without overridden values, which determines the keys and their types.
 
     Args:
-        config_name: the primary configuration.
-        arguments: what was typed.
-        function: the function whose arguments are keys at the top.
+        config_name: name of the primary configuration.
+        arguments: command-line arguments.
+        function: function whose arguments are top-level keys.
     """
 
     def __init__(self, config_name: str, arguments: list[str], function: Callable[..., Any] | None = None) -> None:
@@ -116,7 +116,7 @@ class Groups:
         return OmegaConf.create({})
 
     def is_text(self, key: str) -> bool:
-        """Whether the value of a key is text or a path, whatever characters it has."""
+        """Whether a key takes arbitrary text or a path."""
         parent, _, name = key.rpartition(".")
         if not parent:
             return key in _TEXT_KEYS or (self._function is not None and key in text_arguments(self._function))

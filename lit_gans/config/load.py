@@ -1,4 +1,4 @@
-"""From a checkpoint to its module, whatever its class."""
+"""Loading of modules of any class from checkpoints."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from lit_gans.training.adversarial import AdversarialModule
 
 
 def load(path: str | Path) -> AdversarialModule:
-    """Returns the module of a checkpoint, on the CPU, with its averaged weights, ready for `.sample()`.
+    """Loads the module of a checkpoint on the CPU, with its averaged weights, ready for `.sample()`.
 
     Args:
-        path: of the checkpoint, or the folder of a run, whose best checkpoint is taken, else the last one.
+        path: path of a checkpoint, or folder of a run, which loads its best checkpoint, or the last if there is none.
 
     Raises:
         RefusedInput: the file is missing or damaged, or its class is neither registered nor imported in this process.
-            Loading imports no code that the checkpoint names.
+            Loading never imports code that the checkpoint names.
     """
     checkpoint = read_checkpoint(path)
     made_by = checkpoint.get(FORMAT_KEY, {}).get("class_path")
@@ -40,8 +40,8 @@ def load(path: str | Path) -> AdversarialModule:
 
 
 def _known(path: str) -> type[AdversarialModule] | None:
-    """Returns the class of that path: a registered GAN, or a class that this process has defined or imported already,
-    of two (a notebook's cell that ran twice) the newer one.
+    """Returns the class with a given path: a registered GAN, or a class that this process has already defined or
+    imported; the latest definition if there are several, as after running a notebook cell twice.
     """
     known = {class_path(cls): cls for cls in (*_subclasses(AdversarialModule), *gans().values())}
     return known.get(path)

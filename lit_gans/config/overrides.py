@@ -1,4 +1,4 @@
-"""What a person types becomes overrides in Hydra's grammar: pure functions from arguments to arguments."""
+"""Conversion of command-line arguments to overrides in Hydra's grammar, as pure functions."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _KEY = re.compile(r"[+~]{0,2}([\w./@:-]+)")
 
 
 def key_of(argument: str) -> str | None:
-    """Returns the key of `key=value`, without Hydra's marks, or None where the argument is none."""
+    """Returns the key of a `key=value` argument, without Hydra's prefixes, or None for other arguments."""
     key, equals, _ = argument.partition("=")
     match = _KEY.fullmatch(key)
     return match[1] if equals and match and not argument.startswith("-") else None
 
 
 def refuse_options(arguments: list[str], hint: Callable[[str, str], str]) -> None:
-    """Raises `RefusedInput` for an option that no command has, such as `--max_steps 10`.
+    """Raises `RefusedInput` for an unknown option, such as `--max_steps 10`.
 
     Args:
-        arguments: what was typed.
-        hint: completes the sentence about a key and its value.
+        arguments: command-line arguments.
+        hint: returns the end of the error message for a key and its value.
     """
     for index, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
@@ -51,30 +51,30 @@ def refuse_options(arguments: list[str], hint: Callable[[str, str], str]) -> Non
 
 
 def refuse_bare(arguments: list[str], key_for: Callable[[str], str]) -> None:
-    """Raises `RefusedInput` for a value without its key, such as a path alone.
+    """Raises `RefusedInput` for a value without a key, such as a bare path.
 
     Args:
-        arguments: what was typed.
+        arguments: command-line arguments.
         key_for: returns the key that such a value most likely belongs to.
     """
     after_flag = False
     for argument in arguments:
         is_flag = argument.startswith("-")
-        named = key_of(argument) is not None and not Path(argument).exists()  # a folder may be called `lr=0.1`
+        named = key_of(argument) is not None and not Path(argument).exists()  # a folder may be named `lr=0.1`
         if not (is_flag or after_flag or named or argument.startswith("~")):
             raise RefusedInput(f"'{argument}' has no key: did you mean {key_for(argument)}={argument}?")
         after_flag = is_flag and argument not in (*SWEEP_FLAGS, "--resolve", "-r", "--run", "-h", "--help")
 
 
 def quoted(arguments: list[str], is_text: Callable[[str], bool]) -> list[str]:
-    """Returns the arguments with every text quoted as Hydra's grammar wants it: a path arrives as it was typed.
+    """Quotes all text values for Hydra's grammar, so that paths are passed unchanged.
 
-    A comma belongs to the text; in a sweep it separates values, unless a file has the complete name.
+    Commas are part of the text; in a sweep they separate values, unless a file with the complete name exists.
 
     Args:
-        arguments: what was typed.
-        is_text: whether the value of a key is text or a path; asked only where the value is no plain word, or one that
-            the grammar takes for a number.
+        arguments: command-line arguments.
+        is_text: returns whether a key takes text or a path; called only if the value is not a plain word, or is one
+            that the grammar parses as a number.
     """
     sweeping = any(flag in arguments for flag in SWEEP_FLAGS)
     return [_quoted(argument, is_text, sweeping) for argument in arguments]
@@ -83,7 +83,7 @@ def quoted(arguments: list[str], is_text: Callable[[str], bool]) -> list[str]:
 def _quoted(argument: str, is_text: Callable[[str], bool], sweeping: bool) -> str:
     key = key_of(argument)
     value = argument.partition("=")[2]
-    plain = _PLAIN.fullmatch(value) and not _LITERAL.fullmatch(value)  # a folder may be called 2024
+    plain = _PLAIN.fullmatch(value) and not _LITERAL.fullmatch(value)  # a folder may be named 2024
     if key is None or plain or _is_quoted(value):
         return argument
     if (sweeping and _SWEEP.fullmatch(value)) or not is_text(key):
@@ -97,12 +97,12 @@ def _is_quoted(value: str) -> bool:
 
 
 def quote(text: str) -> str:
-    """Returns text as a quoted value of Hydra's grammar, where a backslash escapes quotes and itself before them."""
+    """Quotes text for Hydra's grammar, where a backslash escapes quotes, and itself before quotes."""
     return "'" + re.sub(r"(\\*)('|$)", lambda match: match[1] * 2 + "\\'" * bool(match[2]), text) + "'"
 
 
 def with_classes(overrides: list[str]) -> list[str]:
-    """Returns the overrides with the source of classes at the end of Hydra's search path: a person's files go first."""
+    """Appends the source of classes to Hydra's search path, so that users' files take precedence."""
     found = [item for item in overrides if item.startswith("hydra.searchpath=")]
     if not found:
         return [*overrides, f"hydra.searchpath=[{SEARCH_PATH}]"]

@@ -1,4 +1,4 @@
-"""Refused input as one sentence: what Hydra and OmegaConf report, with the nearest valid name."""
+"""Conversion of Hydra's and OmegaConf's errors to single sentences that suggest the nearest valid name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DONE, FAILED, REFUSED = 0, 1, 2
 
 
 def refused_is_2(command: Callable[[], int]) -> int:
-    """Returns the exit code of `command`; refused input is one sentence on stderr and 2."""
+    """Returns the exit code of `command`; for `RefusedInput`, prints its message to stderr and returns 2."""
     try:
         return command()
     except RefusedInput as error:
@@ -28,10 +28,10 @@ def refused_is_2(command: Callable[[], int]) -> int:
 
 @contextmanager
 def refusals(composed: Callable[[], Any]) -> Iterator[None]:
-    """Turns what Hydra and OmegaConf report while composing into one sentence with the nearest valid name.
+    """Converts Hydra's and OmegaConf's errors to one sentence that suggests the nearest valid name.
 
     Args:
-        composed: returns the configuration of the chosen groups without single values, which says what keys there are.
+        composed: returns the configuration of the chosen groups without overridden values, which determines the keys.
     """
     try:
         yield

@@ -1,6 +1,7 @@
-"""Finds the classes that a configuration may name: ours by their files, others by entry point or `LIT_GANS_IMPORT`.
+"""Registry of the classes that a configuration may name: ours by file, others by entry point or `LIT_GANS_IMPORT`.
 
-The name of a class is that of its file where the two are alike (`wgan_gp.py`, `WGANGP`), else its own in snake case.
+A class is registered under the name of its file if both match (`wgan_gp.py`, `WGANGP`), otherwise under its own name
+in snake case.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ IMPORT_VARIABLE = "LIT_GANS_IMPORT"
 
 @cache
 def outside_modules() -> tuple[ModuleType, ...]:
-    """Imports and returns the modules that `LIT_GANS_IMPORT` (comma separated) and the entry points name.
+    """Imports and returns the modules that `LIT_GANS_IMPORT` (comma-separated) and the entry points name.
 
-    The current folder is on the path for them.
+    Modules in the current folder are found, too.
 
     Raises:
         RefusedInput: a module cannot be imported.
@@ -40,7 +41,7 @@ def outside_modules() -> tuple[ModuleType, ...]:
 
 
 def current_folder_on_path() -> None:
-    """Lets imports find a user's files in the current folder, after everything that is installed."""
+    """Appends the current folder to the import path, after installed packages."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
 
@@ -56,7 +57,7 @@ def _import(name: str) -> ModuleType:
 
 @cache
 def classes(package: str, base: type) -> dict[str, type]:
-    """Returns the public subclasses of `base` by name: of `package` or every file of it, and of the outside modules."""
+    """Returns the public subclasses of `base` in `package`, its submodules and the outside modules, by name."""
     places = importlib.util.find_spec(package).submodule_search_locations or ()
     files = [info.name for info in pkgutil.walk_packages(places, f"{package}.")]
     inside = [importlib.import_module(name) for name in (package, *files)]
@@ -64,7 +65,7 @@ def classes(package: str, base: type) -> dict[str, type]:
 
 
 def find(package: str, base: type, name: str) -> type | None:
-    """Returns one class of `classes`, if there is one of that name, importing as little as finds it."""
+    """Returns a class of `classes` by name, or None, and imports only as many modules as necessary."""
     for module in reversed(outside_modules()):
         if name in _own(module, base):
             return _own(module, base)[name]
@@ -90,14 +91,14 @@ def _own(module: ModuleType, base: type) -> dict[str, type]:
 
 
 def gans() -> dict[str, type]:
-    """Returns every registered GAN by name: each class that has a loss, so that a common base is none."""
+    """Returns all registered GANs by name: classes that define a loss, which excludes base classes."""
     from lit_gans.training.adversarial import AdversarialModule
 
     return {name: cls for name, cls in classes("lit_gans.models", AdversarialModule).items() if is_gan(cls)}
 
 
 def is_gan(cls: type) -> bool:
-    """Whether a class is a GAN and no common base: it has a loss."""
+    """Whether a class is a GAN rather than a base class, which defines no loss."""
     from lit_gans.training.adversarial import AdversarialModule
 
     return issubclass(cls, AdversarialModule) and cls.generator_loss is not AdversarialModule.generator_loss
@@ -111,5 +112,5 @@ def _name(cls: type) -> str:
 
 
 def gan_files() -> dict[str, str]:
-    """Returns the modules of our GANs by their name without underscores, without importing one."""
+    """Returns the modules of our GANs by name without underscores, without importing them."""
     return {path.stem.replace("_", ""): path.stem for path in (Path(__file__).parents[1] / "models").glob("*.py")}

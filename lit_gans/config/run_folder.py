@@ -1,4 +1,4 @@
-"""Where a run is stored: `outputs/<experiment or model_data>/version_N`, the same for every process of the run."""
+"""Run folders: `outputs/<experiment or model_data>/version_N`, the same for all processes of a run."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from lit_gans.common.errors import RefusedInput
 
 OUTPUTS = Path("outputs")
 LAST = Path("checkpoints") / "last.ckpt"
-_choices = itertools.count()  # that the processes of torchrun made together
+_choices = itertools.count()  # choices broadcast between the processes of torchrun
 
 
 def run_name(experiment: str | None, model: str, data: str, origins: list[str]) -> str:
-    """Returns the name that runs of one kind share.
+    """Returns the name that similar runs share.
 
     Args:
-        experiment: option of that group, if there is one.
+        experiment: option of the group `experiment`, if any.
         model, data: options of these groups.
-        origins: values that say which data these are, such as the folder of the images; another has another name.
+        origins: values that identify the data, such as the folder of the images; other values give another name.
     """
     return "_".join([experiment or f"{model}_{data}", *map(_short, origins)])
 
 
 def _short(origin: str) -> str:
-    """Returns the last part of a path or address and a few digits of all of it."""
+    """Returns the last component of a path or address and a short hash of all of it."""
     complete = os.path.abspath(origin) if os.path.exists(origin) else origin
     last = re.sub(r"[^A-Za-z0-9]+", "-", complete.rstrip("/").rpartition("/")[2]).strip("-")
     return f"{last}-{hashlib.sha256(complete.encode()).hexdigest()[:6]}"
 
 
 def run_folder(name: str, resume: str) -> Path:
-    """Returns the folder of this run: a new version, or the resumed run's own.
+    """Returns the folder of this run: a new version, or the folder of the resumed run.
 
     Raises:
-        RefusedInput: the folder cannot be made.
+        RefusedInput: the folder cannot be created.
     """
     return Path(broadcast_from_rank_0(lambda: str(_run_folder(OUTPUTS / name, resume))))
 
@@ -60,17 +60,17 @@ def sweep_folder() -> Path:
     """Returns a new folder for the runs of a sweep.
 
     Raises:
-        RefusedInput: the folder cannot be made.
+        RefusedInput: the folder cannot be created.
     """
     return Path(broadcast_from_rank_0(lambda: str(_next_version(OUTPUTS / "sweeps"))))
 
 
 def refuse_folder(path: str | Path, key: str) -> None:
-    """Raises `RefusedInput` where a folder can neither be used nor made.
+    """Raises `RefusedInput` if a folder can be neither used nor created.
 
     Args:
-        path: the folder.
-        key: names it in the sentence.
+        path: path of the folder.
+        key: name of the folder in the error message.
     """
     first = Path(path).absolute()
     while not os.path.lexists(first):
@@ -83,11 +83,11 @@ def refuse_folder(path: str | Path, key: str) -> None:
 
 @contextmanager
 def nothing_left_if_refused(folder: Path, trained: Callable[[], bool] = lambda: False) -> Iterator[None]:
-    """Removes the files that a refused run has added to its folder, such as those that loggers open.
+    """Removes files that an invalid run has added to its folder, such as the files of loggers.
 
     Args:
-        folder: the folder of the run.
-        trained: whether an iteration was trained meanwhile; then everything stays.
+        folder: folder of the run.
+        trained: returns whether any iteration was trained; if so, nothing is removed.
     """
     before = set(folder.rglob("*"))
     try:
@@ -97,7 +97,7 @@ def nothing_left_if_refused(folder: Path, trained: Callable[[], bool] = lambda: 
             for path in sorted(set(folder.rglob("*")) - before, reverse=True):
                 with suppress(OSError):
                     path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
-            with suppress(OSError):  # not empty: it is not ours alone
+            with suppress(OSError):  # not empty: others use it
                 folder.rmdir()
         raise
 
@@ -109,7 +109,7 @@ def newest_run(parent: Path) -> Path | None:
 
 
 def resume_path(resume: str, folder: str | Path) -> Path | None:
-    """Returns the checkpoint to resume from, of the folder of a run its last one, or None for a new run.
+    """Returns the checkpoint to resume from (the last one, for the folder of a run), or None for a new run.
 
     Raises:
         RefusedInput: the named checkpoint does not exist.
@@ -124,8 +124,8 @@ def resume_path(resume: str, folder: str | Path) -> Path | None:
 
 
 def _next_version(parent: Path) -> Path:
-    """Claims the next free number; two runs that start at once get two folders. The processes that srun starts share
-    nothing but their job, whose number serves instead, with the number of the step where it is not the first.
+    """Claims the next free number atomically, so that concurrent runs get different folders. Processes that srun
+    starts share only their job, so they use its number instead, and the number of the step if it is not the first.
     """
     job = _job_of_several()
     if job:
@@ -143,8 +143,8 @@ def _next_version(parent: Path) -> Path:
 
 
 def _job_of_several() -> str | None:
-    """Returns the SLURM job, where this is one of several processes that srun started. In its shells, which Lightning
-    recognises by their names, every run is one of its own.
+    """Returns the SLURM job if this is one of several processes that srun started, otherwise None. Runs in interactive
+    shells, which Lightning recognises by name, are independent.
     """
     variable = os.environ.get
     alone = int(variable("SLURM_NTASKS", "1")) == 1 or variable("SLURM_JOB_NAME") in ("bash", "interactive")
@@ -157,7 +157,7 @@ def _number(folder: Path) -> tuple[int, ...]:
 
 
 def broadcast_from_rank_0(choose: Callable[[], str]) -> str:
-    """Returns rank 0's choice on every process that torchrun started; they share the store of its agent."""
+    """Broadcasts rank 0's choice to all processes of torchrun, through the store of its agent."""
     from lit_gans.strategies.rendezvous import attempt_store
 
     store = attempt_store()

@@ -1,6 +1,6 @@
-"""Schemas from signatures, and objects from checked values.
+"""Schemas from signatures, and construction of objects from validated values.
 
-jsonargparse reads the signatures and checks; errors are sentences that name the key.
+jsonargparse reads the signatures and validates; error messages name the key.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _EXTRAS = {"wandb": "wandb", "mlflow": "mlflow", "mlxtend": "demo"}  # module: o
 
 
 def schema(target: Target) -> dict[str, Any]:
-    """Returns the arguments of a class or function with their defaults; an argument without default is `???`.
+    """Returns the arguments of a class or function with their defaults; an argument without a default is `???`.
 
-    A value whose class the user may choose becomes a node of its own with `_target_`.
+    Values whose class the user can choose become nodes with `_target_`.
     """
     return copy.deepcopy(_schema(target))
 
@@ -62,12 +62,12 @@ def _to_target(node: Any) -> Any:
 
 @cache
 def text_arguments(target: Target) -> frozenset[str]:
-    """Returns the names of the arguments that are text or paths, whatever characters these have."""
+    """Returns the names of the arguments that take arbitrary text or paths."""
     names: set[str] = set()
     for function in constructors(target):
         try:
             hints = get_type_hints(function)
-        except (NameError, TypeError):  # names that exist only for a type checker
+        except (NameError, TypeError):  # names that only type checkers see
             hints = {name: hint for name, hint in function.__annotations__.items() if not isinstance(hint, str)}
         names |= {name for name, hint in hints.items() if _is_text(hint)}
     return frozenset(names - {"return"})
@@ -79,8 +79,8 @@ def _is_text(hint: Any) -> bool:
 
 
 def constructors(target: Target) -> list[Callable[..., Any]]:
-    """Returns the functions whose arguments a call accepts: of a class its constructor and those that `**kwargs`
-    reaches.
+    """Returns the functions whose arguments a call accepts: for a class, its constructor and those that `**kwargs` is
+    passed to.
     """
     if not inspect.isclass(target):
         return [target]
@@ -96,14 +96,14 @@ def constructors(target: Target) -> list[Callable[..., Any]]:
 
 
 def construct(node: dict[str, Any], key: str) -> Any:
-    """Checks and constructs a node, a class by `_target_` or `class_path` with its arguments, and the nodes inside it.
+    """Validates and constructs a node (a class by `_target_` or `class_path`, with arguments) and the nodes inside it.
 
     Args:
         node: plain containers.
-        key: names the node in errors.
+        key: name of the node in error messages.
 
     Raises:
-        RefusedInput: a class that cannot be imported, an unknown argument, or a value that is not valid.
+        RefusedInput: a class that cannot be imported, an unknown argument, or an invalid value.
     """
     path, arguments = _split(node)
     cls = target_class(path, key)
@@ -111,10 +111,10 @@ def construct(node: dict[str, Any], key: str) -> Any:
 
 
 def call(target: Target, arguments: dict[str, Any], key: str = "") -> Any:
-    """Calls a class or function with plain arguments, each checked against the signature and nodes constructed.
+    """Calls a class or function with plain arguments; validates them against the signature and constructs nodes.
 
     Raises:
-        RefusedInput: an unknown argument, or a value that is not valid.
+        RefusedInput: an unknown argument, or an invalid value.
     """
     prefix = f"{key}." if key else ""
     preset = target.keywords if isinstance(target, partial) else {}
@@ -141,15 +141,15 @@ def call(target: Target, arguments: dict[str, Any], key: str = "") -> Any:
 
 
 def target_class(path: str, key: str) -> type:
-    """Returns the class of a path.
+    """Imports and returns a class by its path.
 
     Raises:
-        RefusedInput: it cannot be imported, or is no class.
+        RefusedInput: the path cannot be imported, or is not a class.
     """
     current_folder_on_path()
     try:
         found = pkgutil.resolve_name(path)
-    except Exception as error:  # whatever the import of a user's file raises
+    except Exception as error:  # importing a user's file may raise anything
         raise RefusedInput(f"{key}: {path} cannot be imported: {error or type(error).__name__}") from error
     if not inspect.isclass(found):
         raise RefusedInput(f"{key}: {path} is no class.")
@@ -164,8 +164,8 @@ def _refuse_unknown(target: Target, arguments: dict[str, Any], prefix: str) -> N
 
 
 def _without_remains(cls: type, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments that `cls` has. A group option that replaces an optimizer or schedule by another merges
-    over the arguments of the first (Adam's betas under RMSprop): those are dropped.
+    """Drops arguments that `cls` does not have: an option that replaces an optimizer or schedule is merged over the
+    arguments of the previous one (Adam's betas under RMSprop).
     """
     if not issubclass(cls, Optimizer | Schedule):
         return arguments
@@ -193,7 +193,7 @@ def _construct_inside(value: Any, key: str) -> Any:
 
 
 def _sentence(prefix: str, values: dict[str, Any], report: str) -> str:
-    """Turns jsonargparse's report of one wrong value into a sentence."""
+    """Converts jsonargparse's report of an invalid value to a sentence."""
     name = re.search(r'key "it\.([^"]+)"', report)
     found = re.findall(r"Expected an? (.*?)(?:\. Got value.*)?\s*$", report, flags=re.M)
     expected = " or ".join(dict.fromkeys(_readable(text) for text in found))

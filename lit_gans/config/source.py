@@ -1,10 +1,10 @@
-"""Configuration groups that come from classes: each option is the signature of one class, read when it is chosen.
+"""Configuration groups from classes: each option is the signature of one class, read lazily.
 
-Hydra asks sources for `group/option`; this one answers from the registry, so that a class needs no YAML file:
+Hydra queries its config sources for `group/option`; this source uses the registry, so that a class needs no YAML file:
 
-    model/NAME, data/NAME       a GAN or a data source, with sizes and seed taken from one place
+    model/NAME, data/NAME       a GAN or a data source, with shared sizes and seed
     optimizer/NAME, schedule/NAME, score/NAME
-    GROUP/_schema/NAME          the bare signature, for YAML files that a person writes (also of model and data)
+    GROUP/_schema/NAME          the bare signature, as a base for YAML files (also for model and data)
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _OTHERS = {  # classes of other libraries
         "mlflow": "lightning.pytorch.loggers.MLFlowLogger",
     },
 }
-_SHARED = {  # values that stand in one place of a configuration, by group and argument
+_SHARED = {  # values shared across the configuration, by group and argument
     "model": {"image_size": "${data.image_size}", "channels": "${data.channels}", "seed": "${seed}"},
     "data": {"seed": "${seed}"},
 }
 
 
 class ClassSource(ConfigSource):
-    """Source of the groups that come from classes."""
+    """Config source of the groups that are generated from classes."""
 
     @staticmethod
     def scheme() -> str:
@@ -79,12 +79,12 @@ class ClassSource(ConfigSource):
 
 
 def register() -> None:
-    """Makes the source known to Hydra."""
+    """Registers the source with Hydra."""
     Plugins.instance().register(ClassSource)
 
 
 def options(group: str) -> list[str]:
-    """Returns the names of a group's options that come from classes."""
+    """Returns the names of a group's options that are generated from classes."""
     group = _bare(group.strip("/"))
     names = list(_OTHERS.get(group, {}))
     if group in _GROUPS:
@@ -94,7 +94,7 @@ def options(group: str) -> list[str]:
 
 
 def option(path: str) -> type | None:
-    """Returns the class of an option, `group/name`, or None where no class is one."""
+    """Returns the class of an option, `group/name`, or None if there is none."""
     group, _, name = path.strip("/").removesuffix(".yaml").rpartition("/")
     group = _bare(group)
     if name in _OTHERS.get(group, {}):
@@ -107,7 +107,7 @@ def option(path: str) -> type | None:
 
 
 def _offered(group: str, cls: type) -> bool:
-    """Whether a class of the registry is an option: no common base of others."""
+    """Whether a registered class is an option rather than a base class."""
     if group == "model":
         return is_gan(cls)
     if group == "data":
@@ -118,7 +118,7 @@ def _offered(group: str, cls: type) -> bool:
 
 
 def _bare(group: str) -> str:
-    """Returns the group without `/_schema` where both exist."""
+    """Returns the group without `/_schema` if both exist."""
     parent = group.removesuffix("/_schema")
     return parent if parent in _GROUPS else group
 

@@ -1,4 +1,4 @@
-"""From the configuration that a checkpoint holds to the data and metrics of its training."""
+"""Construction of data and metrics from the configuration stored in a checkpoint."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lit_gans.config.registry import IMPORT_VARIABLE, classes
 from lit_gans.config.signatures import construct
 from lit_gans.metrics.scores.score import Score
 
-# what the configuration in a checkpoint may name: package and base class
+# packages and base classes that a configuration in a checkpoint may refer to
 _NAMEABLE = (
     ("lit_gans.data", LightningDataModule),
     ("lit_gans.callbacks", Callback),
@@ -25,10 +25,11 @@ _NAMEABLE = (
 
 
 def trained_with(config: dict[str, Any], key: str) -> Any:
-    """Returns the object, such as `data` or `metrics`, of the configuration that a checkpoint holds.
+    """Constructs an object, such as `data` or `metrics`, from the configuration stored in a checkpoint.
 
     Raises:
-        RefusedInput: it holds none, or names a class that is not registered: checkpoints do not choose what is called.
+        RefusedInput: the configuration has no such object, or names a class that is not registered: a checkpoint must
+            not cause arbitrary code to be called.
     """
     node = current_paths(config.get(key))
     if node is None:
