@@ -1,1 +1,1 @@
-"""Data: a source turns files into uint8 images, a datamodule serves them in a resumable order."""
+"""Data: sources convert files to uint8 images, datamodules serve them in a resumable order."""

@@ -1,4 +1,4 @@
-"""The base of all sources: a source loads its images, this datamodule serves them."""
+"""Base class of all data sources: a source loads images, and this datamodule serves them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from lit_gans.data.loader import ResumableLoader, StepSampler
 
 
 class ImagesInMemory(Dataset):
-    """Images, labels and further tensors; an index tensor gathers a full step at once.
+    """Dataset of images, labels and further tensors in memory; an index tensor gathers a full step at once.
 
-    The n images are followed by their n mirror images: row n + i is image i with left and right exchanged.
+    The n images are followed by their n mirror images: row n + i is image i flipped horizontally.
 
     Args:
-        images: uint8, or floats as the networks see them.
+        images: uint8, or floats in the range of the networks.
         labels: class of each image.
-        mirrors: whether mirror images are served.
-        **others: further tensors with a row for each image, such as the `input` of a pair.
+        mirrors: whether to serve mirror images.
+        **others: further tensors with one row for each image, such as the `input` of a pair.
     """
 
     def __init__(
@@ -46,23 +46,23 @@ class ImagesInMemory(Dataset):
 
 
 class ImageData(LightningDataModule):
-    """Serves the images of a source. A source overrides `load`.
+    """Serves the images of a source. Sources override `load`.
 
     Args:
-        image_size: height and width of the images that are served.
-        channels: 1 or 3.
-        batch_size: images of one process in one discriminator update, before gradient accumulation.
+        image_size: height and width of the images.
+        channels: number of channels of the images, 1 or 3.
+        batch_size: number of images per process and discriminator step, before gradient accumulation.
         num_workers: number of processes that gather batches; 0 gathers in the training process, which is fastest for
             data in memory.
-        seed: determines the order of the images.
+        seed: seed of the order of the images.
 
     Raises:
-        RefusedInput: a value that cannot work, or too few images for one step.
+        RefusedInput: a value is out of range, or there are too few images for one step.
     """
 
-    metrics: ClassVar[str] = "efficientnet_lite0"  # option of `metrics` that suits the images
+    metrics: ClassVar[str] = "efficientnet_lite0"  # default option of `metrics` for these images
     num_classes: int = 0
-    flip: bool = False  # whether the sampler asks for mirror images
+    flip: bool = False  # whether the sampler may select mirror images
     possible_channels: tuple[int, ...] = (1, 3)
 
     def __init__(
@@ -81,11 +81,11 @@ class ImageData(LightningDataModule):
         self._dataset: Any = None
 
     def load(self) -> tuple[UInt8[Tensor, "n c s s"], Int64[Tensor, " n"]]:
-        """Returns all images at `image_size` and their labels (zeros where there are none)."""
+        """Returns all images at `image_size` and their labels (zeros without labels)."""
         raise NotImplementedError
 
     def make_dataset(self) -> Any:
-        """Returns a dataset with a length and `images`, which an index tensor indexes."""
+        """Returns a dataset with a length and `images`, to be indexed by an index tensor."""
         return ImagesInMemory(*self.load())
 
     @property
@@ -96,7 +96,7 @@ class ImageData(LightningDataModule):
         return self._dataset
 
     def setup(self, stage: str | None = None) -> None:
-        self._sampler()  # refuses too few images before any training
+        self._sampler()  # raises if there are too few images, before the training
 
     def train_dataloader(self) -> ResumableLoader:
         on_cuda = self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
@@ -119,7 +119,7 @@ class ImageData(LightningDataModule):
 
 
 def resized(images: UInt8[Tensor, "n c h w"], image_size: int) -> UInt8[Tensor, "n c s s"]:
-    """Resizes with antialiasing and rounds to uint8; images that have the size already are returned unchanged."""
+    """Resizes images with antialiasing and rounds to uint8; returns images of the right size unchanged."""
     if images.shape[-2:] == (image_size, image_size):
         return images
     size = (image_size, image_size)

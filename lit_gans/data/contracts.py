@@ -1,6 +1,6 @@
-"""Protocols between data and those who use them: what callbacks, metrics and models ask of data, and data of modules.
+"""Protocols of data that callbacks, metrics and models use, and of modules that data use.
 
-A datamodule implements a protocol by having its members; it need not import or inherit anything:
+A datamodule implements a protocol by defining its members, without importing or inheriting anything:
 
     if isinstance(trainer.datamodule, Plottable):
         trainer.datamodule.plot(samples, path)
@@ -18,11 +18,11 @@ from torch import Tensor
 
 @runtime_checkable
 class ImageSource(Protocol):
-    """Data that serve images of one size, as every source in `lit_gans.data.sources` does.
+    """Data that serve images of one size, as all sources in `lit_gans.data.sources`.
 
     Attributes:
         image_size: height and width of the images.
-        channels: of the images.
+        channels: number of channels of the images.
         num_classes: number of classes of the labels, 0 without labels.
     """
 
@@ -37,7 +37,7 @@ class ImageSource(Protocol):
 
 @runtime_checkable
 class Plottable(Protocol):
-    """Data whose samples are drawn as a plot instead of a grid of images, such as points.
+    """Data whose samples are plotted instead of shown in a grid of images, such as points.
 
     Attributes:
         num_plotted: number of samples in a plot.
@@ -46,16 +46,16 @@ class Plottable(Protocol):
     num_plotted: int
 
     def plot(self, points: Tensor, path: Path) -> None:
-        """Draws generated samples beside real ones and saves the plot."""
+        """Plots generated and real samples and saves the plot."""
         ...
 
 
 @runtime_checkable
 class HasModes(Protocol):
-    """Data whose modes are known and can be counted.
+    """Data with known modes.
 
     Attributes:
-        min_samples: number of samples in a mode from which on it counts as covered.
+        min_samples: smallest number of samples for which a mode counts as covered.
     """
 
     min_samples: int
@@ -66,13 +66,13 @@ class HasModes(Protocol):
         ...
 
     def modes_of(self, samples: Float[Tensor, "n c h w"]) -> Int64[Tensor, " n"]:
-        """Returns the mode of each sample, -1 for a sample that belongs to none."""
+        """Returns the mode of each sample, -1 for samples outside all modes."""
         ...
 
 
 @runtime_checkable
 class NeedsClassifier(Protocol):
-    """Data with modes that only a classifier of digits can tell; `modes_of` works once it has one."""
+    """Data whose modes are identified by a digit classifier, which must be set before `modes_of` is called."""
 
     def set_classifier(self, classifier: Classifier) -> None:
         """Sets the classifier that `modes_of` uses."""
@@ -81,20 +81,20 @@ class NeedsClassifier(Protocol):
 
 @runtime_checkable
 class Classifier(Protocol):
-    """Classifier of images of digits, as `lit_gans.metrics.extractors.digits.DigitsExtractor`."""
+    """Classifier of digits, such as `lit_gans.metrics.extractors.digits.DigitsExtractor`."""
 
     def __call__(self, images: UInt8[Tensor, "n c h w"]) -> tuple[Tensor, Float[Tensor, "n k"]]:
         """Returns features and logits of images."""
         ...
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns the classifier on a device."""
+        """Moves the classifier to a device and returns it."""
         ...
 
 
 @runtime_checkable
 class TrainsInBatches(Protocol):
-    """Modules that train on several batches in a step, such as one for each update of a critic."""
+    """Modules that train on several batches per step, such as one for each critic step."""
 
     @property
     def batches_per_step(self) -> int:
@@ -104,14 +104,14 @@ class TrainsInBatches(Protocol):
 
 @runtime_checkable
 class Paired(Protocol):
-    """Data of pairs for image-to-image translation: `input` and the `image` that it shall become.
+    """Paired data for image-to-image translation: `input` and its target `image`.
 
-    Python 3.11 evaluates the properties to check `isinstance`, so that it may read the held-out pairs.
+    In Python 3.11, `isinstance` evaluates the properties and may therefore read the held-out pairs.
     """
 
     @property
     def held_out(self) -> Mapping[str, UInt8[Tensor, "n c s s"]]:
-        """The pairs that never train, by the names `input` and `image`."""
+        """Pairs that are excluded from training, with the keys `input` and `image`."""
         ...
 
     @property

@@ -1,6 +1,6 @@
-"""The one reader of image files: any file that Pillow opens, to uint8 at one size, or a refusal with path and reason.
+"""Reader of image files: converts any file that Pillow opens to uint8 at one size, or reports its path and the error.
 
-A `picture` is a Pillow image as a file stores it, an `image` an array of one size and number of channels.
+A `picture` is a Pillow image as stored in a file; an `image` is an array of fixed size and number of channels.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 @runtime_checkable
 class _Animated(Protocol):
-    """Pictures of formats that may store several frames or pages."""
+    """Picture in a format that supports several frames or pages."""
 
     @property
     def n_frames(self) -> int: ...
@@ -36,17 +36,17 @@ class _Animated(Protocol):
 
 @dataclass(frozen=True)
 class Frame:
-    """Turns pictures into images of one size: crops, then resizes with antialiasing (bilinear).
+    """Converts pictures to images of one size: crops, then resizes (bilinear, antialiased).
 
     Args:
         image_size: height and width of the images.
-        channels: 1 gray, 3 colour, 4 colour and opacity.
-        crop: `centre` crops to the largest central square, a number to the central square of that many pixels, `none`
-            does not crop, which changes the proportions of pictures that are not square.
-        background: red, green and blue, 0 to 255, behind transparent pictures for 1 and 3 channels.
+        channels: 1 for grayscale, 3 for RGB, 4 for RGBA.
+        crop: `centre` crops to the largest central square, a number to the central square of that many pixels; `none`
+            does not crop, which changes the aspect ratio of pictures that are not square.
+        background: red, green and blue, 0 to 255, of the background of transparent pictures, for 1 and 3 channels.
 
     Raises:
-        RefusedInput: a number out of range.
+        RefusedInput: a number is out of range.
     """
 
     image_size: int
@@ -66,11 +66,11 @@ class Frame:
         return self.channels, self.image_size, self.image_size
 
     def fit(self, picture: Image.Image, name: str) -> tuple[UInt8[np.ndarray, "c s s"], list[str]]:
-        """Returns an image, and notes of what was done to it that a user may want to know.
+        """Returns an image and notes for the user about its conversion.
 
         Args:
-            picture: a decoded picture.
-            name: of the picture, for refusals.
+            picture: decoded picture.
+            name: name of the picture, for error messages.
 
         Raises:
             RefusedInput: the picture is smaller than the crop.
@@ -98,15 +98,15 @@ class Frame:
 
 
 def open_picture(source: Path | bytes, name: str, notes: list[str]) -> Image.Image:
-    """Returns a decoded picture in its upright orientation; of an animation, the first frame.
+    """Decodes a picture in its upright orientation; reads the first frame of an animation.
 
     Args:
-        source: a file or its content.
-        name: of the picture, for refusals.
-        notes: receives what a user may want to know.
+        source: path of a file or its content.
+        name: name of the picture, for error messages.
+        notes: list to which notes for the user are appended.
 
     Raises:
-        RefusedInput: Pillow cannot read it; with path and reason.
+        RefusedInput: Pillow cannot read the picture; the message names path and reason.
     """
     try:
         if isinstance(source, Path) and source.is_symlink() and not source.exists():
@@ -118,7 +118,7 @@ def open_picture(source: Path | bytes, name: str, notes: list[str]) -> Image.Ima
             if isinstance(picture, _Animated) and picture.n_frames > 1:
                 notes.append("animated or of several pages, first one used")
             picture.load()
-            ImageOps.exif_transpose(picture, in_place=True)  # in place: no copy where nothing is transposed
+            ImageOps.exif_transpose(picture, in_place=True)  # in place, without a copy if nothing is transposed
     except Image.DecompressionBombError as error:
         limit = 2 * (Image.MAX_IMAGE_PIXELS or 0)
         raise RefusedInput(f"{name} has more than {limit:,} pixels, too many to decode: make it smaller.") from error
@@ -132,12 +132,12 @@ def open_picture(source: Path | bytes, name: str, notes: list[str]) -> Image.Ima
 
 
 def plain(picture: Image.Image, channels: int, background: Background, name: str, notes: list[str]) -> Image.Image:
-    """Returns a picture as gray, colour, or colour with opacity, 8 bits each.
+    """Converts a picture to 8-bit grayscale, RGB or RGBA.
 
-    16 bits are scaled, not clipped; transparent pictures are composited over `background` unless there are 4 channels.
+    16-bit values are scaled, not clipped; transparent pictures are composited over `background` unless `channels` is 4.
 
     Raises:
-        RefusedInput: floating-point numbers, whose range is unknown.
+        RefusedInput: the picture has floating-point pixels, whose range is unknown.
     """
     if picture.mode == "F":
         raise RefusedInput(f"{name} has floating-point pixels, whose range is unknown: save it with 8 or 16 bits.")
@@ -162,10 +162,10 @@ def _array(picture: Image.Image, channels: int) -> UInt8[np.ndarray, "c h w"]:
 
 
 def read_image(path: Path, channels: int, background: Background = WHITE) -> UInt8[Tensor, "1 c h w"]:
-    """Reads a file as gray (1), colour (3) or colour with opacity (4), at its own size.
+    """Reads a file as grayscale (1), RGB (3) or RGBA (4), at its original size.
 
     Raises:
-        RefusedInput: the file cannot be read; with path and reason.
+        RefusedInput: the file cannot be read; the message names path and reason.
     """
     notes: list[str] = []
     picture = plain(open_picture(path, str(path), notes), channels, background, str(path), notes)
@@ -176,8 +176,8 @@ def to_uint8(images: Float[Tensor, "n c h w"]) -> UInt8[Tensor, "n c h w"]:
     """Rounds images in [0, 1] to uint8.
 
     Raises:
-        FloatingPointError: an image is not finite: the training has diverged.
-        RefusedInput: values outside [0, 1], which would wrap around or be silently clipped.
+        FloatingPointError: an image is not finite, so the training has diverged.
+        RefusedInput: values are outside [0, 1] and would wrap around or be clipped silently.
     """
     if not torch.isfinite(images).all():
         raise FloatingPointError("generated images are not finite: the training has diverged.")

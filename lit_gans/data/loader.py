@@ -1,4 +1,4 @@
-"""Loader and sampler whose order is a function of (seed, epoch): resumable at any batch, with any number of workers."""
+"""Loader and sampler whose order depends only on (seed, epoch): resumable at any batch, with any number of workers."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from lit_gans.common.noise import mix
 class StepSampler(DistributedSampler):
     """Yields the image indices of each step of this rank.
 
-    A step holds `num_batches` batches of `batch_size` for each rank. Each rank takes a contiguous shard of each global
-    batch, so that 2 ranks x B/2 see the same images as 1 rank x B; the remainder of an epoch is dropped. The base class
-    makes Lightning keep this sampler and set its epoch.
+    A step consists of `num_batches` batches of `batch_size` images per rank. Each rank takes a contiguous shard of
+    each global batch, so that 2 ranks x B/2 see the same images as 1 rank x B; the remainder of an epoch is dropped.
+    Deriving from `DistributedSampler` makes Lightning keep this sampler and set its epoch.
 
-    With `flip`, a coin of (seed, epoch, image) replaces row i by i + num_images, the mirror image of i.
+    With `flip`, a random bit of (seed, epoch, image) replaces row i by i + num_images, the mirror image of i.
 
-    With `window`, chunks are shuffled first, then the images within each window of consecutive ones, so that a step
-    needs few chunks.
+    With `window`, chunks are shuffled first, then the images within each window of consecutive images, so that a step
+    reads few chunks.
 
     Args:
-        num_images: number of images of the data.
+        num_images: number of images in the data.
         batch_size, num_batches: see above.
-        rank, world_size: of this process.
-        seed: determines the order.
+        rank, world_size: rank of this process and number of processes.
+        seed: seed of the order.
         flip: see above.
         window: number of images in a window; 0 shuffles all images.
         chunks: index of the first image of each chunk.
@@ -62,12 +62,12 @@ class StepSampler(DistributedSampler):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What decides the order, beside the epoch: a resumed run must have the same."""
+        """Settings, besides the epoch, that determine the order and must be equal in a resumed run."""
         return {"num_images": self.num_images, "seed": self.seed, "flip": self.flip, "window": self.window}
 
     @property
     def images_per_step(self) -> int:
-        """Number of images of a step on all ranks."""
+        """Number of images per step on all ranks."""
         return self.batch_size * self.num_batches * self.world_size
 
     def __len__(self) -> int:
@@ -94,10 +94,10 @@ class StepSampler(DistributedSampler):
 
 
 class ResumableLoader(DataLoader):
-    """Loader of full steps whose state is the number of steps of the epoch that it has yielded."""
+    """Loader of full steps, whose state is the number of steps yielded in the epoch."""
 
     def __init__(self, dataset: Dataset, sampler: StepSampler, num_workers: int, pin_memory: bool) -> None:
-        # the private generator keeps the workers' seeds from being drawn out of the training's random numbers
+        # a private generator, so that seeding the workers does not change the random numbers of the training
         super().__init__(
             dataset,
             sampler=sampler,

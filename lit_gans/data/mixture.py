@@ -1,6 +1,6 @@
-"""The base of sources of points: a mixture of Gaussians whose modes can be counted.
+"""Base class of sources of points: a mixture of Gaussians with known modes.
 
-A point is an image of 2 channels and 1 pixel, so that everything that trains on images trains on points.
+A point is an image with 2 channels and 1 pixel, so that points work wherever images do.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import mix
 from lit_gans.data.base import ImageData, ImagesInMemory
 
-_WITHIN = 3.0  # standard deviations: a sample within them belongs to the mode
+_WITHIN = 3.0  # in standard deviations: largest distance of samples that belong to a mode
 
 
 class Mixture(ImageData):
-    """Points around `centres`, with equally likely modes.
+    """Points from Gaussians around `centres`, with equally likely modes.
 
     Args:
         num_points: number of points, drawn once.
-        std: standard deviation around a centre, in both directions.
+        std: standard deviation around a centre, in each direction.
         image_size: 1.
         channels: 2.
         batch_size, seed: see `ImageData`.
         **kwargs: see `ImageData`.
 
     Raises:
-        RefusedInput: another size than one pixel of two channels, or a number that must be greater than 0.
+        RefusedInput: the size is not one pixel with two channels, or a number is not greater than 0.
     """
 
     metrics = "modes"
@@ -68,12 +68,12 @@ class Mixture(ImageData):
         return len(self.centres)
 
     def modes_of(self, points: Float[Tensor, "n 2 1 1"]) -> Int64[Tensor, " n"]:
-        """Returns the mode of each point, -1 for a point farther than 3 standard deviations from every mode."""
+        """Returns the mode of each point, -1 for points more than 3 standard deviations away from all modes."""
         distance, mode = torch.cdist(points.flatten(1), self.centres.to(points)).min(1)
         return mode.where(distance <= _WITHIN * self.std, -1)
 
     def plot(self, points: Float[Tensor, "n 2 1 1"], path: Path) -> None:
-        """Draws generated points over real ones."""
+        """Plots generated points over real points."""
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(4, 4), dpi=100, layout="constrained")

@@ -1,4 +1,4 @@
-"""The base of sources of pairs for image-to-image translation."""
+"""Base class of paired data for image-to-image translation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Pairs = dict[str, UInt8[Tensor, "n c s s"]]  # `input`, and `image`, its target
 
 
 class PairedData(ImageData):
-    """Serves pairs. A source overrides `pairs`."""
+    """Serves pairs of images. Sources override `pairs`."""
 
     def pairs(self, held_out: bool) -> Pairs:
         """Returns the pairs for training, or the held-out pairs."""
@@ -31,5 +31,5 @@ class PairedData(ImageData):
 
     @cached_property
     def held_out(self) -> Pairs:
-        """The pairs that are never trained on."""
+        """Pairs that are excluded from training."""
         return self.pairs(held_out=True)

@@ -1,4 +1,4 @@
-"""The base of the sources that torchvision downloads and parses; they are then packed as any other images."""
+"""Base class of sources that torchvision downloads and parses; their images are packed like any others."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Labels = Sequence[int] | np.ndarray | Tensor
 
 
 class Items(Source):
-    """A torchvision data set of pairs (image, label) as a source.
+    """Source of the images in a torchvision dataset of pairs (image, label).
 
     Args:
-        dataset: the data set.
-        name: of the data set, for refusals.
-        labels: class of each image; None where there are no classes.
-        border: black pixels added on each side.
+        dataset: torchvision dataset.
+        name: name of the dataset, for error messages.
+        labels: class of each image; None without classes.
+        border: number of black pixels added on each side.
     """
 
     def __init__(self, dataset: Any, name: str, labels: Labels | None, border: int = 0) -> None:
@@ -56,23 +56,23 @@ class Items(Source):
 
 
 class TorchvisionData(PackedData):
-    """A data set of torchvision. Files that are missing under `root` are downloaded, where torchvision can. They are
-    assumed never to change: after replacing them, delete the packed file.
+    """A torchvision dataset. Files missing in `root` are downloaded, if torchvision supports it. Files are assumed not
+    to change: after replacing them, delete the packed file.
 
     Args:
-        root: folder of the data set's files, as torchvision lays them out; null is `torchvision` in the cache folder.
-        split: which of its splits; null is the one for training.
+        root: folder of the dataset's files, in torchvision's layout; null uses `torchvision` in the cache folder.
+        split: split of the dataset; null uses the training split.
         image_size, channels, cache: see `PackedData`.
         **kwargs: see `PackedData`.
 
     Raises:
-        RefusedInput: an unknown split, or files that neither exist nor can be downloaded, with what to put where.
+        RefusedInput: an unknown split, or files that neither exist nor can be downloaded; the message lists the files.
     """
 
-    wanted: str  # the files to put under `root` by hand
+    wanted: str  # files that users must place in `root` if they cannot be downloaded
     splits: tuple[str, ...] = ("train", "test")
     border = 0
-    extra: str | None = None  # our extra with the package that the data set needs
+    extra: str | None = None  # extra with the package that the dataset requires
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class TorchvisionData(PackedData):
         raise NotImplementedError
 
     def items(self, dataset: Any, labels: Labels | None) -> Items:
-        """Returns a torchvision data set as a source."""
+        """Returns a torchvision dataset as a source."""
         return Items(dataset, f"{type(self).__name__} ({self.split})", labels, self.border)
 
     def source(self) -> Source:
@@ -103,13 +103,13 @@ class TorchvisionData(PackedData):
 
         try:
             return self.open(datasets)
-        # zip, pickle, lmdb, urllib and gdown each have errors of their own
+        # zip, pickle, lmdb, urllib and gdown raise different errors
         except Exception as error:
             raise RefusedInput(self._sentence(error)) from error
 
     def _sentence(self, error: Exception) -> str:
         name = type(self).__name__
-        # torchvision turns a missing gdown into an error of another class
+        # torchvision converts a missing gdown to a different error
         missing = next((found for found in (error, error.__context__) if isinstance(found, ImportError)), None)
         if missing is not None:
             advice = (

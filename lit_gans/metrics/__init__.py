@@ -1,1 +1,1 @@
-"""Measurements of generated images: feature extractors and scores of their features."""
+"""Metrics of generated images: feature extractors, and scores of features."""

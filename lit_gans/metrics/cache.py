@@ -1,4 +1,4 @@
-"""Statistics of the real images on disk, so that they are extracted only once for all runs."""
+"""Cache of the statistics of real images on disk, so that they are computed only once for all runs."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Reference:
     """Statistics of the real images.
 
     Args:
-        summary: of all images.
-        halves: FID between two halves of them, NaN where no score needs Gaussians.
+        summary: statistics of all images.
+        halves: FID between two halves of the images, NaN if no score needs Gaussians.
     """
 
     summary: Summary
@@ -36,22 +36,22 @@ class Reference:
 
 
 def reference_path(key: dict[str, Any]) -> Path:
-    """Returns the file of the statistics that `key`, of plain values, names, in `references/` of our cache folder."""
+    """Returns the path of the statistics identified by `key` (plain values), in `references/` of the cache folder."""
     text = json.dumps({"format": FORMAT_VERSION, **key}, sort_keys=True)
     name = f"{hashlib.sha256(text.encode()).hexdigest()}.safetensors"
     return cache_folder() / "references" / name
 
 
 def cached(path: Path | None, make: Callable[[], Reference], with_features: bool) -> Reference:
-    """Returns the statistics in a file, else the result of `make`, which is then written to the file.
+    """Reads the statistics from a file or, if it does not exist, computes them with `make` and writes the file.
 
-    Rank 0 decides for all ranks, since either every rank or none must call `make`. A damaged file is replaced with a
+    Rank 0 decides for all ranks, since either all ranks or none must call `make`. A damaged file is replaced with a
     warning.
 
     Args:
-        path: of the file; None neither reads nor writes.
-        make: computes the statistics.
-        with_features: whether the features are needed; a file without them is replaced.
+        path: path of the file; None neither reads nor writes.
+        make: function that computes the statistics.
+        with_features: whether the features are required; a file without them is replaced.
     """
     several = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
     first = not several or distributed.get_rank() == 0
@@ -91,7 +91,7 @@ def _write(path: Path, reference: Reference) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         save_file(tensors, beside, {"lit_gans": json.dumps(header)})
-        beside.replace(path)  # atomic, also when two runs write at once
+        beside.replace(path)  # atomic, even if two runs write concurrently
     except (OSError, SafetensorError) as error:
         warnings.warn(f"The statistics of the real images cannot be stored in {path.parent}: {error}", stacklevel=3)
 

@@ -1,4 +1,4 @@
-"""All scores of generated against real images from one pass of an extractor."""
+"""Evaluation of generated against real images: all scores from one pass of a feature extractor."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ logger = logging.getLogger(__name__)
 class Evaluation:
     """Compares generated with real images by the features of an extractor.
 
-    On several ranks each rank adds its share of the images, perhaps none; the values are computed from all of them.
+    Each rank adds its share of the images, which may be empty; values are computed from the images of all ranks.
 
     Args:
-        extractor: computes features and logits; its name ends the keys.
-        device: where the extractor runs.
-        seed: of splits and subsets.
-        scores: the scores to measure; a score that does not apply to the extractor is dropped.
+        extractor: extractor of features and logits; keys end with its name.
+        device: device of the extractor.
+        seed: seed of splits and subsets.
+        scores: scores to measure; scores that do not apply to the extractor are dropped.
 
     Attributes:
-        scores: the scores that are measured.
-        left_out: why each other score is left out, by its class name; see `leave_out`.
-        probe_sha256: digest of the features of an image of noise, once `widths` had to extract one; else None.
+        scores: scores that are measured.
+        left_out: reason why each other score is left out, by class name; see `leave_out`.
+        probe_sha256: digest of the features of a noise image, if `widths` has extracted one, otherwise None.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Evaluation:
         return any(score.needs_covariance for score in self.scores)
 
     def leave_out(self, num_real: int, num_fake: int, shape: Sequence[int]) -> None:
-        """Leaves out the scores that so few images or no logits do not allow; call it before `add_real`.
+        """Leaves out scores that need more images or class logits; must be called before `add_real`.
 
         Args:
             num_real, num_fake: number of images on all ranks.
@@ -83,7 +83,7 @@ class Evaluation:
         self.scores, self.left_out = measurable(self.scores, num_real, num_fake, num_logits)
 
     def widths(self, shape: Sequence[int]) -> tuple[int, int]:
-        """Returns the numbers of features and logits of an image (c, h, w), found with one image where unstated."""
+        """Returns the number of features and logits for images (c, h, w); extracts one image if necessary."""
         num_features, num_logits = self.extractor.num_features, self.extractor.num_logits
         if num_features is None or num_logits is None:
             features, logits = self._probe(shape)
@@ -92,14 +92,14 @@ class Evaluation:
 
     @torch.no_grad()
     def _probe(self, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Extracts an image of noise, the same in every run, and keeps the digest of its features."""
+        """Extracts a noise image, the same in every run, and stores the digest of its features."""
         generator = torch.Generator().manual_seed(0)
         features, logits = self._extract(torch.randint(256, (1, *shape), generator=generator).to(torch.uint8))
         self.probe_sha256 = hashlib.sha256(features.float().cpu().numpy().data).hexdigest()
         return features, logits
 
     def kept_bytes(self, num_real: int, num_fake: int, shape: Sequence[int]) -> int:
-        """Returns the bytes of main memory that features and logits of single images take, on each rank at the end.
+        """Returns the bytes of main memory that stored features and logits require on each rank.
 
         Args:
             num_real, num_fake: number of images on all ranks.
@@ -110,11 +110,11 @@ class Evaluation:
         return 4 * (features + (num_logits * num_fake if self.keeps_logits else 0))
 
     def add_real(self, batches: Iterable[Tensor], cache: Path | None = None) -> None:
-        """Adds the real images, uint8 (n, c, h, w), once; images of even and of odd index form two halves.
+        """Adds the real images, uint8 (n, c, h, w), once; images with even and odd indices form two halves.
 
         Args:
-            batches: the batches of this rank; the ranks take the batches in turn.
-            cache: file of the statistics: read if it exists, else written.
+            batches: batches of this rank; batches are distributed over the ranks round-robin.
+            cache: path of cached statistics, which are read if they exist and written otherwise.
         """
         self._reference = cached(cache, lambda: self._statistics_of(batches), self.keeps_features)
 
@@ -148,10 +148,10 @@ class Evaluation:
 
     @property
     def reference(self) -> Reference:
-        """The real images.
+        """Statistics of the real images.
 
         Raises:
-            RuntimeError: they have not been added.
+            RuntimeError: the real images have not been added.
         """
         if self._reference is None:
             raise RuntimeError("Call Evaluation.add_real() first: there are no real images to compare with.")
@@ -163,19 +163,19 @@ class Evaluation:
         return self.reference.summary.num
 
     def real_halves(self) -> float:
-        """Returns the FID between two halves of the real images, a bound for generators; NaN without Gaussians."""
+        """Returns the FID between two halves of the real images, a lower bound in practice; NaN without Gaussians."""
         return self.reference.halves
 
     @torch.no_grad()
     def measure(self, batches: Iterable[Tensor], num: int) -> dict[str, float]:
-        """Returns the metrics of generated images.
+        """Computes the metrics of generated images.
 
         Args:
-            batches: images of this rank, uint8 (n, c, h, w): a contiguous share of all images.
+            batches: images of this rank, uint8 (n, c, h, w), a contiguous share of all images.
             num: number of images on all ranks.
 
         Raises:
-            RefusedInput: too few images for a score, or another number of images than `num`.
+            RefusedInput: there are too few images for a score, or their number differs from `num`.
         """
         for score in self.scores:
             reason = score.too_few(self.num_real, num)

@@ -1,4 +1,4 @@
-"""Image files of a folder as batches of uint8."""
+"""Image files of a folder as uint8 batches."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.data.base import resized
 from lit_gans.data.images import ENDINGS, read_image
 
-_GRID = "grid.png"  # which `lit-gans sample` puts beside the single images
+_GRID = "grid.png"  # written by `lit-gans sample` next to the single images
 
 
 class PictureFolder:
-    """The image files of a folder in the order of their names, with three channels, read lazily.
+    """Reads the image files of a folder lazily, sorted by name, with three channels.
 
-    A `grid.png`, which `lit-gans sample` writes beside the images, is left out.
+    Skips `grid.png`, which `lit-gans sample` writes next to the images.
 
     Args:
-        folder: of the files; folders inside it are not read.
-        image_size: height and width that images are resized to; None requires one common size.
+        folder: path of the folder; subfolders are not read.
+        image_size: height and width that images are resized to; None requires all images to have the same size.
 
     Raises:
-        RefusedInput: no such folder, or no image files in it.
+        RefusedInput: the folder does not exist or contains no image files.
     """
 
     def __init__(self, folder: str | Path, image_size: int | None = None) -> None:
@@ -45,7 +45,7 @@ class PictureFolder:
         """Yields every image once, uint8 (b, 3, h, w).
 
         Raises:
-            RefusedInput: a file cannot be read, or has another size than the first.
+            RefusedInput: a file cannot be read, or its size differs from that of the first file.
         """
         shape = None
         for start in range(0, len(self.paths), batch_size):

@@ -1,4 +1,4 @@
-"""The protocol of a measurement: all that its numbers depend on beside the generator."""
+"""Protocols of measurements: everything besides the generator that the values depend on."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from lit_gans.metrics.cache import FORMAT_VERSION
 from lit_gans.metrics.evaluator import Evaluation
 
 _PACKAGES = ("lit_gans", "torch", "torchvision", "torch_fidelity", "numpy")
-# may differ between numbers that compare; `differences` names them
+# may differ between comparable values; `differences` reports them
 _NOTED = ("data", "weights", "batch_norm", "seed", "versions")
 RUNNING_STATISTICS = "running statistics (evaluation mode)"
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """The protocol of a measurement. Two numbers compare if all fields but the noted ones are equal.
+    """Protocol of a measurement. Two values are comparable if all fields except those in `_NOTED` are equal.
 
     Args:
-        data: description of the real images for a person.
-        data_sha256: digest of all real images in their order.
-        num_real, num_fake: numbers of images.
+        data: readable description of the real images.
+        data_sha256: digest of all real images, in order.
+        num_real, num_fake: number of real and generated images.
         image_size: height and width of the images before the extractor.
         resize: resizing of files, and of the extractor.
         quantisation: conversion of floats to bytes.
@@ -34,8 +34,8 @@ class Protocol:
         batch_norm: mode of the generator's batch norm.
         scores: settings of each score.
         weights: `ema` or `raw` weights of the generator, or `pictures` of a folder.
-        seed: of latents, splits and subsets.
-        versions: of the libraries that compute.
+        seed: seed of latents, splits and subsets.
+        versions: versions of the numerical libraries.
     """
 
     data: str
@@ -54,7 +54,7 @@ class Protocol:
     versions: dict[str, str]
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain values for JSON."""
+        """Returns the protocol as plain values for JSON."""
         return asdict(self)
 
 
@@ -89,12 +89,12 @@ def stamp(
 
 
 def versions() -> dict[str, str]:
-    """Returns the versions of the libraries that compute."""
+    """Returns the versions of the numerical libraries."""
     return {name: importlib.metadata.version(name) for name in _PACKAGES}
 
 
 def fingerprint(batches: Iterable[Tensor]) -> tuple[str, int, list[int]]:
-    """Returns the sha256 of images, uint8 (n, c, h, w), in batches of any size; their number; and their (c, h, w)."""
+    """Returns the sha256, number and shape (c, h, w) of images, uint8 (n, c, h, w), in batches of any size."""
     digest, num, shape = hashlib.sha256(), 0, []
     for images in batches:
         if not num:
@@ -106,10 +106,10 @@ def fingerprint(batches: Iterable[Tensor]) -> tuple[str, int, list[int]]:
 
 
 def reference_key(evaluation: Evaluation, data_sha256: str) -> dict[str, Any]:
-    """Returns all that the statistics of real images depend on.
+    """Returns everything that the statistics of real images depend on.
 
-    An extractor of a user's module is also identified by the features of a probe: its code may change while its weights
-    and its name stay.
+    An extractor that wraps a user's module is also identified by the features of a noise image, since its code may
+    change while its weights and name stay the same.
     """
     extractor = evaluation.extractor
     probe = {} if evaluation.probe_sha256 is None else {"probe": evaluation.probe_sha256}
@@ -129,7 +129,7 @@ def reference_key(evaluation: Evaluation, data_sha256: str) -> dict[str, Any]:
 
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """Returns why two protocols do not compare, and other differences, each as `field: this and that`."""
+    """Returns reasons why two protocols are not comparable, and other differences, as `field: this and that`."""
     refused: list[str] = []
     noted: list[str] = []
     for field in fields(Protocol):

@@ -1,4 +1,4 @@
-"""Statistics of a set of images: streamed moments of features, and features or logits where a score needs them."""
+"""Statistics of a set of images: streamed moments of features, and features or logits if a score needs them."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Summary:
 
     Args:
         num: number of images.
-        mean: of the features.
-        covariance: of the features, over num - 1.
-        features: (num, f) if kept, in the order of the images for any number of ranks.
-        logits: (num, k) if kept, in the same order.
+        mean: mean of the features.
+        covariance: covariance of the features, normalised by num - 1.
+        features: (num, f) if stored, in the order of the images for any number of ranks.
+        logits: (num, k) if stored, in the same order.
     """
 
     num: int
@@ -37,22 +37,22 @@ class Summary:
 
     @cached_property
     def root(self) -> Float64[Tensor, "f f"]:
-        """The symmetric square root of the covariance."""
-        # numpy's solver: torch's threads wait for each other on a busy machine, ten times as long as this takes
+        """Symmetric square root of the covariance."""
+        # NumPy's solver: torch's threads contend on a busy machine and can take ten times as long
         values, vectors = map(torch.from_numpy, np.linalg.eigh(self.covariance.numpy()))
         return (vectors * positive(values).sqrt()) @ vectors.T
 
 
 def positive(values: Float64[Tensor, " f"]) -> Float64[Tensor, " f"]:
-    """Returns eigenvalues with rounding errors of zero set to 0: their square roots would not be small."""
+    """Sets eigenvalues that are rounding errors to 0, since their square roots would not be small."""
     return torch.where(values > _NOISE * values.abs().max(), values, 0)
 
 
 class Statistics:
     """Accumulates the features of this rank's images, batch by batch.
 
-    Takes the memory of one (f, f) matrix in float64, and 4 bytes of main memory per feature or logit of each image
-    where those are kept.
+    Requires the memory of one (f, f) matrix in float64 and, if features or logits are stored, 4 bytes of main memory
+    for each of them.
 
     Args:
         keep_features, keep_logits: whether a score needs them for each image.
@@ -74,7 +74,7 @@ class Statistics:
         """Adds a batch.
 
         Raises:
-            FloatingPointError: a feature or logit is not finite: linear algebra would abort or hang.
+            FloatingPointError: a feature or logit is not finite, so that linear algebra would abort or hang.
         """
         if not (torch.isfinite(features).all() and torch.isfinite(logits).all()):
             raise FloatingPointError("The extractor returned features that are not finite for finite images.")
@@ -89,13 +89,13 @@ class Statistics:
             self._logits.append(logits.cpu())
 
     def summary(self, in_turn: bool = False) -> Summary:
-        """Returns the statistics of all ranks; every rank must call it, also a rank without images.
+        """Returns the statistics of all ranks; every rank must call it, even without images.
 
         Args:
-            in_turn: whether the ranks took the batches in turn; else each rank added a contiguous share of the images.
+            in_turn: whether batches were distributed over the ranks round-robin; otherwise contiguously.
 
         Raises:
-            RefusedInput: fewer than two images, which have no covariance.
+            RefusedInput: there are fewer than two images, so that no covariance exists.
         """
         own = _Moments(self.num, self._sum, self._products, self._features, self._logits)
         several = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
@@ -119,7 +119,7 @@ def _joined(ranks: list[list[Tensor]], in_turn: bool) -> Tensor | None:
 
 
 class _Moments(NamedTuple):
-    """Number, sum and sum of products of the features of one rank, and batches of features and logits where kept."""
+    """Number, sum and sum of products of the features of one rank, and stored batches of features and logits."""
 
     num: int
     total: Tensor | float
@@ -129,7 +129,7 @@ class _Moments(NamedTuple):
 
 
 def _gathered(own: _Moments, widths: tuple[int, int]) -> list[_Moments]:
-    """Returns the moments of each rank: sums are reduced on the device, only kept features travel unreduced."""
+    """Returns the moments of each rank: sums are reduced on the device, stored features are gathered."""
     device = torch.device("cuda", torch.cuda.current_device()) if distributed.get_backend() == "nccl" else "cpu"
     everyone: list[Any] = [None] * distributed.get_world_size()
     sizes = ([len(batch) for batch in own.features], [len(batch) for batch in own.logits])
@@ -147,7 +147,7 @@ def _gathered(own: _Moments, widths: tuple[int, int]) -> list[_Moments]:
 
 
 def _reduced(value: Tensor | float, shape: tuple[int, ...], device: torch.device | str) -> Tensor:
-    """Returns the sum over all ranks, some of which may have only a zero."""
+    """Returns the sum over all ranks, some of which may contribute only a zero."""
     total = torch.zeros(shape, dtype=torch.float64, device=device)
     total += value.to(device) if isinstance(value, Tensor) else value
     distributed.all_reduce(total)
@@ -155,7 +155,7 @@ def _reduced(value: Tensor | float, shape: tuple[int, ...], device: torch.device
 
 
 def _gathered_rows(batches: list[Tensor], rows: list[int], width: int, device: torch.device | str) -> list[Tensor]:
-    """Returns the rows of each rank, padded in transit, since ranks may have different numbers of rows, or none."""
+    """Gathers the rows of each rank, padded for transfer, since ranks may have different numbers of rows, or none."""
     if not max(rows):
         return [torch.empty(0, width) for _ in rows]
     own = torch.cat(batches).to(device) if batches else torch.empty(0, width, device=device)

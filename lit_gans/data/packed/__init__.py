@@ -1,1 +1,1 @@
-"""The packed store: every image decoded and resized once, in one file that is mapped into memory."""
+"""Packed images: all images, decoded and resized once, in a single memory-mapped file."""

@@ -1,4 +1,4 @@
-"""The base of sources of image files: packs once, then serves from the accelerator, from memory or from disk."""
+"""Base class of sources of image files: packs them once, then serves from the accelerator, memory or disk."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from lit_gans.data.packed.format import OnError, Packed, Source, open_packed
 from lit_gans.data.packed.writer import available_cores, pack
 
 Placement = Literal["auto", "device", "memory", "disk"]
-_SHARE = 0.5  # of the free memory that the images may take
+_SHARE = 0.5  # fraction of the free memory that the images may take
 
 
 class _MappedImages(ImagesInMemory):
-    """Images of a packed file; a process that unpickles it maps the file itself."""
+    """Images of a packed file, which each process that unpickles the dataset maps itself."""
 
     def __init__(self, packed: Packed, mirrors: bool) -> None:
         super().__init__(packed.images, packed.labels, mirrors)
@@ -41,7 +41,7 @@ def _mapped(path: Path, mirrors: bool) -> _MappedImages:
 
 
 class _Rows(Dataset):
-    """The rows of a step, for images that are stored on the accelerator."""
+    """Row indices of a step, for images that are stored on the accelerator."""
 
     def __init__(self, num_images: int) -> None:
         self.num_images = num_images
@@ -54,26 +54,26 @@ class _Rows(Dataset):
 
 
 class PackedData(ImageData):
-    """Serves files of any size and kind as images of one size. A source overrides `source` and `identity`.
+    """Serves image files of any size and format as images of one size. Sources override `source` and `identity`.
 
-    On first use, every file is decoded and resized once into one packed file under the cache folder. Order and
-    mirroring are functions of (seed, epoch, image), the same in every placement.
+    On first use, all files are decoded, resized and written to one packed file in the cache folder. Order and flips
+    depend only on (seed, epoch, image) and are the same for every placement.
 
     Args:
-        image_size: height and width of the images that are served.
-        channels: 1 gray, 3 colour, 4 colour and opacity.
+        image_size: height and width of the images.
+        channels: 1 for grayscale, 3 for RGB, 4 for RGBA.
         crop, background: see `Frame`.
-        flip: whether to mirror half of the images left to right, by a coin of (seed, epoch, image).
-        on_error: `raise` ends with path and reason of the first bad file; `skip` leaves bad files out and lists them.
-        placement: where images are stored while training: on the accelerator (`device`), in main memory (`memory`), or
-            mapped from the packed file (`disk`); `auto` is the first of these where they fit into half of the free
-            memory.
-        cache: folder of the packed files; null is `LIT_GANS_CACHE`, else `lit_gans` in the user's cache.
+        flip: whether to flip half of the images horizontally, by a random bit of (seed, epoch, image).
+        on_error: `raise` raises an error at the first unreadable file; `skip` skips such files and lists them.
+        placement: where images are stored during training: on the accelerator (`device`), in main memory (`memory`), or
+            memory-mapped from the packed file (`disk`); `auto` uses the first of these where the images fit into half
+            of the free memory.
+        cache: folder of packed files; null uses `LIT_GANS_CACHE`, or `lit_gans` in the user's cache if it is not set.
         batch_size, seed: see `ImageData`.
-        num_workers: number of processes that gather batches; null is 0, and 2 for `disk`.
+        num_workers: number of processes that gather batches; null uses 2 for `disk`, otherwise 0.
 
     Raises:
-        RefusedInput: a value that cannot work or, on first use, a bad file.
+        RefusedInput: a value is invalid or, on first use, a file cannot be read.
     """
 
     possible_channels = (1, 3, 4)
@@ -104,18 +104,18 @@ class PackedData(ImageData):
     # ---- what a source overrides
 
     def source(self) -> Source:
-        """Returns what is packed."""
+        """Returns the source to pack."""
         raise NotImplementedError
 
     def identity(self) -> dict[str, Any]:
-        """Returns plain values that identify the content of the source; they are part of the packed file's name."""
+        """Returns plain values that identify the content of the source; the packed file's name depends on them."""
         raise NotImplementedError
 
     # ---- the packed file
 
     @property
     def packed_path(self) -> Path:
-        """Path of the packed file, which need not exist yet."""
+        """Path of the packed file, which may not exist yet."""
         frame = self.frame
         key = [self.identity(), frame.image_size, frame.channels, frame.crop, list(frame.background), self.on_error]
         digest = hashlib.blake2b(json.dumps(key, sort_keys=True).encode(), digest_size=8).hexdigest()
@@ -123,7 +123,7 @@ class PackedData(ImageData):
 
     @property
     def packed(self) -> Packed:
-        """The packed file, written on first use."""
+        """Packed file, written on first use."""
         if self._packed is None:
             path = self.packed_path
             if not path.exists():
@@ -133,7 +133,7 @@ class PackedData(ImageData):
         return self._packed
 
     def prepare_data(self) -> None:
-        self.packed  # noqa: B018 - one process of each machine packs, the others find the file
+        self.packed  # noqa: B018 - one process per machine packs, the others use the file
 
     # ---- placement
 
@@ -144,8 +144,8 @@ class PackedData(ImageData):
         """Returns where the images are stored: `device`, `memory` or `disk`.
 
         Args:
-            device: of the training.
-            num_processes: of the training on this machine; each has a copy of its own in memory.
+            device: device of the training.
+            num_processes: number of training processes on this machine, each with its own copy in memory.
         """
         if self.placement != "auto":
             return self.placement
@@ -185,7 +185,7 @@ class PackedData(ImageData):
 
 
 def _free_memory() -> float:
-    """Returns the bytes of main memory that are free or can be freed; infinity where the system does not report it."""
+    """Returns the bytes of main memory that are free or can be freed; infinity if the system does not report them."""
     information = Path("/proc/meminfo")
     if not information.is_file():
         return float("inf")
@@ -194,6 +194,6 @@ def _free_memory() -> float:
 
 
 def refuse_missing(root: Path) -> None:
-    """Raises `RefusedInput` if there is no such folder."""
+    """Raises `RefusedInput` if a folder does not exist."""
     if not root.is_dir():
         raise RefusedInput(f"data.root={root}: there is no such folder.")

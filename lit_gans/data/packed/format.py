@@ -1,7 +1,7 @@
-"""The packed file: every image decoded and resized once, in one file that is mapped into memory.
+"""The packed file: all images, decoded and resized once, in a single memory-mapped file.
 
-Layout: images (n, c, s, s) uint8, then n labels and n indices (the position in the source that each image comes from)
-as little-endian int64, then a JSON text, its checksum and length, and a magic number.
+Layout: images (n, c, s, s) uint8, then n labels and n indices (the position of each image in the source) as
+little-endian int64, then a JSON text, its checksum and length, and a magic number.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ FORMAT_VERSION = 1
 OnError = Literal["raise", "skip"]
 MARK = b"litgans!"
 TAIL = struct.Struct("<IQ8s")  # checksum and length of the JSON text, magic number
-_READ = 64  # images that are read at once
+_READ = 64  # number of images read at once
 
 
 class Source:
-    """Pictures by index, also in the copies of the source that forked processes have."""
+    """Pictures by index; must also work in forked processes."""
 
     def __len__(self) -> int:
         raise NotImplementedError
 
     def name(self, index: int) -> str:
-        """Returns the name of a picture for messages: its path, or its number in a data set."""
+        """Returns the name of a picture for messages: its path, or its number in a dataset."""
         raise NotImplementedError
 
     def picture(self, index: int, notes: list[str]) -> Any:
         """Returns a decoded picture, or anything else that the frame accepts.
 
         Args:
-            index: of the picture.
-            notes: receives what a user may want to know.
+            index: index of the picture.
+            notes: list to which notes for the user are appended.
 
         Raises:
-            RefusedInput: it cannot be read; with its name and the reason.
+            RefusedInput: the picture cannot be read; the message gives its name and the reason.
         """
         raise NotImplementedError
 
@@ -57,10 +57,10 @@ class Source:
 
 
 class PerProcess:
-    """Opens something once in every process: handles of databases and streams must not be shared with forked processes.
+    """Opens a resource once per process, since handles of databases and streams must not be shared with forks.
 
     Args:
-        opens: opens it, and can be pickled.
+        opens: picklable function that opens the resource.
     """
 
     def __init__(self, opens: Callable[[], Any]) -> None:
@@ -81,10 +81,10 @@ class Packed:
     """An opened packed file.
 
     Args:
-        path: of the file.
-        images: mapped into memory; pages are read on first access.
+        path: path of the file.
+        images: memory-mapped images; pages are read on first access.
         labels: class of each image.
-        index: position in the source that each image comes from.
+        index: position of each image in the source.
         about: content of the JSON text: sizes, checksum, skipped files.
     """
 
@@ -95,10 +95,10 @@ class Packed:
     about: dict[str, Any]
 
     def verify(self) -> None:
-        """Reads all images once.
+        """Verifies the checksum of all images.
 
         Raises:
-            RefusedInput: they are not the images that were packed.
+            RefusedInput: the images differ from those that were packed.
         """
         checksum = 0
         for images in self.images.split(_READ):
@@ -115,7 +115,7 @@ def open_packed(path: Path) -> Packed:
     """Opens a packed file.
 
     Raises:
-        RefusedInput: it is truncated, damaged, or was written by another version.
+        RefusedInput: the file is truncated, damaged, or was written by another version.
     """
     size = path.stat().st_size
     about, length = _read_about(path, size)

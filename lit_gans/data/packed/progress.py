@@ -1,4 +1,4 @@
-"""Progress of a packing: a bar in a terminal, lines elsewhere."""
+"""Progress of packing: a bar in a terminal, log lines elsewhere."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _EVERY = 10.0  # seconds between two lines
 
 
 class Notices:
-    """Logs how far a packing is where there is no bar: not before `_EVERY` seconds, then at most as often.
+    """Logs the progress of packing without a terminal, at most every `_EVERY` seconds.
 
     Args:
-        total: number of items of the source.
-        begun: number of items that an interrupted packing has done.
-        start: time at the beginning.
+        total: number of items in the source.
+        begun: number of items that an interrupted run has already packed.
+        start: start time.
     """
 
     def __init__(self, total: int, begun: int, start: float) -> None:
         self.total, self.begun, self.start, self.last = total, begun, start, start
 
     def update(self, done: int, now: float) -> None:
-        """Logs a line if it is time for one."""
+        """Logs a line if it is due."""
         if now - self.last < _EVERY or done >= self.total:
             return
         self.last = now

@@ -1,6 +1,6 @@
-"""Writes packed files: decodes and resizes every image once, in several processes, resumable.
+"""Writer of packed files: decodes and resizes all images in several processes; resumes after an interruption.
 
-An unfinished file ends in `.part` and has a journal beside it; only a finished file gets its name.
+An unfinished file ends in `.part` and has a journal next to it; only a finished file gets its final name.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from lit_gans.data.packed.progress import Notices, progress_bar
 
 logger = logging.getLogger(__name__)
 
-_CHUNK = 64  # images that one process decodes at once
-_LISTED = 20  # skipped files that are printed; the packed file names all
+_CHUNK = 64  # number of images that one process decodes at once
+_LISTED = 20  # number of skipped files to print; the packed file lists all
 
 
 def pack(
@@ -46,16 +46,16 @@ def pack(
     """Writes a packed file, or resumes an interrupted one. Waits while another process packs the same file.
 
     Args:
-        path: of the file; its name must be a function of everything that decides its content.
-        source: what is packed.
-        frame: turns pictures into images.
-        on_error: `raise` ends at the first bad file, `skip` leaves it out and lists it at the end.
-        about: stored in the file to describe its source.
-        num_workers: number of processes that decode; None is the number of cores of this process.
-        on_chunk: called after every chunk that is written.
+        path: path of the file; its name must depend on everything that determines its content.
+        source: source to pack.
+        frame: conversion of pictures to images.
+        on_error: `raise` raises an error at the first unreadable file, `skip` skips such files and lists them.
+        about: description of the source to store in the file.
+        num_workers: number of decoding processes; None uses the number of cores available to this process.
+        on_chunk: called after every chunk is written.
 
     Raises:
-        RefusedInput: a bad file, no good file at all, or the packed file cannot be written.
+        RefusedInput: a file cannot be read, no file can be read, or the packed file cannot be written.
     """
     workers = available_cores() if num_workers is None else num_workers
     try:
@@ -68,19 +68,19 @@ def pack(
 
 
 def available_cores() -> int:
-    """Returns how many cores this process may use."""
+    """Returns the number of cores available to this process."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 class _Packing:
-    """State of one packing. The journal has one line for each chunk that is completely in the `.part` file."""
+    """State of packing. The journal has one line for each chunk that was completely written to the `.part` file."""
 
     def __init__(self, path: Path, source: Source, frame: Frame, on_error: OnError, about: dict[str, Any]) -> None:
         self.path, self.source, self.frame, self.on_error, self.about = path, source, frame, on_error, about
         self.part, self.journal = path.with_name(f"{path.name}.part"), path.with_name(f"{path.name}.journal")
         self.shape = frame.shape
         self.done, self.checksum = 0, 0
-        self.labels, self.index = array("q"), array("q")  # all that grows with the number of images: 16 bytes each
+        self.labels, self.index = array("q"), array("q")  # 16 bytes per image: all that grows with their number
         self.skipped: list[str] = []
         self.notes: Counter[str] = Counter()
 
@@ -114,7 +114,7 @@ class _Packing:
         self.notes.update(chunk["notes"])
 
     def _resume(self) -> int:
-        """Reads the journal, truncates what it does not confirm, and returns how many items of the source are done."""
+        """Reads the journal, truncates unconfirmed data, and returns the number of items that are already packed."""
         if not self.part.exists() or not self.journal.exists():
             self.part.unlink(missing_ok=True)
             self.journal.unlink(missing_ok=True)
@@ -124,7 +124,7 @@ class _Packing:
         written = self.part.stat().st_size
         for line in lines:
             chunk: dict[str, Any] = {}
-            with suppress(json.JSONDecodeError):  # the line was being written
+            with suppress(json.JSONDecodeError):  # an incomplete line
                 chunk = json.loads(line)
             num_bytes = (len(self.index) + len(chunk.get("index", []))) * int(np.prod(self.shape))
             if not chunk or not line.endswith("\n") or num_bytes > written:
@@ -136,7 +136,7 @@ class _Packing:
         return self.done
 
     def _chunks(self, num_workers: int) -> Iterator[dict[str, Any]]:
-        """Yields chunks in order while processes work on the next few: memory does not grow with the source."""
+        """Yields chunks in order while processes prepare the next few, with constant memory."""
         starts = range(self.done, len(self.source), _CHUNK)
         workers = num_workers if len(starts) > num_workers else 0
         loader: DataLoader[dict[str, Any]] = DataLoader(
@@ -144,8 +144,8 @@ class _Packing:
             sampler=starts,
             batch_size=None,
             num_workers=workers,
-            collate_fn=_unchanged,  # bytes through a pipe: shared memory is often small
-            generator=torch.Generator(),  # the workers' seeds are not drawn out of anyone's random numbers
+            collate_fn=_unchanged,  # sends bytes through a pipe, since shared memory is often small
+            generator=torch.Generator(),  # seeding the workers must not change global random numbers
             prefetch_factor=2 if workers else None,
             multiprocessing_context=_start_method() if workers else None,
         )
@@ -220,7 +220,7 @@ def _unchanged(chunk: Any) -> Any:
 
 
 def _start_method() -> str | None:
-    # a new interpreter would import for seconds; the workers neither compute with torch nor use a device
+    # a new interpreter would import for seconds; forking is safe, since workers neither use torch kernels nor a device
     return "fork" if sys.platform == "linux" else None
 
 

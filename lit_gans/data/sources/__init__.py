@@ -1,1 +1,1 @@
-"""Sources of images: one file a source."""
+"""Sources of images, one file each."""

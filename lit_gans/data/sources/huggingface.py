@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub, and any files that its package `datasets` reads."""
+"""Datasets of the Hugging Face Hub, and any files that the package `datasets` reads."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from lit_gans.data.packed.format import Source
 
 
 class _Rows(Source):
-    """Rows of a data set with encoded images.
+    """Rows of a dataset with encoded images.
 
     Args:
-        rows: of the package `datasets`.
-        name: of the data set.
+        rows: dataset of the package `datasets`.
+        name: name of the dataset.
         picture: column of the images.
         label: column of the classes, if any.
     """
@@ -46,19 +46,19 @@ class _Rows(Source):
 
 
 class Huggingface(PackedData):
-    """A data set with a column of images, read by the package `datasets` (extra `huggingface`).
+    """A dataset with a column of images, read by the package `datasets` (extra `huggingface`).
 
     Args:
-        name: of the data set on the hub, or of a format such as parquet or imagefolder together with `files`.
-        files: a file or folder for a format.
-        split: which of its splits.
+        name: name of the dataset on the Hub, or a format such as parquet or imagefolder together with `files`.
+        files: file or folder, if `name` is a format.
+        split: split of the dataset.
         picture_column: column of the images.
         label_column: column of the classes; null trains without classes.
-        revision: of the data set on the hub; a commit always names the same images.
+        revision: revision of the dataset on the Hub; a commit hash makes runs reproducible.
         **kwargs: see `PackedData`.
 
     Raises:
-        RefusedInput: the package is missing, the data set cannot be read, or it has no such column.
+        RefusedInput: the package is missing, the dataset cannot be read, or a column does not exist.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Huggingface(PackedData):
         where = {key: self.files} if self.files else {}
         try:
             rows = datasets.load_dataset(self.dataset_name, split=self.split, revision=self.revision, **where)
-        # the package's own errors, those of the network and of every format
+        # errors of the package, the network and every format
         except Exception as error:
             raise RefusedInput(
                 f"data.name={self.dataset_name}: {type(error).__name__}: {str(error).splitlines()[0]}"

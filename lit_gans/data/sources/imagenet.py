@@ -1,4 +1,4 @@
-"""ImageNet, which its user has downloaded."""
+"""ImageNet, from a folder that the user has downloaded."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Imagenet(PackedData):
     """ImageNet (Russakovsky et al. 2015) as a folder of class folders, in `train/` or `val/`.
 
     Args:
-        root: the folder.
-        split: the folder inside it.
+        root: path of the folder.
+        split: name of the folder inside `root`.
         **kwargs: see `PackedData`.
 
     Raises:
-        RefusedInput: no such folder, or no class folders with images.
+        RefusedInput: the folder does not exist, or contains no class folders with images.
     """
 
     def __init__(self, *, root: str, split: Literal["train", "val"] = "train", **kwargs: Any) -> None:

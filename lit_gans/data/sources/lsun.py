@@ -21,10 +21,10 @@ def _database(path: Path) -> Any:
 
 
 class _Scenes(Source):
-    """The images of an LSUN database, in the order of their keys.
+    """Images of an LSUN database, in the order of their keys.
 
     Args:
-        path: of its folder.
+        path: path of the database folder.
     """
 
     def __init__(self, path: Path) -> None:
@@ -44,10 +44,10 @@ class _Scenes(Source):
 
 
 class LSUN(TorchvisionData):
-    """Scenes (Yu et al. 2015), one category; needs lmdb. torchvision does not download it.
+    """Scenes of one category (Yu et al. 2015); requires lmdb. torchvision does not download them.
 
     Args:
-        category: of the scenes, such as bedroom, church_outdoor or tower.
+        category: category of the scenes, such as bedroom, church_outdoor or tower.
         image_size: see `PackedData`.
         **kwargs: see `TorchvisionData`.
     """
@@ -61,7 +61,7 @@ class LSUN(TorchvisionData):
         self.wanted = f"the unpacked folder {category}_{self.split}_lmdb"
 
     def open(self, datasets: ModuleType) -> Source:
-        # not by torchvision, which writes its list of keys to the current folder, one for all roots of like letters
+        # not read by torchvision, which caches its list of keys in the current folder under an ambiguous name
         return _Scenes(self.root / f"{self.category}_{self.split}_lmdb")
 
     def identity(self) -> dict[str, Any]:

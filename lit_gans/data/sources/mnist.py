@@ -1,4 +1,4 @@
-"""MNIST and the data sets in its format."""
+"""MNIST and datasets in its format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lit_gans.data.torchvision_data import TorchvisionData
 
 
 class _Gray28(TorchvisionData):
-    """28x28 gray images, framed in black to 32x32."""
+    """28x28 grayscale images, padded with black to 32x32."""
 
     num_classes = 10
     border = 2
@@ -24,7 +24,7 @@ class _Gray28(TorchvisionData):
 
 
 class MNIST(_Gray28):
-    """60,000 digits (LeCun et al. 1998), framed from 28x28 to 32x32.
+    """60,000 digits (LeCun et al. 1998), padded from 28x28 to 32x32.
 
     Args:
         channels: see `PackedData`.
@@ -39,7 +39,7 @@ class MNIST(_Gray28):
 
 
 class FashionMNIST(_Gray28):
-    """60,000 pieces of clothing (Xiao et al. 2017), framed from 28x28 to 32x32.
+    """60,000 images of clothing (Xiao et al. 2017), padded from 28x28 to 32x32.
 
     Args:
         channels: see `PackedData`.
@@ -53,7 +53,7 @@ class FashionMNIST(_Gray28):
 
 
 class KMNIST(_Gray28):
-    """60,000 cursive Japanese characters (Clanuwat et al. 2018), framed from 28x28 to 32x32.
+    """60,000 cursive Japanese characters (Clanuwat et al. 2018), padded from 28x28 to 32x32.
 
     Args:
         channels: see `PackedData`.
@@ -67,10 +67,10 @@ class KMNIST(_Gray28):
 
 
 class EMNIST(_Gray28):
-    """Handwritten letters and digits (Cohen et al. 2017), upright, framed from 28x28 to 32x32.
+    """Handwritten letters and digits (Cohen et al. 2017), upright, padded from 28x28 to 32x32.
 
     Args:
-        subset: which of its divisions.
+        subset: subset of the dataset, such as letters or digits.
         channels: see `PackedData`.
         **kwargs: see `TorchvisionData`.
     """
@@ -91,8 +91,8 @@ class EMNIST(_Gray28):
 
     def open(self, datasets: ModuleType) -> Source:
         found = datasets.EMNIST(str(self.root), split=self.subset, train=self.split == "train", download=True)
-        found.data = found.data.transpose(1, 2)  # the files store columns where MNIST's store rows
-        return self.items(found, found.targets - int(self.subset == "letters"))  # only letters count from 1
+        found.data = found.data.transpose(1, 2)  # the files are transposed, unlike MNIST's
+        return self.items(found, found.targets - int(self.subset == "letters"))  # only the labels of letters start at 1
 
     def identity(self) -> dict[str, Any]:
         return super().identity() | {"subset": self.subset}

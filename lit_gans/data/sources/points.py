@@ -1,4 +1,4 @@
-"""Points in the plane from mixtures of Gaussians whose modes can be counted."""
+"""Points in the plane from mixtures of Gaussians with known modes."""
 
 from __future__ import annotations
 

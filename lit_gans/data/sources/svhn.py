@@ -9,7 +9,7 @@ from lit_gans.data.torchvision_data import TorchvisionData
 
 
 class SVHN(TorchvisionData):
-    """73,257 house numbers at 32x32 (Netzer et al. 2011); needs scipy.
+    """73,257 house numbers at 32x32 (Netzer et al. 2011); requires scipy.
 
     Args:
         **kwargs: see `TorchvisionData`.

@@ -1,1 +1,1 @@
-"""Feature extractors: images to features and class logits."""
+"""Feature extractors, which map images to features and class logits."""

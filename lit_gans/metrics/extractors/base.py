@@ -1,4 +1,4 @@
-"""The base class of extractors, from images to features, and an extractor around any module."""
+"""Base class of feature extractors, and an extractor that wraps any module."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from lit_gans.common.errors import RefusedInput
 
 
 class Extractor(nn.Module):
-    """Features and class logits of uint8 images. Always in evaluation mode, never trained, never in a checkpoint.
+    """Maps uint8 images to features and class logits. Always in evaluation mode, never trained or checkpointed.
 
     Attributes:
-        name: ending of every metric key.
-        num_features, num_logits: widths of the output of `forward`; None is found by extracting one image.
-        num_classes: of the logits, where they are the classes of the data, else 0.
-        resize: how the size of an image is changed, for the protocol.
+        name: suffix of all metric keys.
+        num_features, num_logits: widths of the outputs of `forward`; None determines them by extracting one image.
+        num_classes: number of classes if the logits are those of the data's classes, otherwise 0.
+        resize: description of the resizing, for the protocol.
     """
 
     name: str
@@ -33,12 +33,12 @@ class Extractor(nn.Module):
         raise NotImplementedError
 
     def train(self, mode: bool = True) -> Extractor:
-        """Stays in evaluation mode."""
+        """Ignores `mode` and stays in evaluation mode."""
         return super().train(False)
 
     @cached_property
     def sha256(self) -> str:
-        """Digest of the weights for the protocol: of their file if there is one, else of names and values."""
+        """Digest of the weights for the protocol: of their file if it exists, otherwise of names and values."""
         digest = hashlib.sha256()
         for name, tensor in self.state_dict().items():
             digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
@@ -47,7 +47,7 @@ class Extractor(nn.Module):
 
 
 def in_colour(images: UInt8[Tensor, "n c h w"]) -> UInt8[Tensor, "n 3 h w"]:
-    """Returns three channels: a gray image is repeated."""
+    """Returns images with three channels; repeats the channel of grayscale images."""
     return images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images
 
 
@@ -58,15 +58,15 @@ def on_white(images: UInt8[Tensor, "n 4 h w"]) -> UInt8[Tensor, "n 3 h w"]:
 
 
 class ModuleExtractor(Extractor):
-    """An extractor around any module from images (n, 3, h, w) in [0, 1] to features (n, f), or features and logits.
+    """Wraps a module that maps images (n, 3, h, w) in [0, 1] to features (n, f), or to features and logits.
 
     Args:
-        module: set to evaluation mode and frozen.
-        name: ending of the metric keys: letters, digits and underscores.
-        num_classes: of the logits (n, k), where they are the classes of the data.
+        module: module, which is frozen and set to evaluation mode.
+        name: suffix of the metric keys: letters, digits and underscores.
+        num_classes: number of classes if the logits (n, k) are those of the data's classes.
 
     Raises:
-        RefusedInput: `name` cannot end a key.
+        RefusedInput: `name` is not a valid suffix.
     """
 
     def __init__(self, module: nn.Module, name: str = "module", num_classes: int = 0) -> None:

@@ -1,6 +1,6 @@
-"""Features and classes of digits, from a small classifier whose weights are part of this package.
+"""Features and classes of digits, from a small classifier whose weights are included in this package.
 
-The weights come from `python -m lit_gans.metrics.extractors.train_digits`.
+`python -m lit_gans.metrics.extractors.train_digits` trains the weights.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _IMAGE_SIZE = 32
 
 
 class DigitClassifier(nn.Module):
-    """Grayscale images (n, 1, 32, 32) in [0, 1] to features (n, 64) and logits (n, 10)."""
+    """Maps grayscale images (n, 1, 32, 32) in [0, 1] to features (n, 64) and logits (n, 10)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class DigitClassifier(nn.Module):
 
 
 class DigitsExtractor(Extractor):
-    """The shipped digit classifier on images of any size; colour images are averaged to gray first."""
+    """Digit classifier of this package, for images of any size; colour images are averaged to grayscale."""
 
     name = "digits"
     num_features = 64

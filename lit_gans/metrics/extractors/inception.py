@@ -1,4 +1,4 @@
-"""The Inception network of 2015, with which published FID, KID and Inception Scores are computed."""
+"""The Inception network of 2015, which published FID, KID and Inception Scores are based on."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ SHA256 = "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2"
 
 
 def usual_place() -> Path:
-    """Returns the path where torch-fidelity and torchmetrics store the file: torch hub's folder of checkpoints."""
+    """Returns the path where torch-fidelity and torchmetrics store the file, in torch hub's checkpoint folder."""
     return Path(torch.hub.get_dir()) / "checkpoints" / FILE
 
 
 class InceptionExtractor(Extractor):
     """torch-fidelity's Inception v3 with TensorFlow's weights of 2015: 2,048 pooled features, 1,008 unbiased logits.
 
-    Resizes to 299x299 as TensorFlow 1 did: bilinear, no antialiasing, not rounded. Gray images are repeated to three
-    channels.
+    Resizes to 299x299 as TensorFlow 1: bilinear, without antialiasing or rounding. Grayscale images are repeated to
+    three channels.
 
     Args:
-        weights: path of the file; null is torch hub's cache. Nothing is downloaded.
-        sha256: expected digest of the file; null accepts any, and the protocol records it.
+        weights: path of the file; null uses torch hub's cache. Nothing is downloaded.
+        sha256: expected digest of the file; null accepts any digest, which the protocol records.
 
     Raises:
-        RefusedInput: the file is missing, with its address and where to put it, or has another digest.
+        RefusedInput: the file is missing (the message gives its URL and destination) or has another digest.
     """
 
     name = "inception"
@@ -61,7 +61,7 @@ class InceptionExtractor(Extractor):
 
 
 def _network(state: dict[str, Tensor], path: Path) -> nn.Module:
-    """Returns torch-fidelity's network. It reads its file with pickle, so it gets one that we wrote ourselves."""
+    """Returns torch-fidelity's network, which unpickles its weight file and is therefore given a file of our own."""
     from torch_fidelity.feature_extractor_inceptionv3 import BasicConv2d, FeatureExtractorInceptionV3
 
     buffer = io.BytesIO()

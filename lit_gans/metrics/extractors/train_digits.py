@@ -1,6 +1,6 @@
-"""Trains the shipped digit classifier: `python -m lit_gans.metrics.extractors.train_digits` (a minute on two cores).
+"""Training of the digit classifier: `python -m lit_gans.metrics.extractors.train_digits` (a minute on two cores).
 
-Of each 5 digits in the file the last is held out: 4,000 train, 1,000 measure.
+Every fifth digit in the file is held out: 4,000 digits for training, 1,000 for testing.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from lit_gans.metrics.extractors.digits import WEIGHTS, DigitClassifier
 
 
 def held_out(num: int) -> Tensor:
-    """Returns the mask of the images that never train the classifier."""
+    """Returns the mask of the held-out images."""
     return torch.arange(num) % 5 == 4
 
 
 @torch.no_grad()
 def accuracy(classifier: nn.Module, images: Tensor, labels: Tensor) -> float:
-    """Returns the share of uint8 `images` that the classifier names rightly."""
+    """Returns the fraction of uint8 `images` that are classified correctly."""
     _, logits = classifier.eval()(images.float() / 255)
     return (logits.argmax(1) == labels).float().mean().item()
 
@@ -40,7 +40,7 @@ def _augmented(images: Tensor) -> Tensor:
 
 
 def main(epochs: int = 25, batch_size: int = 64, seed: int = 0) -> float:
-    """Trains, prints and saves; returns the accuracy on the held-out digits."""
+    """Trains and saves the classifier and returns its accuracy on the held-out digits."""
     torch.manual_seed(seed)
     data = Digits().dataset
     test = held_out(len(data))

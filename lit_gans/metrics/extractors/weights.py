@@ -1,4 +1,4 @@
-"""Weight files of extractors: found, checked and read without executing anything that they hold."""
+"""Weight files of extractors, verified and read without executing code from them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from lit_gans.common.errors import RefusedInput
 
 
 def read_weights(path: Path, sha256: str | None) -> tuple[dict[str, Tensor], str]:
-    """Returns the state dict of a file and the file's sha256.
+    """Reads the state dict of a file and returns it with the file's sha256.
 
     Args:
-        path: of the file.
-        sha256: what it must be; null takes any file, whose own is then in the protocol.
+        path: path of the file.
+        sha256: expected sha256; None accepts any file.
 
     Raises:
-        RefusedInput: no such file, another file than the one that is meant, or one that is no plain state dict.
+        RefusedInput: the file does not exist, has another sha256, or is not a plain state dict.
     """
     if not path.is_file():
         raise RefusedInput(f"weights={path}: there is no such file.")
@@ -39,10 +39,10 @@ def read_weights(path: Path, sha256: str | None) -> tuple[dict[str, Tensor], str
 
 
 def load_strictly(module: torch.nn.Module, state: dict[str, Tensor], path: Path) -> None:
-    """Loads a state dict.
+    """Loads a state dict strictly.
 
     Raises:
-        RefusedInput: it is that of another network.
+        RefusedInput: the state dict belongs to another network.
     """
     try:
         module.load_state_dict(state)

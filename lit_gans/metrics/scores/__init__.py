@@ -1,1 +1,1 @@
-"""Scores: numbers that two summaries of images give, one file each."""
+"""Scores that compare the statistics of generated and real images, one file each."""

@@ -11,11 +11,11 @@ from lit_gans.metrics.statistics import Summary
 
 @dataclass(frozen=True)
 class ClassCoverage(Score):
-    """Number of classes with enough confidently classified samples; only where the extractor knows the data's classes.
+    """Number of classes with enough confidently classified samples; requires an extractor with the data's classes.
 
     Args:
-        confidence: smallest probability in [0, 1] at which a sample counts for its class.
-        share: smallest share in [0, 1] of all samples that covers a class.
+        confidence: smallest probability, in [0, 1], with which a sample counts for its class.
+        share: smallest fraction of all samples, in [0, 1], for which a class counts as covered.
     """
 
     needs_logits = True

@@ -12,10 +12,10 @@ from lit_gans.metrics.statistics import Summary, positive
 
 
 def frechet_distance(real: Summary, fake: Summary) -> float:
-    """Returns the squared Fréchet distance between two Gaussians: Dowson and Landau 1982, equation 4.
+    """Computes the squared Fréchet distance between two Gaussians (Dowson and Landau 1982, equation 4).
 
-    The trace of sqrt(A B) equals the trace of sqrt(sqrt(A) B sqrt(A)), which is symmetric: its eigenvalues are real and
-    several times faster to compute than those of A B.
+    The trace of sqrt(A B) equals the trace of sqrt(sqrt(A) B sqrt(A)). The latter is symmetric, so that its eigenvalues
+    are real and several times faster to compute than those of A B.
     """
     product = real.root @ fake.covariance @ real.root
     values = torch.from_numpy(np.linalg.eigvalsh(((product + product.T) / 2).numpy()))
@@ -25,9 +25,9 @@ def frechet_distance(real: Summary, fake: Summary) -> float:
 
 @dataclass(frozen=True)
 class FID(Score):
-    """Fréchet distance between Gaussians with the moments of the features (Heusel et al. 2017, equation 6).
+    """Fréchet distance between Gaussians fitted to the features (Heusel et al. 2017, equation 6).
 
-    Covariances are over n - 1.
+    Covariances are normalised by n - 1.
     """
 
     needs_covariance = True

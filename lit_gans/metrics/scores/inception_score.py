@@ -16,14 +16,14 @@ from lit_gans.metrics.statistics import Summary
 
 
 def inception_scores(logits: Float[Tensor, "n k"], splits: int) -> Float[Tensor, " splits"]:
-    """Returns exp(mean KL(p(y|x) || p(y))) of each of `splits` consecutive splits: Salimans et al. 2016, section 4."""
+    """Computes exp(mean KL(p(y|x) || p(y))) of `splits` consecutive splits (Salimans et al. 2016, section 4)."""
     logs = logits.double().log_softmax(1)
     bounds = [index * len(logits) // splits for index in range(splits + 1)]
     scores = []
     for start, end in pairwise(bounds):
         split = logs[start:end]
         divergence = split.exp() * (split - split.exp().mean(0, keepdim=True).log())
-        scores.append(divergence.nan_to_num(0).sum(1).mean().exp())  # a probability of zero adds nothing
+        scores.append(divergence.nan_to_num(0).sum(1).mean().exp())  # zero probabilities contribute nothing
     return torch.stack(scores)
 
 
@@ -31,13 +31,13 @@ def inception_scores(logits: Float[Tensor, "n k"], splits: int) -> Float[Tensor,
 class InceptionScore(Score):
     """Inception Score (Salimans et al. 2016): mean and spread over splits of the shuffled samples.
 
-    The spread is the standard deviation over n, as torch-fidelity's (torchmetrics' is over n - 1).
+    The spread is the standard deviation normalised by n, as in torch-fidelity (n - 1 in torchmetrics).
 
     Args:
         splits: number of splits, 10 in the paper.
 
     Raises:
-        RefusedInput: fewer than one split.
+        RefusedInput: `splits` is below 1.
     """
 
     needs_logits = True

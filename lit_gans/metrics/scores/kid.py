@@ -18,7 +18,7 @@ _DEGREE = 3
 
 
 def squared_mmd(real: Float[Tensor, "m f"], fake: Float[Tensor, "m f"]) -> float:
-    """Returns the unbiased estimate of the squared maximum mean discrepancy with the kernel (x.y / f + 1)^3
+    """Computes the unbiased estimate of the squared maximum mean discrepancy with the kernel (x.y / f + 1)^3
     (Bińkowski et al. 2018, section 4; Gretton et al. 2012, equation 3).
     """
     num, width = real.shape
@@ -32,7 +32,7 @@ def squared_mmd(real: Float[Tensor, "m f"], fake: Float[Tensor, "m f"]) -> float
 def kernel_distances(
     real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"], subsets: Iterable[tuple[Tensor, Tensor]]
 ) -> Float[Tensor, " subsets"]:
-    """Returns the squared MMD of each pair of index sets."""
+    """Computes the squared MMD of each pair of index sets."""
     pairs = ((real[one].double(), fake[two].double()) for one, two in subsets)
     return torch.tensor([squared_mmd(*pair) for pair in pairs], dtype=torch.float64)
 
@@ -41,14 +41,14 @@ def kernel_distances(
 class KID(Score):
     """Kernel Inception Distance (Bińkowski et al. 2018): mean and spread of the squared MMD of random subsets.
 
-    Subsets are drawn without replacement; the spread is the standard deviation over n.
+    Subsets are drawn without replacement; the spread is the standard deviation normalised by n.
 
     Args:
         subsets: number of pairs of subsets.
-        subset_size: images in each subset.
+        subset_size: number of images in each subset.
 
     Raises:
-        RefusedInput: no subset, or subsets of fewer than 2.
+        RefusedInput: `subsets` is below 1 or `subset_size` below 2.
     """
 
     needs_features = True

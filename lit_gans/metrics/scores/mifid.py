@@ -13,12 +13,12 @@ from lit_gans.metrics.scores.fid import frechet_distance
 from lit_gans.metrics.scores.score import Score, needed
 from lit_gans.metrics.statistics import Summary
 
-_ROWS = 1024  # rows of the matrix of cosines in memory at once
+_ROWS = 1024  # number of rows of the cosine matrix in memory at once
 
 
 def memorization_distance(real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"]) -> float:
-    """Returns the mean over generated images of the smallest 1 - |cosine| to a real one, in [0, 1]
-    (Bai et al. 2021, section 3.2).
+    """Computes the mean over generated images of the smallest 1 - |cosine| to a real image, in [0, 1] (Bai et al. 2021,
+    section 3.2).
     """
     real = normalize(real.double(), dim=1)
     total = 0.0
@@ -29,10 +29,10 @@ def memorization_distance(real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"]
 
 @dataclass(frozen=True)
 class MiFID(Score):
-    """FID divided by the memorization distance where that is below a threshold (Bai et al. 2021, equation 3).
+    """FID, divided by the memorization distance if it is below a threshold (Bai et al. 2021, equation 3).
 
     Args:
-        threshold: memorization distance in (0, 1] from which on the generator counts as not memorizing.
+        threshold: memorization distance, in (0, 1], from which the generator is not considered to memorize.
 
     Raises:
         RefusedInput: `threshold` is outside (0, 1].

@@ -1,4 +1,4 @@
-"""Coverage of the known modes of the data: how many modes the samples reach, and how evenly."""
+"""Coverage of known modes of the data: the number of modes that samples cover, and how evenly."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from torch import Tensor
 
 
 def mode_statistics(counts: Float[Tensor, " modes"], num: int, min_samples: int) -> dict[str, float]:
-    """Returns mode coverage from the number of samples in each mode.
+    """Computes mode coverage from the number of samples in each mode.
 
     Args:
-        counts: samples in each mode.
-        num: all samples, also those outside every mode.
-        min_samples: samples from which on a mode counts as covered.
+        counts: number of samples in each mode.
+        num: number of all samples, including those outside all modes.
+        min_samples: smallest number of samples for which a mode counts as covered.
 
     Returns:
-        `modes_covered`; `high_quality`, the share of samples in any mode, in [0, 1]; `kl_uniform`, the divergence
-        KL(samples' modes || uniform) in nats, infinite where no sample is in any mode.
+        `modes_covered`; `high_quality`, the fraction of samples in any mode, in [0, 1]; `kl_uniform`, the divergence
+        KL(samples' modes || uniform) in nats, infinite if no sample is in any mode.
     """
     inside = counts.sum().item()
     shares = counts[counts > 0] / max(inside, 1)

@@ -13,13 +13,13 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.scores.score import Score, needed, smaller
 from lit_gans.metrics.statistics import Summary
 
-_ROWS = 1024  # of the matrix of distances at once: memory is that of so many rows
+_ROWS = 1024  # number of rows of the distance matrix in memory at once
 
 
 def manifold_scores(real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"], nearest: int) -> dict[str, float]:
-    """Returns precision and recall (Kynkäänniemi et al. 2019), density and coverage (Naeem et al. 2020, eq. 4 and 5).
+    """Computes precision and recall (Kynkäänniemi et al. 2019), density and coverage (Naeem et al. 2020, eq. 4 and 5).
 
-    The manifold of each kind is the union of balls around its images that reach to their `nearest`-th neighbours.
+    Each manifold is the union of balls around its images whose radii are the distances to the `nearest`-th neighbour.
     """
     real, fake = real.double(), fake.double()
     real_radii, fake_radii = _radii(real, nearest), _radii(fake, nearest)
@@ -39,7 +39,7 @@ def manifold_scores(real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"], near
 
 
 def _distances(one: Tensor, two: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Yields the first row of each slab of the squared distances, and the slab."""
+    """Yields blocks of rows of the squared distances, each with the index of its first row."""
     squares = two.square().sum(1)
     for start in range(0, len(one), _ROWS):
         rows = one[start : start + _ROWS]
@@ -47,19 +47,19 @@ def _distances(one: Tensor, two: Tensor) -> Iterator[tuple[int, Tensor]]:
 
 
 def _radii(features: Tensor, nearest: int) -> Tensor:
-    """Returns the squared distance of each row to its `nearest`-th neighbour; the first of `nearest` + 1 is itself."""
+    """Returns the squared distance of each row to its `nearest`-th neighbour, not counting the row itself."""
     return torch.cat([slab.kthvalue(nearest + 1, dim=1).values for _, slab in _distances(features, features)])
 
 
 @dataclass(frozen=True)
 class PRDC(Score):
-    """Precision and density measure how realistic the samples are, recall and coverage how much of the data they reach.
+    """Precision and density, which measure fidelity of the samples; recall and coverage, which measure diversity.
 
     Args:
-        nearest: rank of the neighbour that a ball reaches to; 5 in Naeem et al., 3 in Kynkäänniemi et al.
+        nearest: rank of the neighbour that defines the radius of a ball; 5 in Naeem et al., 3 in Kynkäänniemi et al.
 
     Raises:
-        RefusedInput: `nearest` below 1.
+        RefusedInput: `nearest` is below 1.
     """
 
     needs_features = True

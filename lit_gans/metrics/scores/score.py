@@ -1,4 +1,4 @@
-"""The base class of every score, and the choice of those that a number of images can serve."""
+"""Base class of scores, and the selection of scores that a number of images allows."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from lit_gans.metrics.statistics import Summary
 
 
 class Score:
-    """One or several numbers that compare generated with real images by features. Settings are dataclass fields.
+    """One or several values that compare generated with real images by features. Settings are dataclass fields.
 
-    A subclass declares what it needs of each image, and whether each of its values is better larger (`max`) or smaller
-    (`min`); None is for a value without a better, such as a spread.
+    Subclasses declare what they need for each image, and whether larger (`max`) or smaller (`min`) values are better;
+    None is for values without a direction, such as a spread.
     """
 
-    needs_covariance: ClassVar[bool] = False  # has full rank with more images than features
+    needs_covariance: ClassVar[bool] = False  # of full rank only with more images than features
     needs_features: ClassVar[bool] = False
     needs_logits: ClassVar[bool] = False
     directions: ClassVar[dict[str, str | None]]
     with_extractor: ClassVar[bool] = True  # whether keys end with the extractor's name
 
     def applies(self, extractor: Extractor) -> bool:
-        """Returns whether the extractor provides what the score measures."""
+        """Returns whether the extractor supports the score."""
         return True
 
     def too_few(self, num_real: int | None, num_fake: int) -> str | None:
-        """Returns why the score cannot be computed from so few images and what would help, or None where it can.
+        """Returns why there are too few images for the score and what would help, or None if there are enough.
 
         Args:
-            num_real: number of real images; None while it is unknown.
+            num_real: number of real images; None if it is not known yet.
             num_fake: number of generated images.
         """
         fewest = smaller(num_real, num_fake)
         return f"{fewest} image has no covariance: use at least 2." if self.needs_covariance and fewest < 2 else None
 
     def compute(self, real: Summary, fake: Summary, seed: int) -> dict[str, float]:
-        """Returns the values by name, the names of `directions`.
+        """Computes the values by name, with the names of `directions`.
 
         Args:
-            real, fake: images of both kinds, with features or logits where the score needs them.
-            seed: of shuffles and subsets.
+            real, fake: statistics of real and generated images, with features or logits if the score needs them.
+            seed: seed of shuffles and subsets.
         """
         raise NotImplementedError
 
@@ -60,10 +60,10 @@ class Score:
 
 
 def needed(tensor: Tensor | None) -> Tensor:
-    """Returns features or logits that were kept.
+    """Returns stored features or logits.
 
     Raises:
-        RuntimeError: they were not kept, since the score does not declare that it needs them.
+        RuntimeError: they were not stored, since the score does not declare that it needs them.
     """
     if tensor is None:
         raise RuntimeError("Features or logits were not kept: set needs_features or needs_logits of the score.")
@@ -71,22 +71,22 @@ def needed(tensor: Tensor | None) -> Tensor:
 
 
 def smaller(num_real: int | None, num_fake: int) -> int:
-    """Returns the smaller number of images, that of the generated ones while the other is unknown."""
+    """Returns the smaller number of images, or the number of generated images if the other is unknown."""
     return num_fake if num_real is None else min(num_real, num_fake)
 
 
 def measurable(
     scores: Iterable[Score], num_real: int | None, num_fake: int, num_logits: int | None = None
 ) -> tuple[list[Score], dict[str, str]]:
-    """Returns the scores that so many images can serve, and by the name of each other score why it is left out.
+    """Returns the scores that the images allow, and the reason why each other score is left out, by name.
 
     Args:
-        scores: the scores to choose from.
+        scores: scores to select from.
         num_real, num_fake: see `Score.too_few`.
-        num_logits: class logits of the extractor; None while it is unknown.
+        num_logits: number of class logits of the extractor; None if it is not known yet.
 
     Raises:
-        RefusedInput: no score is left, with every reason.
+        RefusedInput: no score is left; the message gives all reasons.
     """
     kept, left_out = [], {}
     for score in scores:
