@@ -1,1 +1,1 @@
-"""Benchmarks: what the training step costs, beside what others and the machine itself do."""
+"""Benchmarks of training, evaluation, data and start-up, compared with other libraries and the hardware."""

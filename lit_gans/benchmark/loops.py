@@ -1,4 +1,4 @@
-"""DCGAN's training step by hand, twice: as tutorials write it, and as this library computes it, without Lightning."""
+"""Two manual training loops of DCGAN without Lightning: as in tutorials, and equivalent to this library's step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEARNING_RATE, BETAS = 2e-4, (0.5, 0.999)  # Radford et al. 2016, section 4
 
 @runtime_checkable
 class Loop(Protocol):
-    """One training step at a time."""
+    """A training loop that runs one step at a time."""
 
     def step(self, real: Float[Tensor, "n c s s"]) -> dict[str, float | Tensor]:
         """Updates both networks and returns the losses, named as the networks."""

@@ -21,10 +21,10 @@ _PRODUCTS = 10
 
 
 def chosen_device(name: str | None) -> torch.device:
-    """Returns the named device; for None CUDA if there is a device, else the CPU.
+    """Returns the named device; for None, CUDA if available, otherwise the CPU.
 
     Raises:
-        RefusedInput: CUDA without a device.
+        RefusedInput: CUDA is requested but not available.
     """
     if name == "cuda" and not torch.cuda.is_available():
         raise RefusedInput("device=cuda: torch finds no CUDA device here; use device=cpu.")
@@ -32,14 +32,14 @@ def chosen_device(name: str | None) -> torch.device:
 
 
 def refuse_below_1(**values: int) -> None:
-    """Raises `RefusedInput` for a number below 1, which it names."""
+    """Raises `RefusedInput` if a number is below 1."""
     for name, value in values.items():
         if value < 1:
             raise RefusedInput(f"{name}={value} must be at least 1.")
 
 
 def quiet_trainer(accelerator: str, **settings: Any) -> Trainer:
-    """Returns a trainer that neither prints nor writes, except for what `settings` say."""
+    """Returns a trainer that neither prints nor writes files, unless `settings` say otherwise."""
     silent = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     options: dict[str, Any] = {**silent, "enable_model_summary": False, "use_distributed_sampler": False, **settings}
     return Trainer(accelerator=accelerator, **options)
@@ -70,13 +70,13 @@ def count_flops(work: Callable[[], Any]) -> int:
 
 
 def matrix_product_rate(device: torch.device, dtype: torch.dtype, size: int, at_most: float = 2.0) -> float:
-    """Returns the floating-point operations per second of the fastest of some products of square matrices.
+    """Returns the floating-point operations per second of the fastest of several products of square matrices.
 
     Args:
-        device: where to compute.
-        dtype: of the matrices.
+        device: device to compute on.
+        dtype: data type of the matrices.
         size: height and width of the matrices.
-        at_most: seconds after which no further product starts; the first is slower than the others.
+        at_most: seconds after which no further product starts; the first product is slower than the others.
     """
     left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     times: list[float] = []
@@ -88,7 +88,7 @@ def matrix_product_rate(device: torch.device, dtype: torch.dtype, size: int, at_
 
 
 def peak_process_memory() -> int | None:
-    """Returns the peak main memory of this process in bytes, or None where the system does not report it."""
+    """Returns the peak main memory of this process in bytes, or None if the system does not report it."""
     try:
         import resource
     except ImportError:  # Windows
@@ -98,7 +98,7 @@ def peak_process_memory() -> int | None:
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """Returns what timings depend on beside the code: the device, the number of threads and the versions."""
+    """Returns properties that timings depend on besides the code: device, number of threads and versions."""
     return {
         "device": device.type,
         "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor_name(),

@@ -1,4 +1,4 @@
-"""Runs three training loops in one process, step by step in turns, so that all see the same machine."""
+"""Interleaves the steps of three training loops in one process, so that all run under the same conditions."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def run(
             precision="bf16-mixed" if precision == "bf16" else "32-true",
             max_epochs=1,
             logger=CSVMetrics(folder),
-            callbacks=[EMA(_EMA_DECAY), Throughput()],  # callbacks that measure or write are no part of a step
+            callbacks=[EMA(_EMA_DECAY), Throughput()],  # measurements and files are not part of a step
             log_every_n_steps=min(log_every_n_steps, num_iterations),  # short runs log too
             default_root_dir=folder,
         )

@@ -1,4 +1,4 @@
-"""The one report of the benchmarks: tables and notes for a person, a line of JSON, and the same in a file."""
+"""Report of the benchmarks: tables and notes, a line of JSON, and an optional JSON file."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _WIDTH = 140  # of tables where there is no terminal
 
 
 def report(result: dict[str, Any], tables: Sequence[Table], notes: Sequence[str], output: str | None) -> dict[str, Any]:
-    """Prints and writes what a benchmark measured, and returns it.
+    """Prints and writes the result of a benchmark, and returns it.
 
     Args:
-        result: what the JSON holds.
-        tables, notes: what is printed before the line of JSON.
-        output: JSON file to write as well.
+        result: content of the JSON.
+        tables, notes: tables and notes to print before the line of JSON.
+        output: optional JSON file to write.
     """
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     for table in tables:

@@ -1,4 +1,4 @@
-"""`lit-gans bench step`: the cost of DCGAN's training step, beside the tutorials' loop and a loop without Lightning."""
+"""`lit-gans bench step`: cost of DCGAN's training step, compared with the tutorials' loop and one without Lightning."""
 
 from __future__ import annotations
 
@@ -184,4 +184,4 @@ def _notes(result: dict[str, Any]) -> list[str]:
         f"losses of the first step: {verdict} (relative difference {first['largest_relative_difference']:.1e})",
         f"weights of bare and lit_gans after the last step differ by {result['largest_weight_difference']:.1e}",
     ]
-    return lines + ([f"peak memory of the whole process: {memory / MEBIBYTE:.0f} MiB"] if memory else [])
+    return lines + ([f"peak memory of the process: {memory / MEBIBYTE:.0f} MiB"] if memory else [])

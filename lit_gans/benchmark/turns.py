@@ -1,4 +1,4 @@
-"""The one interleaving loop of the benchmarks: contenders take turns, so that all see the same machine."""
+"""Interleaving of benchmarks: contenders take turns, so that all run under the same conditions."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ T = TypeVar("T")
 
 
 def turn_order(names: Iterable[str], index: int) -> list[str]:
-    """Returns the order of the contenders in a round: reversed in every other one, so that none always follows another.
+    """Returns the order of the contenders in a round, which is reversed in every other round.
 
     Args:
-        names: of the contenders.
-        index: of the round.
+        names: names of the contenders.
+        index: index of the round.
     """
     return list(names)[:: 1 if index % 2 else -1]
 
 
 def take_turns(works: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
-    """Runs every work once in each round and returns what each returned, round by round.
+    """Runs all contenders once per round and returns their results, by name and round.
 
     Args:
-        works: the contenders by name.
+        works: contenders by name.
         rounds: number of rounds.
     """
     results: dict[str, list[T]] = {name: [] for name in works}
@@ -35,5 +35,5 @@ def take_turns(works: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, l
 
 
 def ratios(numerators: Sequence[float], denominators: Sequence[float]) -> dict[str, float]:
-    """Returns the spread of the ratios within the rounds: a machine that slows down slows all contenders."""
+    """Returns the spread of the ratios within rounds, which are robust to changes in the speed of the machine."""
     return spread([one / other for one, other in zip(numerators, denominators, strict=True)])

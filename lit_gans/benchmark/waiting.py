@@ -1,4 +1,4 @@
-"""How long a training step waits for its data."""
+"""Measurement of the time that a training step waits for data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lit_gans.models.dcgan import DCGAN
 
 
 class _Waiting(Callback):
-    """Times steps, and what happens between them: fetching the batch and copying it to the device."""
+    """Times steps and, between them, fetching of the batch and its copy to the device."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -31,7 +31,7 @@ class _Waiting(Callback):
         self.steps.append(now(self.device) - self._started)
 
     def timed(self, work: Callable, *arguments: Any) -> Any:
-        """Adds the time of some work to that of the last fetch and returns its result."""
+        """Calls `work`, adds its time to the last fetch and returns its result."""
         start = now(self.device)
         result = work(*arguments)
         self.fetches[-1] += now(self.device) - start

@@ -1,1 +1,1 @@
-"""What a checkpoint holds: single files and sharded folders."""
+"""Checkpoint formats: single files and sharded folders."""

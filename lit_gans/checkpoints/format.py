@@ -1,4 +1,4 @@
-"""What a checkpoint holds beside Lightning's own, and how its values become plain and come back."""
+"""Content of checkpoints beyond Lightning's, and conversion of values to and from plain containers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from lit_gans.common.atomic import remove, replace
 from lit_gans.common.errors import RefusedInput
 
 FORMAT_VERSION = 1
-FORMAT_KEY = "lit_gans"  # {"format_version", "class_path", and what callbacks add}
-EMA_KEY = "generator_ema"  # {"format_version", "state_dict"}: names as in the generator
+FORMAT_KEY = "lit_gans"  # {"format_version", "class_path", and entries of callbacks}
+EMA_KEY = "generator_ema"  # {"format_version", "state_dict"}, with the generator's names
 
 
 def class_path(thing: type) -> str:
@@ -31,7 +31,7 @@ def class_path(thing: type) -> str:
 
 
 def to_plain(value: Any) -> Any:
-    """Turns dataclass values into class_path / init_args containers that `weights_only=True` loads."""
+    """Converts dataclass values to class_path / init_args containers that `weights_only=True` loads."""
     if is_dataclass(value):
         init_args = {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
         return {"class_path": class_path(type(value)), "init_args": init_args}
@@ -43,8 +43,8 @@ def to_plain(value: Any) -> Any:
 
 
 def flat(plain: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns the values of plain containers under dotted names, without the words class_path and init_args, to compare
-    them: a class under its present name.
+    """Flattens plain containers to values by dotted name for comparison, without the keys class_path and init_args and
+    with current class paths.
     """
     values: dict[str, Any] = {}
     for key, value in current_paths(plain).items():
@@ -54,7 +54,7 @@ def flat(plain: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def from_plain(value: Any) -> Any:
-    """Rebuilds what `to_plain` wrote. Only classes that are already imported: loading never imports new code."""
+    """Reverts `to_plain`, only for classes that are already imported: loading never imports new code."""
     if isinstance(value, list):
         return tuple(from_plain(item) for item in value)
     if not (isinstance(value, dict) and "class_path" in value):
@@ -67,9 +67,9 @@ def from_plain(value: Any) -> Any:
 
 
 def constructor_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Returns all arguments of a constructor call by name, with the defaults of the bases that `**kwargs` reaches.
+    """Returns all arguments of a constructor call by name, with the defaults of bases that `**kwargs` is passed to.
 
-    (Lightning finds them in the frames of the constructors, and silently drops those of a decorated one.)
+    (Lightning reads them from the constructors' frames, and silently drops those of decorated constructors.)
     """
     values: dict[str, Any] = {}
     for base in cls.__mro__:
@@ -85,11 +85,11 @@ def constructor_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Reads a checkpoint onto the CPU: a file without executing anything that it holds, a sharded folder as full
-    tensors (its index is a pickle: read only folders that you trust), the best or last checkpoint of a run's folder.
+    """Reads a checkpoint on the CPU: a file, without executing code from it; a sharded folder, as full tensors (its
+    index is a pickle: read only trusted folders); or the best or last checkpoint in the folder of a run.
 
     Raises:
-        RefusedInput: the path names no checkpoint, or the file is damaged.
+        RefusedInput: the path is not a checkpoint, or the file is damaged.
     """
     path = find_checkpoint(path)
     if path.is_dir():
@@ -99,13 +99,13 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     except (RuntimeError, EOFError, OSError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
         raise RefusedInput(f"{path} cannot be read as a checkpoint: {_reason(path, error)}") from error
     if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
-        raise RefusedInput(f"{path} is no Lightning checkpoint: it has no state_dict.")
+        raise RefusedInput(f"{path} is not a Lightning checkpoint: it has no state_dict.")
     return checkpoint
 
 
 def _reason(path: Path, error: Exception) -> str:
-    """Returns why a file cannot be read, in our words: torch's advise to load it with `weights_only=False`, which would
-    execute code from the file.
+    """Returns why a file cannot be read. Replaces torch's message, which suggests `weights_only=False` and thereby the
+    execution of code from the file.
     """
     if isinstance(error, OSError):
         return f"{error.strerror or error}."
@@ -118,10 +118,10 @@ def _reason(path: Path, error: Exception) -> str:
 
 
 class CheckpointFiles(TorchCheckpointIO):
-    """Reads and writes checkpoints as Lightning does, and reads sharded ones, which are folders."""
+    """Reads and writes checkpoints like Lightning, and also reads sharded checkpoints, which are folders."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, *args: Any, **kwargs: Any) -> None:
-        if "://" in str(path):  # not a file of this machine
+        if "://" in str(path):  # not a local file
             return super().save_checkpoint(checkpoint, path, *args, **kwargs)
         unfinished = Path(f"{path}.part")
         remove(unfinished)

@@ -1,4 +1,4 @@
-"""From what a person names to the checkpoint: a file, a sharded folder, or the folder of a run."""
+"""Search for a checkpoint by a path: a file, a sharded folder, or the folder of a run."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _NAMES = ("best.ckpt", "last.ckpt")
 
 
 def find_checkpoint(path: str | Path) -> Path:
-    """Returns the checkpoint that `path` names: itself, or of the folder of a run the best, else the last one.
+    """Returns the checkpoint at `path`; for the folder of a run, its best checkpoint, or the last if there is none.
 
     Raises:
-        RefusedInput: there is nothing, or a folder that is neither a run nor a sharded checkpoint.
+        RefusedInput: the path does not exist, or is a folder that is neither a run nor a sharded checkpoint.
     """
     path = Path(path)
     if path.is_file() or (path / REST).is_file():
@@ -36,7 +36,7 @@ def find_checkpoint(path: str | Path) -> Path:
 
 
 def _what_is_right(folder: Path) -> str:
-    """Returns the rest of the sentence about a folder that is no checkpoint: the checkpoints nearest to it."""
+    """Returns the end of the message about a folder that is not a checkpoint, which suggests nearby checkpoints."""
     runs = {found.parent.parent for name in _NAMES for found in folder.glob(f"*/{_FOLDER}/{name}")}
     if runs:
         return f"holds several runs: name one of them, the newest is {max(runs, key=_age)}."

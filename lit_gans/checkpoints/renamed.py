@@ -1,6 +1,6 @@
-"""Class paths of the first edition and their current names: the one table that keeps old files loading.
+"""Class paths of the first edition and their current paths, so that old files still load.
 
-Checkpoints, `config.yaml` and `run.yaml` of a run name classes by their path.
+Checkpoints, `config.yaml` and `run.yaml` of a run refer to classes by path.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SETS = {
     "LSUN": "lsun",
     "Imagenet": "imagenet",
 }
-# single classes whose name changed, or that left the module of the others
+# single classes that were renamed or moved out of their module
 _CLASSES = {
     f"lit_gans.data.torchvision_sets.{name}": f"lit_gans.data.sources.{file}.{name}" for name, file in _SETS.items()
 }
@@ -45,7 +45,7 @@ _PATH_KEYS = ("_target_", "class_path")
 
 
 def current_path(path: str) -> str:
-    """Returns the present name of a class that a file names; a path that was never renamed stays as it is."""
+    """Returns the current path of a class; a path that was never renamed is returned unchanged."""
     if path in _CLASSES:
         return _CLASSES[path]
     module, _, name = path.rpartition(".")
@@ -53,7 +53,7 @@ def current_path(path: str) -> str:
 
 
 def current_paths(value: Any) -> Any:
-    """Returns plain containers with every `_target_` and `class_path` under its present name."""
+    """Returns plain containers with every `_target_` and `class_path` replaced by its current path."""
     if isinstance(value, dict):
         return {
             key: current_path(item) if key in _PATH_KEYS and isinstance(item, str) else current_paths(item)

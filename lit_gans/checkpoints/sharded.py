@@ -14,10 +14,10 @@ REST = "rest.pt"
 
 
 def read_sharded(folder: Path) -> dict[str, Any]:
-    """Returns a sharded checkpoint with full tensors, on the CPU; DeepSpeed's without optimizer states.
+    """Reads a sharded checkpoint with full tensors on the CPU; DeepSpeed's without optimizer states.
 
     Raises:
-        RefusedInput: the folder is no sharded checkpoint.
+        RefusedInput: the folder is not a sharded checkpoint.
     """
     rest = read_rest(folder)
     if "deepspeed" in rest:
@@ -38,25 +38,25 @@ def read_sharded(folder: Path) -> dict[str, Any]:
 
 
 def read_rest(folder: Path) -> dict[str, Any]:
-    """Returns everything of a sharded checkpoint except its tensors.
+    """Reads everything in a sharded checkpoint except its tensors.
 
     Raises:
-        RefusedInput: the folder is no sharded checkpoint.
+        RefusedInput: the folder is not a sharded checkpoint.
     """
     if not (folder / REST).is_file():
-        raise RefusedInput(f"{folder} is no sharded checkpoint: it has no {REST}.")
+        raise RefusedInput(f"{folder} is not a sharded checkpoint: it has no {REST}.")
     return torch.load(folder / REST, map_location="cpu", weights_only=True)
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """Returns sizes and types of the tensors of a sharded checkpoint."""
+    """Returns the sizes and dtypes of the tensors in a sharded checkpoint."""
     from torch.distributed.checkpoint import FileSystemReader
 
     return FileSystemReader(str(folder)).read_metadata().state_dict_metadata
 
 
 def split_tensors(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Splits a checkpoint into the tensors of networks and optimizers, by name, and the rest."""
+    """Splits a checkpoint into the rest and the named tensors of networks and optimizers."""
     tensors = {f"state_dict/{name}": value for name, value in checkpoint["state_dict"].items()}
     optimizers = []
     for number, saved in enumerate(checkpoint.get("optimizer_states", [])):
@@ -72,7 +72,7 @@ def split_tensors(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str,
 
 
 def merge_tensors(rest: dict[str, Any], tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """Returns the checkpoint that `split_tensors` split."""
+    """Reverts `split_tensors`."""
     optimizers = [saved | {"state": dict(saved["state"])} for saved in rest["optimizer_states"]]
     checkpoint = rest | {"state_dict": {}, "optimizer_states": optimizers}
     for name, value in tensors.items():

@@ -40,7 +40,7 @@ def compare(
     """
     refused, noted = differences(one["protocol"], other["protocol"])
     if refused:
-        raise RefusedInput(f"{name} and {other_name} do not compare: {'; '.join(refused)}.")
+        raise RefusedInput(f"{name} and {other_name} are not comparable: {'; '.join(refused)}.")
     better: dict[str, str | None] = {}
     table = Table("", "A", "B", "better", box=None)
     for key, direction in one["directions"].items():
@@ -67,5 +67,5 @@ def _read(path: Path) -> dict[str, Any]:
     except (ValueError, AttributeError):
         pass
     raise RefusedInput(
-        f"{path} is no evaluation, numbers with their protocol: lit-gans evaluate makes it, also of a run's checkpoint."
+        f"{path} is not an evaluation, values with their protocol: lit-gans evaluate writes it, for example for a run."
     )

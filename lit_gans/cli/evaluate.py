@@ -128,7 +128,7 @@ def _measured(
     if shape[1:] != list(generated.shape[1:]):
         raise RefusedInput(
             f"generated images are {generated.shape[1]}x{generated.shape[2]}, real ones {shape[1]}x{shape[2]}: numbers"
-            " of two sizes do not compare; of folders, image_size=N resizes both."
+            " of two sizes are not comparable; for folders, image_size=N resizes both."
         )
     evaluation = Evaluation(metrics.extractor, device, metrics.seed, metrics.requested)
     evaluation.leave_out(num_real, generated.num, shape)

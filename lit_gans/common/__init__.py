@@ -1,1 +1,1 @@
-"""What every room may use; imports nothing of lit_gans."""
+"""Utilities for all packages of lit_gans, none of which they import."""

@@ -1,7 +1,7 @@
-"""Private parts of other libraries, each with the reason: this is the one place that may break with their next release.
+"""Private APIs of other libraries, each with the reason for its use, in the one module that may break with a release.
 
-`pyproject.toml` bounds these libraries from above; `tests/common/test_compat.py` fails once a part is needless. The
-strategies have theirs in `lit_gans/strategies/_compat.py`.
+`pyproject.toml` sets upper bounds for these libraries; `tests/common/test_compat.py` fails once an entry is obsolete.
+Private APIs for the strategies are in `lit_gans/strategies/_compat.py`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ except ImportError:  # torch 2.11, which pyproject.toml allows
 
 
 def run_hydra(arguments: Sequence[str], job: Callable[[Any], Any], config_module: str, config_name: str) -> None:
-    """Does what `hydra.main` does, with the arguments of a command line handed in, and raises every error.
+    """Runs a job like `hydra.main`, but with given command-line arguments, and raises all errors.
 
-    `hydra.main` reads `sys.argv`, and prints errors and exits where `HYDRA_FULL_ERROR` is not set. Composing with the
-    public `hydra.compose` instead would lose sweepers, launchers, `--cfg`, `--info` and shell completion.
+    `hydra.main` reads `sys.argv`, and prints errors and exits unless `HYDRA_FULL_ERROR` is set. The public
+    `hydra.compose` does not support sweepers, launchers, `--cfg`, `--info` and shell completion.
     """
     from hydra import version
     from hydra._internal.hydra import Hydra
@@ -65,9 +65,9 @@ def run_hydra(arguments: Sequence[str], job: Callable[[Any], Any], config_module
 
 
 class CommandLauncher(_SubprocessScriptLauncher):
-    """Lightning's launcher of further processes, which starts them with a command of ours.
+    """Lightning's launcher of further processes, with a custom command.
 
-    Lightning starts `sys.argv` again: Hydra's overrides without its sweep, or nothing at all in a notebook.
+    Lightning runs `sys.argv` again, which loses the sweep of Hydra and does not work in a notebook.
     """
 
     def __init__(self, launcher: _SubprocessScriptLauncher, command: Sequence[str]) -> None:
@@ -89,20 +89,20 @@ class CommandLauncher(_SubprocessScriptLauncher):
 
 
 def lerp_all(targets: Sequence[Tensor], sources: Sequence[Tensor], weight: float) -> None:
-    """Interpolates many tensors towards others in one kernel on CUDA: before `torch.foreach`, a private name."""
+    """Interpolates many tensors in one kernel on CUDA; older versions of torch have no public name for it."""
     _lerp(list(targets), list(sources), weight)
 
 
 def start_others_with(trainer: Trainer, command: Sequence[str]) -> None:
-    """Makes a trainer start its further processes, where it starts some, with `command`."""
+    """Makes a trainer start further processes, if any, with `command`."""
     if isinstance(trainer.strategy.launcher, _SubprocessScriptLauncher):
         trainer.strategy._launcher = CommandLauncher(trainer.strategy.launcher, command)
 
 
 @contextmanager
 def other_class_other_arguments() -> Iterator[None]:
-    """jsonargparse hands the arguments of a replaced class to its successor where the names agree: RMSprop would
-    silently train with Adam's learning rate. Inside this context another class begins with its own defaults.
+    """Makes a class that replaces another one start with its own defaults. jsonargparse otherwise passes on arguments
+    of the same name: RMSprop would silently train with Adam's learning rate.
     """
 
     from jsonargparse import Namespace, _typehints

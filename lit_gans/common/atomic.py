@@ -1,4 +1,4 @@
-"""Atomic replacement of files and folders: a process that is killed leaves the old or the new one, complete."""
+"""Atomic replacement of files and folders: a killed process leaves either the old or the new one, complete."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def replace(new: Path, path: Path) -> None:
-    """Replaces a file or folder by another one.
+    """Replaces a file or folder.
 
-    At every moment the old or the new one is complete: under its name, or between two renamings where `kept` finds it.
+    At any time, the old or the new one is complete: at `path` or, between two renames, where `kept` finds it.
     """
     old = path.with_name(f"{path.name}.old")
     if path.is_dir() or new.is_dir():
@@ -23,7 +23,7 @@ def replace(new: Path, path: Path) -> None:
 
 
 def kept(path: Path) -> Path | None:
-    """Returns the path of a complete file or folder: its name or, after an interrupted replacement, the old one."""
+    """Returns the path of a complete file or folder: `path` or, after an interrupted replacement, the old one."""
     return next((place for place in (path, path.with_name(f"{path.name}.old")) if place.exists()), None)
 
 

@@ -1,4 +1,4 @@
-"""The one folder for what is computed once and read again: packed images, statistics of real images, downloads."""
+"""The cache folder, for packed images, statistics of real images, and downloads."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ VARIABLE = "LIT_GANS_CACHE"
 
 
 def cache_folder(given: str | Path | None = None) -> Path:
-    """Returns `given`, else the folder that `LIT_GANS_CACHE` names, else `lit_gans` in the user's cache.
+    """Returns `given`, or the folder in `LIT_GANS_CACHE`, or `lit_gans` in the user's cache, whichever is set first.
 
-    The user's cache is `XDG_CACHE_HOME` where that is an absolute path, else `~/.cache`: the XDG Base Directory
-    Specification, version 0.8, which ignores relative paths. The folder need not exist.
+    The user's cache is `XDG_CACHE_HOME` if that is an absolute path, otherwise `~/.cache`, following the XDG Base
+    Directory Specification, version 0.8, which ignores relative paths. The folder may not exist yet.
     """
     if given or os.environ.get(VARIABLE):
         return Path(given or os.environ[VARIABLE]).expanduser()

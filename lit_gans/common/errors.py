@@ -7,14 +7,14 @@ from collections.abc import Iterable
 
 
 class RefusedInput(Exception):
-    """Invalid input, raised before any training. The message says what is wrong, where, and what would be right.
+    """Invalid input, raised before any training. The message states the problem, its location and a remedy.
 
-    Not a `ValueError`: jsonargparse would try the other types of a union and bury the sentence.
+    Not a `ValueError`: jsonargparse would try the other types of a union and hide the message.
     """
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:
-    """Returns the ending of an error sentence: the nearest valid name, or all of them where none is near."""
+    """Returns the end of an error message: the nearest valid name, or all valid names if none is similar."""
     names = sorted(set(candidates))
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if close:
@@ -23,5 +23,5 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
 
 
 def install_command(extra: str) -> str:
-    """Returns the sentence that names the command for a missing optional dependency."""
+    """Returns a hint with the command that installs a missing optional dependency."""
     return f'install it with: python -m pip install "lit-gans[{extra}]"'

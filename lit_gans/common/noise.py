@@ -19,18 +19,18 @@ def mix(*keys: int | str) -> int:
 
 @dataclass
 class Noise:
-    """Random numbers of one step of one network.
+    """Random numbers for one step of one network.
 
-    Each rank draws the numbers of the full global batch and returns its slice: two ranks with half a batch each see
-    what one process sees, and a run resumes on another number of ranks. The generator is on the device: nothing waits
-    for the host.
+    Each rank draws the numbers of the full global batch and returns its slice, so that two ranks with half a batch each
+    use the same numbers as one process, and a run can resume on another number of ranks. The generator is on the
+    device and needs no synchronisation with the host.
 
     Args:
-        generator: scratch generator on the device of the numbers; every draw reseeds it.
+        generator: scratch generator on the target device; every draw reseeds it.
         key: seed, iteration and step.
-        rank, world_size: the slice that this process returns.
-        microbatches: number of microbatches of the global batch; of each this process returns its slice, as
-            `StepSampler` deals out images.
+        rank, world_size: rank of this process and number of processes, which determine the slice.
+        microbatches: number of microbatches in the global batch; this process returns its slice of each, in the same
+            way as `StepSampler` distributes images.
     """
 
     generator: torch.Generator
@@ -40,11 +40,11 @@ class Noise:
     microbatches: int = 1
 
     def normal(self, purpose: str, num: int, *shape: int) -> Float[Tensor, "n *shape"]:
-        """Returns this rank's `num` of standard normal numbers (num, *shape)."""
+        """Returns this rank's standard normal numbers (num, *shape)."""
         return self._draw(torch.randn, purpose, num, shape)
 
     def uniform(self, purpose: str, num: int, *shape: int) -> Float[Tensor, "n *shape"]:
-        """Returns this rank's `num` of uniform numbers in [0, 1) (num, *shape)."""
+        """Returns this rank's uniform numbers in [0, 1) (num, *shape)."""
         return self._draw(torch.rand, purpose, num, shape)
 
     def _draw(self, function, purpose: str, num: int, shape: tuple[int, ...]) -> Tensor:
@@ -54,9 +54,9 @@ class Noise:
 
 
 def seed_dropout(device: torch.device, seed: int) -> None:
-    """Seeds the generators that layers such as dropout draw from, on the host and on the one device in use.
+    """Seeds the default generators, which layers such as dropout use, on the host and the current device.
 
-    `torch.manual_seed` does more, and where CUDA is installed but idle it formats a stack trace in every call.
+    `torch.manual_seed` seeds all devices and, if CUDA is installed but unused, formats a stack trace in every call.
     """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
@@ -66,6 +66,6 @@ def seed_dropout(device: torch.device, seed: int) -> None:
 
 
 def forked() -> AbstractContextManager[None]:
-    """Returns a context in which random numbers are drawn without a trace outside it."""
+    """Returns a context that restores the state of the random generators at its end."""
     devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
     return torch.random.fork_rng(devices=devices)

@@ -1,4 +1,4 @@
-"""What must not be computed in half precision, whatever autocast says."""
+"""Helpers for computations that must not use half precision, even under autocast."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch import Tensor
 
 
 def full_precision(tensor: Tensor) -> Tensor:
-    """Returns a floating-point tensor in float32 at least."""
+    """Converts a floating-point tensor to at least float32."""
     return tensor.float() if tensor.dtype.itemsize < 4 else tensor
 
 
 def without_autocast(tensor: Tensor) -> AbstractContextManager[None]:
     """Returns a context without autocast on the device of `tensor`."""
-    # autocast does not know the device of tensors without numbers
+    # autocast does not support the meta device
     return nullcontext() if tensor.is_meta else torch.autocast(tensor.device.type, enabled=False)

@@ -18,7 +18,7 @@ _RANKS = ("RANK", "SLURM_PROCID", "LOCAL_RANK")  # of torchrun, SLURM and Lightn
 
 
 def quiet() -> None:
-    """Keeps warnings that matter, silences the rest, and prints this package's log records on stderr, once per run.
+    """Silences third-party warnings that users cannot act on and prints this package's log records to stderr, once.
 
     Records of level INFO are printed by rank 0 alone, those of level WARNING and above by every rank.
     """
@@ -33,7 +33,7 @@ def quiet() -> None:
 
 
 class _ToStderr(logging.StreamHandler):
-    """Writes to what `sys.stderr` is when a record arrives, as `logging.lastResort` does."""
+    """Writes to the current `sys.stderr`, as `logging.lastResort` does."""
 
     def __init__(self) -> None:
         super().__init__()

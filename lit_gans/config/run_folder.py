@@ -76,9 +76,9 @@ def refuse_folder(path: str | Path, key: str) -> None:
     while not os.path.lexists(first):
         first = first.parent
     if not first.is_dir():
-        raise RefusedInput(f"{key}={path}: the folder cannot be made, {first} is no folder.")
+        raise RefusedInput(f"{key}={path}: the folder cannot be created, {first} is not a folder.")
     if not os.access(first, os.W_OK | os.X_OK):
-        raise RefusedInput(f"{key}={path}: the folder cannot be made or written, {first} does not permit it.")
+        raise RefusedInput(f"{key}={path}: the folder cannot be created or written, {first} does not permit it.")
 
 
 @contextmanager

@@ -152,7 +152,7 @@ def target_class(path: str, key: str) -> type:
     except Exception as error:  # importing a user's file may raise anything
         raise RefusedInput(f"{key}: {path} cannot be imported: {error or type(error).__name__}") from error
     if not inspect.isclass(found):
-        raise RefusedInput(f"{key}: {path} is no class.")
+        raise RefusedInput(f"{key}: {path} is not a class.")
     return found
 
 

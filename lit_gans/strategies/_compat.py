@@ -1,7 +1,7 @@
-"""Private parts of other libraries that the strategies need: each with its reason, and a test that fails once it goes.
+"""Private APIs of other libraries that the strategies need, each with the reason for its use.
 
-`pyproject.toml` bounds the versions of lightning, torch and deepspeed from above for what stands here. Tests:
-`tests/strategies/test_compat.py`.
+`pyproject.toml` sets upper bounds for lightning, torch and deepspeed; `tests/strategies/test_compat.py` fails once an
+entry breaks or is obsolete.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from torch.nn.modules.batchnorm import _NormBase as NormBase
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_leaves
 
-__all__ = [  # and what is defined below
-    "NormBase",  # the common class of norms with running statistics has no public name
-    "tree_leaves",  # torch has no public way to walk the outputs of a module
+__all__ = [  # in addition to the functions below
+    "NormBase",  # the base class of norms with running statistics has no public name
+    "tree_leaves",  # torch has no public function to traverse the outputs of a module
 ]
 
 # ---- torch
 
-# torch 2.15 split `broadcast_buffers`, which it deprecated, in two; older versions have the one name only
+# torch 2.15 deprecated `broadcast_buffers` and split it in two; older versions have only that name
 _BUFFERS = (
     "forward_sync_buffers"
     if "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
@@ -39,18 +39,18 @@ WITHOUT_BUFFER_SYNC = {_BUFFERS: False}
 
 
 def process_groups() -> list[ProcessGroup]:
-    """Returns all process groups of this process: torch has no public list of them."""
+    """Returns all process groups of this process, which torch does not expose publicly."""
     return list(distributed_c10d._world.pg_map)
 
 
 def set_timeout(group: ProcessGroup, timeout: timedelta) -> None:
-    """Sets how long the collectives of a group wait: public from torch 2.15 on."""
+    """Sets the timeout of a group's collectives, a public function only since torch 2.15."""
     public = vars(distributed_c10d).get("set_timeout")
     (public or distributed_c10d._set_pg_timeout)(timeout, group)
 
 
 def copy_all(targets: list[Tensor], sources: Iterable[Tensor]) -> None:
-    """Copies tensors into others in one kernel on CUDA, which only the private name of a foreach does."""
+    """Copies tensors in one kernel on CUDA, for which torch has only a private foreach function."""
     torch._foreach_copy_(targets, list(sources))
 
 
@@ -58,22 +58,22 @@ def copy_all(targets: list[Tensor], sources: Iterable[Tensor]) -> None:
 
 
 def children(launcher: object) -> list[subprocess.Popen]:
-    """Returns the processes that Lightning started: its class has no public name, and its `kill` waits for none."""
+    """Returns the processes that Lightning started; its launcher is private, and its `kill` does not wait for them."""
     return list(launcher.procs) if isinstance(launcher, _SubprocessScriptLauncher) else []
 
 
 def process_group_backend(strategy: DDPStrategy | ModelParallelStrategy) -> str:
-    """Returns the backend that Lightning would choose: its property is None until the group exists."""
+    """Returns the backend that Lightning will choose; the public property is None until the group exists."""
     return strategy._get_process_group_backend()
 
 
 def finds_unused_parameters(strategy: DDPStrategy) -> bool:
-    """Returns whether Lightning's DDP tolerates frozen networks: it keeps DDP's arguments in a private attribute."""
+    """Returns whether Lightning's DDP supports frozen networks, from its private attribute with DDP's arguments."""
     return bool(strategy._ddp_kwargs.get("find_unused_parameters"))
 
 
 def run_step_hooks(strategy: Any, module: LightningModule, optimizer: torch.optim.Optimizer) -> None:
-    """Runs `on_before_optimizer_step` and Lightning's clipping, where an engine steps instead of the optimizer.
+    """Runs `on_before_optimizer_step` and Lightning's clipping when an engine steps instead of the optimizer.
 
     Lightning's own DeepSpeed plugin calls the same private method.
     """
@@ -81,32 +81,32 @@ def run_step_hooks(strategy: Any, module: LightningModule, optimizer: torch.opti
 
 
 def set_data_parallel_size(strategy: ModelParallelStrategy, size: int) -> None:
-    """Sets the data parallel size, which is an argument of the constructor, but known only once the trainer exists.
+    """Sets the data parallel size, a constructor argument that is known only once the trainer exists.
 
-    Lightning's "auto" is the number of nodes, whatever the tensor parallel size.
+    Lightning's "auto" is always the number of nodes, regardless of the tensor parallel size.
     """
     strategy._data_parallel_size = size
 
 
 def synchronises_batch_norm(strategy: DDPStrategy | ModelParallelStrategy) -> bool:
-    """Whether the trainer has `sync_batchnorm=True`: only the strategy's private plugin tells."""
+    """Whether the trainer has `sync_batchnorm=True`, from the strategy's private plugin."""
     return strategy._layer_sync is not None
 
 
 def accept_without_configure_model(module: LightningModule) -> None:
-    """Lets Lightning accept a module without `configure_model`, where it expects the sharding: ours is in the strategy.
+    """Lets Lightning accept a module without `configure_model`, since the strategy shards the networks itself.
 
-    Lightning looks for an override on the instance, so that the class stays as it is.
+    Lightning looks for an override on the instance, so that the class need not change.
     """
     if type(module).configure_model is LightningModule.configure_model:
         module.configure_model = lambda: None
 
 
-# ---- DeepSpeed: it keeps what belongs to an engine's optimizer in attributes without documentation
+# ---- DeepSpeed: the state of an engine's optimizer is in undocumented attributes
 
 
 def prepare_backward(engine: Any, loss: Tensor) -> None:
-    """Does what an engine's own forward would do before a backward: here the plain network computes, not the engine."""
+    """Prepares an engine for backward as its forward would, which is bypassed by calling the plain network."""
     engine.optimizer.clear_backward_seen_flag()
     loss.register_hook(lambda _: engine._backward_prologue())
 
@@ -120,7 +120,7 @@ def flat_groups(engine: Any, stage: int) -> list[tuple[list[nn.Parameter], Tenso
 
 
 def stored_gradients(engine: Any, stage: int) -> list[Tensor]:
-    """Returns the gradients that ZeRO stores on this rank, beside those of the parameters."""
+    """Returns the gradients that ZeRO stores on this rank in addition to those of the parameters."""
     zero = engine.optimizer
     if stage == 3:
         return [zero.grad_partitions_flat_buffer]
@@ -139,12 +139,12 @@ def zero3_shard(parameter: nn.Parameter) -> Tensor:
 
 
 def zero3_shape(parameter: nn.Parameter) -> torch.Size:
-    """Returns the shape of a full parameter under stage 3: its own is empty while it is sharded."""
+    """Returns the full shape of a parameter under stage 3, whose own shape is empty while it is sharded."""
     return parameter.ds_shape
 
 
 def forbid_compiled_operations(deepspeed: Any) -> None:
-    """Lets DeepSpeed find no operation to compile: on a CPU the ranks would compile one for communication at the start,
-    and wait for ever where such a compilation was once killed.
+    """Prevents DeepSpeed from compiling operations: on a CPU, the ranks would compile one for communication at the
+    start, and wait forever if such a compilation had been killed before.
     """
     deepspeed.ops.__compatible_ops__ = {}

@@ -1,4 +1,4 @@
-"""The base of all strategies here: setup, process lifetime and memory counts, mixed in before Lightning's class."""
+"""Base class of all strategies: setup, process lifetime and memory counts, mixed in before Lightning's class."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from lit_gans.strategies.rendezvous import join_world, limit_waiting, starting_t
 
 
 class NetworkStrategy:
-    """Base of strategies of several processes, to be mixed in before Lightning's class.
+    """Base class of multi-process strategies, to be mixed in before Lightning's class.
 
-    No process is left behind. The timeout counts once all ranks have started. Parameters and buffers are broadcast from
-    rank 0 at the start. Running statistics of norms are averaged over the ranks after each training step; other buffers
-    belong to each rank.
+    No process outlives a failed run. The timeout applies once all ranks have started. Parameters and buffers are
+    broadcast from rank 0 at the start. Running statistics of norms are averaged over the ranks after each training
+    step; other buffers remain local to each rank.
 
-    The attributes of the class are the defaults of the contracts (see `contracts`); a strategy that wraps networks
-    overrides `refuse`, `shard_networks` or Lightning's hooks.
+    The class attributes are the defaults of the protocols in `contracts`; a strategy that wraps networks overrides
+    `refuse`, `shard_networks` or Lightning's hooks.
     """
 
     backward_names_network = True  # `manual_backward(loss, network=NAME)`
@@ -80,11 +80,11 @@ class NetworkStrategy:
         )
 
     def limit_waiting(self) -> None:
-        """Sets the timeout of every process group that exists now; to be called again after new ones."""
+        """Sets the timeout of all existing process groups; must be called again after creating new ones."""
         limit_waiting(self._waits)
 
     def refuse(self, module: LightningModule, precision: str) -> None:
-        """Raises `RefusedInput` where this strategy cannot train a module in a precision."""
+        """Raises `RefusedInput` if this strategy cannot train a module in a precision."""
 
     def setup(self, trainer: Trainer) -> None:
         self.refuse(self.lightning_module, str(trainer.precision))
@@ -93,7 +93,7 @@ class NetworkStrategy:
         super().setup(trainer)
 
     def shard_networks(self) -> None:
-        """Shards the networks over the ranks before optimizers are made, where a strategy does."""
+        """Shards the networks over the ranks before optimizers are created; does nothing by default."""
 
     def setup_optimizers(self, trainer: Trainer) -> None:
         super().setup_optimizers(trainer)
@@ -114,11 +114,11 @@ class NetworkStrategy:
     # ---- refusals
 
     def refuse_penalty(self, network: nn.Module, sentence: str) -> None:
-        """Lets a gradient penalty on a network raise `RefusedInput` with a sentence, until the training ends."""
+        """Makes gradient penalties on a network raise `RefusedInput` with a message, until the training ends."""
         self._hooks += (refuse_second_differentiation(network, sentence),)
 
     def refuse_unknown(self, network: str | None, names: Iterable[str]) -> None:
-        """Raises `RefusedInput` where a backward names a network that does not exist."""
+        """Raises `RefusedInput` if a backward names a network that does not exist."""
         if network is not None and network not in names:
             raise RefusedInput(
                 f"manual_backward(loss, network={network!r}) names no network of the module: it has {', '.join(names)}."
@@ -136,7 +136,7 @@ class NetworkStrategy:
     # ---- memory
 
     def bytes_held(self) -> dict[str, int]:
-        """Returns how many bytes of parameters, gradients and optimizer states this rank stores now."""
+        """Returns the bytes of parameters, gradients and optimizer states that this rank currently stores."""
         held = {name: storages(tensors) for name, tensors in self.tensors_held().items()}
         for address in held["parameters"]:
             held["optimizer"].pop(address, None)

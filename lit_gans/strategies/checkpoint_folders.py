@@ -13,7 +13,7 @@ from lit_gans.common.atomic import remove, replace
 
 @contextmanager
 def replacing(path: Path, strategy: Strategy) -> Iterator[Path]:
-    """Gives all ranks a new folder, which takes the place of `path` once all have written into it: see `replace`."""
+    """Yields a new folder on all ranks, which replaces `path` once all ranks have written to it; see `replace`."""
     part = path.with_name(f"{path.name}.part")
     if strategy.is_global_zero:
         remove(part)

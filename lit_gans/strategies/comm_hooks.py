@@ -1,4 +1,4 @@
-"""Communication hooks: how the gradients of a replica are compressed, and reduced within nodes before between them."""
+"""Communication hooks: gradient compression, and hierarchical reduction within nodes and then between them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Compression = Literal["none", "fp16", "bf16", "powersgd"]
 
 @dataclass(frozen=True)
 class Nodes:
-    """Ranks by node: the group of this rank's node, its first rank, and the group of the first ranks of all nodes."""
+    """Process groups by node: the group of this rank's node, its first rank, and the group of all first ranks."""
 
     own: dist.ProcessGroup
     leader: int
@@ -23,7 +23,7 @@ class Nodes:
 
     @classmethod
     def of_size(cls, num_ranks: int) -> Nodes:
-        """Makes the groups of nodes with `num_ranks` ranks each; every rank must call it."""
+        """Creates the groups of nodes with `num_ranks` ranks each; every rank must call it."""
         world = dist.get_world_size()
         nodes = [list(range(first, min(first + num_ranks, world))) for first in range(0, world, num_ranks)]
         own, _ = dist.new_subgroups_by_enumeration(nodes)
@@ -36,12 +36,12 @@ def communicate(
     """Sets how gradients are averaged over all ranks.
 
     Args:
-        replica: the wrapped network.
+        replica: wrapped network.
         compression, powersgd_rank: see `NetworkDDP`.
-        nodes: groups to reduce within first; `None` reduces over all ranks at once.
+        nodes: groups for hierarchical reduction; `None` reduces over all ranks at once.
     """
     if compression == "powersgd":
-        # warm start and error feedback from the third step on: in the first steps the buckets change their order
+        # warm start and error feedback start at the third step, since the buckets are reordered before
         state = powerSGD_hook.PowerSGDState(None, powersgd_rank, start_powerSGD_iter=2)
         replica.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
         return

@@ -1,8 +1,8 @@
-"""The contracts between a module with several networks and the strategy that trains it.
+"""Protocols between a module with several networks and the strategy that trains it.
 
-Each ability is a Protocol of its own, and none is required: a module or a strategy that does not implement one has the
-default that its function here returns. So Lightning's own strategies train our modules, and our strategies train
-modules that know nothing of this project.
+Each protocol covers one ability and is optional: for a module or strategy that does not implement it, the
+corresponding function returns a default. Thus Lightning's own strategies can train our modules, and our strategies can
+train modules that are independent of this project.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
-# ---- what a strategy asks of a module
+# ---- protocols of modules, which strategies use
 
 
 @runtime_checkable
 class PenalisesNetworks(Protocol):
-    """A module that differentiates the gradient of some networks again, as a gradient penalty does."""
+    """A module that differentiates the gradient of some networks twice, as gradient penalties do."""
 
     @property
     def penalised_networks(self) -> tuple[str, ...]:
-        """Names of the networks whose gradient is differentiated again."""
+        """Names of the networks whose gradient is differentiated twice."""
 
 
 @runtime_checkable
@@ -31,12 +31,12 @@ class LimitsGradients(Protocol):
 
     @property
     def clip_gradients_to(self) -> float | None:
-        """The largest norm of a network's gradient; `None` for no limit."""
+        """Maximum norm of a network's gradient; `None` for no limit."""
 
 
 @runtime_checkable
 class NamesBackward(Protocol):
-    """A module that says which network a backward trains while it runs."""
+    """A module that reports which network the current backward trains."""
 
     @property
     def backpropagated_network(self) -> str | None:
@@ -44,21 +44,21 @@ class NamesBackward(Protocol):
 
 
 def penalised_networks(module: object) -> tuple[str, ...]:
-    """Returns the networks whose gradient a module differentiates again; by default none."""
+    """Returns the networks whose gradient a module differentiates twice; none by default."""
     return tuple(module.penalised_networks) if isinstance(module, PenalisesNetworks) else ()
 
 
 def clip_gradients_to(module: object) -> float | None:
-    """Returns the largest norm of a network's gradient; by default `None`, no limit."""
+    """Returns the maximum norm of a network's gradient; `None` (no limit) by default."""
     return module.clip_gradients_to if isinstance(module, LimitsGradients) else None
 
 
 def backpropagated_network(module: object) -> str | None:
-    """Returns the network that the current backward trains; by default `None`: the one that is not frozen."""
+    """Returns the network that the current backward trains; `None` (the network that is not frozen) by default."""
     return module.backpropagated_network if isinstance(module, NamesBackward) else None
 
 
-# ---- what a module asks of a strategy
+# ---- protocols of strategies, which modules use
 
 
 @runtime_checkable
@@ -72,7 +72,7 @@ class NamedBackward(Protocol):
 
 @runtime_checkable
 class ClipsGradients(Protocol):
-    """A strategy that clips gradients itself, at the module's `clip_gradients_to`."""
+    """A strategy that clips gradients itself, to the module's `clip_gradients_to`."""
 
     @property
     def clips_gradients(self) -> bool:
@@ -81,10 +81,10 @@ class ClipsGradients(Protocol):
 
 @runtime_checkable
 class BlocksSync(Protocol):
-    """A strategy that averages gradients over the ranks in each backward, and can leave that to a later one."""
+    """A strategy that averages gradients over the ranks in each backward, and can defer this to a later one."""
 
     def block_backward_sync(self) -> AbstractContextManager[None]:
-        """Returns a context whose backwards add gradients up on each rank."""
+        """Returns a context in which backward accumulates gradients on each rank without synchronisation."""
 
 
 @runtime_checkable
@@ -93,7 +93,7 @@ class ShardsNetworks(Protocol):
 
     @property
     def is_sharded(self) -> bool:
-        """Whether parameters are sharded now."""
+        """Whether parameters are currently sharded."""
 
     def local_shard(self, parameter: nn.Parameter) -> Tensor:
         """Returns this rank's shard of a parameter."""
@@ -102,7 +102,7 @@ class ShardsNetworks(Protocol):
         """Returns this rank's shard of a full tensor of a parameter's shape."""
 
     def unshard(self, shard: Tensor, parameter: nn.Parameter) -> Tensor:
-        """Returns the full tensor of all ranks' shards; every rank must call it."""
+        """Gathers the full tensor from all ranks' shards; every rank must call it."""
 
     def full_state_dict(self, network: nn.Module) -> Mapping[str, Tensor]:
         """Returns a network's full tensors on the CPU; every rank must call it."""
@@ -110,7 +110,7 @@ class ShardsNetworks(Protocol):
 
 @runtime_checkable
 class CountsBytes(Protocol):
-    """A strategy that counts the memory that training needs on a rank."""
+    """A strategy that counts the memory that training requires on a rank."""
 
     def bytes_held(self) -> Mapping[str, int]:
         """Returns this rank's bytes of `parameters`, `gradients` and `optimizer` states."""
@@ -128,15 +128,15 @@ def clips_gradients(strategy: object) -> bool:
 
 
 def block_backward_sync(strategy: object) -> AbstractContextManager[None]:
-    """Returns a context whose backwards are not averaged over the ranks; by default, one that does nothing."""
+    """Returns a context in which backward does not average gradients over the ranks; a null context by default."""
     return strategy.block_backward_sync() if isinstance(strategy, BlocksSync) else nullcontext()
 
 
 def sharding(strategy: object) -> ShardsNetworks | None:
-    """Returns a strategy if it shards parameters over the ranks now; by default `None`: every rank has them all."""
+    """Returns a strategy if it currently shards parameters over the ranks, otherwise `None`."""
     return strategy if isinstance(strategy, ShardsNetworks) and strategy.is_sharded else None
 
 
 def bytes_held(strategy: object) -> dict[str, int]:
-    """Returns this rank's bytes of parameters, gradients and optimizer states; by default, none are known."""
+    """Returns this rank's bytes of parameters, gradients and optimizer states; empty by default."""
     return dict(strategy.bytes_held()) if isinstance(strategy, CountsBytes) else {}

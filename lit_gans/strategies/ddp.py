@@ -24,30 +24,29 @@ from lit_gans.strategies.module_networks import networks_of
 class NetworkDDP(NetworkStrategy, DDPStrategy):
     """Data parallel training of a module with several networks and manual optimization.
 
-    Lightning's DDP wraps the module as one: it refuses a GAN, or with `find_unused_parameters` reduces every network in
-    every backward. Here each child of the module that has parameters to train gets a DistributedDataParallel of its
-    own, whose gradients are averaged over all ranks in the backward that trains it, and in no other. The module keeps
-    its plain networks under their own names: forward passes, penalties and state dicts do not see a wrapper.
+    Lightning's DDP wraps the full module: it raises an error for GANs or, with `find_unused_parameters`, reduces every
+    network in every backward. This strategy wraps each child of the module that has trainable parameters in its own
+    DistributedDataParallel, whose gradients are averaged over all ranks only in the backward that trains it. The module
+    keeps its unwrapped networks: forward passes, penalties and state dicts do not involve a wrapper.
 
-    A network takes part in a backward where it has parameters that require a gradient: freeze the others
-    (`toggle_optimizer` does), or name it, `manual_backward(loss, network="generator")`. That backward must reach every
-    parameter of it.
+    A backward trains the networks whose parameters require gradients: freeze the others (`toggle_optimizer` does), or
+    name the network, `manual_backward(loss, network="generator")`. That backward must reach all of its parameters.
 
     Running statistics of batch norm are averaged over the ranks after each training step, so that all ranks, samples
     and checkpoints agree; each rank normalises a batch with its own statistics (see `sync_batchnorm`).
 
     Args:
-        bucket_cap_mb: size of the buckets in which gradients are reduced, in MiB.
-        gradient_compression: sends gradients unchanged, in half precision, or as the factors of a low-rank
-            approximation with error feedback (PowerSGD: Vogels et al. 2019), which a resumed run starts afresh.
-        powersgd_rank: rank of that approximation.
-        hierarchical: reduces within each node first, then between the first ranks of the nodes.
-        sync_batchnorm: normalises over the batch of all ranks; CUDA only.
+        bucket_cap_mb: size of the gradient buckets in MiB.
+        gradient_compression: `none`, `fp16`, `bf16`, or `powersgd`, a low-rank approximation with error feedback
+            (Vogels et al. 2019), which is reset in a resumed run.
+        powersgd_rank: rank of the low-rank approximation.
+        hierarchical: whether to reduce within each node first, then between the first ranks of the nodes.
+        sync_batchnorm: whether batch norm normalises over the batch of all ranks; CUDA only.
         timeout: seconds that a rank waits for the others, once all have started.
-        process_group_backend: backend of torch.distributed; null for nccl on CUDA and gloo elsewhere.
+        process_group_backend: backend of torch.distributed; null uses nccl on CUDA and gloo elsewhere.
 
     Raises:
-        RefusedInput: a setting that cannot work.
+        RefusedInput: a setting is invalid.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
                 network,
                 device_ids=self.determine_ddp_device_ids(),
                 **_compat.WITHOUT_BUFFER_SYNC,
-                gradient_as_bucket_view=True,  # no second copy of the gradients
+                gradient_as_bucket_view=True,  # avoids a second copy of the gradients
                 bucket_cap_mb=self.bucket_cap_mb,
             )
             communicate(replica, self.gradient_compression, self.powersgd_rank, nodes)
@@ -130,17 +129,17 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
             self._network = None
 
     def pre_backward(self, closure_loss: Tensor) -> None:
-        # before each backward, and not once in forward: a replica reduces once for each preparation
+        # before each backward rather than in forward, since a replica reduces once per preparation
         for name, replica in self.replicas.items():
             if name == self._network or (self._network is None and _trains(replica)):
                 prepare_for_backward(replica, closure_loss)
 
     def post_backward(self, closure_loss: Tensor) -> None:
-        """Does nothing: no replica has a static graph."""
+        """Does nothing, since no replica has a static graph."""
 
     @contextmanager
     def block_backward_sync(self) -> Iterator[None]:
-        """Lets gradients add up on each rank; the next backward outside reduces their sum."""
+        """Accumulates gradients on each rank; the next backward outside the context reduces their sum."""
         for replica in self.replicas.values():
             replica.require_backward_grad_sync = False
         try:

@@ -21,7 +21,7 @@ from lit_gans.strategies.module_networks import networks_of
 
 
 def refused_precision(precision: str) -> str:
-    """Returns why strategy=fsdp does not train in a precision, also for those that Lightning refuses first."""
+    """Returns why strategy=fsdp does not support a precision, even if Lightning would reject it first."""
     return (
         f"precision={precision} does not work with strategy=fsdp, whose ranks could skip different steps in fp16 and"
         " which Lightning does not support in float64: use precision=fp32 or bf16, or strategy=ddp."
@@ -29,27 +29,27 @@ def refused_precision(precision: str) -> str:
 
 
 class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
-    """FSDP2 on each network of a module with several networks and manual optimization.
+    """Applies FSDP2 to each network of a module with several networks and manual optimization.
 
-    A network's parameters are unsharded only while it computes. A network through which a gradient penalty is
-    differentiated twice stays unsharded from its forward until an optimizer steps: a module names those in
-    `penalised_networks`, and computes the penalty before the network's other outputs.
+    A network's parameters are unsharded only during its computations. A network with a gradient penalty stays unsharded
+    from its forward until the optimizer step: the module must list it in `penalised_networks`, and compute the penalty
+    before the network's other outputs.
 
     Running statistics of batch norm are averaged over the ranks after each training step. Checkpoints are single files
     with full tensors under the plain names, optimizer states included: they load on one CPU, and training resumes from
     them under any strategy and number of ranks.
 
     Args:
-        wrap: `network` unshards a network as one, `layer` each of its layers with parameters separately, except in
-            penalised networks, which stay unsharded until their step.
-        hybrid: shards within a node and replicates across nodes.
-        sharded_checkpoints: lets each rank write its shards, with torch.distributed.checkpoint: a checkpoint is then a
-            folder. It loads and resumes as a file does.
+        wrap: `network` unshards a full network at once; `layer` unshards each layer with parameters separately, except
+            in penalised networks, which stay unsharded until their step.
+        hybrid: whether to shard within a node and replicate across nodes.
+        sharded_checkpoints: whether each rank writes its shards with torch.distributed.checkpoint, so that a checkpoint
+            is a folder. It loads and resumes like a file.
         timeout: seconds that a rank waits for the others, once all have started.
-        process_group_backend: backend of torch.distributed; null for nccl on CUDA and gloo elsewhere.
+        process_group_backend: backend of torch.distributed; null uses nccl on CUDA and gloo elsewhere.
 
     Raises:
-        RefusedInput: a setting that cannot work.
+        RefusedInput: a setting is invalid.
     """
 
     is_sharded = True  # no rank has a full network: sampling needs all of them (see `full_state_dict`)
@@ -72,7 +72,7 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
         self.wrap, self.hybrid, self.sharded_checkpoints = wrap, hybrid, sharded_checkpoints
         self._networks: dict[str, nn.Module] = {}
         self._penalised: dict[str, nn.Module] = {}
-        self._accumulates = False  # gradients are not reduced in the current backward
+        self._accumulates = False  # whether the current backward skips the reduction
 
     # ---- setup and end
 
@@ -135,8 +135,8 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
     def optimizer_step(
         self, optimizer: torch.optim.Optimizer, closure: Any, model: LightningModule | None = None, **kwargs: Any
     ) -> Any:
-        # before the step: after it, the next forward would use the old unsharded weights. Also networks that another
-        # one's backward passed through: an unsharded weight does not learn that it is no longer frozen
+        # before the step, since the next forward would otherwise use the old unsharded weights; also if another network's
+        # backward passed through, since an unsharded weight stays frozen
         for network in self._penalised.values():
             for layer in network.modules():
                 if isinstance(layer, FSDPModule):
@@ -145,7 +145,7 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
 
     @contextmanager
     def block_backward_sync(self) -> Iterator[None]:
-        """Lets gradients add up on each rank; the next backward outside reduces their sum."""
+        """Accumulates gradients on each rank; the next backward outside the context reduces their sum."""
         for network in self._networks.values():
             network.set_requires_gradient_sync(False)
         self._accumulates = True
@@ -158,9 +158,9 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
 
 
 def _shard_penalised(network: nn.Module, mesh: DeviceMesh) -> None:
-    """Shards a network as one, and leaves it unsharded from its forward to its step: double backward needs that.
+    """Shards a network as a unit that stays unsharded from its forward to its step, as double backward requires.
 
-    Sharded separately, its layers would be reduced before the gradients of the penalty exist.
+    If layers were sharded separately, they would be reduced before the gradients of the penalty exist.
     """
     fully_shard(network, mesh=mesh, reshard_after_forward=False)
     network.set_reshard_after_backward(False, recurse=True)

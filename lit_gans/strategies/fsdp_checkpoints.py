@@ -38,7 +38,7 @@ class FSDPCheckpoints:
         return distribute_tensor(full, parameter.device_mesh, parameter.placements).to_local().clone()
 
     def unshard(self, shard: Tensor, parameter: nn.Parameter) -> Tensor:
-        """Returns the full tensor of all ranks' shards; every rank must call it."""
+        """Gathers the full tensor from all ranks' shards; every rank must call it."""
         placed = (parameter.device_mesh, parameter.placements)
         return DTensor.from_local(shard, *placed, shape=parameter.shape, stride=parameter.stride()).full_tensor()
 
@@ -77,7 +77,7 @@ class FSDPCheckpoints:
         own = {f"state_dict/{name}": value for name, value in self.lightning_module.state_dict().items()}
         parameters = [parameters_of(optimizer) for optimizer in self.optimizers]
         tensors = {}
-        for name, entry in read_index(path).items():  # each rank reads its shards only
+        for name, entry in read_index(path).items():  # each rank reads only its shards
             if name not in own and name.startswith("optimizer_states/"):
                 _, number, index, _ = name.split("/")
                 own[name] = parameters[int(number)][int(index)]

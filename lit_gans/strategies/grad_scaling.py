@@ -17,13 +17,13 @@ from lit_gans.strategies.module_networks import networks_of, optimized_networks
 class NetworkScaling(MixedPrecision):
     """Precision plugin for fp16 training of several networks: `Trainer(plugins=NetworkScaling())`.
 
-    Lightning has one scaler and adapts its scale after every optimizer step. Where two networks are stepped after both
-    backward passes, the second is then unscaled by a factor that its gradients never had. Here each network has its own
-    scaler. Modules of lit_gans choose this plugin themselves under precision=fp16.
+    Lightning has one scaler and adapts its scale after every optimizer step. If two networks are stepped after both
+    backward passes, the second is therefore unscaled by a wrong factor. Here each network has its own scaler. Modules
+    of lit_gans select this plugin automatically under precision=fp16.
 
     Args:
-        device: type of the device on which autocast computes.
-        make_scaler: returns a new scaler; `None` for torch's defaults.
+        device: device type of autocast.
+        make_scaler: returns a new scaler; `None` uses torch's defaults.
     """
 
     def __init__(self, device: str = "cuda", make_scaler: Callable[[], torch.amp.GradScaler] | None = None) -> None:

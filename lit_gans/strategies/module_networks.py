@@ -19,11 +19,11 @@ from lit_gans.strategies import _compat
 
 
 def networks_of(module: LightningModule) -> dict[str, nn.Module]:
-    """Returns the children of a module that have parameters to train, by name.
+    """Returns the children of a module that have trainable parameters, by name.
 
     Raises:
-        RefusedInput: a parameter to train belongs to no child, so that no wrapper would reduce its gradient, or to two
-            of them, so that both would.
+        RefusedInput: a trainable parameter belongs to no child, so that no wrapper would reduce its gradient, or to two
+            children, so that both would.
     """
     networks = {
         name: child
@@ -48,7 +48,7 @@ def network_of(optimizer: torch.optim.Optimizer, module: LightningModule) -> str
     """Returns the name of the network that an optimizer steps.
 
     Raises:
-        RefusedInput: the optimizer has parameters of no child, or of several.
+        RefusedInput: the optimizer has parameters of several children, or of none.
     """
     stepped = {id(parameter) for parameter in parameters_of(optimizer)}
     found = [
@@ -63,7 +63,7 @@ def optimized_networks(optimizers: Iterable[torch.optim.Optimizer], module: Ligh
     """Returns the network that each optimizer steps, by the optimizer's id.
 
     Raises:
-        RefusedInput: an optimizer steps no network, several, or one that another optimizer steps too.
+        RefusedInput: an optimizer steps several networks, none, or a network that another optimizer steps too.
     """
     names: dict[int, str] = {}
     for optimizer in optimizers:
@@ -75,7 +75,7 @@ def optimized_networks(optimizers: Iterable[torch.optim.Optimizer], module: Ligh
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
-    """Returns the parameters of an optimizer, in its order."""
+    """Returns the parameters of an optimizer, in order."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
@@ -83,7 +83,7 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
 
 
 def refuse_frozen(optimizers: Iterable[torch.optim.Optimizer], module: LightningModule) -> None:
-    """Raises `RefusedInput` where an optimizer steps a frozen parameter: its gradient would never be reduced."""
+    """Raises `RefusedInput` if an optimizer steps a frozen parameter, whose gradient would never be reduced."""
     names = {id(parameter): name for name, parameter in module.named_parameters()}
     for parameter in (parameter for optimizer in optimizers for parameter in parameters_of(optimizer)):
         if not parameter.requires_grad:
@@ -95,7 +95,7 @@ def refuse_frozen(optimizers: Iterable[torch.optim.Optimizer], module: Lightning
 
 
 def refuse_second_differentiation(network: nn.Module, sentence: str) -> RemovableHandle:
-    """Raises `RefusedInput` with a sentence where a gradient through the network is to be differentiated again."""
+    """Makes double backward through a network raise `RefusedInput` with a message; returns the hook's handle."""
 
     def refuse(_: Tensor) -> None:
         if torch.is_grad_enabled():  # in a backward: with create_graph=True
@@ -115,7 +115,7 @@ def refuse_second_differentiation(network: nn.Module, sentence: str) -> Removabl
 
 @torch.no_grad()
 def broadcast_from_first_rank(module: nn.Module, device: torch.device) -> None:
-    """Broadcasts parameters and buffers from rank 0, by way of a device that can send them."""
+    """Broadcasts parameters and buffers from rank 0, through a device that the backend supports."""
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return
     for tensor in (tensor for tensor in (*module.parameters(), *module.buffers()) if tensor.numel()):
@@ -125,14 +125,14 @@ def broadcast_from_first_rank(module: nn.Module, device: torch.device) -> None:
 
 
 def running_statistics(module: nn.Module) -> list[Tensor]:
-    """Returns the running means and variances of all norms that have them."""
+    """Returns the running means and variances of all norms with running statistics."""
     layers = [layer for layer in module.modules() if isinstance(layer, _compat.NormBase) and layer.track_running_stats]
     return [buffer for layer in layers for buffer in (layer.running_mean, layer.running_var)]
 
 
 @torch.no_grad()
 def average_over_ranks(buffers: list[Tensor]) -> None:
-    """Replaces tensors by their means over all ranks, in one reduction."""
+    """Replaces tensors by their means over all ranks, with a single reduction."""
     world_size = dist.get_world_size() if dist.is_initialized() else 1
     if world_size == 1 or not buffers:
         return

@@ -1,4 +1,4 @@
-"""No process is left behind: one that fails ends those that it started, and they end with the one that started them."""
+"""Process lifetime: a failing process ends its children, and children end with the process that started them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import time
 
 from lit_gans.strategies import _compat
 
-_PARENT = "LIT_GANS_PARENT"  # the process that starts others
-_CHECK = 1.0  # seconds between two looks at the parent
-_GRACE = 3.0  # seconds that a process has to end by itself
+_PARENT = "LIT_GANS_PARENT"  # pid of the process that starts others
+_CHECK = 1.0  # seconds between two checks of the parent
+_GRACE = 3.0  # seconds before a process is killed
 
 
 def end_children(launcher: object) -> None:
-    """Ends the processes that Lightning's launcher started, including those that hang, which Lightning leaves alive."""
+    """Ends the processes that Lightning's launcher started, including hanging ones, which Lightning leaves running."""
     processes = _compat.children(launcher)
     for process in processes:
         if process.poll() is None:
@@ -29,14 +29,14 @@ def end_children(launcher: object) -> None:
 
 
 def announce_parent() -> None:
-    """Records this process as the parent of those that it starts: they inherit the environment."""
+    """Records this process as a parent in the environment, which its children inherit."""
     os.environ[_PARENT] = str(os.getpid())
 
 
 def follow_parent() -> None:
-    """Ends this process once the one that started it has ended, whatever it waits for.
+    """Ends this process once its parent has ended, even if it is blocked.
 
-    Does nothing where the parent is not one of ours (see `announce_parent`), as under torchrun.
+    Does nothing if the parent did not call `announce_parent`, as under torchrun.
     """
     parent = os.getppid()
     if os.environ.get(_PARENT) != str(parent):

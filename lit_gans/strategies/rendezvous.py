@@ -1,8 +1,8 @@
-"""Rendezvous of all ranks at the start, and how long they wait for each other afterwards.
+"""Rendezvous of all ranks at the start, and timeouts.
 
-torchrun restarts a run with the store of the previous attempt, whose entries must not be read: a process that comes
-first would find the address of one that has ended (pytorch issue 135712). The restart count does not distinguish the
-attempts, because every node counts its own. So the ranks of an attempt rendezvous first under a new name.
+torchrun restarts a run with the store of the previous attempt, whose entries must not be read: the first process could
+find the address of a process that has ended (pytorch issue 135712). The restart count does not distinguish attempts,
+since every node counts its own restarts. Therefore the ranks of each attempt first rendezvous under a new name.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from torch.distributed import PrefixStore, Store, TCPStore
 
 from lit_gans.strategies import _compat
 
-START_TIMEOUT = timedelta(minutes=10)  # that ranks wait for each other at the start
+START_TIMEOUT = timedelta(minutes=10)  # timeout of the rendezvous
 _POLL = 0.05  # seconds
-_WORLDS = count()  # the groups of all processes that this process was in: a sweep's runs one after the other
+_WORLDS = count()  # counts the world groups of this process, one for each run of a sweep
 
 
 def starting_timeout(seconds: float) -> timedelta:
-    """Returns how long ranks wait for each other until all have started: processes do not start at once."""
+    """Returns the timeout until all ranks have started, since processes do not start simultaneously."""
     return max(timedelta(seconds=seconds), START_TIMEOUT)
 
 
 def limit_waiting(timeout: timedelta) -> None:
-    """Sets how long this rank waits for the others, in every process group that exists now."""
+    """Sets this rank's timeout in all existing process groups."""
     for group in _compat.process_groups():
         _compat.set_timeout(group, timeout)
 
 
 def join_world(backend: str, rank: int, world_size: int, device: torch.device, timeout: timedelta) -> None:
-    """Makes the group of all processes where torchrun started them; Lightning then uses the existing group."""
+    """Creates the group of all processes if torchrun started them; Lightning then uses the existing group."""
     store = None if distributed.is_initialized() else attempt_store()
     if store is None:
         return
@@ -60,12 +60,12 @@ def _leave() -> None:
 
 @cache
 def attempt_store() -> Store | None:
-    """Returns torchrun's store under a name that only the processes of this attempt know; None without torchrun.
+    """Returns torchrun's store with a prefix that is unique to this attempt; None without torchrun.
 
     Every rank must call it.
 
     Raises:
-        TimeoutError: not all ranks have started within 10 minutes.
+        TimeoutError: not all ranks started within 10 minutes.
     """
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
@@ -75,10 +75,10 @@ def attempt_store() -> Store | None:
 
 
 def rendezvous(store: Store, rank: int, ranks: int, timeout: timedelta = START_TIMEOUT) -> str:
-    """Returns the same new name on all living ranks, whatever earlier ones left in the store.
+    """Returns the same new name on all live ranks, regardless of entries of earlier attempts in the store.
 
-    Each rank publishes a name of its own. Rank 0 publishes all names that it sees, until each rank has answered with
-    rank 0's name; a rank answers once it finds its own name among them.
+    Each rank publishes its own name. Rank 0 publishes all names that it sees, until each rank has answered with rank
+    0's name; a rank answers once it finds its own name among them.
     """
     name, until = uuid.uuid4().hex, time.monotonic() + timeout.total_seconds()
     store.set(f"here/{rank}", name)

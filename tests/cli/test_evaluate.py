@@ -143,7 +143,7 @@ def test_compares_what_compares_and_names_the_better(record, tmp_path, capsys):
 def test_refuses_what_does_not_compare_and_says_why(record, field, value):
     other = copy.deepcopy(record)
     other["protocol"][field] = value
-    with pytest.raises(RefusedInput, match=rf"A and B do not compare: {field}: "):
+    with pytest.raises(RefusedInput, match=rf"A and B are not comparable: {field}: "):
         compare(record, other)
 
 
@@ -152,7 +152,7 @@ def test_files_that_are_no_evaluations_are_refused(tmp_path):
     (tmp_path / "broken.json").write_text("{")
     with pytest.raises(RefusedInput, match=r"two files of lit-gans evaluate, not 1"):
         main(["a.json"])
-    for name, sentence in (("list", "no evaluation"), ("broken", "no evaluation"), ("missing", "no such file")):
+    for name, sentence in (("list", "not an evaluation"), ("broken", "not an evaluation"), ("missing", "no such file")):
         with pytest.raises(RefusedInput, match=sentence):
             main([str(tmp_path / f"{name}.json")] * 2)
 

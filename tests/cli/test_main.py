@@ -72,7 +72,7 @@ def test_damaged_and_foreign_checkpoints_are_refused(command, tmp_path, trained)
         assert (code, "cannot be read as a checkpoint" in err) == (2, True)
     torch.save({"weights": 1}, tmp_path / "foreign.ckpt")
     code, _, err = command("sample", f"checkpoint={tmp_path / 'foreign.ckpt'}")
-    assert (code, "is no Lightning checkpoint" in err) == (2, True)
+    assert (code, "is not a Lightning checkpoint" in err) == (2, True)
     last = trained / "checkpoints/last.ckpt"
     before = {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
     for argument in (f"resume={last}", f"init_from={last}"):

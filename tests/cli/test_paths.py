@@ -75,9 +75,9 @@ def test_runs_on_other_folders_are_not_resumed(command, odd):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["hydra.run.dir=file/run"], "hydra.run.dir=file/run: the folder cannot be made"),
-        (["trainer.default_root_dir=file"], "trainer.default_root_dir=file: the folder cannot be made"),
-        (["hydra.sweep.dir=file/run", "-m", "seed=1,2"], "hydra.sweep.dir=file/run: the folder cannot be made"),
+        (["hydra.run.dir=file/run"], "hydra.run.dir=file/run: the folder cannot be created"),
+        (["trainer.default_root_dir=file"], "trainer.default_root_dir=file: the folder cannot be created"),
+        (["hydra.sweep.dir=file/run", "-m", "seed=1,2"], "hydra.sweep.dir=file/run: the folder cannot be created"),
         (["resume=file"], "file cannot be read as a checkpoint"),
         (["init_from=file"], "file cannot be read as a checkpoint"),
         (["trainer.max_steps=0"], "trainer.max_steps=0 must be at least 1"),
@@ -95,4 +95,4 @@ def test_an_output_folder_that_cannot_be_made(command, tmp_path, tiny_gan, rando
     (tmp_path / "file").touch()
     fit(tiny_gan(), random_images(), max_steps=1).save_checkpoint(tmp_path / "x.ckpt")
     code, _, err = command(name, "checkpoint=x.ckpt", "output=file/new/it.json", *MEASURED.get(name, ()))
-    assert (code, "output=file/new" in err, "the folder cannot be made" in err) == (2, True, True)
+    assert (code, "output=file/new" in err, "the folder cannot be created" in err) == (2, True, True)

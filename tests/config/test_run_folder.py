@@ -173,12 +173,14 @@ def test_another_folder_of_images_is_another_name():
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(RefusedInput, match=r"hydra\.run\.dir=file/run: the folder cannot be made, .*file is no folder"):
+    with pytest.raises(
+        RefusedInput, match=r"hydra\.run\.dir=file/run: the folder cannot be created, .* is not a folder"
+    ):
         refuse_folder("file/run", "hydra.run.dir")
     refuse_folder("new/run", "hydra.run.dir")
     assert not Path("new").exists(), "only asked"
     Path("outputs").touch()
-    with pytest.raises(RefusedInput, match="folder of the run=outputs/dcgan_digits: the folder cannot be made"):
+    with pytest.raises(RefusedInput, match="folder of the run=outputs/dcgan_digits: the folder cannot be created"):
         folder()
 
 

@@ -1,4 +1,4 @@
-"""DeepSpeed's own settings: read, refused where they would have no effect, completed; and the package itself."""
+"""DeepSpeed's settings, which are read, validated and completed, and the import of DeepSpeed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lit_gans.common.errors import RefusedInput, install_command, nearest
 from lit_gans.strategies import _compat
 
 _LARGEST_BUCKET = 50_000_000  # elements; DeepSpeed's own default is ten times that, for each engine
-_KEYS = (  # those that affect the engines here: DeepSpeed silently ignores others
+_KEYS = (  # settings that affect the engines; DeepSpeed silently ignores others
     "zero_optimization",
     "gradient_clipping",
     "communication_data_type",
@@ -61,7 +61,7 @@ def read(config: dict[str, Any] | str | None) -> dict[str, Any]:
 
 
 def refuse(config: Mapping[str, Any], stage: int, sharded_checkpoints: bool) -> None:
-    """Raises `RefusedInput` for settings that cannot work, or would have no effect."""
+    """Raises `RefusedInput` for settings that are invalid or would have no effect."""
     if stage not in (0, 1, 2, 3):
         raise RefusedInput(f"stage={stage} is not a stage of ZeRO: use one of the stages 0, 1, 2 and 3.")
     if "offload_optimizer" in config["zero_optimization"] and not stage:
@@ -84,16 +84,16 @@ def engine_config(config: Mapping[str, Any], stage: int, num_parameters: int, cl
     """Returns the settings of one network's engine.
 
     Args:
-        config: of the user.
-        stage: of ZeRO.
-        num_parameters: of the network: no bucket needs to be larger.
-        clip: largest gradient norm that the module asks for. It is always written: DeepSpeed's own default is 1.
+        config: settings of the user.
+        stage: stage of ZeRO.
+        num_parameters: number of parameters of the network, which limits the size of buckets.
+        clip: maximum gradient norm of the module. It is always set, since DeepSpeed's default is 1.
 
     Raises:
-        RefusedInput: the user and the module clip at different norms.
+        RefusedInput: the settings and the module clip to different norms.
     """
     bucket = min(num_parameters, _LARGEST_BUCKET)
-    bucket += bucket % 2  # DeepSpeed wants an even number
+    bucket += bucket % 2  # DeepSpeed requires an even number
     zero = {"reduce_bucket_size": bucket, "allgather_bucket_size": bucket}
     if stage == 3:
         zero["stage3_prefetch_bucket_size"] = bucket
@@ -109,7 +109,7 @@ def engine_config(config: Mapping[str, Any], stage: int, num_parameters: int, cl
 
 
 def load(device: str) -> Any:
-    """Imports DeepSpeed and sets its device before it looks for one itself."""
+    """Imports DeepSpeed and sets its device before its automatic detection."""
     if device == "cpu":
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     try:

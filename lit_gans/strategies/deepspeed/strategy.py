@@ -24,33 +24,33 @@ from lit_gans.strategies.module_networks import networks_of, optimized_networks
 class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
     """One DeepSpeed engine for each network of a module with several networks and manual optimization.
 
-    Lightning's own strategy has one engine and accepts one optimizer. Here each network that an optimizer steps gets an
-    engine; the module computes with its plain networks, under their own names. A backward trains the network whose
-    parameters require a gradient: freeze the others before they compute. Where several require one and each has a loss
-    of its own, `manual_backward(loss, network=NAME)` says which. Stages 1 and 2 store the gradients of one backward: of
-    several before a step, all but the last belong into `with trainer.strategy.block_backward_sync():`.
+    Lightning's own strategy has one engine and accepts one optimizer. Here each network with an optimizer gets its own
+    engine; the module computes with its unwrapped networks. A backward trains the network whose parameters require
+    gradients: freeze the others before their forward. If several require gradients and each has its own loss, use
+    `manual_backward(loss, network=NAME)`. Stages 1 and 2 store the gradients of one backward only: if there are several
+    before a step, run all but the last in `with trainer.strategy.block_backward_sync():`.
 
-    Stage 0 replicates everything, 1 shards the optimizer states over the ranks (ZeRO: Rajbhandari et al. 2020), 2 also
-    the gradients, 3 also the parameters. Checkpoints are single files with full tensors under the plain names,
-    optimizer states included: they load on one CPU, and training resumes from them under any strategy and number of
-    ranks.
+    Stage 0 replicates everything; stage 1 shards the optimizer states over the ranks (ZeRO: Rajbhandari et al. 2020),
+    stage 2 also the gradients, and stage 3 also the parameters. Checkpoints are single files with full tensors,
+    including optimizer states, under the plain names: they load on one CPU, and training resumes from them under any
+    strategy and number of ranks.
 
-    Gradients are clipped by the engine, at the module's `clip_gradients_to` where it has one, or at the
-    `gradient_clipping` of `config`; never by DeepSpeed's default. From stage 1 on the gradients of the parameters are
-    not those that the engine steps with: clipping them has no effect.
+    The engine clips gradients to the module's `clip_gradients_to` or the `gradient_clipping` of `config`, never to
+    DeepSpeed's default. From stage 1 on, the engine does not step with the gradients of the parameters, so that
+    clipping these has no effect.
 
     Args:
         stage: stage of ZeRO.
-        offload_optimizer: stores optimizer states and steps on the CPU; needs stage 1, 2 or 3.
+        offload_optimizer: whether to store optimizer states and step on the CPU; requires stage 1, 2 or 3.
         config: DeepSpeed's own settings, or the path of a JSON file with them; its keys override the arguments.
-        sharded_checkpoints: lets each rank write its shards in DeepSpeed's own format, with a tag for each network: a
-            checkpoint is then a folder. Its networks load on one CPU; training resumes from it under the same stage and
-            number of ranks only.
+        sharded_checkpoints: whether each rank writes its shards in DeepSpeed's own format, with a tag for each network,
+            so that a checkpoint is a folder. Its networks load on one CPU; training resumes from it only under the same
+            stage and number of ranks.
         timeout: seconds that a rank waits for the others, once all have started.
-        process_group_backend: backend of torch.distributed; null for nccl on CUDA and gloo elsewhere.
+        process_group_backend: backend of torch.distributed; null uses nccl on CUDA and gloo elsewhere.
 
     Raises:
-        RefusedInput: a setting, a module or a precision that cannot work.
+        RefusedInput: a setting, module or precision is not supported.
     """
 
     clips_gradients = True
@@ -76,7 +76,7 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
         self.engines: dict[str, Any] = {}
         self._names: dict[int, str] = {}  # the network that each optimizer steps, by the id of the optimizer
         self._reduced: set[str] = set()  # networks whose gradients are ready for a step
-        self._steps = False  # whether an engine steps now
+        self._steps = False  # whether an engine is currently stepping
         self._zero: dict[str, ZeroOptimizer] = {}
 
     @property
@@ -98,7 +98,7 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
             )
 
     def configure_ddp(self) -> None:
-        """Does nothing: engines need the optimizers."""
+        """Does nothing, since engines need the optimizers."""
 
     def setup_optimizers(self, trainer: Trainer) -> None:
         super().setup_optimizers(trainer)
@@ -115,7 +115,7 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
     def _make_engine(self, deepspeed: Any, name: str, optimizer: torch.optim.Optimizer) -> None:
         network = self.lightning_module.get_submodule(name)
         zero = self._zero[name] = ZeroOptimizer(optimizer, self.stage)
-        network.to(memory_format=torch.contiguous_format)  # DeepSpeed broadcasts and flattens no other layout
+        network.to(memory_format=torch.contiguous_format)  # DeepSpeed supports no other layout
         engine = deepspeed.initialize(model=network, optimizer=optimizer, config=self._config_of(network))[0]
         engine.set_gradient_accumulation_boundary(True)
         self.engines[name] = zero.engine = engine
@@ -230,7 +230,7 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
 
     @contextmanager
     def block_backward_sync(self) -> Iterator[None]:
-        """Lets gradients add up; the next backward outside reduces their sum for a step."""
+        """Accumulates gradients; the next backward outside the context reduces their sum for a step."""
         for engine in self.engines.values():
             engine.set_gradient_accumulation_boundary(False)
         try:

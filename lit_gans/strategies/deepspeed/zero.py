@@ -1,4 +1,4 @@
-"""Optimizers whose parameters ZeRO flattened and sharded over the ranks: their states in the format of torch."""
+"""States, in torch's format, of optimizers whose parameters ZeRO has flattened and sharded over the ranks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from lit_gans.strategies.module_networks import parameters_of
 
 
 class ZeroOptimizer:
-    """Translates between the states of a DeepSpeed engine's optimizer and those of the torch optimizer it was made of.
+    """Converts between the states of a DeepSpeed engine's optimizer and the torch optimizer that it was created from.
 
     Args:
-        optimizer: the torch optimizer, before the engine is made of it.
+        optimizer: torch optimizer, before the engine is created.
         stage: stage of ZeRO.
     """
 
-    engine: Any  # to be set once it is made
+    engine: Any  # to be set once it is created
 
     def __init__(self, optimizer: torch.optim.Optimizer, stage: int) -> None:
         self.optimizer, self.stage = optimizer, stage
@@ -45,7 +45,7 @@ class ZeroOptimizer:
                     states[indices[id(parameter)]] = {
                         key: safe_get_full_optimizer_state(parameter, key).cpu()
                         if _belongs(value, flat)
-                        else deepcopy(value)  # a separate step for each: torch.load would keep them shared
+                        else deepcopy(value)  # a separate step for each, since torch.load would keep them shared
                         for key, value in self.optimizer.state[flat].items()
                     }
         groups = [
@@ -70,7 +70,7 @@ class ZeroOptimizer:
                         self._set(parameter, key, value.to(flat.device), shard)
 
     def _empty_state(self, state: Mapping[str, Any], parameter: nn.Parameter, flat: Tensor) -> dict[str, Any]:
-        """Returns the state of a flat shard, with zeros for what has the shape of its first parameter."""
+        """Returns the state of a flat shard, with zeros for entries that have the shape of its first parameter."""
         shape = _compat.zero3_shape(parameter) if self.stage == 3 else parameter.shape
         return {
             key: torch.zeros_like(flat) if isinstance(value, Tensor) and value.shape == shape else deepcopy(value)
@@ -90,7 +90,7 @@ class ZeroOptimizer:
 
 @contextmanager
 def _unfrozen(parameters: list[nn.Parameter]) -> Iterator[None]:
-    """Lets all parameters require gradients: DeepSpeed finds no optimizer states of frozen ones."""
+    """Makes all parameters require gradients, since DeepSpeed finds no optimizer states of frozen parameters."""
     frozen = [parameter for parameter in parameters if not parameter.requires_grad]
     for parameter in frozen:
         parameter.requires_grad_(True)
