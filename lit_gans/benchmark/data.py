@@ -1,4 +1,4 @@
-"""`lit-gans bench data`: how fast images are packed and served, and whether a training step waits for them."""
+"""`lit-gans bench data`: speed of packing and serving images, and the time that a training step waits for data."""
 
 from __future__ import annotations
 
@@ -44,23 +44,24 @@ def data(
     discriminator_width: int = 64,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Measures packing and serving of JPEGs of 178x218 that it writes itself, in rounds that take turns.
+    """Measures packing and serving of generated 178x218 JPEGs, in interleaved rounds.
 
     Serving: a pass over packed images in memory against torchvision's `ImageFolder` in a `DataLoader` with 2 workers.
-    Packing: ours against one process that reads, crops and resizes one file after the other with the same functions.
-    Waiting: the time between the end of a step of DCGAN in a `Trainer` and the next batch on the device, as a share.
-    Memory: by how much a process grows that packs few or many files. Returns and prints images per second and bytes.
+    Packing: ours against one process that reads, crops and resizes files sequentially with the same functions.
+    Waiting: fraction of time between the end of a DCGAN step in a `Trainer` and the next batch on the device.
+    Memory: growth of a process that packs few or many files. Returns and prints images per second and bytes.
 
     Args:
-        preset: `smoke` caps the sizes and ends in seconds: its times mean nothing.
-        output: JSON file to write as well.
-        rounds: of serving and packing; null is the preset's number.
-        steps: of the training that is timed; null is the preset's number.
-        placement: of the images in the training.
-        device, precision: of the training; null is CUDA if there is a device, else the CPU.
-        image_size, batch_size: of the images that are served.
+        preset: `smoke` limits the sizes and finishes in seconds; its times are meaningless.
+        output: optional JSON file to write.
+        rounds: number of rounds of serving and packing; null uses the preset's number.
+        steps: number of timed training steps; null uses the preset's number.
+        placement: placement of the images during training.
+        device, precision: device and precision of the training; a null device uses CUDA if available, otherwise the
+            CPU.
+        image_size, batch_size: size of the served images and batches.
         generator_width, discriminator_width: as in `DCGAN`.
-        seed: of everything.
+        seed: seed of all random numbers.
     """
     sizes = {"image_size": image_size, "batch_size": batch_size}
     sizes |= {"generator_width": generator_width, "discriminator_width": discriminator_width}

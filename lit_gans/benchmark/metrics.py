@@ -1,4 +1,4 @@
-"""`lit-gans bench metrics`: images per second of an evaluation, beside torch-fidelity on the same work."""
+"""`lit-gans bench metrics`: speed of an evaluation, compared with torch-fidelity on the same work."""
 
 from __future__ import annotations
 
@@ -53,20 +53,20 @@ def metrics(
     device: Literal["cpu", "cuda"] | None = None,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Times Inception's features, batch by batch in turns, and then a full evaluation, in both libraries.
+    """Times Inception's feature extraction, with interleaved batches, and then a full evaluation, in both libraries.
 
-    Both have the same weights: the usual file if it is in the cache, else random ones, which cost the same. A full
-    evaluation extracts the features of real and generated images and computes FID, Inception Score and KID of them.
-    Returns and prints seconds, images per second, and our speed over torch-fidelity's.
+    Both use the same weights: the usual file if it is cached, otherwise random weights, which cost the same. A full
+    evaluation extracts the features of real and generated images and computes FID, Inception Score and KID. Returns
+    and prints seconds, images per second, and our speed relative to torch-fidelity's.
 
     Args:
-        preset: `smoke` ends in seconds and omits the FID, whose eigenvalues take torch-fidelity half a minute.
-        output: JSON file to write as well.
-        num: number of real and of generated images; null is the preset's number.
-        batch_size: images in a pass of the network.
-        image_size: of the random images before the network.
-        device: null is CUDA if there is a device, else the CPU.
-        seed: of images and weights.
+        preset: `smoke` finishes in seconds and omits the FID, whose eigenvalues take torch-fidelity half a minute.
+        output: optional JSON file to write.
+        num: number of real and of generated images; null uses the preset's number.
+        batch_size: number of images per forward pass.
+        image_size: size of the random input images.
+        device: device to compute on; null uses CUDA if available, otherwise the CPU.
+        seed: seed of images and weights.
     """
     num = _NUM[preset] if num is None else num
     if num < 2 * batch_size and preset == "full":

@@ -1,4 +1,4 @@
-"""`lit-gans bench startup`: seconds until a command has done its work, beside `import lightning.pytorch`."""
+"""`lit-gans bench startup`: run time of commands, compared with `import lightning.pytorch`."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _REFUSED = 2
 def startup(
     preset: Literal["full", "smoke"] = "full", rounds: int | None = None, output: str | None = None
 ) -> dict[str, Any]:
-    """Times fresh processes in turns: Lightning's import, ours, `sample` of 4 images, and a refused key.
+    """Times new processes in turns: Lightning's import, ours, `sample` of 4 images, and an invalid key.
 
-    The checkpoint is that of a tiny DCGAN. Ratios to Lightning's import are taken within a round. An uncounted round
-    before the first fills the caches of the disk; `smoke` has none.
+    The checkpoint contains a tiny DCGAN. Ratios to Lightning's import are computed within a round. A warm-up round
+    fills the disk caches, except in `smoke`.
 
     Args:
-        preset: `smoke` ends in seconds: its times mean little.
-        rounds: number of rounds; null is the preset's number.
-        output: JSON file to write as well.
+        preset: `smoke` finishes in seconds; its times are inaccurate.
+        rounds: number of rounds; null uses the preset's number.
+        output: optional JSON file to write.
 
     Returns:
         Seconds of each process, and their ratios to the import, with quartiles over the rounds.

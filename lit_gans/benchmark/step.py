@@ -55,16 +55,16 @@ def step(
     an iteration. Returns and prints seconds, bytes and operations per second.
 
     Args:
-        preset: `smoke` caps the sizes and ends in seconds: its times mean nothing.
-        output: JSON file to write as well.
-        steps: timed iterations; null is the preset's number.
-        warmup: untimed iterations before them.
-        precision, compile: of `bare` and `lit_gans`.
-        device: null is CUDA if there is a device, else the CPU.
+        preset: `smoke` limits the sizes and finishes in seconds; its times are meaningless.
+        output: optional JSON file to write.
+        steps: number of timed iterations; null uses the preset's number.
+        warmup: number of warm-up iterations.
+        precision, compile: precision and compilation of `bare` and `lit_gans`.
+        device: device to compute on; null uses CUDA if available, otherwise the CPU.
         image_size, channels, generator_width, discriminator_width: as in `DCGAN`.
-        batch_size: images of a step.
-        log_every_n_steps: iterations between two rows of the log.
-        seed: of weights, images and latents.
+        batch_size: number of images per step.
+        log_every_n_steps: number of iterations between two rows of the log.
+        seed: seed of weights, images and latents.
     """
     sizes = {"image_size": image_size, "generator_width": generator_width, "discriminator_width": discriminator_width}
     sizes |= {"channels": channels, "batch_size": batch_size}

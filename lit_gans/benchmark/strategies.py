@@ -1,4 +1,4 @@
-"""`lit-gans bench strategies`: a replica for each network beside Lightning's own DDP; what strategies hold."""
+"""`lit-gans bench strategies`: `NetworkDDP` compared with Lightning's DDP, and memory of all strategies."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def strategies(
     end of the backward pass after which they are largest.
 
     Args:
-        preset: `smoke` ends in seconds: its times mean nothing.
-        gans: which GANs.
-        rounds: number of rounds; null is the preset's number.
-        steps: timed steps of each in a round; null is the preset's number.
-        output: JSON file to write as well.
+        preset: `smoke` finishes in seconds; its times are meaningless.
+        gans: names of the GANs to train.
+        rounds: number of rounds; null uses the preset's number.
+        steps: number of timed steps of each strategy per round; null uses the preset's number.
+        output: optional JSON file to write.
 
     Returns:
         `gans`, for each: images per second and bytes per step of both, the ratio of their speeds with quartiles over

@@ -135,8 +135,8 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
     def optimizer_step(
         self, optimizer: torch.optim.Optimizer, closure: Any, model: LightningModule | None = None, **kwargs: Any
     ) -> Any:
-        # before the step, since the next forward would otherwise use the old unsharded weights; also if another network's
-        # backward passed through, since an unsharded weight stays frozen
+        # before the step, since the next forward would otherwise use the old unsharded weights; also if another
+        # network's backward passed through, since an unsharded weight stays frozen
         for network in self._penalised.values():
             for layer in network.modules():
                 if isinstance(layer, FSDPModule):
