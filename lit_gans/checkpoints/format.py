@@ -99,7 +99,10 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     except (RuntimeError, EOFError, OSError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
         raise RefusedInput(f"{path} cannot be read as a checkpoint: {_reason(path, error)}") from error
     if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
-        raise RefusedInput(f"{path} is not a Lightning checkpoint: it has no state_dict.")
+        raise RefusedInput(
+            f"{path} is not a Lightning checkpoint: it has no state_dict; give a file that a training"
+            " wrote, for example checkpoints/last.ckpt of a run."
+        )
     return checkpoint
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-_PLACES = {
+PLACES = {  # modules of the functions
     "sample": "lit_gans.cli.sample",
     "interpolate": "lit_gans.cli.sample",
     "evaluate": "lit_gans.cli.evaluate",
@@ -29,7 +29,7 @@ _WITHOUT_WEIGHTS = ("describe",)  # models are built on the meta device
 
 def place(name: str) -> tuple[str, str]:
     """Returns the module and the name of a command's function."""
-    return _PLACES[name], name.removeprefix("bench_")
+    return PLACES[name], name.removeprefix("bench_")
 
 
 def command(name: str) -> Callable[..., Any]:

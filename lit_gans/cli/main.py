@@ -6,6 +6,8 @@ import importlib
 import os
 import sys
 
+from lit_gans.cli.commands import PLACES
+
 HELP = """\
 lit-gans: GANs for PyTorch Lightning
 
@@ -34,18 +36,7 @@ _INSTEAD = {
     "test": _MEASURE,
     "predict": "samples are its predictions: use lit-gans sample checkpoint=PATH.",
 }
-COMMANDS = {
-    "sample": "sample",
-    "interpolate": "interpolate",
-    "evaluate": "evaluate",
-    "describe": "describe",
-    "pack": "pack",
-    "bench step": "bench_step",
-    "bench metrics": "bench_metrics",
-    "bench data": "bench_data",
-    "bench strategies": "bench_strategies",
-    "bench startup": "bench_startup",
-}
+COMMANDS = {name.replace("_", " "): name for name in PLACES}  # `bench_step` is typed `bench step`
 
 
 def main() -> None:

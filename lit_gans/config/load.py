@@ -25,7 +25,10 @@ def load(path: str | Path) -> AdversarialModule:
     checkpoint = read_checkpoint(path)
     made_by = checkpoint.get(FORMAT_KEY, {}).get("class_path")
     if made_by is None:
-        raise RefusedInput(f"{path} was not made by lit_gans: it does not say its class.")
+        raise RefusedInput(
+            f"{path} was not made by lit_gans: it does not say its class; load its weights"
+            " with torch.load and load_state_dict."
+        )
     cls = _known(current_path(made_by))
     if cls is None:
         raise RefusedInput(

@@ -32,7 +32,7 @@ class PictureFolder:
     def __init__(self, folder: str | Path, image_size: int | None = None) -> None:
         self.folder, self.image_size = Path(folder), image_size
         if not self.folder.is_dir():
-            raise RefusedInput(f"{folder}: there is no such folder.")
+            raise RefusedInput(f"{folder}: there is no such folder; give one that contains images.")
         found = (path for path in self.folder.iterdir() if path.suffix.lower() in ENDINGS)
         self.paths = sorted(path for path in found if path.name != _GRID)
         if not self.paths:

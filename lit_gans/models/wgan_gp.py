@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import Noise
@@ -17,6 +16,8 @@ from lit_gans.training.losses import critic_generator, wasserstein_critic
 from lit_gans.training.optim import Adam, Linear, Optimizer
 from lit_gans.training.penalties import gradient_penalty
 from lit_gans.training.validation import refuse_weight
+
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 class WGANGP(ImageGAN):
@@ -63,7 +64,7 @@ class WGANGP(ImageGAN):
 
     def build_networks(self) -> None:
         super().build_networks()
-        if any(isinstance(layer, _BatchNorm) for layer in self.discriminator.modules()):
+        if any(isinstance(layer, _BATCH_NORMS) for layer in self.discriminator.modules()):
             raise RefusedInput(f"the critic has a batch norm: {_NO_BATCH_NORM}")
 
     @property

@@ -151,7 +151,7 @@ def test_help_names_every_command(command):
         code, out, err = command(*arguments)
         assert (code, err) == (0, "")
         assert all(f"lit-gans {name}" in out for name in (*cli.COMMANDS, "train", "compare", "fit"))
-    assert set(cli.COMMANDS.values()) == set(commands._PLACES)
+    assert set(cli.COMMANDS.values()) == set(commands.PLACES)
 
 
 def test_training_without_any_argument_is_the_experiment_of_digits_and_prints_its_configuration(command):

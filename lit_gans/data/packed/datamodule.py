@@ -196,4 +196,4 @@ def _free_memory() -> float:
 def refuse_missing(root: Path) -> None:
     """Raises `RefusedInput` if a folder does not exist."""
     if not root.is_dir():
-        raise RefusedInput(f"data.root={root}: there is no such folder.")
+        raise RefusedInput(f"data.root={root}: there is no such folder; give the folder of the images.")

@@ -23,7 +23,7 @@ def read_weights(path: Path, sha256: str | None) -> tuple[dict[str, Tensor], str
         RefusedInput: the file does not exist, has another sha256, or is not a plain state dict.
     """
     if not path.is_file():
-        raise RefusedInput(f"weights={path}: there is no such file.")
+        raise RefusedInput(f"weights={path}: there is no such file; give the path of the weights.")
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if sha256 is not None and found != sha256:
