@@ -194,9 +194,3 @@ def test_fine_tuning_begins_with_the_networks_of_a_checkpoint(train, tmp_path):
     torch.testing.assert_close(module.state_dict(), read(tmp_path / "first")["state_dict"], rtol=0, atol=0)
     assert train(*TINY, f"init_from={path}", "trainer.max_steps=1", "hydra.run.dir=second") == 0
     assert read(tmp_path / "second")["global_step"] == 1
-
-
-def test_resuming_other_data_is_refused(train):
-    assert train(*TINY, "trainer.max_steps=2", "hydra.run.dir=first") == 0
-    assert train(*TINY, "trainer.max_steps=4", "data.seed=1", "resume=first/checkpoints/last.ckpt") == 2
-    assert "data with seed=0" in train.err

@@ -4,7 +4,7 @@ import types
 import pytest
 
 from lit_gans.callbacks import EMA, ProgressBar
-from lit_gans.common.errors import RefusedInput, nearest
+from lit_gans.common.errors import RefusedInput
 from lit_gans.config import registry
 from lit_gans.models.dcgan import DCGAN
 from lit_gans.training.adversarial import AdversarialModule
@@ -40,11 +40,6 @@ def test_a_module_that_cannot_be_imported_is_refused(fresh, monkeypatch):
     monkeypatch.setenv("LIT_GANS_IMPORT", "nowhere_to_be_found")
     with pytest.raises(RefusedInput, match=r"nowhere_to_be_found .* cannot be imported"):
         registry.gans()
-
-
-def test_nearest_names():
-    assert nearest("n_critc", ["n_critic", "seed"]) == "did you mean 'n_critic'?"
-    assert nearest("xyz", ["b", "a"]) == "valid names: a, b."
 
 
 def test_only_public_classes_of_a_module_itself_are_found(fresh, monkeypatch):

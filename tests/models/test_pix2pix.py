@@ -1,7 +1,6 @@
 import pytest
 import torch
 from torch.nn import functional
-from torch.utils.data import DataLoader, TensorDataset
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import Noise
@@ -77,21 +76,6 @@ def test_needs_pairs(module, fit, tiny_gan):
 def test_refusals(tiny_gan, settings):
     with pytest.raises(RefusedInput, match=next(iter(settings))):
         tiny_gan("pix2pix", **settings)
-
-
-def test_a_plain_loader_of_pairs_works(module):
-    from lightning.pytorch import Trainer
-
-    class Pairs(TensorDataset):
-        def __getitem__(self, index):
-            picture, image = super().__getitem__(index)
-            return {"input": picture, "image": image}
-
-    loader = DataLoader(Pairs(*torch.rand(2, 8, 1, 16, 16)), batch_size=4)
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
-    trainer = Trainer(max_epochs=1, enable_model_summary=False, **quiet)
-    trainer.fit(module, loader)
-    assert trainer.global_step == 2
 
 
 def test_l1_falls_by_half_on_held_out_digits(fit):
