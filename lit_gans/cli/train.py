@@ -16,7 +16,7 @@ import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from lightning.pytorch import Trainer
-from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from lit_gans.callbacks import RunConfig
 from lit_gans.checkpoints.format import read_checkpoint
@@ -33,6 +33,8 @@ from lit_gans.config.hydra_app import hydra_command
 from lit_gans.config.overrides import quote
 from lit_gans.config.refusals import DONE, FAILED, refused_is_2
 from lit_gans.config.run_folder import (
+    data_origins,
+    moved,
     nothing_left_if_refused,
     refuse_folder,
     resume_path,
@@ -125,10 +127,9 @@ def _folder(composed: DictConfig, sweeping: bool) -> Path:
     if not composed.data:
         raise RefusedInput("data is required: give it as data=NAME.")
     names = {group: hydra.runtime.choices[group] for group in ("experiment", "model", "data")}
-    signature = schema(target_class(composed.data._target_, "data"))
-    origins = [name for name, value in signature.items() if value == MISSING]  # identify the images
-    given = [str(composed.data[name]) for name in origins if not OmegaConf.is_missing(composed.data, name)]
-    return run_folder(run_name(**names, origins=given), composed.resume).absolute()
+    data = resolve(composed)["data"]
+    origins = data_origins(data, schema(target_class(data["_target_"], "data")))
+    return run_folder(run_name(**names, origins=origins), composed.resume).absolute()
 
 
 def _iterations(config: dict[str, Any]) -> int:
@@ -206,7 +207,8 @@ def _files(config: dict[str, Any]) -> dict[str, str]:
     """Returns the resolved configuration and its Lightning CLI equivalent, which writes next to this run."""
     text = yaml.safe_dump(config, sort_keys=False)
     folder = config["trainer"]["default_root_dir"]
-    beside = yaml.safe_load(text.replace(folder, str(Path(folder) / "fit")))
+    groups = ("trainer", "logger", "callbacks")  # write into the folder; others only read
+    beside = config | {name: moved(config.get(name), folder, str(Path(folder) / "fit")) for name in groups}
     return {"config.yaml": text, "run.yaml": yaml.safe_dump(to_cli(beside), sort_keys=False)}
 
 

@@ -9,12 +9,16 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+from omegaconf import MISSING
 
 from lit_gans.common.atomic import kept
 from lit_gans.common.errors import RefusedInput
 
 OUTPUTS = Path("outputs")
 LAST = Path("checkpoints") / "last.ckpt"
+_PROCESSING = ("cache", "crop", "on_error", "placement")  # arguments of a data source that do not choose its images
 _choices = itertools.count()  # choices broadcast between the processes of torchrun
 
 
@@ -27,6 +31,41 @@ def run_name(experiment: str | None, model: str, data: str, origins: list[str]) 
         origins: values that identify the data, such as the folder of the images; other values give another name.
     """
     return "_".join([experiment or f"{model}_{data}", *map(_short, origins)])
+
+
+def data_origins(data: dict[str, Any], signature: dict[str, Any]) -> list[str]:
+    """Returns the values that identify the images of a data source: its required arguments, and text that differs from
+    its default.
+
+    Args:
+        data: arguments of the data source; missing ones are `???`.
+        signature: its arguments with their defaults; required ones are `???`.
+    """
+    given = {name: data[name] for name in signature if name != "_target_" and data.get(name, MISSING) != MISSING}
+    required = [str(value) for name, value in given.items() if signature[name] == MISSING]
+    chosen = [
+        os.path.abspath(value) if name == "root" and "://" not in value else f"{name}={value}"  # also before a download
+        for name, value in given.items()
+        if isinstance(value, str) and value != signature[name] != MISSING and name not in _PROCESSING
+    ]
+    return required + chosen
+
+
+def moved(node: Any, folder: str, to: str, key: str = "") -> Any:
+    """Returns plain containers in which every path or address inside `folder` is one inside `to`.
+
+    A value that equals `folder` counts as a path if its key ends in `dir` or `path`: a folder may be named `cpu`.
+    """
+    if isinstance(node, dict):
+        return {name: moved(value, folder, to, name) for name, value in node.items()}
+    if isinstance(node, list):
+        return [moved(item, folder, to, key) for item in node]
+    if not isinstance(node, str):
+        return node
+    found = re.fullmatch(rf"(\w+:///?)?{re.escape(folder.rstrip('/'))}(/.*)?", node, flags=re.DOTALL)
+    if found is None or not (found[1] or found[2] or "/" in node or key.endswith(("dir", "path"))):
+        return node
+    return f"{found[1] or ''}{to}{found[2] or ''}"
 
 
 def _short(origin: str) -> str:

@@ -9,6 +9,7 @@ import yaml
 from lightning.pytorch import LightningDataModule
 
 from lit_gans.cli import lightning as lightning_cli
+from lit_gans.cli.train import _files
 from lit_gans.config.registry import classes
 from lit_gans.config.source import options
 from tests.commands import TINY, TINY_CLI
@@ -38,6 +39,25 @@ def test_the_lightning_cli_runs_an_exported_file_with_identical_values(command, 
     torch.testing.assert_close(one["state_dict"], other["state_dict"], rtol=0, atol=0)
     torch.testing.assert_close(one["optimizer_states"], other["optimizer_states"], rtol=0, atol=0)
     assert one["hyper_parameters"] == other["hyper_parameters"]
+
+
+def test_an_exported_file_moves_only_what_the_run_writes():
+    node = {"root": "/data/my-run/photos", "reference": "run/photos"}
+    config = {
+        "seed": 0,
+        "model": {"a": "run"},
+        "data": node,
+        "metrics": {"reference": "run/real.npz"},
+        "init_from": None,
+    }
+    config |= {"trainer": {"default_root_dir": "run"}, "logger": {"csv": {"save_dir": "run"}}, "callbacks": {}}
+    exported = yaml.safe_load(_files(config)["run.yaml"])
+    assert (exported["data"], exported["model"]) == (node, {"a": "run"})
+    assert exported["trainer"] == {
+        "default_root_dir": "run/fit",
+        "callbacks": [{"reference": "run/real.npz"}],
+        "logger": [{"save_dir": "run/fit"}],
+    }
 
 
 def test_the_lightning_cli_on_class_names(command, monkeypatch):

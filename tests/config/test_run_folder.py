@@ -3,10 +3,14 @@
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
+from lit_gans import compose
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.run_folder import (
     LAST,
+    data_origins,
+    moved,
     newest_run,
     nothing_left_if_refused,
     refuse_folder,
@@ -15,6 +19,7 @@ from lit_gans.config.run_folder import (
     run_name,
     sweep_folder,
 )
+from lit_gans.config.signatures import schema, target_class
 
 PARENT = Path("outputs/dcgan_digits")
 
@@ -169,6 +174,59 @@ def test_another_folder_of_images_is_another_name():
         "dcgan_folder_photos",
     ]
     assert run_name("mine", "dcgan", "folder", ["a/photos"]).startswith("mine_photos-")
+
+
+def origins(*overrides):
+    data = compose(*overrides).data
+    values = OmegaConf.to_container(data, resolve=True)
+    return data_origins(values, schema(target_class(data["_target_"], "data")))
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        ("data=lsun", "data.category=church_outdoor"),
+        ("data=emnist", "data.subset=letters"),
+        ("data=mnist", "data.split=test", "data.root=elsewhere"),
+        ("data=stacked_digits", "data.root=elsewhere"),
+        ("data=imagenet data.root=x", "data.split=val"),
+        ("data=huggingface data.name=a/b", "data.split=test", "data.files=a.tar", "data.revision=v2"),
+    ],
+)
+def test_other_data_of_one_source_is_another_name(others):
+    first, *choices = others
+    default = first.split()
+    named = [run_name(None, "dcgan", "it", origins(*default, *choice)) for choice in [(), *([c] for c in choices)]]
+    assert len({*named}) == 1 + len(choices)
+    processing = ["data.cache=elsewhere", "data.crop=none", "data.placement=disk"]
+    for item in processing if first.startswith("data=lsun") else []:
+        assert origins(*default, item) == origins(*default), item
+    assert len(origins(*default)) == len(default) - 1, "defaults add nothing"
+
+
+def test_a_root_is_the_same_name_before_and_after_its_download():
+    before = run_name(None, "dcgan", "mnist", origins("data=mnist", "data.root=data/mnist"))
+    Path("data/mnist").mkdir(parents=True)
+    assert before == run_name(None, "dcgan", "mnist", origins("data=mnist", "data.root=./data/mnist"))
+
+
+@pytest.mark.parametrize("folder", ["run", "/my/run", "cpu", "run/"])
+def test_only_paths_inside_the_folder_are_moved(folder):
+    root = folder.rstrip("/")
+    kept = [f"/data/my-{root}/photos", f"{root}2", f"{root}-old/a", "cpu", f"/elsewhere{root}", 3, None, f"a {root}/b"]
+    nodes = {
+        "kept": kept,
+        "save_dir": folder,
+        "uri": f"sqlite:///{root}/mlflow.db",
+        "inner": [{"dirpath": f"{root}/a"}],
+    }
+    found = moved(nodes, folder, "new")
+    assert found == {
+        "kept": kept,
+        "save_dir": "new" + folder.removeprefix(root),
+        "uri": "sqlite:///new/mlflow.db",
+        "inner": [{"dirpath": "new/a"}],
+    }
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
