@@ -30,21 +30,23 @@ def report(trainer: Trainer) -> int:
     for metrics in trainer.callbacks:
         if isinstance(metrics, Measurement) and metrics.values:
             lines += metrics.summary()
-    if samples is not None:
-        lines.append(f"samples     {folder / 'samples' / f'{step:06d}.png'}, over time: {FILM} beside it")
+    grid = folder / "samples" / f"{step:06d}.png"
+    if samples is not None and grid.exists():
+        over_time = f", over time: {FILM} beside it" if grid.with_name(FILM).exists() else ""
+        lines.append(f"samples     {grid}{over_time}")
     if checkpoint is not None:
         paths = {name: folder / "checkpoints" / f"{name}.ckpt" for name in ("best", "last")}
         best = paths["best"] if checkpoint.best_value is not None else paths["last"]
-        if best == paths["best"]:
+        if best == paths["best"] and best.exists():
             lines.append(f"best        {best} ({checkpoint.best_value:.2f} at iteration {checkpoint.best_step})")
         last = paths["last"]
-        lines.append(f"last        {last}")
+        if last.exists():
+            lines.append(f"last        {last}")
         what = "input=FOLDER" if isinstance(trainer.lightning_module, Pix2Pix) else "num=64"
-        lines.append(
-            f"next        lit-gans train <the same overrides> {quote(f'resume={last}')}"
-            if signal
-            else f"next        lit-gans sample {quote(f'checkpoint={best}')} {what}"
-        )
+        if signal and last.exists():
+            lines.append(f"next        lit-gans train <the same overrides> {quote(f'resume={last}')}")
+        elif best.exists():
+            lines.append(f"next        lit-gans sample {quote(f'checkpoint={best}')} {what}")
     if trainer.is_global_zero:
         print("\n  ".join(lines), flush=True)
     return STOPPED + signal if signal else DONE

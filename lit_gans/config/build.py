@@ -98,13 +98,19 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
 
 def _refuse_values(config: dict[str, Any]) -> None:
     """Raises `RefusedInput` for values that no signature checks."""
-    seed, max_steps = config["seed"], config["trainer"].get("max_steps")
+    seed, trainer = config["seed"], config["trainer"]
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise RefusedInput(f"seed={seed!r} is not valid: expected int.")
     if not 0 <= seed <= _LARGEST_SEED:
         raise RefusedInput(f"seed={seed} must lie in [0, {_LARGEST_SEED}].")
-    if isinstance(max_steps, int) and max_steps < 1 and max_steps != -1:
-        raise RefusedInput(f"trainer.max_steps={max_steps} must be at least 1, or -1 for training without an end.")
+    for name in ("max_steps", "max_epochs"):
+        value = trainer.get(name)
+        if isinstance(value, int) and value < 1 and value != -1:
+            raise RefusedInput(f"trainer.{name}={value} must be at least 1, or -1 for training without an end.")
+    if trainer.get("limit_train_batches") in (0, "0", "0.0"):
+        raise RefusedInput(
+            f"trainer.limit_train_batches={trainer['limit_train_batches']} must be greater than 0; 1.0 is all batches."
+        )
 
 
 @contextmanager

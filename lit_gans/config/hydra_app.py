@@ -115,8 +115,8 @@ class Groups:
                 continue
         return OmegaConf.create({})
 
-    def is_text(self, key: str) -> bool:
-        """Whether a key takes arbitrary text or a path."""
+    def is_text(self, key: str, value: str) -> bool:
+        """Whether a key takes a value as text or a path; where a dict is possible too, `{...}` is one."""
         parent, _, name = key.rpartition(".")
         if not parent:
             return key in _TEXT_KEYS or (self._function is not None and key in text_arguments(self._function))
@@ -125,6 +125,6 @@ class Groups:
         node = OmegaConf.select(self.composed(), parent)
         path = OmegaConf.to_container(node, resolve=False).get("_target_") if isinstance(node, DictConfig) else None
         try:
-            return path is not None and name in text_arguments(target_class(path, parent))
+            return path is not None and name in text_arguments(target_class(path, parent), not value.startswith("{"))
         except RefusedInput:  # no class yet: another argument may name it
             return False

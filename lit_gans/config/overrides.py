@@ -66,27 +66,27 @@ def refuse_bare(arguments: list[str], key_for: Callable[[str], str]) -> None:
         after_flag = is_flag and argument not in (*SWEEP_FLAGS, "--resolve", "-r", "--run", "-h", "--help")
 
 
-def quoted(arguments: list[str], is_text: Callable[[str], bool]) -> list[str]:
+def quoted(arguments: list[str], is_text: Callable[[str, str], bool]) -> list[str]:
     """Quotes all text values for Hydra's grammar, so that paths are passed unchanged.
 
     Commas are part of the text; in a sweep they separate values, unless a file with the complete name exists.
 
     Args:
         arguments: command-line arguments.
-        is_text: returns whether a key takes text or a path; called only if the value is not a plain word, or is one
-            that the grammar parses as a number.
+        is_text: returns whether a key takes a value as text or a path; called only if the value is not a plain word,
+            or is one that the grammar parses as a number.
     """
     sweeping = any(flag in arguments for flag in SWEEP_FLAGS)
     return [_quoted(argument, is_text, sweeping) for argument in arguments]
 
 
-def _quoted(argument: str, is_text: Callable[[str], bool], sweeping: bool) -> str:
+def _quoted(argument: str, is_text: Callable[[str, str], bool], sweeping: bool) -> str:
     key = key_of(argument)
     value = argument.partition("=")[2]
     plain = _PLAIN.fullmatch(value) and not _LITERAL.fullmatch(value)  # a folder may be named 2024
     if key is None or plain or _is_quoted(value):
         return argument
-    if (sweeping and _SWEEP.fullmatch(value)) or not is_text(key):
+    if (sweeping and _SWEEP.fullmatch(value)) or not is_text(key, value):
         return argument
     values = value.split(",") if sweeping and not Path(value).exists() else [value]
     return argument.partition("=")[0] + "=" + ",".join(item if _is_quoted(item) else quote(item) for item in values)

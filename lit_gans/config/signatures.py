@@ -24,7 +24,7 @@ from lit_gans.config.registry import current_folder_on_path
 from lit_gans.training.optim import Optimizer, Schedule
 
 Target = type | Callable[..., Any]
-_TEXT = (str, PurePath, type(None))
+_TEXT = (str, PurePath)
 _EXTRAS = {"wandb": "wandb", "mlflow": "mlflow", "mlxtend": "demo"}  # module: our extra
 
 
@@ -61,21 +61,29 @@ def _to_target(node: Any) -> Any:
 
 
 @cache
-def text_arguments(target: Target) -> frozenset[str]:
-    """Returns the names of the arguments that take arbitrary text or paths."""
+def text_arguments(target: Target, or_mapping: bool = False) -> frozenset[str]:
+    """Returns the names of the arguments that take arbitrary text or paths.
+
+    Args:
+        target: class or function.
+        or_mapping: includes arguments that take text or a dict.
+    """
     names: set[str] = set()
     for function in constructors(target):
         try:
             hints = get_type_hints(function)
         except (NameError, TypeError):  # names that only type checkers see
             hints = {name: hint for name, hint in function.__annotations__.items() if not isinstance(hint, str)}
-        names |= {name for name, hint in hints.items() if _is_text(hint)}
+        names |= {name for name, hint in hints.items() if _is_text(hint, or_mapping)}
     return frozenset(names - {"return"})
 
 
-def _is_text(hint: Any) -> bool:
+def _is_text(hint: Any, or_mapping: bool) -> bool:
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    return hint is not type(None) and all(isinstance(item, type) and issubclass(item, _TEXT) for item in members)
+    if or_mapping:
+        members = tuple(item for item in members if (get_origin(item) or item) is not dict)
+    texts = [item for item in members if item is not type(None)]
+    return bool(texts) and all(isinstance(item, type) and issubclass(item, _TEXT) for item in texts)
 
 
 def constructors(target: Target) -> list[Callable[..., Any]]:

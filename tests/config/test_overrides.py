@@ -28,9 +28,17 @@ PATHS = [
 
 @pytest.mark.parametrize("path", PATHS)
 def test_quoted_text_is_read_back_by_hydra(path):
-    (argument,) = quoted([f"data.root={path}"], lambda key: True)
+    (argument,) = quoted([f"data.root={path}"], lambda key, value: True)
     assert compose("data=folder", argument).data.root == path
-    assert quoted([argument], lambda key: True) == [argument], "text in quotes is left as it is"
+    assert quoted([argument], lambda key, value: True) == [argument], "text in quotes is left as it is"
+
+
+def test_an_argument_that_takes_a_path_or_a_dict_takes_both():
+    def config(typed):
+        return compose("strategy=deepspeed", f"trainer.strategy.config={typed}").trainer.strategy.config
+
+    assert config("/tmp/a b,c.json") == "/tmp/a b,c.json"
+    assert config("{train_batch_size: 4, bf16: {enabled: true}}") == {"train_batch_size": 4, "bf16": {"enabled": True}}
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -56,20 +64,20 @@ def test_values_that_are_no_text_keep_hydras_grammar():
 
 def test_only_text_that_is_no_plain_word_or_a_number_is_asked_about():
     asked = []
-    quoted(["a=1", "b=x/y.ckpt", "c=a b", "-m", "d", "e=a,b"], lambda key: asked.append(key) or False)
+    quoted(["a=1", "b=x/y.ckpt", "c=a b", "-m", "d", "e=a,b"], lambda key, value: asked.append(key) or False)
     assert asked == ["a", "c", "e"]
 
 
 def test_in_a_sweep_a_comma_separates_unless_a_file_has_that_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     one, other = "a (1).ckpt", "b.ckpt"
-    (argument,) = quoted([f"init_from={one},{other}", "-m"], lambda key: True)[:1]
+    (argument,) = quoted([f"init_from={one},{other}", "-m"], lambda key, value: True)[:1]
     override = OverridesParser.create().parse_override(argument)
     assert [text.strip("'") for text in override.sweep_string_iterator()] == [one, other]
     (tmp_path / "a, b").mkdir()
-    assert quoted(["data.root=a, b", "-m"], lambda key: True)[0] == "data.root='a, b'"
-    assert quoted(["init_from=choice(a,b)", "-m"], lambda key: True)[0] == "init_from=choice(a,b)"
-    assert quoted(["seed=1,2", "-m"], lambda key: False)[0] == "seed=1,2"
+    assert quoted(["data.root=a, b", "-m"], lambda key, value: True)[0] == "data.root='a, b'"
+    assert quoted(["init_from=choice(a,b)", "-m"], lambda key, value: True)[0] == "init_from=choice(a,b)"
+    assert quoted(["seed=1,2", "-m"], lambda key, value: False)[0] == "seed=1,2"
 
 
 def test_quote_escapes_what_hydra_unescapes():

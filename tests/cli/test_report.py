@@ -1,0 +1,18 @@
+"""The report at the end of a run names only files that exist."""
+
+from lit_gans.callbacks import Checkpoint, Samples
+from lit_gans.cli.report import report
+
+
+def test_only_existing_files_are_named(tiny_gan, random_images, fit, tmp_path, capsys):
+    callbacks = [Samples(num=4), Checkpoint()]
+    trainer = fit(tiny_gan(), random_images(), max_steps=1, callbacks=callbacks, enable_checkpointing=True)
+    assert report(trainer) == 0
+    named = capsys.readouterr().out
+    assert all(word in named for word in ("000001.png", "training.gif", "last.ckpt", "lit-gans sample"))
+    for path in (*tmp_path.rglob("*.png"), *tmp_path.rglob("*.gif"), *tmp_path.rglob("*.ckpt")):
+        path.unlink()
+    assert report(trainer) == 0
+    named = capsys.readouterr().out
+    assert "Done: 1 iterations" in named
+    assert not any(word in named for word in (".png", ".gif", ".ckpt", "lit-gans sample"))
