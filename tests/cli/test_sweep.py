@@ -91,7 +91,7 @@ def test_a_sweep_ends_with_its_table_and_picture(train, tmp_path):
             last = [line for line in csv.DictReader(file) if line["metric/high_quality"]][-1]
         assert float(row[head.index("high_quality")]) == pytest.approx(float(last["metric/high_quality"]), rel=1e-3)
         assert float(row[head.index("images/s")]) > 0
-        assert 0 < float(row[head.index("seconds")]) < 100
+        assert float(row[head.index("seconds")]) > 0
     with Image.open(folder / "samples.png") as both, Image.open(folder / "1" / "samples" / "000003.png") as plot:
         scaled = np.asarray(plot.convert("RGB").resize((320, 320))).astype(int)
         assert both.size == (2 * 320 + 8, 340)

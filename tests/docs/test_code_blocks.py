@@ -6,11 +6,13 @@ What a comment above a block may ask for is written in `tests/docs/blocks.py`.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import importlib
 import importlib.util
 import io
 import itertools
+import json
 import os
 import runpy
 import shutil
@@ -23,6 +25,7 @@ import yaml
 from lit_gans import build
 from lit_gans.cli import main as cli
 from lit_gans.config import registry
+from lit_gans.metrics.protocol import Protocol
 from tests.docs.blocks import LANGUAGES, PAGES, ROOT, blocks, commands
 from tests.docs.conftest import SMALL_METRICS, TINY
 
@@ -127,11 +130,24 @@ def check_lit_gans(words, overrides, patch):
         assert run(*words)[0] == 0
     elif name == "fit":
         assert run(*words, "--print_config")[0] == 0
-    elif name in ("compare", "--version", "--help"):
-        assert callable(cli.main)
+    elif name == "compare":
+        for path in rest:
+            write_evaluation(path)
+        code, printed = run(*words)
+        assert code == 0
+        assert all(path in printed for path in (*rest, "metric/fid_digits"))
+    elif name in ("--version", "--help"):
+        assert run(name)[0] == 0
     else:
         num = 2 if name == "bench" else 1
         assert run(*words[:num], "--cfg", "job", *words[num:])[0] == 0
+
+
+def write_evaluation(path):
+    """Writes a file as `lit-gans evaluate` does, with an empty protocol."""
+    protocol = {field.name: None for field in dataclasses.fields(Protocol)} | {"versions": {}}
+    record = {"metric/fid_digits": float(len(path)), "directions": {"metric/fid_digits": "min"}, "protocol": protocol}
+    Path(path).write_text(json.dumps(record))
 
 
 def own_networks(word, rest):

@@ -11,6 +11,7 @@ SAME_PLATFORM = KNOWN["platform"] == this_platform()
 RELATIVE = 0.05  # of the first losses elsewhere: rounding grows with every Adam step
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_ten_seeded_iterations_are_those_of_the_record(processes):
     found = measure(processes)

@@ -11,7 +11,7 @@ from lit_gans.strategies.rendezvous import rendezvous
 
 def attempt(store, ranks, order):
     with ThreadPoolExecutor(ranks) as threads:
-        names = [threads.submit(rendezvous, store, rank, ranks, timedelta(seconds=20)) for rank in order]
+        names = [threads.submit(rendezvous, store, rank, ranks, timedelta(minutes=5)) for rank in order]
         return {name.result() for name in names}
 
 
