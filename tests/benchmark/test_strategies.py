@@ -47,16 +47,16 @@ def test_bytes_are_the_gradients_of_the_networks_that_train(smoke, name):
 
 
 def test_each_rank_holds_what_its_strategy_promises(smoke):
-    """Adam has two moments; ZeRO steps its part of the weights in a copy."""
+    """Adam has two moments; ZeRO steps its shard of the weights in a copy."""
     module, generator, discriminator = gradient_bytes("dcgan", "resnet")
-    whole, memory = generator + discriminator, smoke[0]["memory"]
-    padding = 0.02 * whole  # parts are rounded up, steps are counted
+    full, memory = generator + discriminator, smoke[0]["memory"]
+    padding = 0.02 * full  # shards are rounded up, steps are counted
     expected = {
-        "ddp": (whole, 2 * whole),
-        "deepspeed stage 1": (whole, 1.5 * whole),
-        "deepspeed stage 2": (whole, 1.5 * whole),
-        "deepspeed stage 3": (whole / 2, 1.5 * whole),
-        "fsdp": (whole / 2, whole),
+        "ddp": (full, 2 * full),
+        "deepspeed stage 1": (full, 1.5 * full),
+        "deepspeed stage 2": (full, 1.5 * full),
+        "deepspeed stage 3": (full / 2, 1.5 * full),
+        "fsdp": (full / 2, full),
     }
     assert memory.keys() == expected.keys()
     for name, (parameters, optimizer) in expected.items():
@@ -65,9 +65,9 @@ def test_each_rank_holds_what_its_strategy_promises(smoke):
     assert memory["ddp"]["gradients"] == generator  # the discriminator's are gone by then
     assert generator / 2 <= memory["fsdp"]["gradients"] <= generator / 2 + padding
     largest = max(4 * parameter.numel() for parameter in module.generator.parameters())
-    for stage in (1, 2):  # the gradient of the parameter that is cut is kept whole
+    for stage in (1, 2):  # a parameter that crosses a shard boundary keeps its full gradient
         assert generator / 2 <= memory[f"deepspeed stage {stage}"]["gradients"] <= generator / 2 + largest
-    assert whole / 2 <= memory["deepspeed stage 3"]["gradients"] <= whole / 2 + padding
+    assert full / 2 <= memory["deepspeed stage 3"]["gradients"] <= full / 2 + padding
 
 
 def test_refusals():

@@ -7,16 +7,16 @@ from lit_gans.training.callback import GenerativeCallback
 
 
 class Given(Measurement):
-    """Measures what it is told, one value after another, from iteration 0 on."""
+    """Returns the given values, one after another, from iteration 0 on."""
 
     headline = "metric/given"
 
     def __init__(self, values, direction="min", every_n_steps=1):
         super().__init__(every_n_steps, 1, 1, 0)
-        self.told, self.directions = iter(values), {"metric/given": direction}
+        self.remaining, self.directions = iter(values), {"metric/given": direction}
 
     def measure(self, trainer, module):
-        return {"metric/given": next(self.told)}
+        return {"metric/given": next(self.remaining)}
 
 
 def stopped_at(tiny_gan, random_images, fit, measured, **settings):
@@ -66,13 +66,13 @@ def test_refusals(tiny_gan, random_images, fit, callback):
         EarlyStopping(patience=0)
 
 
-def test_a_measurement_tells_the_callbacks_what_it_begins(tiny_gan, random_images, fit):
-    class Told(GenerativeCallback):
+def test_a_measurement_announces_itself_to_the_callbacks(tiny_gan, random_images, fit):
+    class Listener(GenerativeCallback):
         heard = ()
 
         def on_measure_start(self, trainer, description):
             self.heard += (description,)
 
-    told = Told()
-    fit(tiny_gan(), random_images(), 1, callbacks=[Given((1.0, 2.0)), told])
-    assert told.heard == ("given on 1 samples",) * 2
+    listener = Listener()
+    fit(tiny_gan(), random_images(), 1, callbacks=[Given((1.0, 2.0)), listener])
+    assert listener.heard == ("given on 1 samples",) * 2

@@ -46,7 +46,7 @@ def test_refusal():
         EMA(1.0)
 
 
-def test_an_average_that_is_there_is_continued(tiny_gan, random_images, fit):
+def test_an_existing_average_is_continued(tiny_gan, random_images, fit):
     module = tiny_gan()
     module.start_average()
     with torch.no_grad():

@@ -126,7 +126,7 @@ def test_the_time_of_a_measurement_does_not_count(tiny_gan, random_images, fit, 
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_measures_every_second_real_batch_and_its_part_of_the_generated_images(
+def test_a_rank_measures_every_second_real_batch_and_its_shard_of_the_generated_images(
     tiny_gan, random_images, fit, metrics, monkeypatch, rank
 ):
     class Seen(Evaluation):

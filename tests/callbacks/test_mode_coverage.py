@@ -51,7 +51,7 @@ def test_the_ranks_count_their_samples_once_and_together(points, fit, monkeypatc
     data, callback = Ring(num_points=64, batch_size=16), ModeCoverage(num_samples=101, batch_size=20)
     trainer = fit(points, data, max_steps=1)
     points.generate = near_the_centres(data.centres)
-    whole, counted = callback.measure(trainer, points), []
+    alone, counted = callback.measure(trainer, points), []
     monkeypatch.setattr(
         trainer.strategy, "reduce", lambda counts, reduce_op: counted.append((counts, reduce_op)) or counts
     )
@@ -64,7 +64,7 @@ def test_the_ranks_count_their_samples_once_and_together(points, fit, monkeypatc
     assert first.sum() > 0
     assert second.sum() > 0
     statistics = mode_statistics(first + second, 101, data.min_samples)
-    assert whole == {f"metric/{name}": value for name, value in statistics.items()}
+    assert alone == {f"metric/{name}": value for name, value in statistics.items()}
 
 
 def test_real_images_cover_their_own_triples(tiny_gan, random_images, fit):
@@ -72,8 +72,8 @@ def test_real_images_cover_their_own_triples(tiny_gan, random_images, fit):
     module, data = tiny_gan(image_size=32, channels=3), StackedDigits(num_images=120)
     trainer._data_connector.attach_datamodule(module, data)
     real = data.dataset[torch.arange(120)]
-    parts = iter((real["image"].float() / 127.5 - 1).split(50))
-    module.generate = lambda generator, batch: next(parts)
+    batches = iter((real["image"].float() / 127.5 - 1).split(50))
+    module.generate = lambda generator, batch: next(batches)
     values = ModeCoverage(num_samples=120, batch_size=50).measure(trainer, module)
     assert values["metric/modes_covered"] == pytest.approx(len(real["label"].unique()), rel=0.05)
     assert values["metric/high_quality"] == 1

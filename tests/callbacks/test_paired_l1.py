@@ -37,23 +37,23 @@ def test_a_black_translation_is_as_far_as_its_targets_are_bright(module, random_
 def test_a_perfect_translation_is_no_distance_away(module, random_images, fit):
     data = random_images()
     trainer = fit(module, data, max_steps=1)
-    parts = iter((data.held_out["image"].float() / 127.5 - 1).split(16))
-    module.generate = lambda generator, batch: next(parts)
+    batches = iter((data.held_out["image"].float() / 127.5 - 1).split(16))
+    module.generate = lambda generator, batch: next(batches)
     assert PairedL1(batch_size=16).measure(trainer, module)["metric/l1"] == pytest.approx(0, abs=1e-6)
 
 
 def test_the_ranks_measure_every_pair_once_and_together(module, random_images, fit, monkeypatch):
-    callback, parts = PairedL1(num_samples=30, batch_size=8), []
+    callback, totals = PairedL1(num_samples=30, batch_size=8), []
     trainer = fit(module, random_images(), max_steps=1)
-    whole = callback.measure(trainer, module)["metric/l1"]
-    monkeypatch.setattr(trainer.strategy, "reduce", lambda total, reduce_op: parts.append((total, reduce_op)) or total)
+    alone = callback.measure(trainer, module)["metric/l1"]
+    monkeypatch.setattr(trainer.strategy, "reduce", lambda total, reduce_op: totals.append((total, reduce_op)) or total)
     monkeypatch.setattr(type(trainer), "world_size", 2)
     for rank in (0, 1):
         monkeypatch.setattr(type(trainer), "global_rank", rank)
         callback.measure(trainer, module)
-    assert {operation for _, operation in parts} == {"sum"}
-    assert all(total > 0 for total, _ in parts)
-    assert sum(total.item() for total, _ in parts) / 30 == pytest.approx(whole, rel=1e-6)
+    assert {operation for _, operation in totals} == {"sum"}
+    assert all(total > 0 for total, _ in totals)
+    assert sum(total.item() for total, _ in totals) / 30 == pytest.approx(alone, rel=1e-6)
 
 
 def test_the_averaged_generator_is_measured_in_a_training_that_stays_bitwise(module, tiny_gan, random_images, fit):

@@ -19,7 +19,7 @@ STILL = {"generator_optimizer": SGD(1e-12), "discriminator_optimizer": SGD(1e-12
 
 
 class Brightness(nn.Module):
-    """A discriminator that takes bright images for real."""
+    """A discriminator that classifies bright images as real."""
 
     def __init__(self):
         super().__init__()
@@ -113,11 +113,11 @@ def test_no_warning_where_accuracy_dips(rigged, fit, warned, dips):
 
 
 @pytest.mark.parametrize("wrong", [1, 32, 64])
-def test_no_warning_where_one_of_64_real_images_is_taken_for_generated(rigged, fit, wrong):
+def test_no_warning_where_one_of_64_real_images_is_classified_as_generated(rigged, fit, wrong):
     fit(rigged(), bright(wrong=wrong), max_steps=4, callbacks=[Watch(every_n_steps=1, patience=1)])
 
 
-def test_no_warning_where_a_generated_image_is_taken_for_real(rigged, fit):
+def test_no_warning_where_a_generated_image_is_classified_as_real(rigged, fit):
     module = rigged()
     paint = module.generate
 

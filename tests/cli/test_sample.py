@@ -52,7 +52,7 @@ def test_says_what_it_does_where_there_is_no_terminal(saved, tmp_path, caplog):
 @pytest.mark.parametrize("network", ["dcgan", "resnet", "mlp"])
 def test_images_of_a_class_are_those_of_its_label(tiny_gan, network):
     module = tiny_gan("dcgan", num_classes=10, network=network)
-    with torch.no_grad():  # at first the classes are all alike where they are told by batch norm
+    with torch.no_grad():  # at first the classes are all alike where batch norm is conditioned on them
         for parameter in module.generator.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
     latents = module.latents(6, seed=2)

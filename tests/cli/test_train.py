@@ -1,4 +1,4 @@
-"""Whole runs as a user starts them: files, resuming bitwise, signals, several processes."""
+"""Complete runs as a user starts them: files, resuming bitwise, signals, several processes."""
 
 import csv
 import os
@@ -17,14 +17,14 @@ from lit_gans.callbacks import EMA, InitFrom
 from lit_gans.cli import main as cli
 from tests.commands import TINY, start
 
-WHOLE = 23  # iterations: into the third epoch
+MAX_STEPS = 23  # iterations: into the third epoch
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def uninterrupted(tmp_path_factory):
     """The folder of an uninterrupted run."""
-    folder = tmp_path_factory.mktemp("whole")
-    assert cli.run(["train", *TINY, f"trainer.max_steps={WHOLE}", f"hydra.run.dir={folder}"]) == 0
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    assert cli.run(["train", *TINY, f"trainer.max_steps={MAX_STEPS}", f"hydra.run.dir={folder}"]) == 0
     return folder
 
 
@@ -82,18 +82,24 @@ def test_best_checkpoint_and_metrics(train, tmp_path):
         *(pytest.param(boundary, 2, marks=pytest.mark.slow) for boundary in (9, 10)),
     ],
 )
-def test_a_resumed_run_is_bitwise_the_uninterrupted_one(train, tmp_path, whole, boundary, workers):
-    assert train(*TINY, f"data.num_workers={workers}", f"trainer.max_steps={boundary}", "hydra.run.dir=part") == 0
-    again = [f"data.num_workers={workers}", f"trainer.max_steps={WHOLE}", "resume=part/checkpoints/last.ckpt"]
+def test_a_resumed_run_is_bitwise_the_uninterrupted_one(train, tmp_path, uninterrupted, boundary, workers):
+    assert (
+        train(*TINY, f"data.num_workers={workers}", f"trainer.max_steps={boundary}", "hydra.run.dir=interrupted") == 0
+    )
+    again = [
+        f"data.num_workers={workers}",
+        f"trainer.max_steps={MAX_STEPS}",
+        "resume=interrupted/checkpoints/last.ckpt",
+    ]
     assert train(*TINY, *again) == 0
-    assert_same_run(whole, tmp_path / "part")
+    assert_same_run(uninterrupted, tmp_path / "interrupted")
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_killed_run_resumes_bitwise(train, tmp_path, whole, workers):
-    settings = [*TINY, f"trainer.max_steps={WHOLE}", "logger.csv.flush_every=1"]
-    kill_at = random.randrange(7, WHOLE - 5)
+def test_a_killed_run_resumes_bitwise(train, tmp_path, uninterrupted, workers):
+    settings = [*TINY, f"trainer.max_steps={MAX_STEPS}", "logger.csv.flush_every=1"]
+    kill_at = random.randrange(7, MAX_STEPS - 5)
     process = start(tmp_path, *settings, f"data.num_workers={workers}", "hydra.run.dir=outputs/dcgan_digits/version_0")
     metrics = tmp_path / "outputs/dcgan_digits/version_0/metrics.csv"
     while not metrics.is_file() or len(metrics.read_text().splitlines()) < kill_at:
@@ -102,9 +108,9 @@ def test_a_killed_run_resumes_bitwise(train, tmp_path, whole, workers):
     process.send_signal(signal.SIGKILL)
     process.communicate()
     reached = read(metrics.parent)["global_step"]
-    assert 5 <= reached < WHOLE, f"killed at {kill_at}"
+    assert 5 <= reached < MAX_STEPS, f"killed at {kill_at}"
     assert train(*settings, f"data.num_workers={workers}", "resume=auto") == 0
-    assert_same_run(whole, metrics.parent)
+    assert_same_run(uninterrupted, metrics.parent)
 
 
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
@@ -136,6 +142,7 @@ def test_a_signal_ends_the_run_at_the_next_boundary(train, tmp_path, monkeypatch
 
 
 @pytest.mark.faults
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_a_signal_to_the_process_writes_a_checkpoint(tmp_path, number, code):
     process = start(tmp_path, *ENDLESS, "logger.csv.flush_every=1")
@@ -143,7 +150,7 @@ def test_a_signal_to_the_process_writes_a_checkpoint(tmp_path, number, code):
         assert process.poll() is None, process.stdout.read()
         time.sleep(0.05)
     process.send_signal(number)
-    output, _ = process.communicate(timeout=200)
+    output, _ = process.communicate(timeout=400)
     assert process.returncode == code, output
     assert_stopped(tmp_path / "run", output)
 
@@ -166,11 +173,12 @@ def test_the_same_overrides_reach_every_process(train, tmp_path):
 
 
 @pytest.mark.faults
+@pytest.mark.timeout(900)
 def test_torchrun_agrees_on_the_folder_and_refuses_another_configuration(tmp_path):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     command = [*launcher, "-m", "lit_gans", "train", *TINY, *TWO, "data.batch_size=20"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr
     assert [path.name for path in (tmp_path / "outputs/dcgan_digits").iterdir()] == ["version_0"]
 
@@ -180,7 +188,7 @@ def test_torchrun_agrees_on_the_folder_and_refuses_another_configuration(tmp_pat
         "sys.argv += ['model.latent_dim=' + str(5 + int(os.environ['RANK']))]\ncli.main()\n"
     )
     command = [*launcher, str(script), "train", *TINY, *TWO, "data.batch_size=20"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400)
     assert done.returncode != 0
     assert "rank 1 has model.latent_dim=6 where rank 0 has 5" in done.stderr
     assert not list(tmp_path.glob("outputs/dcgan_digits/version_1/checkpoints/*"))

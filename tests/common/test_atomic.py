@@ -1,4 +1,4 @@
-"""Files and folders that take the place of others: whole at every moment, also where a process is killed."""
+"""Files and folders that take the place of others: complete at every moment, also where a process is killed."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def content(path):
 
 @pytest.fixture
 def place(tmp_path):
-    """Where the last checkpoint of a run lies."""
+    """The path of the last checkpoint of a run."""
     path = tmp_path / "version_3" / LAST
     path.parent.mkdir(parents=True)
     return path
@@ -105,7 +105,7 @@ def test_a_process_that_is_killed_leaves_the_old_one(place, killed_at, monkeypat
 
 
 def test_a_second_kill_leaves_the_old_one_too(place, killed_at, monkeypatch):
-    """Nothing lies under the name then: the only checkpoint must not be removed before the new one is there."""
+    """No checkpoint has the name then: the only one must not be removed before the new one exists."""
     for kind in KINDS:
         make(kind, place.with_name("last.ckpt.old"), "old")
         part = place.with_name("last.ckpt.part")

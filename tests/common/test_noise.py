@@ -9,9 +9,9 @@ def noise(key=(0, 1), rank=0, world_size=1):
 
 
 def test_two_ranks_see_what_one_process_sees():
-    whole = noise().normal("latents", 6, 3)
+    full = noise().normal("latents", 6, 3)
     halves = [noise(rank=rank, world_size=2).normal("latents", 3, 3) for rank in (0, 1)]
-    assert torch.equal(torch.cat(halves), whole)
+    assert torch.equal(torch.cat(halves), full)
     assert noise().uniform("eps", 100).min() >= 0
 
 

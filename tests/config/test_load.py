@@ -43,10 +43,10 @@ def test_the_public_name_is_this_function():
 def test_missing_damaged_and_foreign_files_are_refused(path, tmp_path):
     with pytest.raises(RefusedInput, match=r"there is no checkpoint at .*nowhere\.ckpt"):
         load(tmp_path / "nowhere.ckpt")
-    cut, text, other = tmp_path / "cut.ckpt", tmp_path / "text.ckpt", tmp_path / "other.ckpt"
-    cut.write_bytes(path.read_bytes()[:2000])
+    truncated, text, other = tmp_path / "truncated.ckpt", tmp_path / "text.ckpt", tmp_path / "other.ckpt"
+    truncated.write_bytes(path.read_bytes()[:2000])
     text.write_text("no checkpoint")
-    for damaged in (cut, text):
+    for damaged in (truncated, text):
         with pytest.raises(
             RefusedInput, match=f"{damaged.name} cannot be read as a checkpoint: torch did not"
         ) as caught:

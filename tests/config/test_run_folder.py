@@ -137,10 +137,12 @@ def test_a_job_counts_by_itself_where_srun_started_no_process(monkeypatch):
     assert folder() == PARENT / "version_0"
 
 
-@pytest.mark.parametrize("told", [{"SLURM_NTASKS": "1"}, {"SLURM_JOB_NAME": "bash"}, {"SLURM_JOB_NAME": "interactive"}])
-def test_runs_of_one_process_or_of_a_shell_count_as_anywhere(slurm, monkeypatch, told):
+@pytest.mark.parametrize(
+    "environment", [{"SLURM_NTASKS": "1"}, {"SLURM_JOB_NAME": "bash"}, {"SLURM_JOB_NAME": "interactive"}]
+)
+def test_runs_of_one_process_or_of_a_shell_count_as_anywhere(slurm, monkeypatch, environment):
     slurm(4711)
-    for name, value in told.items():
+    for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert [folder() for _ in range(2)] == [PARENT / "version_0", PARENT / "version_1"]
 

@@ -214,16 +214,16 @@ def test_empty_folders_and_too_few_pictures(folder, caplog):
         Folder(str(root / "nowhere"))
 
 
-def test_resizing_is_the_antialiased_one_of_torch_after_the_central_cut():
+def test_resizing_is_the_antialiased_one_of_torch_after_the_central_crop():
     pixels = RNG.integers(0, 256, (45, 70, 3), dtype=np.uint8)
     image, _ = Frame(16, 3).fit(Image.fromarray(pixels), "it")
-    ours, cut = torch.from_numpy(image), torch.from_numpy(pixels[:, 12:57].copy()).permute(2, 0, 1)[None]
-    assert (ours.int() - resized(cut, 16)[0].int()).abs().max() <= 1
-    whole, _ = Frame(16, 3, crop="none").fit(Image.fromarray(pixels), "it")
+    ours, cropped = torch.from_numpy(image), torch.from_numpy(pixels[:, 12:57].copy()).permute(2, 0, 1)[None]
+    assert (ours.int() - resized(cropped, 16)[0].int()).abs().max() <= 1
+    full, _ = Frame(16, 3, crop="none").fit(Image.fromarray(pixels), "it")
     expected = resized(torch.from_numpy(pixels).permute(2, 0, 1)[None], 16)[0]
-    assert (torch.from_numpy(whole).int() - expected.int()).abs().max() <= 1
-    cut, _ = Frame(16, 3, crop=16).fit(Image.fromarray(pixels), "it")
-    assert np.array_equal(cut.transpose(1, 2, 0), pixels[14:30, 27:43])
+    assert (torch.from_numpy(full).int() - expected.int()).abs().max() <= 1
+    cropped, _ = Frame(16, 3, crop=16).fit(Image.fromarray(pixels), "it")
+    assert np.array_equal(cropped.transpose(1, 2, 0), pixels[14:30, 27:43])
 
 
 def test_wrong_frames_are_refused():

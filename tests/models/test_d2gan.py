@@ -57,7 +57,7 @@ def test_at_the_optimum_the_discriminators_are_the_density_ratios():
         assert error < 0.05, (name, error)
 
 
-def test_takes_for_real_what_is_likelier_real_at_the_optimum():
+def test_scores_of_likelier_real_images_are_classified_as_real_at_the_optimum():
     module = D2GAN(alpha=0.5, beta=0.2)
     above, below = (torch.tensor([value]).expm1().log() for value in (0.6, 0.1))  # softplus of them is 0.6, 0.1
     assert module.classified_as_real("discriminator_1", above)

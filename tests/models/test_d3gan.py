@@ -64,23 +64,23 @@ def test_the_choice_is_made_on_the_errors_of_all_ranks(module):
     assert len(seen) == 1
 
 
-def test_accumulated_parts_choose_on_the_errors_of_the_whole_batch(tiny_gan, random_images, fit):
+def test_accumulated_microbatches_choose_on_the_errors_of_the_full_batch(tiny_gan, random_images, fit):
     module = tiny_gan("d3gan", accumulate_gradients=2, discriminator_optimizer=SGD(1e-9))
     seen = []
     original = module.mean_over_ranks
     module.mean_over_ranks = lambda value: seen.append(value.clone()) or original(value)
-    parts = []
+    errors = []
     losses = module.discriminator_losses
 
     def recorded(*given):
         result = losses(*given)
-        parts.append(module._errors[-1])
+        errors.append(module._errors[-1])
         return result
 
     module.discriminator_losses = recorded
     fit(module, random_images(batch_size=4), max_steps=2)
-    assert len(parts) == 4
+    assert len(errors) == 4
     for iteration in (0, 1):
-        expected = torch.stack(parts[2 * iteration : 2 * iteration + 2]).mean(0)
+        expected = torch.stack(errors[2 * iteration : 2 * iteration + 2]).mean(0)
         for value in seen[2 * iteration : 2 * iteration + 2]:
             torch.testing.assert_close(value, expected)

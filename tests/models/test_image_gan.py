@@ -33,20 +33,20 @@ def test_cheap_blocks_make_the_networks_cheaper(tiny_gan, random_images, fit, ne
     fit(cheap, random_images(batch_size=4), max_steps=1)
 
 
-def test_the_networks_are_told_the_classes_of_their_images(tiny_gan, random_images, fit):
-    module, told = tiny_gan("dcgan", num_classes=10, n_critic=2, generator_batch_multiple=3), []
+def test_the_networks_are_conditioned_on_the_classes_of_their_images(tiny_gan, random_images, fit):
+    module, received = tiny_gan("dcgan", num_classes=10, n_critic=2, generator_batch_multiple=3), []
     losses, update = module.discriminator_losses, module.generator_loss
-    module.discriminator_losses = lambda real, fake, batch: told.append((real, batch)) or losses(real, fake, batch)
-    module.generator_loss = lambda fake, batch: told.append((fake, batch)) or update(fake, batch)
+    module.discriminator_losses = lambda real, fake, batch: received.append((real, batch)) or losses(real, fake, batch)
+    module.generator_loss = lambda fake, batch: received.append((fake, batch)) or update(fake, batch)
     data = random_images(batch_size=4)
     fit(module, data, max_steps=1)
-    for images, batch in told[:2]:
+    for images, batch in received[:2]:
         pixels = ((images + 1) * 127.5).round().to(torch.uint8)
         rows = [(data.dataset.images == image).flatten(1).all(1).nonzero().item() for image in pixels]
         assert batch["label"].tolist() == data.dataset.labels[rows].tolist()
-    fake, batch = told[2]
+    fake, batch = received[2]
     assert len(fake) == 12, "three times as many generated images"
-    assert batch["label"].tolist() == told[1][1]["label"].repeat_interleave(3).tolist()
+    assert batch["label"].tolist() == received[1][1]["label"].repeat_interleave(3).tolist()
 
 
 def test_classes_must_be_those_of_the_data(tiny_gan, random_images, fit):

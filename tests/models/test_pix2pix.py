@@ -28,11 +28,11 @@ def test_losses_are_the_papers(module):
     torch.testing.assert_close(module.generator_loss(fake, batch), expected)
 
 
-def test_jitter_cuts_the_same_part_of_picture_and_image_and_mirrors_half(module):
+def test_jitter_crops_input_and_image_alike_and_mirrors_half(module):
     ramp = torch.linspace(-1, 1, 16).expand(64, 1, 16, 16)
     batch = drawn(module, 64) | {"image": ramp, "input": ramp.mT.contiguous()}
-    cut = module.augment(batch)
-    across, down = cut["image"][:, 0, 8], cut["input"][:, 0, :, 8]
+    crop = module.augment(batch)
+    across, down = crop["image"][:, 0, 8], crop["input"][:, 0, :, 8]
     steps = across.diff(dim=1)[:, 2:-2].mean(1)
     step = 2 / 15 * 256 / 286  # enlarged
     torch.testing.assert_close(steps.abs(), torch.full((64,), step), rtol=1e-3, atol=1e-4)
@@ -44,13 +44,13 @@ def test_jitter_cuts_the_same_part_of_picture_and_image_and_mirrors_half(module)
     assert still.augment(batch) is batch
 
 
-def test_the_centre_of_an_unshifted_cut_is_the_enlarged_image(module):
+def test_the_centre_of_an_unshifted_crop_is_the_enlarged_image(module):
     image = torch.rand(1, 1, 16, 16)
     centre = torch.tensor([[0.5, 0.5, 0.9]])  # no shift, no mirror
-    cut = module.augment({"image": image, "input": image, "jitter": centre})["image"]
+    crop = module.augment({"image": image, "input": image, "jitter": centre})["image"]
     coordinates = (torch.arange(16) + 0.5) / 16 * 2 - 1
     grid = torch.stack(torch.meshgrid(coordinates, coordinates, indexing="xy"), -1)[None] * 256 / 286
-    torch.testing.assert_close(cut, functional.grid_sample(image, grid, align_corners=False))
+    torch.testing.assert_close(crop, functional.grid_sample(image, grid, align_corners=False))
 
 
 def test_dropout_is_the_only_noise_and_a_function_of_the_seed(module, random_images):

@@ -58,8 +58,10 @@ def test_the_discriminator_is_dense_layers_norms_and_leaky_relus(norm):
 def test_the_class_joins_the_latent_as_an_embedding():
     torch.manual_seed(0)
     generator, latents = MLPGenerator(4, 2, 1, 6, num_classes=3), torch.randn(3, 4)
-    told = torch.stack([torch.cat([z, generator.embedding.weight[y]]) for z, y in zip(latents, LABELS, strict=True)])
-    torch.testing.assert_close(generator(latents, LABELS), generator.layers(told))
+    conditioned = torch.stack(
+        [torch.cat([z, generator.embedding.weight[y]]) for z, y in zip(latents, LABELS, strict=True)]
+    )
+    torch.testing.assert_close(generator(latents, LABELS), generator.layers(conditioned))
     same = generator(latents[:1].expand(3, -1), LABELS)
     assert len({tuple(point) for point in same.flatten(1).tolist()}) == 3
 

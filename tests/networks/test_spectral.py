@@ -170,17 +170,17 @@ def test_the_next_update_iterates_once_more_and_also_after_one_that_failed():
     assert all(same((norm.left, norm.right), fourth))
 
 
-def test_the_parts_of_an_accumulated_batch_see_identical_weights():
-    whole, parts = moved(tiny()), moved(tiny())
-    with one_power_iteration(norms(whole)):
-        whole(LABELS)
-        expected = [getattr(whole, name).weight for name in ("embedding", "dense", "up", "deep", "down")]
-    with one_power_iteration(norms(parts)):
-        for part in LABELS.split(1):
-            parts(part)
-            weights = [getattr(parts, name).weight for name in ("embedding", "dense", "up", "deep", "down")]
+def test_the_microbatches_of_an_accumulated_batch_see_identical_weights():
+    full, split = moved(tiny()), moved(tiny())
+    with one_power_iteration(norms(full)):
+        full(LABELS)
+        expected = [getattr(full, name).weight for name in ("embedding", "dense", "up", "deep", "down")]
+    with one_power_iteration(norms(split)):
+        for microbatch in LABELS.split(1):
+            split(microbatch)
+            weights = [getattr(split, name).weight for name in ("embedding", "dense", "up", "deep", "down")]
             assert all(same(weights, expected))
-    assert all(same(vectors(whole), vectors(parts)))
+    assert all(same(vectors(full), vectors(split)))
 
 
 @pytest.mark.parametrize("training", [True, False])

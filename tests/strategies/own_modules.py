@@ -1,4 +1,4 @@
-"""Modules of somebody who knows nothing of this project: right ones, and each with a mistake that must be told."""
+"""Modules of somebody who knows nothing of this project: correct ones, and ones with a mistake that is refused."""
 
 import torch
 from lightning.pytorch import LightningModule
@@ -55,7 +55,7 @@ class Own(LightningModule):
 
 
 class Undeclared(Own):
-    """With a gradient penalty that the strategies are not told of."""
+    """With a gradient penalty that it does not declare to the strategies."""
 
     def critic_backward(self, real, fake):
         images = real.clone().requires_grad_(True)

@@ -96,7 +96,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkpoints")
     for kind, optimizer in OPTIMIZERS.items():
         train(folder / f"one_{kind}.ckpt", 2, optimizer)
-        train(folder / f"whole_{kind}.ckpt", 4, optimizer)
+        train(folder / f"uninterrupted_{kind}.ckpt", 4, optimizer)
     train(folder / "one_buffers.ckpt", 2, MOMENTUM, model=BUFFERS)
     buffers = ranks.run("tests.strategies.test_checkpoints.on_a_rank", folder, where=folder)
     torch.save(buffers, folder / "buffers.pt")
@@ -145,7 +145,7 @@ def test_adam_counts_the_steps_of_each_parameter_by_itself(folder, name):
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_one_process_goes_on_from_two_ranks(folder, tmp_path, name, kind):
     train(tmp_path / "resumed.ckpt", 4, OPTIMIZERS[kind], resume=folder / f"{name}_{kind}.ckpt")
-    assert_same(tmp_path / "resumed.ckpt", folder / f"whole_{kind}.ckpt")
+    assert_same(tmp_path / "resumed.ckpt", folder / f"uninterrupted_{kind}.ckpt")
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
@@ -153,7 +153,7 @@ def test_one_process_goes_on_from_two_ranks(folder, tmp_path, name, kind):
     ("source", "name"), [("one", name) for name in STRATEGIES] + [(b, a) for a, b in OTHERS.items()]
 )
 def test_two_ranks_go_on_from_any_other(folder, source, name, kind):
-    assert_same(folder / f"{source}_then_{name}_{kind}.ckpt", folder / f"whole_{kind}.ckpt")
+    assert_same(folder / f"{source}_then_{name}_{kind}.ckpt", folder / f"uninterrupted_{kind}.ckpt")
 
 
 @pytest.mark.parametrize("name", WITH_BUFFERS)
@@ -191,4 +191,4 @@ def test_the_command_samples_from_a_file_of_two_ranks(command, folder, tmp_path,
     with Image.open(tmp_path / "00000.png") as picture:
         assert picture.size == (16, 16)
     with Image.open(tmp_path / "grid.png") as grid:
-        assert grid.size > (32, 32)
+        assert min(grid.size) > 32

@@ -81,20 +81,20 @@ def saved(path, **arguments):
 
 
 def on_a_rank(where):
-    """Returns the weights of each cell, and what each mistake is told; writes a checkpoint under each strategy."""
+    """Returns the weights of each cell, and the refusal of each mistake; writes a checkpoint under each strategy."""
     for name, strategy in STRATEGIES.items():
         saved(where / f"{name}.ckpt", devices=2, strategy=strategy())
-    weights, told = {}, {}
+    weights, refusals = {}, {}
     for kind, name in CELLS:
         module = train(PARITY[kind][0], devices=2, strategy=STRATEGIES[name]())
         weights[kind, name] = module.trainer.strategy.lightning_module_state_dict()
     for module, name in MISTAKES:
         try:
             train(module, devices=2, strategy=STRATEGIES[name]())
-            told[module.__name__, name] = "nothing"
+            refusals[module.__name__, name] = "nothing"
         except RefusedInput as refused:
-            told[module.__name__, name] = str(refused)
-    return weights, told
+            refusals[module.__name__, name] = str(refused)
+    return weights, refusals
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +126,6 @@ def test_a_checkpoint_has_tied_layers_and_the_moments_of_what_is_frozen(trained,
 
 
 @pytest.mark.parametrize(("module", "name"), MISTAKES, ids=str)
-def test_mistakes_are_told_on_every_rank(trained, module, name):
-    for _, told in trained[0]:
-        assert REFUSED[module][1] in told[module.__name__, name]
+def test_mistakes_are_refused_on_every_rank(trained, module, name):
+    for _, refusals in trained[0]:
+        assert REFUSED[module][1] in refusals[module.__name__, name]

@@ -104,7 +104,7 @@ def test_precisions_that_lightning_refuses_before_fsdp_have_our_sentence(precisi
     assert str(refused.value) == refused_precision(precision)
 
 
-def test_what_lightning_would_pass_over_in_silence():
+def test_settings_that_lightning_would_silently_ignore_are_refused():
     module = build(Cell("dcgan"))
     strategy = NetworkFSDP()
     strategy._layer_sync = TorchSyncBatchNorm()

@@ -87,7 +87,7 @@ def on_a_rank(where):
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sharded")
     train(folder / "one.ckpt", 2, MOMENTUM)
-    train(folder / "whole.ckpt", 4, MOMENTUM)
+    train(folder / "uninterrupted.ckpt", 4, MOMENTUM)
     (folder / "said.pt").touch()
     torch.save(
         ranks.run("tests.strategies.test_sharded_checkpoints.on_a_rank", folder, where=folder), folder / "said.pt"
@@ -99,7 +99,7 @@ def folder(tmp_path_factory):
 def test_two_ranks_go_on_as_if_uninterrupted(folder, name):
     assert (folder / f"{name}.ckpt").is_dir()
     assert (folder / f"{name}_resumed.ckpt").is_file()
-    assert_same(folder / f"{name}_resumed.ckpt", folder / "whole.ckpt")
+    assert_same(folder / f"{name}_resumed.ckpt", folder / "uninterrupted.ckpt")
     assert not list(folder.glob("*.part"))
 
 
@@ -114,9 +114,9 @@ def test_the_networks_load_on_one_process(folder, name):
     torch.testing.assert_close(*samples, rtol=1e-4, atol=1e-5)
 
 
-def test_one_process_goes_on_from_parts_of_fsdp(folder, tmp_path):
+def test_one_process_resumes_from_shards_of_fsdp(folder, tmp_path):
     train(tmp_path / "resumed.ckpt", 4, MOMENTUM, resume=folder / "fsdp.ckpt")
-    assert_same(tmp_path / "resumed.ckpt", folder / "whole.ckpt")
+    assert_same(tmp_path / "resumed.ckpt", folder / "uninterrupted.ckpt")
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -124,7 +124,7 @@ def test_a_file_takes_the_place_of_the_folder_it_resumes_from(folder, name):
     path = folder / f"{name}_file" / "last.ckpt"
     assert [*path.parent.iterdir()] == [path]
     assert path.is_file()
-    assert_same(path, folder / "whole.ckpt")
+    assert_same(path, folder / "uninterrupted.ckpt")
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -132,9 +132,9 @@ def test_a_folder_takes_the_place_of_the_file_it_resumes_from(folder, name):
     path = folder / f"{name}_folder" / "last.ckpt"
     assert [*path.parent.iterdir()] == [path]
     assert path.is_dir()
-    found, whole = read_checkpoint(path), torch.load(folder / "whole.ckpt", weights_only=True)
-    assert found["global_step"] == whole["global_step"] == 4
-    torch.testing.assert_close(found["state_dict"], whole["state_dict"], rtol=1e-5, atol=1e-6)
+    found, uninterrupted = read_checkpoint(path), torch.load(folder / "uninterrupted.ckpt", weights_only=True)
+    assert found["global_step"] == uninterrupted["global_step"] == 4
+    torch.testing.assert_close(found["state_dict"], uninterrupted["state_dict"], rtol=1e-5, atol=1e-6)
 
 
 def test_one_process_puts_a_file_in_the_place_of_the_folder_it_resumes_from(folder, tmp_path):
@@ -143,7 +143,7 @@ def test_one_process_puts_a_file_in_the_place_of_the_folder_it_resumes_from(fold
     train(path, 4, MOMENTUM, resume=path)
     assert [*tmp_path.iterdir()] == [path]
     assert path.is_file()
-    assert_same(path, folder / "whole.ckpt")
+    assert_same(path, folder / "uninterrupted.ckpt")
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

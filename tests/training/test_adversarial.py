@@ -22,7 +22,7 @@ PLAIN = {"generator_optimizer": SGD(learning_rate=0.1), "discriminator_optimizer
 
 
 class LinearGAN(AdversarialModule):
-    """No batch norm, so that parts of a batch do not see each other: the loop alone is under test."""
+    """No batch norm, so that microbatches do not affect each other: the loop alone is under test."""
 
     def configure_networks(self):
         pixels = self.channels * self.image_size**2
@@ -126,11 +126,11 @@ def test_equals_a_plain_loop(tiny_gan, random_images, fit, n_critic, make):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6, msg=name)
 
 
-def test_accumulated_parts_equal_the_whole_batch(random_images, fit):
-    whole, parts = linear_gan(), linear_gan(accumulate_gradients=2)
-    fit(whole, random_images(batch_size=8), max_steps=3)
-    fit(parts, random_images(batch_size=4), max_steps=3)
-    torch.testing.assert_close(whole.state_dict(), parts.state_dict(), rtol=1e-5, atol=1e-6)
+def test_accumulated_microbatches_equal_the_full_batch(random_images, fit):
+    full, microbatches = linear_gan(), linear_gan(accumulate_gradients=2)
+    fit(full, random_images(batch_size=8), max_steps=3)
+    fit(microbatches, random_images(batch_size=4), max_steps=3)
+    torch.testing.assert_close(full.state_dict(), microbatches.state_dict(), rtol=1e-5, atol=1e-6)
 
 
 class NoWaiting(TorchDispatchMode):
@@ -155,8 +155,8 @@ def test_batches_are_named_scaled_and_split():
     pixels = torch.tensor([0, 51, 255, 102], dtype=torch.uint8).reshape(4, 1, 1, 1)
     batch = prepare_batch((pixels, torch.arange(4)), channels_last=True)
     torch.testing.assert_close(batch["image"].flatten(), torch.tensor([-1.0, -0.6, 1.0, -0.2]))
-    parts = split_batch(batch, 2)
-    assert [part["label"].tolist() for part in parts] == [[0, 1], [2, 3]]
+    microbatches = split_batch(batch, 2)
+    assert [microbatch["label"].tolist() for microbatch in microbatches] == [[0, 1], [2, 3]]
     with pytest.raises(RefusedInput, match="4 images cannot be split into 3 equal pieces"):
         split_batch(batch, 3)
     assert prepare_batch(pixels, False).keys() == {"image"}
@@ -270,15 +270,15 @@ def test_r1_enters_the_training_in_its_iterations_with_its_weight(random_images,
     torch.testing.assert_close(module.state_dict(), plain.state_dict(), rtol=1e-5, atol=1e-6)
 
 
-def test_penalty_and_schedule_and_clipping_hold_with_accumulated_parts(random_images, fit):
+def test_penalty_and_schedule_and_clipping_hold_with_accumulated_microbatches(random_images, fit):
     settings = {"r1_gamma": 0.7, "clip_gradients": 0.05, "generator_optimizer": SGD(0.1, schedule=Linear())}
-    whole = linear_gan(n_critic=2, **settings)
-    parts = linear_gan(n_critic=2, accumulate_gradients=2, **settings)
+    full = linear_gan(n_critic=2, **settings)
+    microbatches = linear_gan(n_critic=2, accumulate_gradients=2, **settings)
     losses = []
-    for module, batch_size in ((whole, 8), (parts, 4)):
+    for module, batch_size in ((full, 8), (microbatches, 4)):
         trainer = fit(module, random_images(batch_size=batch_size), max_steps=3)
         losses.append({name: value.item() for name, value in trainer.callback_metrics.items()})
-    torch.testing.assert_close(whole.state_dict(), parts.state_dict(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(full.state_dict(), microbatches.state_dict(), rtol=1e-5, atol=1e-6)
     assert set(losses[0]) == {"loss/generator", "loss/discriminator"}
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
 
@@ -313,15 +313,15 @@ def test_two_ranks_draw_the_halves_of_what_one_draws(random_images, fit):
     module = linear_gan()
     trainer = fit(module, random_images(), max_steps=1)
     images = torch.zeros(8, 1, 16, 16)
-    whole = module._microbatches({"image": images}, ("generator", 3))[0]["latents"]
+    full = module._microbatches({"image": images}, ("generator", 3))[0]["latents"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(trainer), "world_size", 2)
         halves = []
         for rank in (0, 1):
             patch.setattr(type(trainer), "global_rank", rank)
             halves.append(module._microbatches({"image": images[:4]}, ("generator", 3))[0]["latents"])
-    assert torch.equal(torch.cat(halves), whole)
-    assert torch.equal(whole, Noise(torch.Generator(), (0, "generator", 3)).normal("latents", 8, 6))
+    assert torch.equal(torch.cat(halves), full)
+    assert torch.equal(full, Noise(torch.Generator(), (0, "generator", 3)).normal("latents", 8, 6))
 
 
 @pytest.mark.parametrize(

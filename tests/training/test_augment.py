@@ -137,7 +137,7 @@ def test_a_relativistic_gan_trains_as_a_plain_loop_that_augments_all_images_in_e
 
 
 @pytest.mark.parametrize("name", ["dcgan", "sngan", "wgan_gp", "d2gan", "d3gan"])
-def test_every_gan_of_images_trains_with_it_and_so_do_parts_of_a_batch(tiny_gan, random_images, fit, name):
+def test_every_gan_of_images_trains_with_it_and_with_microbatches(tiny_gan, random_images, fit, name):
     settings = {"accumulate_gradients": 2, "diffaugment": ("translation", "cutout")}
     trained, plain = tiny_gan(name, **settings), tiny_gan(name, accumulate_gradients=2)
     for module in (trained, plain):

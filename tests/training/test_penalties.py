@@ -58,8 +58,8 @@ def test_equals_the_gradient_by_finite_differences_and_leaves_the_images_alone()
     assert not images.requires_grad
 
 
-class Told(nn.Module):
-    """Scores <x, w> times what it is told, and keeps what it has seen."""
+class Conditioned(nn.Module):
+    """Scores <x, w> times its condition, and records its inputs."""
 
     def __init__(self, weight):
         super().__init__()
@@ -110,7 +110,7 @@ def test_a_critic_without_gradient_costs_1_and_has_no_nan():
 @pytest.mark.parametrize("end", [0, 1])
 def test_the_points_are_the_images_themselves_at_the_ends_of_eps(end):
     real, fake, eps = pair()
-    critic = Told(torch.ones(12))
+    critic = Conditioned(torch.ones(12))
     gradient_penalty(critic, real, fake, torch.full_like(eps, end))
     assert torch.equal(critic.seen[0][0], real if end else fake)
     penalty = gradient_penalty(QUADRATIC, real, fake, torch.full_like(eps, end))
@@ -147,7 +147,7 @@ def test_the_two_sided_penalty_and_its_gradient_are_those_of_the_plain_formula()
 @pytest.mark.parametrize("penalty", [lambda d, *pair: r1_penalty(d, pair[0]), gradient_penalty])
 def test_no_gradient_reaches_the_images(penalty):
     images = [tensor.requires_grad_() for tensor in pair()]
-    critic = Told(torch.ones(12))
+    critic = Conditioned(torch.ones(12))
     penalty(critic, *images).backward()
     assert critic.weight.grad.any()
     assert [tensor.grad for tensor in images] == [None] * 3
@@ -182,9 +182,9 @@ def test_double_precision_stays_double():
     assert r1_penalty(QUADRATIC, images[0]).item() == pytest.approx(images[0].square().sum().item() / 8, rel=1e-12)
 
 
-def test_both_penalties_tell_the_critic_the_condition():
+def test_both_penalties_pass_the_condition_to_the_critic():
     real, fake, eps = pair(num=2)
-    critic, labels, other = Told(torch.full((12,), 12**-0.5)), torch.tensor([3.0, 2.0]), torch.zeros(2)
+    critic, labels, other = Conditioned(torch.full((12,), 12**-0.5)), torch.tensor([3.0, 2.0]), torch.zeros(2)
     assert gradient_penalty(critic, real, fake, eps, labels, other).item() == pytest.approx((2**2 + 1) / 2, rel=1e-5)
     assert r1_penalty(critic, real, labels, other).item() == pytest.approx((3**2 + 2**2) / 2 / 2, rel=1e-5)
     assert all(condition[0] is labels and condition[1] is other for _, condition in critic.seen)

@@ -66,7 +66,7 @@ def test_half_precision_needs_a_device_that_has_it(tiny_gan, random_images, fit,
 
 
 @pytest.mark.parametrize(
-    ("launcher", "told"),
+    ("launcher", "environment"),
     [
         ("torchrun", {"TORCHELASTIC_RUN_ID": "1", "WORLD_SIZE": "4", "RANK": "0", "LOCAL_RANK": "0"}),
         (
@@ -77,9 +77,9 @@ def test_half_precision_needs_a_device_that_has_it(tiny_gan, random_images, fit,
     ],
 )
 def test_processes_that_would_each_train_by_themselves_are_refused(
-    tiny_gan, random_images, fit, monkeypatch, launcher, told
+    tiny_gan, random_images, fit, monkeypatch, launcher, environment
 ):
-    for name, value in told.items():
+    for name, value in environment.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(RefusedInput, match=f"{launcher} started 4 processes, and each .* strategy=ddp with"):
         fit(tiny_gan(), random_images(), max_steps=1)

@@ -22,7 +22,7 @@ def test_read_image_is_true_to_every_pixel(tmp_path):
     assert np.array_equal(read_image(tmp_path / "a.png", 1)[0, 0].numpy(), gray)
 
 
-def test_read_folder_reads_whole_pictures_at_one_size_in_the_order_of_their_names(tmp_path):
+def test_read_folder_reads_uncropped_images_at_one_size_in_the_order_of_their_names(tmp_path):
     for name, colour, size in (("b.png", GREEN, (8, 8)), ("a.jpg", RED, (40, 24)), ("c.bmp", BLUE, (16, 16))):
         Image.new("RGB", size, colour).save(tmp_path / name)
     (tmp_path / "readme.md").write_text("no picture")
@@ -41,7 +41,7 @@ def test_read_folder_refuses_a_folder_without_pictures(tmp_path, name):
         read_folder(tmp_path / name, image_size=16, channels=3)
 
 
-def test_16_bit_gray_is_scaled_and_not_cut_off(tmp_path):
+def test_16_bit_gray_is_scaled_and_not_clipped(tmp_path):
     ramp = np.linspace(0, 65535, 256).astype(np.uint16).reshape(1, 256).repeat(2, 0)
     Image.fromarray(ramp).save(tmp_path / "ramp.png")
     assert (read_image(tmp_path / "ramp.png", 1).flatten()[:256] - torch.arange(256)).abs().max() <= 1
