@@ -52,7 +52,7 @@ def group_table() -> str:
 def first_sentence(text: str | None) -> str:
     """Returns the first sentence of a docstring in one line."""
     paragraph = " ".join((text or "").split("\n\n")[0].split())
-    return re.split(r"(?<=[^.A-Z][.!])\s", paragraph)[0].rstrip(".")
+    return re.split(r"(?<=[^.A-Z][.!])(?<!\bal\.)\s", paragraph)[0].rstrip(".")
 
 
 def gan_table() -> str:

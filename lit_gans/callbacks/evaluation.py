@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -104,11 +105,14 @@ class GenerativeMetrics(Measurement):
             return [*super().summary(), *left_out]
         name = self.headline.removeprefix("metric/")
         last, first = self.values[self.headline], self.first.get(self.headline, float("nan"))
-        others = [f"{key.removeprefix('metric/')} {value:.4g}" for key, value in self.values.items() if name not in key]
-        halves = self.real_halves
+        others = [
+            f"{key.removeprefix('metric/')} {value:.4g}" for key, value in self.values.items() if key != self.headline
+        ]
+        halves = self.real_halves  # unknown until this process has measured
+        compared = f"; between two halves of the real images: {halves:.2f} (ratio {last / halves:.1f})"
         return [
-            f"{name:11} {last:.2f} at iteration {self.measured_at}, {first:.2f} at 0 (1/{first / last:.0f});"
-            f" between two halves of the real images: {halves:.2f} (ratio {last / halves:.1f})",
+            f"{name:11} {last:.2f} at iteration {self.measured_at}, {first:.2f} at 0 (1/{first / last:.0f})"
+            f"{'' if math.isnan(halves) else compared}",
             f"{'':11} {', '.join(others)}, on {self.num_samples} samples",
             *self.best_lines(),
             *left_out,

@@ -183,6 +183,16 @@ def test_every_score_has_its_keys_and_steers_the_best_checkpoint(tiny_gan, rando
     assert "coverage_digits" in "\n".join(metrics.summary())
 
 
+def test_the_summary_has_every_value_once():
+    metrics = GenerativeMetrics(DigitsExtractor(), mifid=MiFID())
+    metrics.values = {"metric/fid_digits": 2.0, "metric/mifid_digits": 3.0}
+    metrics.first = {"metric/fid_digits": 4.0}
+    text = "\n".join(metrics.summary())
+    assert text.count("mifid_digits 3") == 1, "its name ends with that of the FID"
+    assert text.count("2.00 at iteration 0") == 1
+    assert "nan" not in text, "the real halves were not measured in this process"
+
+
 def test_best_is_the_smallest_or_largest_and_when(metrics):
     metrics.directions = {"metric/a": "min", "metric/b": "max", "metric/c": None}
     for step, value in enumerate((2.0, 1.0, 3.0, 1.0, 1.5)):

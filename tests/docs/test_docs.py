@@ -37,7 +37,8 @@ def test_the_readme_lists_the_registered_gans():
     """`python -m docs.generate` writes the table."""
     text = (ROOT / "README.md").read_text()
     table = text[text.index(generate.BEGIN) + len(generate.BEGIN) : text.index(generate.END)]
-    assert table == generate.gan_table()
+    assert table == generate.gan_table(), "run: python -m docs.generate"
+    assert "|  |" not in table, "the docstring of a GAN's module names its paper: authors and year"
     ours = {name for name, cls in gans().items() if cls.__module__.startswith("lit_gans.")}
     assert {name for name in gans() if f"\n| `{name}` |" in table} == ours
 
