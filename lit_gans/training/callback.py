@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from lightning.pytorch import Callback, Trainer
-
-if TYPE_CHECKING:
-    from lit_gans.training.sampling import SamplingModule
+from lightning.pytorch import Callback, LightningModule, Trainer
 
 
 class GenerativeCallback(Callback):
@@ -24,5 +19,5 @@ class GenerativeCallback(Callback):
     def on_measure_end(self, trainer: Trainer) -> None:
         """Called on every rank once the values of a measurement are in `trainer.callback_metrics`."""
 
-    def gather_average(self, module: SamplingModule) -> None:
+    def gather_average(self, module: LightningModule) -> None:
         """Called on every rank before a sharded averaged generator is sampled or saved."""
