@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.data.images import to_uint8 as to_uint8
 from lit_gans.metrics.cache import Reference, cached
 from lit_gans.metrics.extractors.base import Extractor, on_white
 from lit_gans.metrics.scores.class_coverage import ClassCoverage

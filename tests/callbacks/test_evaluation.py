@@ -10,7 +10,8 @@ from lit_gans.callbacks import EMA, Checkpoint, GenerativeMetrics, Samples
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.callbacks.measurement import share
 from lit_gans.common.errors import RefusedInput
-from lit_gans.metrics.evaluator import Evaluation, to_uint8
+from lit_gans.data.images import to_uint8
+from lit_gans.metrics.evaluator import Evaluation
 from lit_gans.metrics.extractors.digits import DigitsExtractor
 from lit_gans.metrics.protocol import fingerprint
 from lit_gans.metrics.scores.inception_score import InceptionScore

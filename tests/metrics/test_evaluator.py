@@ -5,7 +5,8 @@ import torch
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import mix
-from lit_gans.metrics.evaluator import Evaluation, to_uint8
+from lit_gans.data.images import to_uint8
+from lit_gans.metrics.evaluator import Evaluation
 from lit_gans.metrics.extractors.base import Extractor
 from lit_gans.metrics.scores.fid import FID
 from lit_gans.metrics.scores.inception_score import InceptionScore
