@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lit_gans.common._compat import lerp_all
+from lit_gans.common._compat.torch import lerp_all
 from lit_gans.common.noise import Noise
 from lit_gans.models.dcgan import DCGAN
 from lit_gans.training.losses import logistic_discriminator, non_saturating_generator

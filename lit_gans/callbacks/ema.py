@@ -8,7 +8,7 @@ import torch
 from lightning.pytorch import Trainer
 from torch import Tensor
 
-from lit_gans.common._compat import lerp_all
+from lit_gans.common._compat.torch import lerp_all
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.contracts import sharding
 from lit_gans.training.callback import GenerativeCallback

@@ -12,7 +12,7 @@ from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from lit_gans.checkpoints.renamed import current_paths
-from lit_gans.common._compat import other_class_other_arguments
+from lit_gans.common._compat.jsonargparse import other_class_other_arguments
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import trainer_refusals

@@ -25,7 +25,7 @@ from lit_gans.checkpoints.sharded import read_rest
 from lit_gans.cli.report import STOPPED, report, run_of, shown
 from lit_gans.cli.sweep import Run, write_summary
 from lit_gans.cli.train_arguments import given_folders, is_sweep, with_defaults
-from lit_gans.common._compat import start_others_with
+from lit_gans.common._compat.lightning import start_others_with
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import build, resolve, to_cli

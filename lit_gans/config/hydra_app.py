@@ -14,7 +14,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lit_gans.common._compat import run_hydra
+from lit_gans.common._compat.hydra import run_hydra
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config import source
 from lit_gans.config.hints import did_you_mean

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from lit_gans.checkpoints.format import CheckpointFiles
+from lit_gans.common._compat.lightning import process_group_backend
 from lit_gans.common.errors import RefusedInput
-from lit_gans.strategies import _compat
 from lit_gans.strategies.module_networks import (
     average_over_ranks,
     broadcast_from_first_rank,
@@ -72,7 +72,7 @@ class NetworkStrategy:
         if self.root_device.type != "cpu":
             self.accelerator.setup_device(self.root_device)
         join_world(
-            _compat.process_group_backend(self),
+            process_group_backend(self),
             environment.global_rank(),
             environment.world_size(),
             self.root_device,

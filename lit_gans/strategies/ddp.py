@@ -14,8 +14,8 @@ from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from lit_gans.common._compat.torch import WITHOUT_BUFFER_SYNC
 from lit_gans.common.errors import RefusedInput
-from lit_gans.strategies import _compat
 from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.strategies.comm_hooks import Compression, Nodes, communicate
 from lit_gans.strategies.module_networks import networks_of
@@ -96,7 +96,7 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
             replica = DistributedDataParallel(
                 network,
                 device_ids=self.determine_ddp_device_ids(),
-                **_compat.WITHOUT_BUFFER_SYNC,
+                **WITHOUT_BUFFER_SYNC,
                 gradient_as_bucket_view=True,  # avoids a second copy of the gradients
                 bucket_cap_mb=self.bucket_cap_mb,
             )

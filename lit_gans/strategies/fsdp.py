@@ -13,8 +13,13 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
+from lit_gans.common._compat.lightning import (
+    accept_without_configure_model,
+    set_data_parallel_size,
+    synchronises_batch_norm,
+)
 from lit_gans.common.errors import RefusedInput
-from lit_gans.strategies import _compat, contracts
+from lit_gans.strategies import contracts
 from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.strategies.fsdp_checkpoints import FSDPCheckpoints
 from lit_gans.strategies.module_networks import networks_of
@@ -77,18 +82,18 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
     # ---- setup and end
 
     def setup_environment(self) -> None:
-        _compat.set_data_parallel_size(self, self.num_nodes * self.num_processes)
+        set_data_parallel_size(self, self.num_nodes * self.num_processes)
         super().setup_environment()
 
     def refuse(self, module: LightningModule, precision: str) -> None:
         if precision not in ("32-true", "bf16-mixed"):
             raise RefusedInput(refused_precision(precision))
-        if _compat.synchronises_batch_norm(self):
+        if synchronises_batch_norm(self):
             raise RefusedInput("sync_batchnorm=True has no effect with NetworkFSDP: use NetworkDDP, or leave it out.")
 
     def shard_networks(self) -> None:
         module = self.lightning_module
-        _compat.accept_without_configure_model(module)
+        accept_without_configure_model(module)
         mesh = self._mesh()
         self.limit_waiting()
         penalised = contracts.penalised_networks(module)

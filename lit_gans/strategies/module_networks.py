@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.utils.hooks import RemovableHandle
 
+from lit_gans.common._compat.torch import NormBase, copy_all, tree_leaves
 from lit_gans.common.errors import RefusedInput
-from lit_gans.strategies import _compat
 
 # ---- networks and their optimizers
 
@@ -103,7 +103,7 @@ def refuse_second_differentiation(network: nn.Module, sentence: str) -> Removabl
 
     @torch.compiler.disable
     def after_forward(_: nn.Module, inputs: Any, outputs: Any) -> None:
-        for output in _compat.tree_leaves(outputs):
+        for output in tree_leaves(outputs):
             if isinstance(output, Tensor) and output.requires_grad:
                 output.register_hook(refuse)
 
@@ -126,7 +126,7 @@ def broadcast_from_first_rank(module: nn.Module, device: torch.device) -> None:
 
 def running_statistics(module: nn.Module) -> list[Tensor]:
     """Returns the running means and variances of all norms with running statistics."""
-    layers = [layer for layer in module.modules() if isinstance(layer, _compat.NormBase) and layer.track_running_stats]
+    layers = [layer for layer in module.modules() if isinstance(layer, NormBase) and layer.track_running_stats]
     return [buffer for layer in layers for buffer in (layer.running_mean, layer.running_var)]
 
 
@@ -139,7 +139,7 @@ def average_over_ranks(buffers: list[Tensor]) -> None:
     flat = torch.cat([buffer.flatten() for buffer in buffers])
     dist.all_reduce(flat)
     means = flat.div_(world_size).split([buffer.numel() for buffer in buffers])
-    _compat.copy_all(buffers, (mean.view_as(buffer) for mean, buffer in zip(means, buffers, strict=True)))
+    copy_all(buffers, (mean.view_as(buffer) for mean, buffer in zip(means, buffers, strict=True)))
 
 
 def storages(tensors: Iterable[Tensor]) -> dict[int, int]:

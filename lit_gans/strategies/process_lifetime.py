@@ -7,7 +7,7 @@ import subprocess
 import threading
 import time
 
-from lit_gans.strategies import _compat
+from lit_gans.common._compat.lightning import children
 
 _PARENT = "LIT_GANS_PARENT"  # pid of the process that starts others
 _CHECK = 1.0  # seconds between two checks of the parent
@@ -16,7 +16,7 @@ _GRACE = 3.0  # seconds before a process is killed
 
 def end_children(launcher: object) -> None:
     """Ends the processes that Lightning's launcher started, including hanging ones, which Lightning leaves running."""
-    processes = _compat.children(launcher)
+    processes = children(launcher)
     for process in processes:
         if process.poll() is None:
             process.terminate()

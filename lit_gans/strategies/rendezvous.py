@@ -19,7 +19,7 @@ import torch
 from torch import distributed
 from torch.distributed import PrefixStore, Store, TCPStore
 
-from lit_gans.strategies import _compat
+from lit_gans.common._compat.torch import process_groups, set_timeout
 
 START_TIMEOUT = timedelta(minutes=10)  # timeout of the rendezvous
 _POLL = 0.05  # seconds
@@ -33,8 +33,8 @@ def starting_timeout(seconds: float) -> timedelta:
 
 def limit_waiting(timeout: timedelta) -> None:
     """Sets this rank's timeout in all existing process groups."""
-    for group in _compat.process_groups():
-        _compat.set_timeout(group, timeout)
+    for group in process_groups():
+        set_timeout(group, timeout)
 
 
 def join_world(backend: str, rank: int, world_size: int, device: torch.device, timeout: timedelta) -> None:

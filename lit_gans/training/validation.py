@@ -10,8 +10,8 @@ from lightning.fabric.plugins.environments import SLURMEnvironment, TorchElastic
 from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import DDPStrategy
 
+from lit_gans.common._compat.lightning import finds_unused_parameters
 from lit_gans.common.errors import RefusedInput
-from lit_gans.strategies._compat import finds_unused_parameters
 from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.training.attached import data_of
 

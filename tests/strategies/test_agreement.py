@@ -5,7 +5,7 @@ import torch
 from lightning.pytorch import Callback
 
 from lit_gans.callbacks import EMA, Checkpoint
-from lit_gans.strategies import _compat
+from lit_gans.common._compat.torch import process_groups
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP
@@ -43,7 +43,7 @@ class Timeouts(Callback):
     """Keeps the seconds that the groups of this process wait, while it trains."""
 
     def on_train_batch_start(self, *_):
-        backends = [group._get_backend(torch.device("cpu")) for group in _compat.process_groups()]
+        backends = [group._get_backend(torch.device("cpu")) for group in process_groups()]
         self.seconds = [backend.options._timeout.total_seconds() for backend in backends]
 
 

@@ -12,8 +12,8 @@ from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 
 from lit_gans.checkpoints.sharded import REST, read_rest
+from lit_gans.common._compat.deepspeed import zero3_shape, zero3_shard
 from lit_gans.common.errors import RefusedInput
-from lit_gans.strategies import _compat
 from lit_gans.strategies.checkpoint_folders import replacing
 from lit_gans.strategies.deepspeed.zero import ZeroOptimizer
 
@@ -31,11 +31,11 @@ class DeepSpeedCheckpoints:
 
     def local_shard(self, parameter: nn.Parameter) -> Tensor:
         """Returns this rank's shard of a parameter under stage 3: flat, the last rank's padded."""
-        return _compat.zero3_shard(parameter)
+        return zero3_shard(parameter)
 
     def shard(self, full: Tensor, parameter: nn.Parameter) -> Tensor:
         """Returns this rank's shard of a full tensor of a parameter's shape under stage 3."""
-        size = _compat.zero3_shard(parameter).numel()
+        size = zero3_shard(parameter).numel()
         padded = full.new_zeros(size * self.world_size)
         padded[: full.numel()] = full.flatten()
         return padded[self.global_rank * size :][:size].clone()
@@ -44,7 +44,7 @@ class DeepSpeedCheckpoints:
         """Returns the full tensor of all ranks' shards under stage 3; every rank must call it."""
         padded = shard.new_empty(shard.numel() * self.world_size)
         dist.all_gather_into_tensor(padded, shard.contiguous())
-        shape = _compat.zero3_shape(parameter)
+        shape = zero3_shape(parameter)
         return padded[: shape.numel()].view(shape)
 
     def full_state_dict(self, network: nn.Module) -> dict[str, Tensor]:

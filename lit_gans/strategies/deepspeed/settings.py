@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lit_gans.common._compat.deepspeed import forbid_compiled_operations
 from lit_gans.common.errors import RefusedInput, install_command, nearest
-from lit_gans.strategies import _compat
 
 _LARGEST_BUCKET = 50_000_000  # elements; DeepSpeed's own default is ten times that, for each engine
 _KEYS = (  # settings that affect the engines; DeepSpeed silently ignores others
@@ -119,5 +119,5 @@ def load(device: str) -> Any:
         raise RefusedInput(f"strategy=deepspeed needs DeepSpeed: {install_command('deepspeed')}") from error
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     if device == "cpu":
-        _compat.forbid_compiled_operations(deepspeed)
+        forbid_compiled_operations(deepspeed)
     return deepspeed

@@ -12,8 +12,10 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 
+from lit_gans.common._compat.deepspeed import prepare_backward, stored_gradients
+from lit_gans.common._compat.lightning import run_step_hooks
 from lit_gans.common.errors import RefusedInput
-from lit_gans.strategies import _compat, contracts
+from lit_gans.strategies import contracts
 from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.strategies.deepspeed import settings as deepspeed_settings
 from lit_gans.strategies.deepspeed.checkpoints import DeepSpeedCheckpoints
@@ -43,9 +45,8 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
         stage: stage of ZeRO.
         offload_optimizer: whether to store optimizer states and step on the CPU; requires stage 1, 2 or 3.
         config: DeepSpeed's own settings, or the path of a JSON file with them; its keys override the arguments.
-        sharded_checkpoints: whether each rank writes its shards in DeepSpeed's own format, with a tag for each network,
-            so that a checkpoint is a folder. Its networks load on one CPU; training resumes from it only under the same
-            stage and number of ranks.
+        sharded_checkpoints: whether each rank writes its shards in a folder in DeepSpeed's own format. Its networks
+            load on one CPU; training resumes from it only under the same stage and number of ranks.
         timeout: seconds that a rank waits for the others, once all have started.
         process_group_backend: backend of torch.distributed; null uses nccl on CUDA and gloo elsewhere.
 
@@ -197,7 +198,7 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
             self._reduced.add(name)
         loss = self.precision_plugin.pre_backward(closure_loss, self.lightning_module)
         if self.stage:
-            _compat.prepare_backward(engine, loss)
+            prepare_backward(engine, loss)
         engine.backward(loss, scale_wrt_gas=False)
         return self.precision_plugin.post_backward(loss, self.lightning_module)
 
@@ -218,7 +219,7 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
         **kwargs: Any,
     ) -> Any:
         result = closure()
-        _compat.run_step_hooks(self, model or self.lightning_module, optimizer)
+        run_step_hooks(self, model or self.lightning_module, optimizer)
         name = self._names[id(optimizer)]
         self._steps = True
         try:
@@ -244,6 +245,6 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
         for zero in self._zero.values() if self.stage else ():
             if self.stage == 3:
                 held["parameters"] += map(self.local_shard, zero.parameters)
-            held["gradients"] += _compat.stored_gradients(zero.engine, self.stage)
+            held["gradients"] += stored_gradients(zero.engine, self.stage)
             held["optimizer"] += [flat for _, flat in zero.groups()]  # the weights that are stepped
         return held

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lit_gans.strategies import _compat
+from lit_gans.common._compat.deepspeed import flat_groups, link_optimizer_states, zero3_shape
 from lit_gans.strategies.module_networks import parameters_of
 
 
@@ -31,7 +31,7 @@ class ZeroOptimizer:
 
     def groups(self) -> list[tuple[list[nn.Parameter], Tensor]]:
         """Returns the groups of parameters that ZeRO flattened, each with this rank's flat shard."""
-        return _compat.flat_groups(self.engine, self.stage)
+        return flat_groups(self.engine, self.stage)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the states with full tensors, on the CPU; every rank must call it."""
@@ -62,7 +62,7 @@ class ZeroOptimizer:
         for parameters, flat in self.groups():
             self.optimizer.state[flat] = self._empty_state(states[id(parameters[0])], parameters[0], flat)
         if self.stage < 3:
-            _compat.link_optimizer_states(self.engine)
+            link_optimizer_states(self.engine)
         for parameters, flat in self.groups():
             for parameter in parameters:
                 for key, value in states[id(parameter)].items():
@@ -71,7 +71,7 @@ class ZeroOptimizer:
 
     def _empty_state(self, state: Mapping[str, Any], parameter: nn.Parameter, flat: Tensor) -> dict[str, Any]:
         """Returns the state of a flat shard, with zeros for entries that have the shape of its first parameter."""
-        shape = _compat.zero3_shape(parameter) if self.stage == 3 else parameter.shape
+        shape = zero3_shape(parameter) if self.stage == 3 else parameter.shape
         return {
             key: torch.zeros_like(flat) if isinstance(value, Tensor) and value.shape == shape else deepcopy(value)
             for key, value in state.items()

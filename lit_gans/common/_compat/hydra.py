@@ -1,0 +1,48 @@
+"""Hydra's private parts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def run_hydra(arguments: Sequence[str], job: Callable[[Any], Any], config_module: str, config_name: str) -> None:
+    """Runs a job like `hydra.main`, but with given command-line arguments, and raises all errors.
+
+    `hydra.main` reads `sys.argv`, and prints errors and exits unless `HYDRA_FULL_ERROR` is set. The public
+    `hydra.compose` does not support sweepers, launchers, `--cfg`, `--info` and shell completion.
+    """
+    from hydra import version
+    from hydra._internal.hydra import Hydra
+    from hydra._internal.utils import create_config_search_path, get_args_parser
+    from hydra.core.config_search_path import SearchPathQuery
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.types import RunMode
+
+    version.setbase("1.3")
+    parser = get_args_parser()
+    parsed = parser.parse_intermixed_args(list(arguments))
+    search_path = create_config_search_path(f"pkg://{config_module}")
+    if parsed.config_dir is not None:
+        folder = f"file://{os.path.abspath(parsed.config_dir)}"
+        search_path.prepend(provider="command-line", path=folder, anchor=SearchPathQuery(provider="schema"))
+    GlobalHydra.instance().clear()
+    hydra = Hydra.create_main_hydra2(task_name="lit-gans", config_search_path=search_path)
+    chosen = {"config_name": parsed.config_name or config_name, "overrides": parsed.overrides}
+    try:
+        if parsed.hydra_help:
+            hydra.hydra_help(config_name=chosen["config_name"], args_parser=parser, args=parsed)
+        elif parsed.cfg is not None:
+            hydra.show_cfg(**chosen, cfg_type=parsed.cfg, package=parsed.package, resolve=parsed.resolve)
+        elif parsed.info is not None:
+            hydra.show_info(parsed.info, **chosen)
+        elif parsed.shell_completion:
+            hydra.shell_completion(**chosen)
+        elif parsed.multirun or hydra.get_mode(**chosen) == RunMode.MULTIRUN:
+            chosen["overrides"] = [*parsed.overrides, "hydra.mode=MULTIRUN"]
+            hydra.multirun(**chosen, task_function=job)
+        else:
+            hydra.run(**chosen, task_function=job)
+    finally:
+        GlobalHydra.instance().clear()

@@ -1,0 +1,27 @@
+"""jsonargparse's private parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def other_class_other_arguments() -> Iterator[None]:
+    """Makes a class that replaces another one start with its own defaults. jsonargparse otherwise passes on arguments
+    of the same name: RMSprop would silently train with Adam's learning rate.
+    """
+
+    from jsonargparse import Namespace, _typehints
+
+    def discard(parser: Any, previous: Any, value: Any) -> None:
+        if previous and "init_args" in previous and previous["class_path"] != value["class_path"]:
+            previous["init_args"] = Namespace()
+
+    kept = _typehints.discard_init_args_on_class_path_change
+    _typehints.discard_init_args_on_class_path_change = discard
+    try:
+        yield
+    finally:
+        _typehints.discard_init_args_on_class_path_change = kept

@@ -1,0 +1,115 @@
+"""Lightning's private parts are still there, and still needed."""
+
+import inspect
+import os
+import sys
+from unittest.mock import patch
+
+import pytest
+import torch
+from lightning.fabric.plugins.environments import LightningEnvironment
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.accelerators import CPUAccelerator
+from lightning.pytorch.demos.boring_classes import BoringModel
+from lightning.pytorch.plugins.precision import DeepSpeedPrecision
+from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, model_parallel
+from lightning.pytorch.strategies.launchers import subprocess_script
+from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
+
+from lit_gans.common._compat import lightning as _compat
+from lit_gans.common._compat.lightning import CommandLauncher, start_others_with
+from lit_gans.strategies.fsdp import NetworkFSDP
+
+
+def test_lightning_still_starts_others_with_sys_argv():
+    """`CommandLauncher` can go once Lightning's launcher takes a command."""
+    assert "sys.argv" in inspect.getsource(subprocess_script._basic_subprocess_cmd)
+    assert "command" not in inspect.signature(_SubprocessScriptLauncher).parameters
+
+
+def test_further_processes_are_started_with_a_command(tmp_path, monkeypatch):
+    for name in ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE"):
+        monkeypatch.setenv(name, "")  # restored afterwards
+        monkeypatch.delenv(name)
+    code = (
+        "import os, pathlib; rank = os.environ['LOCAL_RANK']; pathlib.Path(rank).write_text(os.environ['WORLD_SIZE'])"
+    )
+    monkeypatch.chdir(tmp_path)
+    lightnings = _SubprocessScriptLauncher(LightningEnvironment(), 3, 1)
+    launcher = CommandLauncher(lightnings, [sys.executable, "-c", code])
+    launcher._call_children_scripts()
+    assert [process.wait(60) for process in launcher.procs] == [0, 0]
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"1": "3", "2": "3"}
+    assert os.environ["LOCAL_RANK"] == "0"
+
+
+def test_only_trainers_that_start_processes_get_the_launcher():
+    for devices, kind in ((1, type(None)), (2, CommandLauncher)):
+        strategy = "ddp" if devices > 1 else "auto"
+        trainer = Trainer(
+            accelerator="cpu", devices=devices, strategy=strategy, logger=False, enable_checkpointing=False
+        )
+        start_others_with(trainer, ["command"])
+        assert type(trainer.strategy.launcher) is kind
+
+
+def test_lightning_keeps_the_arguments_of_ddp_private():
+    assert _compat.finds_unused_parameters(DDPStrategy(find_unused_parameters=True))
+    assert not _compat.finds_unused_parameters(DDPStrategy())
+    assert not any(name in vars(DDPStrategy) for name in ("ddp_kwargs", "find_unused_parameters")), "use the public one"
+
+
+def test_lightnings_launcher_waits_for_no_process_that_it_ends():
+    launcher = _SubprocessScriptLauncher(LightningEnvironment(), num_processes=2, num_nodes=1)
+    assert _compat.children(launcher) == []
+    assert _compat.children(None) == []
+    assert ".wait(" not in inspect.getsource(_SubprocessScriptLauncher.kill)
+
+
+def test_lightning_knows_its_backend_only_once_the_group_exists():
+    strategy = DDPStrategy(accelerator=CPUAccelerator(), parallel_devices=[torch.device("cpu")] * 2)
+    strategy.cluster_environment = LightningEnvironment()
+    assert strategy.process_group_backend is None
+    assert _compat.process_group_backend(strategy) == "gloo"
+
+
+def test_lightnings_own_engine_calls_the_private_hooks_of_a_step():
+    assert "self._after_closure(model, optimizer)" in inspect.getsource(DeepSpeedPrecision.optimizer_step)
+
+
+def test_lightning_shards_over_nodes_only_by_default():
+    strategy = ModelParallelStrategy(tensor_parallel_size=1)
+    strategy.accelerator, strategy.parallel_devices = CPUAccelerator(), [torch.device("cpu")] * 2
+    strategy.cluster_environment, strategy._lightning_module = LightningEnvironment(), BoringModel()
+    with (
+        patch.object(strategy, "_setup_distributed"),
+        patch.object(model_parallel, "_setup_device_mesh") as mesh,
+    ):
+        strategy.setup_environment()
+        assert mesh.call_args.args[0] == strategy.num_nodes == 1
+        _compat.set_data_parallel_size(strategy, 2)
+        strategy.setup_environment()
+        assert mesh.call_args.args[0] == 2
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_only_the_strategy_knows_of_synchronised_batch_norm(asked):
+    devices = {"accelerator": "cpu", "devices": 2, "logger": False}
+    trainer = Trainer(strategy=NetworkFSDP(), sync_batchnorm=asked, **devices)
+    assert _compat.synchronises_batch_norm(trainer.strategy) is asked
+    assert not [name for name in dir(trainer) if not name.startswith("_") and "sync" in name]
+
+
+def test_lightning_insists_on_a_module_that_shards_itself():
+    module = BoringModel()
+    assert type(module).configure_model is LightningModule.configure_model
+    strategy = ModelParallelStrategy()
+    strategy.accelerator, strategy.parallel_devices = CPUAccelerator(), [torch.device("cpu")]
+    strategy._lightning_module = strategy._model = module
+    trainer = Trainer(accelerator="cpu", logger=False, barebones=True)
+    with pytest.raises(TypeError, match="required to override the `configure_model"):
+        strategy.setup(trainer)
+    _compat.accept_without_configure_model(module)
+    with patch.object(strategy, "barrier"):
+        strategy.cluster_environment = LightningEnvironment()
+        strategy.setup(trainer)
