@@ -43,7 +43,9 @@ def resolve(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
     """
     if isinstance(config, dict):
         return current_paths(config)
-    if config.get("trainer") and config.trainer.default_root_dir is None:  # outside of `lit-gans train`
+    trainer = config.get("trainer") or {}
+    # outside of `lit-gans train`; the trainer of a benchmark has a precision and no folder
+    if "default_root_dir" in trainer and trainer.default_root_dir is None:
         config = config.copy()
         config.trainer.default_root_dir = os.getcwd()
     try:
