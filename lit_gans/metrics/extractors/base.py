@@ -20,6 +20,7 @@ class Extractor(nn.Module):
         num_features, num_logits: widths of the outputs of `forward`; None determines them by extracting one image.
         num_classes: number of classes if the logits are those of the data's classes, otherwise 0.
         resize: description of the resizing, for the protocol.
+        file_sha256: digest of the file that the weights were read from; None without a file.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Extractor(nn.Module):
     num_logits: int | None = None
     num_classes: int = 0
     resize: str = "none"
+    file_sha256: str | None = None
 
     def forward(self, images: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n k"]]:
         """Returns features (n, num_features) and class logits (n, num_logits); `num_logits` may be 0."""
@@ -38,7 +40,9 @@ class Extractor(nn.Module):
 
     @cached_property
     def sha256(self) -> str:
-        """Digest of the weights for the protocol: of their file if it exists, otherwise of names and values."""
+        """Digest of the weights for the protocol: of their file if there is one, otherwise of names and values."""
+        if self.file_sha256 is not None:
+            return self.file_sha256
         digest = hashlib.sha256()
         for name, tensor in self.state_dict().items():
             digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())

@@ -109,8 +109,7 @@ class EfficientnetLite0(Extractor):
     def __init__(self, weights: str | None = None, sha256: str | None = SHA256) -> None:
         super().__init__()
         path = Path(weights).expanduser() if weights else _packaged()
-        state, found = read_weights(path, sha256)
-        self.__dict__["sha256"] = found
+        state, self.file_sha256 = read_weights(path, sha256)
         self.network = EfficientNetLite0Network()
         load_strictly(self.network, state, path)
         self.eval().requires_grad_(False)

@@ -49,8 +49,7 @@ class InceptionExtractor(Extractor):
                 f"the Inception weights are missing: fetch {URL} and put it at {path}, or give its place as"
                 " metrics.extractor.weights=PATH."
             )
-        state, found = read_weights(path, sha256)
-        self.__dict__["sha256"] = found
+        state, self.file_sha256 = read_weights(path, sha256)
         self.network = _network(state, path)
         self.eval().requires_grad_(False)
         self.to(memory_format=torch.channels_last)
