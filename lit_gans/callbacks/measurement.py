@@ -149,7 +149,9 @@ class Measurement(GenerativeCallback):
         """Yields this rank's batches of generated images in [0, 1], a contiguous share of all images."""
         inputs = module.sampling_inputs(self.num_samples, self.seed, data_of(trainer))
         own = inputs.tensor_split(trainer.world_size)[trainer.global_rank]
-        return (module.decode(microbatch, seed=self.seed) for microbatch in own.split(self.batch_size))
+        # a tensor without rows is split into one without rows
+        batches = (microbatch for microbatch in own.split(self.batch_size) if len(microbatch))
+        return (module.decode(microbatch, seed=self.seed) for microbatch in batches)
 
 
 def share(batches: Iterable[Any], trainer: Trainer) -> Iterator[Any]:

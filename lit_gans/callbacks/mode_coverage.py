@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from lightning.pytorch import Trainer
 
 from lit_gans.callbacks.measurement import Measurement
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.contracts import HasModes, NeedsClassifier
 from lit_gans.metrics.extractors.digits import DigitsExtractor
-from lit_gans.metrics.scores.modes import mode_statistics
+from lit_gans.metrics.scores.modes import ModeCoverage as ModeCoverageMetric
 from lit_gans.training.attached import data_of
 from lit_gans.training.generative import GenerativeModule
 
@@ -20,7 +19,7 @@ class ModeCoverage(Measurement):
     """Logs `metric/modes_covered`, `metric/high_quality` (fraction of samples in a mode) and `metric/kl_uniform`.
 
     Requires data with known modes (`lit_gans.data.contracts.HasModes`), such as ring, grid and stacked_digits. See
-    `Measurement`.
+    `Measurement`, and `lit_gans.metrics.scores.modes` for the values.
 
     Args:
         every_n_steps: number of generator iterations between two measurements; the last iteration is always measured.
@@ -33,7 +32,7 @@ class ModeCoverage(Measurement):
     """
 
     headline = "metric/modes_covered"
-    directions = {"metric/modes_covered": "max", "metric/high_quality": "max", "metric/kl_uniform": "min"}
+    directions = {f"metric/{name}": direction for name, direction in ModeCoverageMetric.directions.items()}
 
     def __init__(
         self, every_n_steps: int = 1000, num_samples: int = 2500, batch_size: int = 2500, seed: int = 1
@@ -54,10 +53,7 @@ class ModeCoverage(Measurement):
         if isinstance(data, NeedsClassifier):
             self._classifier = self._classifier or DigitsExtractor()
             data.set_classifier(self._classifier)
-        counts = torch.zeros(data.num_modes, device=module.device)
+        metric = ModeCoverageMetric(data.num_modes, data.min_samples).to(module.device)
         for samples in self.generated(trainer, module):
-            modes = data.modes_of(samples)
-            counts += modes[modes >= 0].bincount(minlength=data.num_modes)
-        counts = trainer.strategy.reduce(counts, reduce_op="sum")
-        values = mode_statistics(counts, self.num_samples, data.min_samples)
-        return {f"metric/{name}": value for name, value in values.items()}
+            metric.update(data.modes_of(samples))
+        return {f"metric/{name}": value.item() for name, value in metric.compute().items()}

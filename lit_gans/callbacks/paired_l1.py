@@ -11,6 +11,7 @@ from lit_gans.callbacks.measurement import Measurement, share
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.contracts import Paired
 from lit_gans.metrics.protocol import fingerprint
+from lit_gans.metrics.scores.paired_l1 import PairedL1 as PairedL1Metric
 from lit_gans.training.attached import data_of
 from lit_gans.training.generative import GenerativeModule
 
@@ -48,9 +49,8 @@ class PairedL1(Measurement):
 
     def measure(self, trainer: Trainer, module: GenerativeModule) -> dict[str, float]:
         pairs = {name: images[: self.num_samples] for name, images in data_of(trainer).held_out.items()}
-        total = torch.zeros((), device=module.device)  # sum over this rank's pairs
+        metric = PairedL1Metric().to(module.device)
         for index in share(torch.arange(len(pairs["image"])).split(self.batch_size), trainer):
             images = module.decode(pairs["input"][index].float() / 127.5 - 1, seed=self.seed)
-            targets = pairs["image"][index].to(images.device).float() / 255
-            total += (images - targets).abs().mean((1, 2, 3)).sum()
-        return {"metric/l1": trainer.strategy.reduce(total, reduce_op="sum").item() / len(pairs["image"])}
+            metric.update(images, pairs["image"][index].to(images.device))
+        return {"metric/l1": metric.compute().item()}

@@ -8,7 +8,6 @@ from lit_gans.callbacks import EMA, ModeCoverage
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.sources.points import Ring
 from lit_gans.data.sources.stacked_digits import StackedDigits
-from lit_gans.metrics.scores.modes import mode_statistics
 
 
 @pytest.fixture
@@ -45,26 +44,6 @@ def test_values_are_those_counted_by_hand(points, fit):
     assert values["metric/modes_covered"] == sum(count >= 20 for count in counts)
     assert values["metric/high_quality"] == pytest.approx(inside / 300)
     assert values["metric/kl_uniform"] == pytest.approx(sum(s * math.log(8 * s) for s in shares if s), abs=1e-5)
-
-
-def test_the_ranks_count_their_samples_once_and_together(points, fit, monkeypatch):
-    data, callback = Ring(num_points=64, batch_size=16), ModeCoverage(num_samples=101, batch_size=20)
-    trainer = fit(points, data, max_steps=1)
-    points.generate = near_the_centres(data.centres)
-    alone, counted = callback.measure(trainer, points), []
-    monkeypatch.setattr(
-        trainer.strategy, "reduce", lambda counts, reduce_op: counted.append((counts, reduce_op)) or counts
-    )
-    monkeypatch.setattr(type(trainer), "world_size", 2)
-    for rank in (0, 1):
-        monkeypatch.setattr(type(trainer), "global_rank", rank)
-        callback.measure(trainer, points)
-    (first, operation), (second, _) = counted
-    assert operation == "sum"
-    assert first.sum() > 0
-    assert second.sum() > 0
-    statistics = mode_statistics(first + second, 101, data.min_samples)
-    assert alone == {f"metric/{name}": value for name, value in statistics.items()}
 
 
 def test_real_images_cover_their_own_triples(tiny_gan, random_images, fit):

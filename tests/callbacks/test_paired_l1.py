@@ -42,20 +42,6 @@ def test_a_perfect_translation_is_no_distance_away(module, random_images, fit):
     assert PairedL1(batch_size=16).measure(trainer, module)["metric/l1"] == pytest.approx(0, abs=1e-6)
 
 
-def test_the_ranks_measure_every_pair_once_and_together(module, random_images, fit, monkeypatch):
-    callback, totals = PairedL1(num_samples=30, batch_size=8), []
-    trainer = fit(module, random_images(), max_steps=1)
-    alone = callback.measure(trainer, module)["metric/l1"]
-    monkeypatch.setattr(trainer.strategy, "reduce", lambda total, reduce_op: totals.append((total, reduce_op)) or total)
-    monkeypatch.setattr(type(trainer), "world_size", 2)
-    for rank in (0, 1):
-        monkeypatch.setattr(type(trainer), "global_rank", rank)
-        callback.measure(trainer, module)
-    assert {operation for _, operation in totals} == {"sum"}
-    assert all(total > 0 for total, _ in totals)
-    assert sum(total.item() for total, _ in totals) / 30 == pytest.approx(alone, rel=1e-6)
-
-
 def test_the_averaged_generator_is_measured_in_a_training_that_stays_bitwise(module, tiny_gan, random_images, fit):
     callback = PairedL1(every_n_steps=2, num_samples=10)
     trainer = fit(module, random_images(), max_steps=3, callbacks=[EMA(), callback])

@@ -3,28 +3,98 @@
 from __future__ import annotations
 
 import math
+from typing import Any, ClassVar
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int64
 from torch import Tensor
+from torchmetrics import Metric
+
+from lit_gans.common.errors import RefusedInput
 
 
-def mode_statistics(counts: Float[Tensor, " modes"], num: int, min_samples: int) -> dict[str, float]:
-    """Computes mode coverage from the number of samples in each mode.
+class ModeCoverage(Metric):
+    """Number of modes that samples cover, fraction of samples in any mode, and divergence from an even coverage.
+
+    `compute` returns a dictionary of scalars:
+
+    - `modes_covered`: number of modes with at least `min_samples` samples (Srivastava et al. 2017, section 4.1).
+    - `high_quality`: fraction of samples in any mode, in [0, 1].
+    - `kl_uniform`: KL(samples' modes || uniform) in nats, infinite if no sample is in any mode.
+
+    Example:
+        >>> import torch
+        >>> from lit_gans.metrics.scores.modes import ModeCoverage
+        >>> coverage = ModeCoverage(num_modes=4, min_samples=2)
+        >>> coverage.update(torch.tensor([0, 0, 2, 2, 3, -1, 2, 0]))  # -1: outside all modes
+        >>> coverage.compute()
+        {'modes_covered': tensor(2.), 'high_quality': tensor(0.8750), 'kl_uniform': tensor(0.3821)}
 
     Args:
-        counts: number of samples in each mode.
-        num: number of all samples, including those outside all modes.
+        num_modes: number of modes of the data.
         min_samples: smallest number of samples for which a mode counts as covered.
+        **kwargs: see `torchmetrics.Metric`.
 
-    Returns:
-        `modes_covered`; `high_quality`, the fraction of samples in any mode, in [0, 1]; `kl_uniform`, the divergence
-        KL(samples' modes || uniform) in nats, infinite if no sample is in any mode.
+    Attributes:
+        directions: whether larger (`max`) or smaller (`min`) values are better; `higher_is_better` is that of
+            `modes_covered`.
+
+    Raises:
+        RefusedInput: a number below 1.
     """
-    inside = counts.sum().item()
-    shares = counts[counts > 0] / max(inside, 1)
-    divergence = (shares * shares.log()).sum().item() + math.log(len(counts)) if inside else math.inf
-    return {
-        "modes_covered": float((counts >= min_samples).sum()),
-        "high_quality": inside / num,
-        "kl_uniform": max(0.0, divergence),
-    }
+
+    directions: ClassVar[dict[str, str]] = {"modes_covered": "max", "high_quality": "max", "kl_uniform": "min"}
+    higher_is_better = True
+    is_differentiable = False
+    full_state_update = False
+    plot_lower_bound = 0.0
+
+    counts: Tensor
+    num: Tensor
+
+    def __init__(self, num_modes: int, min_samples: int = 20, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if min(num_modes, min_samples) < 1:
+            raise RefusedInput(f"{num_modes=} and {min_samples=} must be at least 1.")
+        self.num_modes, self.min_samples = num_modes, min_samples
+        self.add_state("counts", torch.zeros(num_modes, dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("num", torch.tensor(0), dist_reduce_fx="sum")
+
+    def update(self, modes: Int64[Tensor, " n"]) -> None:
+        """Adds the modes of samples.
+
+        Args:
+            modes: index of each sample's mode, -1 for samples outside all modes.
+
+        Raises:
+            RefusedInput: an index is below -1 or not below `num_modes`.
+        """
+        if len(modes) and (modes.min() < -1 or modes.max() >= self.num_modes):
+            raise RefusedInput(
+                f"Modes are {modes.min()} to {modes.max()}, expected -1 (outside all modes) to {self.num_modes - 1}."
+            )
+        self.counts += modes[modes >= 0].bincount(minlength=self.num_modes)
+        self.num += len(modes)
+
+    def compute(self) -> dict[str, Float[Tensor, ""]]:
+        """Returns the values by name.
+
+        Raises:
+            RefusedInput: there is no sample.
+        """
+        if not self.num:
+            raise RefusedInput("no sample was added: call update with the modes of the samples first.")
+        counts = self.counts.cpu().double()  # MPS has no float64
+        inside = counts.sum()
+        shares = counts[counts > 0] / inside
+        divergence = (shares * shares.log()).sum() + math.log(len(counts)) if inside else torch.tensor(math.inf)
+        values = {
+            "modes_covered": (counts >= self.min_samples).sum(),
+            "high_quality": inside / self.num.cpu(),
+            "kl_uniform": divergence.clamp(min=0),
+        }
+        return {name: value.float().to(self.device) for name, value in values.items()}
+
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """Plots values of `compute`; see `torchmetrics.Metric.plot`."""
+        return self._plot(val, ax)

@@ -3,7 +3,18 @@ import math
 import pytest
 import torch
 
-from lit_gans.metrics.scores.modes import mode_statistics
+from lit_gans.common.errors import RefusedInput
+from lit_gans.metrics.scores.modes import ModeCoverage
+
+
+def mode_statistics(counts, num, min_samples):
+    """Values of `num` samples, of which `counts` are in each mode and the others outside all modes."""
+    metric = ModeCoverage(len(counts), min_samples)
+    inside = torch.arange(len(counts)).repeat_interleave(torch.as_tensor(counts).long())
+    modes = torch.cat([inside, torch.full((num - len(inside),), -1)])
+    for batch in modes[torch.randperm(num, generator=torch.Generator().manual_seed(0))].split(97):
+        metric.update(batch)
+    return {name: value.item() for name, value in metric.compute().items()}
 
 
 @pytest.mark.parametrize("num_modes", [1, 8, 25, 1000])
@@ -55,3 +66,15 @@ def test_no_sample_in_any_mode_is_infinitely_far():
 def test_a_mode_is_covered_by_the_least_number_of_samples_or_more(min_samples, covered):
     counts = torch.tensor([30.0, 20.0, 19.0, 1.0, 0.0])
     assert mode_statistics(counts, num=100, min_samples=min_samples)["modes_covered"] == covered
+
+
+def test_an_index_that_is_no_mode_and_a_measurement_of_nothing_are_refused():
+    metric = ModeCoverage(3)
+    for index in (-2, 3):
+        with pytest.raises(RefusedInput, match=r"expected -1 \(outside all modes\) to 2"):
+            metric.update(torch.tensor([0, index]))
+    metric.update(torch.tensor([], dtype=torch.int64))
+    with pytest.raises(RefusedInput, match="no sample was added"):
+        metric.compute()
+    with pytest.raises(RefusedInput, match="num_modes=0"):
+        ModeCoverage(0)

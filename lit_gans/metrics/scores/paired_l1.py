@@ -1,0 +1,54 @@
+"""Mean absolute difference between images and their targets."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor
+from torchmetrics import MeanAbsoluteError
+
+from lit_gans.common.errors import RefusedInput
+
+_RANGE_NOISE = 1e-4  # rounding of an image that was scaled to [0, 1]
+
+
+class PairedL1(MeanAbsoluteError):
+    """Mean absolute difference between images and their targets, in [0, 1].
+
+    Images are uint8, or floats in [0, 1]; both scales may be mixed.
+
+    Example:
+        >>> import torch
+        >>> from lit_gans.metrics.scores.paired_l1 import PairedL1
+        >>> l1 = PairedL1()
+        >>> l1.update(torch.full((2, 1, 4, 4), 0.5), torch.full((2, 1, 4, 4), 255, dtype=torch.uint8))
+        >>> l1.update(torch.zeros(2, 1, 4, 4), torch.zeros(2, 1, 4, 4))
+        >>> l1.compute()
+        tensor(0.2500)
+
+    Args:
+        **kwargs: see `torchmetrics.Metric`.
+    """
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Adds images and their targets, both (n, c, h, w).
+
+        Raises:
+            RefusedInput: the shapes differ, or floats are outside [0, 1].
+        """
+        if preds.shape != target.shape:
+            raise RefusedInput(
+                f"Images are {tuple(preds.shape)}, their targets {tuple(target.shape)}: expected the same shape."
+            )
+        super().update(_in_unit_range(preds), _in_unit_range(target))
+
+
+def _in_unit_range(images: Tensor) -> Float[Tensor, " m"]:
+    """Returns the values of images, scaled from uint8 to [0, 1]; NaN stays, and makes the metric NaN."""
+    if not images.is_floating_point():
+        return images.flatten().float() / 255
+    values = images.flatten().float()
+    if len(values) and (values.min() < -_RANGE_NOISE or values.max() > 1 + _RANGE_NOISE):
+        raise RefusedInput(
+            f"Images have values from {values.min():.3g} to {values.max():.3g}, expected floats in [0, 1] or uint8."
+        )
+    return values
