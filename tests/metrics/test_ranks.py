@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from lit_gans.metrics import FrechetInceptionDistance
 from lit_gans.metrics.evaluator import Evaluation
 from tests.metrics.cells import SCORES, Pixels, images
 from tests.strategies.ranks import run
@@ -35,3 +36,12 @@ def test_all_ranks_read_what_the_first_finds_in_the_cache(alone, tmp_path):
     first, second = (run("tests.metrics.cells.evaluate", tmp_path, **arguments) for _ in range(2))
     assert [[rank["extracted"] for rank in ranks] for ranks in (first, second)] == [[4, 3], [0, 0]]
     assert second[1]["values"] == pytest.approx(alone[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("ends", [(31, 100), (100, 100)])  # the last: one rank has none
+def test_metrics_alone_are_the_same_on_two_ranks(tmp_path, ends):
+    expected = FrechetInceptionDistance(Pixels())
+    expected.update(images(100, 0), real=True)
+    expected.update(images(61, 1), real=False)
+    for found in run("tests.metrics.cells.scores", tmp_path, ends=ends):
+        assert found["FrechetInceptionDistance"].item() == pytest.approx(expected.compute().item(), rel=1e-6)
