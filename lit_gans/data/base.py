@@ -114,6 +114,10 @@ class ImageData(LightningDataModule):
         """Yields every image once, in the order of the source."""
         yield from self.dataset.images.split(batch_size)
 
+    def real_labels(self) -> Int64[Tensor, " n"]:
+        """Returns the class of each image, in the order of `real_batches`; zeros without labels."""
+        return self.dataset.labels
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(image_size={self.image_size}, channels={self.channels})"
 

@@ -36,6 +36,15 @@ class ImageSource(Protocol):
 
 
 @runtime_checkable
+class Labelled(ImageSource, Protocol):
+    """Images whose classes are known, as all sources in `lit_gans.data.sources`; without classes the labels are 0."""
+
+    def real_labels(self) -> Int64[Tensor, " n"]:
+        """Returns the class of each image, in the order of `real_batches`."""
+        ...
+
+
+@runtime_checkable
 class Plottable(Protocol):
     """Data whose samples are plotted instead of shown in a grid of images, such as points.
 

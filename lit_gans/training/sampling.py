@@ -132,8 +132,7 @@ class SamplingModule(ConstructedModule):
             batch_size: number of images generated at once.
             seed: seed of further noise, such as dropout.
         """
-        if self.num_classes and labels is None:
-            labels = torch.arange(len(inputs)) % self.num_classes
+        labels = self.labels(len(inputs)) if labels is None else labels
         network = self.sampling_generator(weights)
         was_training = network.training
         network.eval()
@@ -159,14 +158,14 @@ class SamplingModule(ConstructedModule):
         generator = torch.Generator().manual_seed(mix(seed, "samples"))
         return torch.randn(num, self.latent_dim, generator=generator)
 
-    def labels(self, num: int, label: int | None) -> Int64[Tensor, " n"] | None:
-        """Returns a label, repeated `num` times.
+    def labels(self, num: int, label: int | None = None) -> Int64[Tensor, " n"] | None:
+        """Returns the classes of `num` samples: `label`, or all classes in turn; None for a generator without classes.
 
         Raises:
             RefusedInput: the generator is not conditioned on such a label.
         """
         if label is None:
-            return None
+            return torch.arange(num) % self.num_classes if self.num_classes else None
         if not self.num_classes:
             raise RefusedInput(f"label={label}: the model was trained without classes; leave it out.")
         if not 0 <= label < self.num_classes:

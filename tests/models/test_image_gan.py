@@ -20,6 +20,8 @@ def test_every_gan_trains_with_every_pair_of_networks_and_classes(tiny_gan, rand
     images = module.sample(3, label=1)
     assert images.shape == (3, 1, 16, 16)
     assert not torch.equal(images, module.sample(3, label=2))
+    assert module.labels(12).tolist() == [*range(10), 0, 1]
+    assert torch.equal(module.sample(12), module.decode(module.latents(12), labels=torch.arange(12) % 10))
 
 
 @pytest.mark.parametrize("block", ["separable", "inverted_residual"])
@@ -93,6 +95,7 @@ def test_a_conditional_gan_learns_what_a_label_means(fit):
 
 
 def test_without_classes_labels_are_ignored(tiny_gan):
+    assert tiny_gan().labels(3) is None
     module = tiny_gan("dcgan")
     assert module.condition({"label": torch.zeros(1)}) == ()
     assert not any(isinstance(layer, nn.Embedding) for layer in module.modules())

@@ -183,6 +183,9 @@ class PackedData(ImageData):
         """Yields every image once, in the order of the source."""
         yield from self.packed.images.split(batch_size)
 
+    def real_labels(self) -> Int64[Tensor, " n"]:
+        return self.packed.labels
+
 
 def _free_memory() -> float:
     """Returns the bytes of main memory that are free or can be freed; infinity if the system does not report them."""

@@ -138,6 +138,9 @@ class Streaming(ImageData):
     def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c s s"]]:
         return (self.dataset[part]["image"] for part in torch.arange(len(self.dataset)).split(batch_size))
 
+    def real_labels(self) -> Int64[Tensor, " n"]:
+        return torch.cat([self.dataset[part]["label"] for part in torch.arange(len(self.dataset)).split(256)])
+
 
 def write_stream(data: PackedData, folder: str | Path, chunk_bytes: int = 64_000_000) -> None:
     """Writes the packed images of a source as a stream, which can be copied to object storage.

@@ -63,3 +63,5 @@ def test_every_image_comes_once_in_the_order_of_the_file():
     batches = list(data.real_batches(999))
     assert [len(batch) for batch in batches] == [999] * 5 + [5]
     assert torch.equal(torch.cat(batches), data.dataset.images)
+    assert torch.equal(data.real_labels(), data.dataset.labels)
+    assert data.real_labels().bincount().min() > 0

@@ -71,6 +71,7 @@ def test_every_image_comes_once_in_order(data):
     batches = list(data.real_batches(300))
     assert [len(batch) for batch in batches] == [300, 300, 300, 100]
     assert torch.equal(torch.cat(batches), data.dataset[torch.arange(1000)]["image"])
+    assert torch.equal(data.real_labels(), data.dataset[torch.arange(1000)]["label"])
 
 
 def idx(array):

@@ -60,6 +60,7 @@ def test_without_a_window_it_serves_the_bits_of_the_packed_file(packed, stream, 
     loader = stream(num_workers=workers).train_dataloader()
     assert same(epochs(loader, 0, 2), epochs(packed.train_dataloader(), 0, 2))
     assert torch.equal(torch.cat(list(stream().real_batches(7))), packed.packed.images)
+    assert torch.equal(stream().real_labels(), packed.packed.labels)
 
 
 @pytest.fixture(params=[0, 10])
