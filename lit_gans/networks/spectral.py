@@ -12,6 +12,7 @@ from torch.nn import functional
 from torch.nn.utils import parametrize
 
 from lit_gans.common.precision import full_precision, without_autocast
+from lit_gans.networks.blocks import ConditionalBatchNorm2d
 
 _WARM_UP = 15  # power iterations before the first use
 _LAYERS = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear, nn.Embedding)
@@ -62,9 +63,15 @@ class SpectralNorm(nn.Module):
 
 
 def spectrally_normalised(network: nn.Module) -> nn.Module:
-    """Adds spectral norm to every convolution, dense layer and embedding of a network; returns the network."""
+    """Adds spectral norm to every convolution, dense layer and embedding of a network; returns the network.
+
+    Scales and shifts of batch norm are left as they are, those of each class too: shifts begin at zero, which has no
+    spectral norm.
+    """
+    norms = (layer for layer in network.modules() if isinstance(layer, ConditionalBatchNorm2d))
+    left_out = {table for norm in norms for table in (norm.scale, norm.shift)}
     for layer in list(network.modules()):
-        if isinstance(layer, _LAYERS):
+        if isinstance(layer, _LAYERS) and layer not in left_out:
             output_axis = 1 if isinstance(layer, nn.ConvTranspose2d) and layer.groups == 1 else 0
             parametrize.register_parametrization(layer, "weight", SpectralNorm(layer.weight, output_axis))
     return network

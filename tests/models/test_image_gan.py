@@ -19,6 +19,7 @@ def test_every_gan_trains_with_every_pair_of_networks_and_classes(tiny_gan, rand
     assert trainer.global_step == 2
     images = module.sample(3, label=1)
     assert images.shape == (3, 1, 16, 16)
+    assert images.isfinite().all()
     assert not torch.equal(images, module.sample(3, label=2))
     assert module.labels(12).tolist() == [*range(10), 0, 1]
     assert torch.equal(module.sample(12), module.decode(module.latents(12), labels=torch.arange(12) % 10))
