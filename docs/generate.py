@@ -134,7 +134,8 @@ def configuration_groups() -> dict[str, tuple[str, dict[str, type], str]]:
     from lit_gans.config.registry import classes, gans
     from lit_gans.metrics.extractors.base import Extractor
     from lit_gans.metrics.scores.score import Score
-    from lit_gans.training.optim import Optimizer, Schedule
+    from lit_gans.training.optim import Optimizer
+    from lit_gans.training.schedules import Schedule
 
     return {
         "model": ("GANs", gans(), "model."),
@@ -143,7 +144,7 @@ def configuration_groups() -> dict[str, tuple[str, dict[str, type], str]]:
         "metrics.extractor": ("feature extractors", classes("lit_gans.metrics.extractors", Extractor), ""),
         "score": ("scores", classes("lit_gans.metrics.scores", Score), ""),
         "optimizer": ("optimizers of one network", classes("lit_gans.training.optim", Optimizer), ""),
-        "schedule": ("learning-rate schedules", classes("lit_gans.training.optim", Schedule), ""),
+        "schedule": ("schedules", classes("lit_gans.training.schedules", Schedule), ""),
         "strategy": ("strategies for several processes", classes("lit_gans.strategies", Strategy), "trainer.strategy."),
     }
 

@@ -25,13 +25,18 @@ if TYPE_CHECKING:
     from lit_gans.models.sngan import SNGAN
     from lit_gans.models.wgan_gp import WGANGP
     from lit_gans.training.adversarial import AdversarialModule
+    from lit_gans.training.schedules import Cosine, Linear
+    from lit_gans.training.scored import Scored
 
 __version__ = "0.1.0"
 
 _PLACES = {
     "AdversarialModule": "lit_gans.training.adversarial",
+    "Cosine": "lit_gans.training.schedules",
     "Digits": "lit_gans.data.sources.digits",
+    "Linear": "lit_gans.training.schedules",
     "RefusedInput": "lit_gans.common.errors",
+    "Scored": "lit_gans.training.scored",
     "build": "lit_gans.config.build",
     "compose": "lit_gans.config.hydra_app",
     "load": "lit_gans.config.load",
@@ -45,10 +50,13 @@ __all__ = [
     "SNGAN",
     "WGANGP",
     "AdversarialModule",
+    "Cosine",
     "Digits",
     "ImageGAN",
+    "Linear",
     "Pix2Pix",
     "RefusedInput",
+    "Scored",
     "build",
     "compose",
     "load",

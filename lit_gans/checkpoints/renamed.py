@@ -40,6 +40,10 @@ _SETS = {
 # single classes that were renamed or moved out of their module
 _CLASSES = {
     f"lit_gans.data.torchvision_sets.{name}": f"lit_gans.data.sources.{file}.{name}" for name, file in _SETS.items()
+} | {
+    f"{module}.{name}": f"lit_gans.training.schedules.{name}"
+    for module in ("lit_gans.optim", "lit_gans.training.optim")
+    for name in ("Constant", "ConstantThenLinear", "Linear")
 }
 _PATH_KEYS = ("_target_", "class_path")
 

@@ -11,6 +11,7 @@ import pkgutil
 import re
 from argparse import ArgumentError
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from functools import cache, partial
 from pathlib import PurePath
 from types import UnionType
@@ -19,9 +20,11 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from jsonargparse import ArgumentParser
 from omegaconf import MISSING
 
+from lit_gans.checkpoints.format import to_plain
 from lit_gans.common.errors import RefusedInput, install_command, nearest
 from lit_gans.config.registry import current_folder_on_path
-from lit_gans.training.optim import Optimizer, Schedule
+from lit_gans.training.optim import Optimizer
+from lit_gans.training.schedules import Schedule
 
 Target = type | Callable[..., Any]
 _TEXT = (str, PurePath)
@@ -53,6 +56,8 @@ def _schema(target: Target) -> dict[str, Any]:
 
 
 def _to_target(node: Any) -> Any:
+    if is_dataclass(node):  # inside a tuple, which jsonargparse leaves as it is
+        node = to_plain(node)
     if isinstance(node, dict) and "class_path" in node:
         return {"_target_": node["class_path"], **_to_target(node.get("init_args", {}))}
     if isinstance(node, dict):
@@ -129,6 +134,7 @@ def call(target: Target, arguments: dict[str, Any], key: str = "") -> Any:
     bare = target.func if isinstance(target, partial) else target
     _refuse_unknown(bare, arguments, prefix)
     inner = {name: _construct_inside(value, f"{prefix}{name}") for name, value in arguments.items() if _has_node(value)}
+    inner = {name: tuple(value) if _is_tuple(bare, name) else value for name, value in inner.items()}
     plain = {name: value for name, value in arguments.items() if name not in inner and name not in preset}
     parser = ArgumentParser(exit_on_error=False)
     add = parser.add_class_arguments if inspect.isclass(bare) else parser.add_function_arguments
@@ -188,6 +194,10 @@ def _split(node: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def _is_node(value: Any) -> bool:
     return isinstance(value, dict) and ("_target_" in value or "class_path" in value)
+
+
+def _is_tuple(target: Target, name: str) -> bool:
+    return any(get_origin(get_type_hints(function).get(name)) is tuple for function in constructors(target))
 
 
 def _has_node(value: Any) -> bool:

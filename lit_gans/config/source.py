@@ -28,7 +28,7 @@ _GROUPS = {  # group: package, and the base class by its path
     "model": ("lit_gans.models", "lit_gans.training.adversarial.AdversarialModule"),
     "data": ("lit_gans.data.sources", "lightning.pytorch.LightningDataModule"),
     "optimizer": ("lit_gans.training.optim", "lit_gans.training.optim.Optimizer"),
-    "schedule": ("lit_gans.training.optim", "lit_gans.training.optim.Schedule"),
+    "schedule": ("lit_gans.training.schedules", "lit_gans.training.schedules.Schedule"),
     "score": ("lit_gans.metrics.scores", "lit_gans.metrics.scores.score.Score"),
     "callbacks/_schema": ("lit_gans.callbacks", "lightning.pytorch.Callback"),
     "metrics/_schema": ("lit_gans.metrics.extractors", "lit_gans.metrics.extractors.base.Extractor"),

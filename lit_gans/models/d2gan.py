@@ -12,6 +12,7 @@ from lit_gans.common.precision import full_precision
 from lit_gans.models.image_gan import ImageGAN
 from lit_gans.training.batch import Batch
 from lit_gans.training.losses import log_softplus
+from lit_gans.training.scored import Scored
 
 
 class D2GAN(ImageGAN):
@@ -37,14 +38,13 @@ class D2GAN(ImageGAN):
                 raise RefusedInput(f"{name}={value} must lie in (0, 1].")
         self.alpha, self.beta = alpha, beta
 
-    def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:
         condition = self.condition(batch)
         real_1, fake_1 = self.discriminator_1(real, *condition), self.discriminator_1(fake, *condition)
         real_2, fake_2 = self.discriminator_2(real, *condition), self.discriminator_2(fake, *condition)
-        return {
-            "discriminator_1": _mean_softplus(fake_1) - self.alpha * log_softplus(real_1).mean(),
-            "discriminator_2": _mean_softplus(real_2) - self.beta * log_softplus(fake_2).mean(),
-        }
+        loss_1 = _mean_softplus(fake_1) - self.alpha * log_softplus(real_1).mean()
+        loss_2 = _mean_softplus(real_2) - self.beta * log_softplus(fake_2).mean()
+        return {"discriminator_1": Scored(loss_1, real_1, fake_1), "discriminator_2": Scored(loss_2, real_2, fake_2)}
 
     def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
         condition = self.condition(batch)

@@ -13,6 +13,7 @@ from lit_gans.common.precision import full_precision
 from lit_gans.models.image_gan import ImageGAN
 from lit_gans.training.batch import Batch
 from lit_gans.training.losses import non_saturating_generator
+from lit_gans.training.scored import Scored
 
 
 class D3GAN(ImageGAN):
@@ -35,14 +36,18 @@ class D3GAN(ImageGAN):
         super().__init__(**kwargs)
         self._errors: deque[Tensor] = deque(maxlen=self.accumulate_gradients)  # of each microbatch of the last step
 
-    def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Tensor]:
-        on_real, on_fake = {}, {}
+    def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:
+        on_real, on_fake, scores = {}, {}, {}
         for name in self.discriminator_names:
-            scores = [self.get_submodule(name)(images, *self.condition(batch)) for images in (real, fake)]
-            on_real[name], on_fake[name] = softplus(-full_precision(scores[0])), softplus(full_precision(scores[1]))
+            scores[name] = [self.get_submodule(name)(images, *self.condition(batch)) for images in (real, fake)]
+            on_real[name] = softplus(-full_precision(scores[name][0]))
+            on_fake[name] = softplus(full_precision(scores[name][1]))
         swapped = zip(on_real.values(), reversed(on_fake.values()), strict=True)
         self._errors.append(torch.stack([(mine.mean() + other.mean()).detach() for mine, other in swapped]))
-        return {name: on_real[name].mean() + on_fake[name].mean() for name in self.discriminator_names}
+        return {
+            name: Scored(on_real[name].mean() + on_fake[name].mean(), *scores[name])
+            for name in self.discriminator_names
+        }
 
     def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
         error_1, error_2 = self.mean_over_ranks(torch.stack([*self._errors]).mean(0))

@@ -10,6 +10,8 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.models.image_gan import ImageGAN
 from lit_gans.training.batch import Batch
 from lit_gans.training.losses import logistic_discriminator, non_saturating_generator
+from lit_gans.training.schedules import Number, ends
+from lit_gans.training.scored import Scored
 
 
 class DCGAN(ImageGAN):
@@ -18,21 +20,21 @@ class DCGAN(ImageGAN):
     The defaults follow section 4 and figure 1 of the paper, at 64x64.
 
     Args:
-        label_smoothing: the target of real images is 1 - label_smoothing.
+        label_smoothing: the target of real images is 1 - label_smoothing; may be a schedule.
         **kwargs: see `ImageGAN`.
     """
 
     reuses_fake = True  # both networks' steps share one batch of generated images
 
-    def __init__(self, label_smoothing: float = 0.0, **kwargs: Any) -> None:
+    def __init__(self, label_smoothing: Number = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not 0 <= label_smoothing < 1:
+        if not all(0 <= end < 1 for end in ends(label_smoothing)):
             raise RefusedInput(f"label_smoothing={label_smoothing} must lie in [0, 1).")
         self.label_smoothing = label_smoothing
 
-    def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:
         real, fake = (self.discriminator(images, *self.condition(batch)) for images in (real, fake))
-        return {"discriminator": logistic_discriminator(real, fake, self.label_smoothing)}
+        return {"discriminator": Scored(logistic_discriminator(real, fake, self.now(self.label_smoothing)), real, fake)}
 
     def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
         return non_saturating_generator(self.discriminator(fake, *self.condition(batch)))

@@ -10,6 +10,7 @@ from lit_gans.models.image_gan import ImageGAN
 from lit_gans.networks import NetworkName
 from lit_gans.training.batch import Batch
 from lit_gans.training.losses import logistic_discriminator, non_saturating_generator, saturating_generator
+from lit_gans.training.scored import Scored
 
 
 class GAN(ImageGAN):
@@ -27,9 +28,9 @@ class GAN(ImageGAN):
         super().__init__(network=network, **kwargs)
         self.saturating = saturating
 
-    def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:
         real, fake = (self.discriminator(images, *self.condition(batch)) for images in (real, fake))
-        return {"discriminator": logistic_discriminator(real, fake)}
+        return {"discriminator": Scored(logistic_discriminator(real, fake), real, fake)}
 
     def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
         loss = saturating_generator if self.saturating else non_saturating_generator

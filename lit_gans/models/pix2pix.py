@@ -19,8 +19,10 @@ from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.attached import data_of
 from lit_gans.training.batch import Batch, Inputs, tensors
 from lit_gans.training.losses import logistic_discriminator, non_saturating_generator
-from lit_gans.training.optim import Adam, ConstantThenLinear, Optimizer
+from lit_gans.training.optim import Adam, Optimizer
 from lit_gans.training.sampling import Weights
+from lit_gans.training.schedules import ConstantThenLinear, Number
+from lit_gans.training.scored import Scored
 from lit_gans.training.validation import refuse_weight
 
 _ENLARGED = 286 / 256  # then a random crop of the original size (section 6.2)
@@ -34,7 +36,7 @@ class Pix2Pix(AdversarialModule):
     the only noise and stays active when sampling. The data must be pairs: `data=digit_edges`, `data=paired_folder`.
 
     Args:
-        l1_weight: weight of the mean absolute difference to the target.
+        l1_weight: weight of the mean absolute difference to the target; may be a schedule.
         jitter: whether to enlarge pairs by 286/256, crop them back at a random position and mirror them at random.
         input_channels: channels of the input images; null uses the number of channels of the target images.
         generator_width, discriminator_width: channels of the finest map.
@@ -48,7 +50,7 @@ class Pix2Pix(AdversarialModule):
 
     def __init__(
         self,
-        l1_weight: float = 100.0,
+        l1_weight: Number = 100.0,
         jitter: bool = True,
         input_channels: int | None = None,
         generator_width: int = 64,
@@ -128,13 +130,13 @@ class Pix2Pix(AdversarialModule):
 
     # ---- losses
 
-    def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:
         real, fake = (self.discriminator(images, batch["input"]) for images in (real, fake))
-        return {"discriminator": logistic_discriminator(real, fake) / 2}
+        return {"discriminator": Scored(logistic_discriminator(real, fake) / 2, real, fake)}
 
     def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
         adversarial = non_saturating_generator(self.discriminator(fake, batch["input"]))
-        return adversarial + self.l1_weight * functional.l1_loss(fake, batch["image"])
+        return adversarial + self.now(self.l1_weight) * functional.l1_loss(fake, batch["image"])
 
     # ---- samples
 

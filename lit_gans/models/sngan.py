@@ -11,7 +11,9 @@ from lit_gans.networks import NetworkName
 from lit_gans.networks.spectral import spectrally_normalised
 from lit_gans.training.batch import Batch
 from lit_gans.training.losses import critic_generator, hinge_discriminator
-from lit_gans.training.optim import Adam, Linear, Optimizer
+from lit_gans.training.optim import Adam, Optimizer
+from lit_gans.training.schedules import Linear
+from lit_gans.training.scored import Scored
 
 
 class SNGAN(ImageGAN):
@@ -56,9 +58,9 @@ class SNGAN(ImageGAN):
             "discriminator": spectrally_normalised(self.build_discriminator(norm="none")),
         }
 
-    def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:
         real, fake = (self.discriminator(images, *self.condition(batch)) for images in (real, fake))
-        return {"discriminator": hinge_discriminator(real, fake)}
+        return {"discriminator": Scored(hinge_discriminator(real, fake), real, fake)}
 
     def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
         return critic_generator(self.discriminator(fake, *self.condition(batch)))

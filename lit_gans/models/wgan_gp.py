@@ -13,8 +13,10 @@ from lit_gans.networks import NetworkName
 from lit_gans.networks.blocks import Norm
 from lit_gans.training.batch import Batch, Inputs
 from lit_gans.training.losses import critic_generator, wasserstein_critic
-from lit_gans.training.optim import Adam, Linear, Optimizer
+from lit_gans.training.optim import Adam, Optimizer
 from lit_gans.training.penalties import gradient_penalty
+from lit_gans.training.schedules import Linear, Number
+from lit_gans.training.scored import Scored
 from lit_gans.training.validation import refuse_weight
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -27,7 +29,7 @@ class WGANGP(ImageGAN):
     and 0.9, decaying to zero. Every critic step uses new real images, latents and eps, with one eps for each image.
 
     Args:
-        gradient_penalty: weight of the penalty, lambda.
+        gradient_penalty: weight of the penalty, lambda; may be a schedule.
         critic_norm: `none`, `layer` or `instance`. Batch norm raises an error: it makes the critic's score of an image
             depend on the other images, but the gradient is penalised for each image independently (section 4).
         network, latent_dim, n_critic, generator_optimizer, discriminator_optimizer: see `ImageGAN` and
@@ -37,7 +39,7 @@ class WGANGP(ImageGAN):
 
     def __init__(
         self,
-        gradient_penalty: float = 10.0,
+        gradient_penalty: Number = 10.0,
         critic_norm: Norm = "none",
         network: NetworkName = "resnet",
         latent_dim: int = 128,
@@ -74,12 +76,13 @@ class WGANGP(ImageGAN):
     def sample_noise(self, noise: Noise, num: int) -> Inputs:
         return {**super().sample_noise(noise, num), "eps": noise.uniform("eps", num, 1, 1, 1)}
 
-    def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:
         condition = self.condition(batch)
         # computed before the scores, so that FSDP reduces only after the gradients of the penalty exist
         penalty = gradient_penalty(self.discriminator, real, fake, batch["eps"], *condition)
-        loss = wasserstein_critic(self.discriminator(real, *condition), self.discriminator(fake, *condition))
-        return {"discriminator": loss + self.gradient_penalty * penalty}
+        real, fake = self.discriminator(real, *condition), self.discriminator(fake, *condition)
+        loss = wasserstein_critic(real, fake) + self.now(self.gradient_penalty) * penalty
+        return {"discriminator": Scored(loss, real, fake)}
 
     def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
         return critic_generator(self.discriminator(fake, *self.condition(batch)))

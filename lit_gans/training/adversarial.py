@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Any, ClassVar, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lit_gans.checkpoints.format import from_plain
 from lit_gans.common.noise import Noise, mix, seed_dropout
-from lit_gans.training.augment import NUM_NUMBERS, Augmentation, augmented
+from lit_gans.training.augment import NUM_NUMBERS, Augmentation
 from lit_gans.training.batch import Batch, Inputs, prepare_batch, repeat_batch, split_batch
+from lit_gans.training.judging import JudgedModule
 from lit_gans.training.optim import Adam, Optimizer
-from lit_gans.training.optimization import OptimizedModule
-from lit_gans.training.penalties import r1_penalty
+from lit_gans.training.schedules import Number
 from lit_gans.training.validation import refuse_settings, refuse_trainer
 
 
-class AdversarialModule(OptimizedModule):
+class AdversarialModule(JudgedModule):
     """Trains a generator against its discriminators. One `training_step` is one generator iteration.
 
     The loader yields batch_size x n_critic x accumulate_gradients images, which `training_step` splits over n_critic
@@ -33,8 +33,13 @@ class AdversarialModule(OptimizedModule):
             step.
         accumulate_gradients: number of microbatches per step; the step uses their mean gradient.
         clip_gradients: maximum norm of a network's gradient, after unscaling; null disables clipping.
-        r1_gamma: weight of the R1 penalty on every discriminator (Mescheder et al. 2018); 0 disables it.
-        r1_every: applies the R1 penalty every `r1_every` iterations, weighted `r1_every` times (Karras et al. 2020, B).
+        r1_gamma: weight of the R1 penalty on every discriminator (Mescheder et al. 2018); 0 disables it; may be a
+            schedule.
+        r2_gamma: weight of the R2 penalty, which is R1 at the generated images; 0 disables it; may be a schedule.
+        r1_every: applies R1 and R2 every `r1_every` iterations, weighted `r1_every` times (Karras et al. 2020, B).
+        share_scores: whether R1 and R2 differentiate the scores of the losses, with respect to the images before their
+            augmentation: that costs no forward, and computes in the precision of the training. Otherwise each has a
+            forward of its own, in float32, on the augmented images.
         generator_optimizer, discriminator_optimizer: optimizer settings; each discriminator gets its own optimizer.
         channels_last: whether networks and images use the channels-last memory layout, which makes convolutions faster
             on CPU and CUDA.
@@ -46,8 +51,6 @@ class AdversarialModule(OptimizedModule):
         RefusedInput: a value is out of range.
     """
 
-    discriminator: nn.Module  # or one attribute for each of `discriminator_names`
-    discriminator_names: ClassVar[tuple[str, ...]] = ("discriminator",)
     reuses_fake: ClassVar[bool] = False  # the generator's step reuses the last generated images
 
     def __init__(
@@ -60,8 +63,10 @@ class AdversarialModule(OptimizedModule):
         generator_batch_multiple: int = 1,
         accumulate_gradients: int = 1,
         clip_gradients: float | None = None,
-        r1_gamma: float = 0.0,
+        r1_gamma: Number = 0.0,
+        r2_gamma: Number = 0.0,
         r1_every: int = 1,
+        share_scores: bool = False,
         generator_optimizer: Optimizer = Adam(learning_rate=2e-4, betas=(0.5, 0.999)),
         discriminator_optimizer: Optimizer = Adam(learning_rate=2e-4, betas=(0.5, 0.999)),
         channels_last: bool = True,
@@ -71,6 +76,11 @@ class AdversarialModule(OptimizedModule):
     ) -> None:
         received = dict(locals())
         super().__init__(
+            r1_gamma=r1_gamma,
+            r2_gamma=r2_gamma,
+            r1_every=r1_every,
+            share_scores=share_scores,
+            diffaugment=diffaugment,
             generator_optimizer=from_plain(generator_optimizer),
             discriminator_optimizer=from_plain(discriminator_optimizer),
             clip_gradients=clip_gradients,
@@ -82,15 +92,9 @@ class AdversarialModule(OptimizedModule):
         self.image_size, self.channels, self.latent_dim = image_size, channels, latent_dim
         self.n_critic, self.generator_batch_multiple = n_critic, generator_batch_multiple
         self.accumulate_gradients = accumulate_gradients
-        self.diffaugment = tuple(diffaugment)
-        self.r1_gamma, self.r1_every = r1_gamma, r1_every
         refuse_settings(self)
 
     # ---- what a GAN overrides
-
-    def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Returns one scalar loss for each discriminator; `fake` is detached."""
-        raise NotImplementedError
 
     def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
         """Returns the generator's scalar loss; the discriminators are frozen.
@@ -120,11 +124,6 @@ class AdversarialModule(OptimizedModule):
         """Names of the generator and the discriminators."""
         return ("generator", *self.discriminator_names)
 
-    @property
-    def penalised_networks(self) -> tuple[str, ...]:
-        """Names of the networks whose gradient is differentiated twice."""
-        return self.discriminator_names if self.r1_gamma else ()
-
     # ---- the loop
 
     @property
@@ -135,7 +134,9 @@ class AdversarialModule(OptimizedModule):
     def training_step(self, data: Any, batch_idx: int) -> None:
         iteration = self.trainer.global_step
         seed_dropout(self.device, mix(self.seed, iteration, self.trainer.global_rank))  # the same after a resume
-        batches = split_batch(prepare_batch(data, self.channels_last), self.n_critic)
+        batch = prepare_batch(data, self.channels_last)
+        self.start_iteration(iteration, len(batch["image"]))
+        batches = split_batch(batch, self.n_critic)
         reuses = self.reuses_fake and self.generator_batch_multiple == 1
         losses: dict[str, Tensor] = {}
         fakes: list[Tensor] | None = None
@@ -162,10 +163,7 @@ class AdversarialModule(OptimizedModule):
                         fake = self.generate(self.generator, batch)
                 else:
                     fake = fakes[index].detach()
-                seen, fake = self._augmented(batch, fake)
-                # computed before the scores, so that FSDP reduces only after the gradients of the penalty exist
-                penalties = {name: self._r1_term(name, seen, iteration) for name in self.discriminator_names}
-                losses = self.discriminator_losses(seen["image"], fake, seen)
+                losses, penalties = self.losses_and_penalties(batch, fake, iteration % self.r1_every == 0)
                 with self.synchronised_only_if(index == len(microbatches) - 1):
                     for name, loss in losses.items():
                         self.backpropagate((loss + penalties[name]) / len(microbatches), name)
@@ -179,19 +177,13 @@ class AdversarialModule(OptimizedModule):
         with self.training_only(("generator",)):
             for index, batch in enumerate(microbatches):
                 fake = fakes[index] if fakes else self.generate(self.generator, batch)
-                seen, fake = self._augmented(batch, fake)
+                seen, fake = self.augmented_images(batch, fake)
                 loss = self.generator_loss(fake, seen)
                 with self.synchronised_only_if(index == len(microbatches) - 1):
                     self.backpropagate(loss / len(microbatches), "generator")
                 total = total + loss.detach() / len(microbatches)
             self.step_network("generator")
         return cast(Tensor, total)
-
-    def _r1_term(self, name: str, batch: Batch, iteration: int) -> Tensor | float:
-        if not self.r1_gamma or iteration % self.r1_every:
-            return 0.0
-        penalty = r1_penalty(self.get_submodule(name), batch["image"], *self.condition(batch))
-        return self.r1_gamma * self.r1_every * penalty
 
     def _microbatches(self, batch: Batch, key: tuple[int | str, ...]) -> list[Batch]:
         """Adds this rank's noise for one step to its batch and splits the batch into microbatches."""
@@ -203,14 +195,6 @@ class AdversarialModule(OptimizedModule):
             columns = sum(NUM_NUMBERS[name] for name in self.diffaugment)
             batch = {**batch, "diffaugment": noise.uniform("diffaugment", num, 2, columns)}
         return split_batch(batch, self.accumulate_gradients)
-
-    def _augmented(self, batch: Batch, fake: Tensor) -> tuple[Batch, Tensor]:
-        """Returns real and generated images augmented as the discriminators see them, in the same way in every step."""
-        if not self.diffaugment:
-            return batch, fake
-        of_real, of_fake = batch["diffaugment"].unbind(1)
-        real = augmented(batch["image"], self.diffaugment, of_real)
-        return {**batch, "image": real}, augmented(fake, self.diffaugment, of_fake)
 
     # ---- Lightning's hooks
 

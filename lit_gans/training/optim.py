@@ -1,7 +1,4 @@
-"""Optimizers and learning-rate schedules as small, picklable and exportable dataclasses, with one base class each.
-
-A base class rather than a union: jsonargparse distinguishes its subclasses by their class path.
-"""
+"""Optimizers as small, picklable and exportable dataclasses, with one base class, as those of `schedules.py`."""
 
 from __future__ import annotations
 
@@ -13,58 +10,11 @@ import torch
 from torch import nn
 
 from lit_gans.common.errors import RefusedInput
-
-
-class Schedule:
-    """Base class of learning-rate schedules over generator iterations."""
-
-    needs_total = True
-
-    def factor(self, iteration: int, total: int) -> float:
-        """Returns the factor in [0, 1] of the learning rate at `iteration` of `total` generator iterations."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Constant(Schedule):
-    """Keeps the learning rate constant."""
-
-    needs_total = False
-
-    def factor(self, iteration: int, total: int) -> float:
-        return 1.0
-
-
-@dataclass(frozen=True)
-class ConstantThenLinear(Schedule):
-    """Keeps the learning rate constant at first, then decays it linearly to zero (Isola et al. 2017, section 3.3).
-
-    Args:
-        constant_share: fraction of the generator iterations, in [0, 1), before the decay begins.
-    """
-
-    constant_share: float = 0.5
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.constant_share < 1:
-            raise RefusedInput(f"constant_share={self.constant_share} must lie in [0, 1).")
-
-    def factor(self, iteration: int, total: int) -> float:
-        start = self.constant_share * total
-        return min(1.0, max(0.0, (total - iteration) / (total - start)))
-
-
-@dataclass(frozen=True)
-class Linear(Schedule):
-    """Decays the learning rate linearly to zero at the last iteration (SNGAN: Miyato et al. 2018; WGAN-GP)."""
-
-    def factor(self, iteration: int, total: int) -> float:
-        return ConstantThenLinear(constant_share=0.0).factor(iteration, total)
-
+from lit_gans.training.schedules import Constant, Number, Progress, Schedule, ends, value_at
 
 _RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "learning_rate": (lambda value: 0 < value <= 1000, "must be greater than 0 and at most 1000"),
-    "betas": (lambda values: all(0 <= value < 1 for value in values), "must each lie in [0, 1)"),
+    "betas": (lambda values: all(0 <= end < 1 for value in values for end in ends(value)), "must each lie in [0, 1)"),
     "alpha": (lambda value: 0 <= value < 1, "must lie in [0, 1)"),
     "momentum": (lambda value: 0 <= value < 1, "must lie in [0, 1)"),
     "eps": (lambda value: 0 <= value <= 1, "must lie in [0, 1]"),
@@ -78,7 +28,7 @@ class Optimizer:
     Args:
         learning_rate: initial learning rate, before the schedule.
         weight_decay: weight decay coefficient; 0 disables it.
-        betas: decay rates of the running averages of the gradient and its square.
+        betas: decay rates of the running averages of the gradient and its square; each may be a schedule.
         alpha: decay rate of the running average of the squared gradient.
         momentum: momentum factor.
         eps: term added to the denominator for numerical stability.
@@ -101,13 +51,31 @@ class Optimizer:
         """Returns the optimizer of `parameters`; `fused` selects the fused implementation where torch has one."""
         raise NotImplementedError
 
+    def scheduled(self, progress: Progress) -> dict[str, Any]:
+        """Returns the options of the parameter groups that change over the training, except the learning rate."""
+        return {}
+
+
+class _WithBetas(Optimizer):
+    betas: tuple[Number, Number]
+
+    def scheduled(self, progress: Progress) -> dict[str, Any]:
+        if not any(isinstance(beta, Schedule) for beta in self.betas):
+            return {}
+        return {"betas": self.betas_at(progress)}
+
+    def betas_at(self, progress: Progress) -> tuple[float, float]:
+        """Returns the decay rates in an iteration."""
+        first, second = self.betas
+        return value_at(first, progress), value_at(second, progress)
+
 
 @dataclass(frozen=True)
-class Adam(Optimizer):
+class Adam(_WithBetas):
     """Adam (Kingma and Ba 2015); each GAN's learning rate and betas are defaults in its signature."""
 
     learning_rate: float = 2e-4
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Number, Number] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0
     schedule: Schedule = Constant()
@@ -116,7 +84,7 @@ class Adam(Optimizer):
         return torch.optim.Adam(
             parameters,
             lr=self.learning_rate,
-            betas=self.betas,
+            betas=self.betas_at(Progress()),
             eps=self.eps,
             weight_decay=self.weight_decay,
             fused=fused or None,
@@ -124,11 +92,11 @@ class Adam(Optimizer):
 
 
 @dataclass(frozen=True)
-class AdamW(Optimizer):
+class AdamW(_WithBetas):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
 
     learning_rate: float = 2e-4
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Number, Number] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.01
     schedule: Schedule = Constant()
@@ -137,7 +105,7 @@ class AdamW(Optimizer):
         return torch.optim.AdamW(
             parameters,
             lr=self.learning_rate,
-            betas=self.betas,
+            betas=self.betas_at(Progress()),
             eps=self.eps,
             weight_decay=self.weight_decay,
             fused=fused or None,

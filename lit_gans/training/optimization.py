@@ -5,9 +5,11 @@ The names of attributes follow the protocols in `lit_gans.strategies.contracts`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
@@ -19,7 +21,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
-from lit_gans.checkpoints.format import CheckpointFiles
+from lit_gans.checkpoints.format import FORMAT_KEY, CheckpointFiles
 from lit_gans.networks.spectral import SpectralNorm, one_power_iteration
 from lit_gans.strategies.contracts import backward_arguments, block_backward_sync, clips_gradients
 from lit_gans.strategies.grad_scaling import NetworkScaling
@@ -28,6 +30,7 @@ from lit_gans.training.attached import callbacks_of
 from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.generative import GenerativeModule
 from lit_gans.training.optim import Optimizer
+from lit_gans.training.schedules import Number, Progress, Schedule
 
 
 @runtime_checkable
@@ -65,6 +68,10 @@ class OptimizedModule(GenerativeModule):
         self.clip_gradients_to = clip_gradients
         self._optimizers_by_name: dict[str, LightningOptimizer] = {}
         self._schedulers: list[Any] = []
+        self._scheduled: list[tuple[LightningOptimizer, Optimizer]] = []  # with more than a learning rate that changes
+        self.progress = Progress()  # at the start of the current iteration
+        self._total = 0  # number of iterations of the training; 0 if it has no end
+        self._images = 0  # number of real images that all ranks have trained on
         self._trainable: dict[str, list[nn.Parameter]] = {}
         self._spectral_norms: list[SpectralNorm] = []
 
@@ -90,10 +97,31 @@ class OptimizedModule(GenerativeModule):
             self.trainer.strategy.optimizer_step(optimizer.optimizer, _nothing)
         optimizer.zero_grad()
 
+    def now(self, number: Number) -> float:
+        """Returns the value of a number, which may be a schedule, in the current iteration."""
+        return number.at(self.progress) if isinstance(number, Schedule) else number
+
+    def start_iteration(self, iteration: int, num_images: int) -> None:
+        """Sets `progress` from the number of the iteration and of this rank's real images in it."""
+        self.progress = Progress(iteration, self._images, self._total, num_images * self.trainer.world_size)
+
     def step_schedules(self) -> None:
-        """Steps the learning-rate schedules of all networks, once per generator iteration."""
+        """Steps the schedules of the optimizers of all networks, once per generator iteration."""
+        self._images += self.progress.images_per_iteration
         for scheduler in self._schedulers:
             scheduler.step()
+        if self._scheduled:
+            self._schedule_optimizers(replace(self.progress, iterations=self.progress.iterations + 1))
+
+    def _schedule_optimizers(self, progress: Progress) -> None:
+        progress = replace(progress, images=self._images)
+        for optimizer, settings in self._scheduled:
+            values = settings.scheduled(progress)
+            for group in optimizer.optimizer.param_groups:
+                group.update(values)
+
+    def _learning_rate_factor(self, iteration: int, schedule: Schedule, total: int) -> float:
+        return schedule.at(Progress(iteration, self._images, total))
 
     @contextmanager
     def training_only(self, names: tuple[str, ...]) -> Iterator[None]:
@@ -136,12 +164,24 @@ class OptimizedModule(GenerativeModule):
         fused = not scales and self.device.type in ("cpu", "cuda")
         configured = []
         for name in self.network_names:
-            settings = self.generator_optimizer if name == "generator" else self.discriminator_optimizer
+            settings = self._settings(name)
             optimizer = settings.build(_trainable(self.get_submodule(name)), fused)
             total = int(self.trainer.estimated_stepping_batches) if settings.schedule.needs_total else 0
-            scheduler = LambdaLR(optimizer, partial(settings.schedule.factor, total=total))
+            factor = partial(self._learning_rate_factor, schedule=settings.schedule, total=total)
+            scheduler = LambdaLR(optimizer, factor)
             configured.append({"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "name": name}})
         return configured
+
+    def _settings(self, network: str) -> Optimizer:
+        return self.generator_optimizer if network == "generator" else self.discriminator_optimizer
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_save_checkpoint(checkpoint)
+        checkpoint[FORMAT_KEY]["images"] = self._images
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_load_checkpoint(checkpoint)
+        self._images = checkpoint.get(FORMAT_KEY, {}).get("images", 0)
 
     def on_fit_start(self) -> None:
         updates_average = any(each.updates_average for each in callbacks_of(self.trainer, GenerativeCallback))
@@ -154,6 +194,11 @@ class OptimizedModule(GenerativeModule):
         optimizers = optimizers if isinstance(optimizers, list) else [optimizers]
         self._optimizers_by_name = dict(zip(self.network_names, optimizers, strict=True))
         self._schedulers = [config.scheduler for config in self.trainer.lr_scheduler_configs]
+        total = self.trainer.estimated_stepping_batches
+        self._total = int(total) if math.isfinite(total) else 0
+        settings = [self._settings(name) for name in self.network_names]
+        self._scheduled = [pair for pair in zip(optimizers, settings, strict=True) if pair[1].scheduled(Progress())]
+        self._schedule_optimizers(Progress(self.trainer.global_step, total=self._total))
         self._trainable = {name: _trainable(self.get_submodule(name)) for name in self.network_names}
         self._spectral_norms = [layer for layer in self.modules() if isinstance(layer, SpectralNorm)]
 

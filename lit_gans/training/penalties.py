@@ -9,8 +9,26 @@ from torch import Tensor, nn
 from lit_gans.common.precision import full_precision, without_autocast
 
 
+def zero_centred_penalty(images: Float[Tensor, "n *shape"], scores: Float[Tensor, " *any"]) -> Float[Tensor, ""]:
+    """Computes half the mean squared norm of the gradient of scores at their images.
+
+    At real images it is R1, at generated images R2 (Mescheder et al. 2018, equation 9 and below). The scores have a
+    graph already, so that the penalty costs no forward.
+
+    Args:
+        images: images that require gradients.
+        scores: scores that were computed from these images, any number for each image.
+
+    Returns:
+        E[||grad D(x)||^2] / 2 with its graph, to be multiplied by gamma.
+    """
+    return _flat_gradient(images, scores).square().sum(1).mean() / 2
+
+
 def r1_penalty(discriminator: nn.Module, real: Float[Tensor, "n *shape"], *condition: Tensor) -> Float[Tensor, ""]:
     """Computes R1, half the mean squared gradient norm of D at real images (Mescheder et al. 2018, equation 9).
+
+    Unlike `zero_centred_penalty`, it has a forward of its own, in float32. At generated images it is R2.
 
     Args:
         discriminator: the unwrapped network.
@@ -50,6 +68,9 @@ def _gradient(network: nn.Module, images: Tensor, condition: tuple[Tensor, ...])
     """Returns the gradient of the scores with respect to each image, with its graph."""
     with without_autocast(images):
         images = full_precision(images.detach()).requires_grad_(True)
-        (gradient,) = torch.autograd.grad(network(images, *condition).sum(), images, create_graph=True)
-    flat: Tensor = gradient.flatten(1)
-    return flat
+        return _flat_gradient(images, network(images, *condition))
+
+
+def _flat_gradient(images: Tensor, scores: Tensor) -> Float[Tensor, "n pixels"]:
+    (gradient,) = torch.autograd.grad(full_precision(scores).sum(), images, create_graph=True)
+    return full_precision(gradient).flatten(1)

@@ -14,6 +14,7 @@ from lit_gans.common._compat.lightning import finds_unused_parameters
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.training.attached import data_of
+from lit_gans.training.schedules import Number, ends
 
 _LARGEST_WEIGHT = 1e6  # of a loss term; a larger one is most likely a typo
 
@@ -29,7 +30,8 @@ class Settings(Protocol):
     generator_batch_multiple: int
     accumulate_gradients: int
     clip_gradients_to: float | None
-    r1_gamma: float
+    r1_gamma: Number
+    r2_gamma: Number
     r1_every: int
     num_classes: int
     compile_networks: bool
@@ -72,11 +74,15 @@ def refuse_settings(module: Settings) -> None:
     if clip is not None and not 0 < clip < float("inf"):
         raise RefusedInput(f"clip_gradients={clip} must be greater than 0 and finite, or null for none.")
     refuse_weight("r1_gamma", module.r1_gamma)
+    refuse_weight("r2_gamma", module.r2_gamma)
 
 
-def refuse_weight(name: str, value: float) -> None:
-    """Raises `RefusedInput` if the weight of a loss is negative, not a number, or above 1,000,000."""
-    if not 0 <= value <= _LARGEST_WEIGHT:
+def refuse_weight(name: str, weight: Number) -> None:
+    """Raises `RefusedInput` if the weight of a loss is negative, not a number, or above 1,000,000, also at the end of
+    its schedule.
+    """
+    value = next((end for end in ends(weight) if not 0 <= end <= _LARGEST_WEIGHT), None)
+    if value is not None:
         raise RefusedInput(f"{name}={value} must be at least 0 and at most {_LARGEST_WEIGHT:,.0f}.")
 
 

@@ -244,7 +244,7 @@ def breaking(tiny_gan):
 
         def discriminator_losses(*given):
             losses = of_discriminators(*given)
-            return losses | {network: broken(losses[network])}
+            return losses | {network: broken(losses[network].loss)}
 
         if network == "generator":
             module.generator_loss = lambda *given: broken(of_generator(*given))

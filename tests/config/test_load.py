@@ -10,7 +10,8 @@ from lit_gans.callbacks import EMA
 from lit_gans.checkpoints.format import flat, from_plain, read_checkpoint, to_plain
 from lit_gans.config import registry
 from lit_gans.models.dcgan import DCGAN
-from lit_gans.training.optim import SGD, Adam, Linear
+from lit_gans.training.optim import SGD, Adam
+from lit_gans.training.schedules import Linear
 
 
 @pytest.fixture
@@ -132,6 +133,6 @@ def test_values_become_plain_and_come_back():
     optimizer = plain["b"]
     assert plain["a"] == [1, [2.0, None]]
     assert optimizer["class_path"] == "lit_gans.training.optim.SGD"
-    assert optimizer["init_args"]["schedule"] == {"class_path": "lit_gans.training.optim.Linear", "init_args": {}}
+    assert optimizer["init_args"]["schedule"]["class_path"] == "lit_gans.training.schedules.Linear"
     assert from_plain(optimizer) == SGD(schedule=Linear())
     assert flat({"b": optimizer})["b.learning_rate"] == 0.01

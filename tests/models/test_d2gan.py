@@ -17,8 +17,8 @@ def test_losses_are_those_of_the_paper(tiny_gan):
     losses = module.discriminator_losses(real, fake, {})
     expected_1 = -(0.3 * one(real).log()).mean() + one(fake).mean()
     expected_2 = two(real).mean() - (0.7 * two(fake).log()).mean()
-    assert losses["discriminator_1"].item() == pytest.approx(expected_1.item(), abs=1e-6)
-    assert losses["discriminator_2"].item() == pytest.approx(expected_2.item(), abs=1e-6)
+    assert losses["discriminator_1"].loss.item() == pytest.approx(expected_1.item(), abs=1e-6)
+    assert losses["discriminator_2"].loss.item() == pytest.approx(expected_2.item(), abs=1e-6)
     expected = (-one(fake) + 0.7 * two(fake).log()).mean()
     assert module.generator_loss(fake, {}).item() == pytest.approx(expected.item(), abs=1e-6)
 
@@ -43,7 +43,7 @@ def test_at_the_optimum_the_discriminators_are_the_density_ratios():
 
         def closure(name=name, optimizer=optimizer):
             optimizer.zero_grad()
-            loss = module.discriminator_losses(batch_real, batch_fake, {})[name]
+            loss = module.discriminator_losses(batch_real, batch_fake, {})[name].loss
             loss.backward()
             return loss
 

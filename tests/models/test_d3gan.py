@@ -32,8 +32,8 @@ def test_each_discriminator_has_its_own_errors_and_their_sum_is_that_of_the_swap
     for name in module.discriminator_names:
         network = getattr(module, name)
         expected = bce(network(REAL), torch.ones(4)) + bce(network(FAKE), torch.zeros(4))
-        torch.testing.assert_close(losses[name], expected)
-    torch.testing.assert_close(sum(losses.values()), sum(errors_of(module)))
+        torch.testing.assert_close(losses[name].loss, expected)
+    torch.testing.assert_close(sum(each.loss for each in losses.values()), sum(errors_of(module)))
 
 
 @pytest.mark.parametrize("worse", [1, 2])

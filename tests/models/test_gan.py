@@ -8,7 +8,7 @@ def test_losses_are_the_papers(tiny_gan, saturating):
     real, fake = torch.rand(2, 4, 1, 16, 16) * 2 - 1
     on_real, on_fake = (torch.sigmoid(module.discriminator(images)) for images in (real, fake))
     expected = -on_real.log().mean() - (1 - on_fake).log().mean()
-    torch.testing.assert_close(module.discriminator_losses(real, fake, {})["discriminator"], expected)
+    torch.testing.assert_close(module.discriminator_losses(real, fake, {})["discriminator"].loss, expected)
     expected = (1 - on_fake).log().mean() if saturating else -on_fake.log().mean()
     torch.testing.assert_close(module.generator_loss(fake, {}), expected)
 

@@ -23,7 +23,7 @@ def test_losses_are_the_papers(module):
     batch = {"image": real, "input": picture}
     on_real, on_fake = (torch.sigmoid(module.discriminator(images, picture)) for images in (real, fake))
     expected = -(on_real.log().mean() + (1 - on_fake).log().mean()) / 2
-    torch.testing.assert_close(module.discriminator_losses(real, fake, batch)["discriminator"], expected)
+    torch.testing.assert_close(module.discriminator_losses(real, fake, batch)["discriminator"].loss, expected)
     expected = -on_fake.log().mean() + 100 * (fake - real).abs().mean()
     torch.testing.assert_close(module.generator_loss(fake, batch), expected)
 

@@ -5,6 +5,7 @@ from torch.nn.utils import parametrize
 
 from lit_gans.models.sngan import SNGAN
 from lit_gans.networks.spectral import SpectralNorm
+from lit_gans.training.schedules import Progress
 
 LAYERS = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear, nn.Embedding)
 
@@ -56,7 +57,7 @@ def test_losses_are_the_hinge(tiny_gan):
     real, fake = torch.rand(2, 6, 1, 16, 16) * 4 - 2
     on_real, on_fake = (module.discriminator(images).tolist() for images in (real, fake))
     expected = sum(max(0, 1 - s) for s in on_real) / 6 + sum(max(0, 1 + s) for s in on_fake) / 6
-    assert module.discriminator_losses(real, fake, {})["discriminator"].item() == pytest.approx(expected, abs=1e-6)
+    assert module.discriminator_losses(real, fake, {})["discriminator"].loss.item() == pytest.approx(expected, abs=1e-6)
     assert module.generator_loss(fake, {}).item() == pytest.approx(-sum(on_fake) / 6, abs=1e-6)
 
 
@@ -65,4 +66,4 @@ def test_defaults_are_the_papers():
     assert (module.n_critic, module.generator_batch_multiple, module.latent_dim) == (5, 2, 128)
     for optimizer in (module.generator_optimizer, module.discriminator_optimizer):
         assert (optimizer.learning_rate, optimizer.betas) == (2e-4, (0.0, 0.9))
-        assert [optimizer.schedule.factor(step, 10) for step in (0, 5, 10)] == [1.0, 0.5, 0.0]
+        assert [optimizer.schedule.at(Progress(step, total=10)) for step in (0, 5, 10)] == [1.0, 0.5, 0.0]

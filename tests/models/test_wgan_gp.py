@@ -17,7 +17,7 @@ def test_the_critic_s_loss_is_that_of_algorithm_1(tiny_gan):
         (gradient,) = torch.autograd.grad(module.discriminator(x).sum(), x)
         scores = module.discriminator(torch.stack([fake[index], real[index]]))
         expected += (scores[0] - scores[1] + 7.0 * (gradient.norm() - 1) ** 2).item() / 3
-    loss = module.discriminator_losses(real, fake, {"eps": eps})["discriminator"]
+    loss = module.discriminator_losses(real, fake, {"eps": eps})["discriminator"].loss
     assert loss.item() == pytest.approx(expected, abs=1e-6)
     assert module.generator_loss(fake, {}).item() == pytest.approx(-module.discriminator(fake).mean().item())
 

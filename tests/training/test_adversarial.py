@@ -15,7 +15,8 @@ from lit_gans.config.registry import gans
 from lit_gans.data.loader import StepSampler
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.batch import prepare_batch, split_batch
-from lit_gans.training.optim import SGD, Linear
+from lit_gans.training.optim import SGD
+from lit_gans.training.schedules import Linear
 
 GANS = [name for name, cls in gans().items() if cls.__module__.startswith("lit_gans.")]
 PLAIN = {"generator_optimizer": SGD(learning_rate=0.1), "discriminator_optimizer": SGD(learning_rate=0.1)}

@@ -6,13 +6,17 @@ import torch
 
 from lit_gans.checkpoints.format import from_plain, to_plain
 from lit_gans.common.errors import RefusedInput
-from lit_gans.training.optim import SGD, Adam, AdamW, Constant, ConstantThenLinear, Linear, RMSprop
+from lit_gans.training.optim import SGD, Adam, AdamW, RMSprop
+from lit_gans.training.schedules import Constant, ConstantThenLinear, Linear, Progress
 
 
 def test_schedules_at_known_iterations():
-    assert [Constant().factor(i, 10) for i in (0, 5, 10)] == [1, 1, 1]
-    assert [Linear().factor(i, 10) for i in (0, 5, 10, 11)] == [1, 0.5, 0, 0]
-    assert [ConstantThenLinear(0.5).factor(i, 10) for i in (0, 4, 5, 8, 10)] == [1, 1, 1, pytest.approx(0.4), 0]
+    def values(schedule, *iterations):
+        return [schedule.at(Progress(iteration, total=10)) for iteration in iterations]
+
+    assert values(Constant(), 0, 5, 10) == [1, 1, 1]
+    assert values(Linear(), 0, 5, 10, 11) == [1, 0.5, 0, 0]
+    assert values(ConstantThenLinear(0.5), 0, 4, 5, 8, 10) == [1, 1, 1, pytest.approx(0.4), 0]
 
 
 @pytest.mark.parametrize(

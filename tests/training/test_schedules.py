@@ -1,0 +1,124 @@
+"""Schedules by hand, and in the training: weights, learning rates and betas, counted in iterations and images."""
+
+import math
+
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from torch import nn
+
+from lit_gans import build, compose, load
+from lit_gans.checkpoints.format import from_plain, to_plain
+from lit_gans.common.errors import RefusedInput
+from lit_gans.training.optim import SGD, Adam
+from lit_gans.training.schedules import Cosine, Linear, Progress, ends, is_zero, value_at
+
+COSINE = Cosine(0.05, 0.005, over=1000, unit="images")
+
+
+def test_cosine_at_known_points():
+    found = [COSINE.at(Progress(7, images)) for images in (0, 250, 500, 1000, 5000)]
+    quarter = 0.005 + 0.045 * (1 + math.sqrt(0.5)) / 2
+    assert found == pytest.approx([0.05, quarter, 0.0275, 0.005, 0.005], rel=1e-12)
+
+
+def test_linear_between_any_two_values_over_iterations():
+    schedule = Linear(2.0, 10.0, over=4)
+    assert [schedule.at(Progress(done, 10**6)) for done in range(6)] == [2, 4, 6, 8, 10, 10]
+
+
+def test_without_a_length_a_schedule_lasts_for_the_training():
+    assert [Cosine(1.0, 0.0).at(Progress(done, total=8)) for done in (0, 4, 8)] == pytest.approx([1, 0.5, 0])
+    assert Cosine(3.0, 0.0).at(Progress()) == 3, "before the training"
+    with pytest.raises(RefusedInput, match=r"needs trainer\.max_steps"):
+        Cosine().at(Progress(1))
+
+
+@pytest.mark.parametrize(("settings", "sentence"), [({"over": 0}, "over=0"), ({"unit": "images"}, "over=NUMBER")])
+def test_refusals(settings, sentence):
+    for cls in (Linear, Cosine):
+        with pytest.raises(RefusedInput, match=sentence):
+            cls(**settings)
+
+
+def test_a_number_is_a_float_or_a_schedule():
+    assert (value_at(0.3, Progress()), value_at(COSINE, Progress())) == (0.3, 0.05)
+    assert (ends(0.3), ends(COSINE)) == ((0.3, 0.3), (0.05, 0.005))
+    assert (is_zero(0.0), is_zero(Linear(0.0, 1.0)), is_zero(1e-9)) == (True, False, False)
+    assert from_plain(to_plain(COSINE)) == COSINE
+
+
+@pytest.mark.parametrize("name", ["r1_gamma", "r2_gamma"])
+def test_a_weight_out_of_range_at_any_end_is_refused(tiny_gan, name):
+    with pytest.raises(RefusedInput, match=rf"{name}=-1\.0"):
+        tiny_gan(**{name: Linear(1.0, -1.0)})
+
+
+def test_rates_and_betas_follow_images_of_all_steps(tiny_gan, random_images, fit):
+    schedule = Cosine(1.0, 0.25, over=48, unit="images")
+    optimizer = Adam(1e-3, betas=(0.0, Cosine(0.9, 0.99, over=48, unit="images")), schedule=schedule)
+    module, found = tiny_gan(n_critic=2, generator_optimizer=optimizer, discriminator_optimizer=optimizer), []
+    module.on_before_optimizer_step = lambda stepped: found.append(
+        (module.progress.images, stepped.param_groups[0]["lr"], stepped.param_groups[0]["betas"])
+    )
+    fit(module, random_images(batch_size=8), max_steps=4)
+    for index, (images, rate, betas) in enumerate(found):
+        assert images == 16 * (index // 3), "two steps of the discriminator and one of the generator share a progress"
+        share = (1 + math.cos(math.pi * images / 48)) / 2
+        assert rate == pytest.approx(1e-3 * (0.25 + 0.75 * share))
+        assert betas == (0.0, pytest.approx(0.99 - 0.09 * share))
+
+
+def test_a_scheduled_weight_enters_the_loss_of_its_iteration(tiny_gan, random_images, fit):
+    """Against one iteration at a time with the weight written as a number, continued from the same weights."""
+    schedule, plain = Linear(4.0, 1.0, over=3), {name: SGD(0.1) for name in ("generator_optimizer",)}
+    plain["discriminator_optimizer"] = SGD(0.1)
+    scheduled, seen = tiny_gan("gan", r1_gamma=schedule, **plain), []
+    losses = scheduled.losses_and_penalties
+
+    def recorded(*given):
+        result = losses(*given)
+        seen.append(result[1]["discriminator"].item())
+        images = given[0]["image"].detach().requires_grad_()
+        (slope,) = torch.autograd.grad(scheduled.discriminator(images).sum(), images)
+        seen.append(slope.flatten(1).square().sum(1).mean().item() / 2)
+        return result
+
+    scheduled.losses_and_penalties = recorded
+    fit(scheduled, random_images(), max_steps=4)
+    weights = [penalty / bare for penalty, bare in zip(seen[::2], seen[1::2], strict=True)]
+    assert weights == pytest.approx([4, 3, 2, 1], rel=1e-4)
+
+
+def test_the_number_of_images_survives_a_resume(tiny_gan, random_images, fit, tmp_path):
+    schedule = Cosine(0.9, 0.99, over=100, unit="images")
+    optimizer = Adam(1e-3, betas=(0.5, schedule), schedule=schedule)
+    through, first, second = (tiny_gan("gan", r1_gamma=schedule, generator_optimizer=optimizer) for _ in range(3))
+    found = {module: [] for module in (through, first, second)}
+    for module, steps in found.items():
+        module.on_before_optimizer_step = lambda stepped, module=module, steps=steps: steps.append(
+            (module.progress, module.now(module.r1_gamma), *(stepped.param_groups[0][n] for n in ("lr", "betas")))
+        )
+    fit(through, random_images(), max_steps=4)
+    trainer = fit(first, random_images(), max_steps=2)
+    trainer.save_checkpoint(tmp_path / "half.ckpt")
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
+    rest = Trainer(max_steps=4, max_epochs=-1, enable_model_summary=False, **quiet)
+    rest.fit(second, datamodule=random_images(), ckpt_path=tmp_path / "half.ckpt", weights_only=True)
+    assert second.progress.images == 24
+    assert found[second] == found[through][4:]
+
+
+def test_from_the_command_line_and_back_from_a_checkpoint(tmp_path):
+    spelled = "{_target_: lit_gans.Cosine, start: 0.05, end: 0.005, over: 1000, unit: images}"
+    overrides = ["model=dcgan", "data=digits", f"model.r1_gamma={spelled}", "trainer.max_steps=1", "metrics=none"]
+    overrides += [f"model.discriminator_optimizer.betas=[0.0,{spelled}]", "logger=none", "callbacks=none"]
+    overrides += ["model.generator_width=4", "model.discriminator_width=4", "data.batch_size=4", "data.image_size=16"]
+    module, data, trainer = build(compose(*overrides, f"trainer.default_root_dir={tmp_path}"))
+    assert module.r1_gamma == COSINE
+    assert module.discriminator_optimizer.betas == (0.0, COSINE)
+    trainer.fit(module, datamodule=data)
+    trainer.save_checkpoint(tmp_path / "one.ckpt")
+    again = load(tmp_path / "one.ckpt")
+    assert (again.r1_gamma, again.discriminator_optimizer.betas) == (COSINE, (0.0, COSINE))
+    assert isinstance(again.generator, nn.Module)
