@@ -12,6 +12,7 @@ from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 
 from lit_gans.callbacks.monitor import Monitor
 from lit_gans.callbacks.throughput import paused
+from lit_gans.common.atomic import sweep
 from lit_gans.common.errors import RefusedInput
 
 
@@ -62,6 +63,8 @@ class Checkpoint(LightningCheckpoint):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.received_signal = None
         self._monitor.start(trainer)
+        if trainer.is_global_zero:
+            sweep(self.folder(trainer), "*.ckpt")
         for number in (signal.SIGINT, signal.SIGTERM):
             try:
                 self._handlers[number] = signal.signal(number, self._receive)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from argparse import Namespace
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any
 
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
+
+from lit_gans.common.atomic import replacing
 
 Row = dict[str, Any]
 
@@ -114,10 +115,8 @@ class CSVMetrics(Logger):
         self._columns = sorted({name for row in rows.values() for name in row})
         header = {name: name for name in self._columns}
         *lines, last = _lines(self._columns, [("step", header), *sorted(rows.items())])
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = self._path.with_suffix(".csv.part")
-        unfinished.write_bytes(b"".join([*lines, last]))
-        os.replace(unfinished, self._path)
+        with replacing(self._path) as part:
+            part.write_bytes(b"".join([*lines, last]))
         self._keep_last(sum(map(len, lines)))
 
     def _keep_last(self, offset: int) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import pickle
-import re
 import sys
-import zipfile
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,8 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.checkpoints.renamed import current_path, current_paths
 from lit_gans.checkpoints.sharded import read_sharded
-from lit_gans.common.atomic import remove, replace
+from lit_gans.checkpoints.torch_files import read_torch_file
+from lit_gans.common.atomic import replacing
 from lit_gans.common.errors import RefusedInput
 
 FORMAT_VERSION = 1
@@ -85,19 +83,16 @@ def constructor_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Reads a checkpoint on the CPU: a file, without executing code from it; a sharded folder, as full tensors (its
-    index is a pickle: read only trusted folders); or the best or last checkpoint in the folder of a run.
+    """Reads a checkpoint on the CPU, without executing code from it: a file; a sharded folder, as full tensors; or the
+    best or last checkpoint in the folder of a run.
 
     Raises:
-        RefusedInput: the path is not a checkpoint, or the file is damaged.
+        RefusedInput: the path is not a checkpoint, or the checkpoint is damaged.
     """
     path = find_checkpoint(path)
     if path.is_dir():
         return read_sharded(path)
-    try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, OSError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
-        raise RefusedInput(f"{path} cannot be read as a checkpoint: {_reason(path, error)}") from error
+    checkpoint = read_torch_file(path)
     if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
         raise RefusedInput(
             f"{path} is not a Lightning checkpoint: it has no state_dict; give a file that a training"
@@ -106,34 +101,27 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     return checkpoint
 
 
-def _reason(path: Path, error: Exception) -> str:
-    """Returns why a file cannot be read. Replaces torch's message, which suggests `weights_only=False` and thereby the
-    execution of code from the file.
-    """
-    if isinstance(error, OSError):
-        return f"{error.strerror or error}."
-    if not zipfile.is_zipfile(path):
-        return "torch did not write it, or it is truncated."
-    foreign = re.search(r"GLOBAL ([\w.]+)", str(error))
-    if foreign:
-        return f"it holds an object of {foreign[1]}; only tensors and plain values are read, no code is executed."
-    return "it is damaged."
-
-
 class CheckpointFiles(TorchCheckpointIO):
-    """Reads and writes checkpoints like Lightning, and also reads sharded checkpoints, which are folders."""
+    """Writes local checkpoint files atomically and durably, and reads files and sharded folders without executing code
+    from them. Other addresses are Lightning's.
+    """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, *args: Any, **kwargs: Any) -> None:
         if "://" in str(path):  # not a local file
             return super().save_checkpoint(checkpoint, path, *args, **kwargs)
-        unfinished = Path(f"{path}.part")
-        remove(unfinished)
-        super().save_checkpoint(checkpoint, unfinished, *args, **kwargs)
-        replace(unfinished, Path(path))
+        with replacing(Path(path)) as part:
+            torch.save(checkpoint, part)
 
-    def load_checkpoint(self, path: str | Path, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        if not Path(path).is_dir():
-            return super().load_checkpoint(path, *args, **kwargs)
+    def load_checkpoint(
+        self, path: str | Path, map_location: Any = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """Loads a checkpoint on the CPU; only `weights_only=False` executes code that the file contains.
+
+        Raises:
+            RefusedInput: the checkpoint is damaged, or has optimizer states of DeepSpeed.
+        """
+        if "://" in str(path) or weights_only is False:
+            return super().load_checkpoint(path, weights_only=weights_only is not False)
         checkpoint = read_checkpoint(path)
         if "deepspeed" in checkpoint:
             raise RefusedInput(

@@ -2,69 +2,131 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from lit_gans.checkpoints.commit import COMMIT, verify_commit
+from lit_gans.checkpoints.torch_files import read_torch_file, refuse_code
 from lit_gans.common.errors import RefusedInput
 
 REST = "rest.pt"
+COMMITTED = "committed"  # key of `rest.pt`: a commit marker belongs to the folder
+# what the files of DeepSpeed hold beside tensors and plain values
+_DEEPSPEED = frozenset(
+    {
+        "deepspeed.runtime.fp16.loss_scaler.LossScaler",
+        "deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler",
+        "deepspeed.runtime.zero.config.ZeroStageEnum",
+        "deepspeed.utils.tensor_fragment.fragment_address",
+    }
+)
 
 
 def read_sharded(folder: Path) -> dict[str, Any]:
-    """Reads a sharded checkpoint with full tensors on the CPU; DeepSpeed's without optimizer states.
+    """Reads a sharded checkpoint with full tensors on the CPU, without executing code from it; DeepSpeed's without
+    optimizer states.
 
     Raises:
-        RefusedInput: the folder is not a sharded checkpoint.
+        RefusedInput: the folder is not a sharded checkpoint, or is damaged.
     """
     rest = read_rest(folder)
-    if "deepspeed" in rest:
-        from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+    verify_shards(folder, rest)
+    try:
+        return _read_deepspeed(folder, rest) if "deepspeed" in rest else merge_tensors(rest, _read_tensors(folder))
+    except RefusedInput:
+        raise
+    except Exception as error:  # a hostile file may raise anything
+        raise RefusedInput(f"{folder} cannot be read as a sharded checkpoint: it is damaged.") from error
 
-        names = rest["deepspeed"]["networks"]
-        states = {name: get_fp32_state_dict_from_zero_checkpoint(str(folder), name) for name in names}
-        networks = {f"{name}.{key}": value for name in states for key, value in states[name].items()}
-        return rest | {"state_dict": rest["deepspeed"]["others"] | networks}
+
+def _read_tensors(folder: Path) -> dict[str, torch.Tensor]:
     import torch.distributed.checkpoint as dcp  # slow to import
 
-    sizes = read_index(folder)
-    tensors = {name: torch.empty(entry.size, dtype=entry.properties.dtype) for name, entry in sizes.items()}
+    tensors = {
+        name: torch.empty(entry.size, dtype=entry.properties.dtype) for name, entry in read_index(folder).items()
+    }
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*no_dist.*|.*torch.distributed is.*")
-        dcp.load(tensors, checkpoint_id=str(folder), no_dist=True)
-    return merge_tensors(rest, tensors)
+        dcp.load(tensors, storage_reader=storage_reader(folder), no_dist=True)
+    return tensors
+
+
+def _read_deepspeed(folder: Path, rest: dict[str, Any]) -> dict[str, Any]:
+    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+
+    names = rest["deepspeed"]["networks"]
+    states = {name: get_fp32_state_dict_from_zero_checkpoint(str(folder), name) for name in names}
+    networks = {f"{name}.{key}": value for name in states for key, value in states[name].items()}
+    return rest | {"state_dict": rest["deepspeed"]["others"] | networks}
 
 
 def read_rest(folder: Path) -> dict[str, Any]:
     """Reads everything in a sharded checkpoint except its tensors.
 
     Raises:
-        RefusedInput: the folder is not a sharded checkpoint.
+        RefusedInput: the folder is not a sharded checkpoint, or the file is damaged.
     """
     if not (folder / REST).is_file():
         raise RefusedInput(f"{folder} is not a sharded checkpoint: it has no {REST}.")
-    return torch.load(folder / REST, map_location="cpu", weights_only=True)
+    rest = read_torch_file(folder / REST)
+    if not isinstance(rest, dict):
+        raise RefusedInput(f"{folder} is not a sharded checkpoint: its {REST} holds no dictionary.")
+    return rest
+
+
+def verify_shards(folder: Path, rest: dict[str, Any], rank: int = 0, world_size: int = 1) -> None:
+    """Verifies this rank's share of the files of a sharded checkpoint; those of the first edition have no checksums.
+
+    Raises:
+        RefusedInput: a file is missing or damaged, or one of DeepSpeed's holds code, which DeepSpeed would execute.
+    """
+    if rest.get(COMMITTED) or (folder / COMMIT).exists():
+        verify_commit(folder, rank, world_size)
+    if "deepspeed" in rest:
+        for path in sorted(folder.rglob("*.pt"))[rank::world_size]:
+            refuse_code(path, _DEEPSPEED)
+
+
+def storage_reader(folder: Path) -> Any:
+    """Returns the reader of the shards: safetensors, or the format of the first edition."""
+    from torch.distributed.checkpoint import HuggingFaceStorageReader  # slow to import
+
+    from lit_gans.checkpoints.first_edition import SafeFileSystemReader
+
+    first_edition = any(folder.glob("*.distcp"))
+    return SafeFileSystemReader(str(folder)) if first_edition else HuggingFaceStorageReader(str(folder))
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """Returns the sizes and dtypes of the tensors in a sharded checkpoint."""
-    from torch.distributed.checkpoint import FileSystemReader
+    """Returns the sizes and dtypes of the tensors in a sharded checkpoint.
 
-    return FileSystemReader(str(folder)).read_metadata().state_dict_metadata
+    Raises:
+        RefusedInput: the index is damaged, or the tensors have more bytes than the files.
+    """
+    try:
+        index: dict[str, Any] = storage_reader(folder).read_metadata().state_dict_metadata
+        needed = sum(math.prod(entry.size) * entry.properties.dtype.itemsize for entry in index.values())
+    except Exception as error:  # a hostile file may raise anything
+        raise RefusedInput(f"{folder} cannot be read as a sharded checkpoint: its index is damaged.") from error
+    if needed > sum(path.stat().st_size for path in folder.iterdir()):
+        raise RefusedInput(f"{folder} is damaged: its tensors are larger than its files.")
+    return index
 
 
 def split_tensors(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """Splits a checkpoint into the rest and the named tensors of networks and optimizers."""
-    tensors = {f"state_dict/{name}": value for name, value in checkpoint["state_dict"].items()}
+    tensors = {f"state_dict/{name}": value.contiguous() for name, value in checkpoint["state_dict"].items()}
     optimizers = []
     for number, saved in enumerate(checkpoint.get("optimizer_states", [])):
         others: dict[int, dict[str, Any]] = {}
         for index, values in saved["state"].items():
             for key, value in values.items():
                 if isinstance(value, torch.Tensor):
-                    tensors[f"optimizer_states/{number}/{index}/{key}"] = value
+                    tensors[f"optimizer_states/{number}/{index}/{key}"] = value.contiguous()
                 else:
                     others.setdefault(index, {})[key] = value
         optimizers.append(saved | {"state": others})

@@ -1,17 +1,50 @@
-"""Atomic replacement of files and folders: a killed process leaves either the old or the new one, complete."""
+"""Atomic and durable replacement of files and folders: a process that is killed, or a machine that loses power, leaves
+either the old or the new one, complete.
+"""
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+_UNFINISHED, _REPLACED = ".part", ".old"
+_UNSUPPORTED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF)  # file systems that cannot synchronise folders
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yields a temporary path in the folder of `path`, which must exist afterwards and then replaces `path`.
+
+    If an error is raised, the temporary file or folder is removed and `path` stays as it was.
+    """
+    part = unfinished(path)
+    remove(part)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield part
+        replace(part, path)
+    except BaseException:
+        with suppress(OSError):
+            remove(part)
+        raise
+
+
+def unfinished(path: Path) -> Path:
+    """Returns the temporary path that a file or folder has until it is complete."""
+    return path.with_name(f"{path.name}{_UNFINISHED}")
 
 
 def replace(new: Path, path: Path) -> None:
-    """Replaces a file or folder.
+    """Replaces a file or folder, after its content has reached the disk.
 
     At any time, the old or the new one is complete: at `path` or, between two renames, where `kept` finds it.
     """
-    old = path.with_name(f"{path.name}.old")
+    synchronise(new)
+    old = path.with_name(f"{path.name}{_REPLACED}")
     if path.is_dir() or new.is_dir():
         if path.exists():
             remove(old)
@@ -19,12 +52,72 @@ def replace(new: Path, path: Path) -> None:
         new.rename(path)
     else:
         new.replace(path)
+    _synchronise_entry(path.parent)
     remove(old)
 
 
 def kept(path: Path) -> Path | None:
     """Returns the path of a complete file or folder: `path` or, after an interrupted replacement, the old one."""
-    return next((place for place in (path, path.with_name(f"{path.name}.old")) if place.exists()), None)
+    return next((place for place in (path, path.with_name(f"{path.name}{_REPLACED}")) if place.exists()), None)
+
+
+def sweep(folder: Path, pattern: str) -> None:
+    """Removes what killed processes left beside the files or folders that match a pattern.
+
+    Unfinished ones are removed. An old one gets its name back if the new one never arrived, and is removed otherwise.
+    Must not be called while another process writes to the folder.
+    """
+    for part in folder.glob(f"{pattern}{_UNFINISHED}"):
+        remove(part)
+    for old in folder.glob(f"{pattern}{_REPLACED}"):
+        path = old.with_name(old.name.removesuffix(_REPLACED))
+        if path.exists():
+            remove(old)
+        else:
+            old.rename(path)
+
+
+def duplicate(path: Path, other: Path) -> None:
+    """Gives a complete file or folder a second name, atomically. Both share their bytes on disk where the file system
+    has hard links: neither may be changed in place.
+    """
+    with replacing(other) as part:
+        if path.is_dir():
+            shutil.copytree(path, part, copy_function=_link)
+        else:
+            _link(path, part)
+
+
+def _link(source: str | Path, target: str | Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # no hard links here, or too many
+        shutil.copyfile(source, target)
+
+
+def synchronise(path: Path) -> None:
+    """Returns once the content of a file, or of a folder with its files, is on disk."""
+    if path.is_dir():
+        for entry in path.iterdir():
+            synchronise(entry)
+        _synchronise_entry(path)
+        return
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def _synchronise_entry(folder: Path) -> None:
+    """Returns once the names in a folder are on disk."""
+    if os.name == "nt":  # cannot open folders
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def remove(path: Path) -> None:

@@ -13,7 +13,16 @@ from lightning.pytorch.strategies.strategy import Strategy
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from lit_gans.checkpoints.sharded import REST, merge_tensors, read_index, read_rest, split_tensors
+from lit_gans.checkpoints.sharded import (
+    COMMITTED,
+    REST,
+    merge_tensors,
+    read_index,
+    read_rest,
+    split_tensors,
+    storage_reader,
+    verify_shards,
+)
 from lit_gans.strategies.checkpoint_folders import replacing
 from lit_gans.strategies.module_networks import parameters_of
 
@@ -64,9 +73,9 @@ class FSDPCheckpoints:
             return Strategy.save_checkpoint(self, checkpoint, filepath, storage_options)
         rest, tensors = split_tensors(checkpoint)
         with replacing(Path(filepath), self) as folder:
-            dcp.save(tensors, checkpoint_id=str(folder))
+            dcp.save(tensors, storage_writer=dcp.HuggingFaceStorageWriter(str(folder), save_distributed=True))
             if self.is_global_zero:
-                torch.save(rest, folder / REST)
+                torch.save(rest | {COMMITTED: True}, folder / REST)
 
     # ---- reading
 
@@ -74,6 +83,8 @@ class FSDPCheckpoints:
         path = Path(checkpoint_path)
         if not (path.is_dir() and "deepspeed" not in read_rest(path)):
             return Strategy.load_checkpoint(self, checkpoint_path, weights_only)
+        rest = read_rest(path)
+        verify_shards(path, rest, self.global_rank, self.world_size)
         own = {f"state_dict/{name}": value for name, value in self.lightning_module.state_dict().items()}
         parameters = [parameters_of(optimizer) for optimizer in self.optimizers]
         tensors = {}
@@ -85,8 +96,8 @@ class FSDPCheckpoints:
             tensors[name] = (
                 torch.zeros_like(own[name]) if same else torch.empty(entry.size, dtype=entry.properties.dtype)
             )
-        dcp.load(tensors, checkpoint_id=str(path))
-        return merge_tensors(read_rest(path), tensors)
+        dcp.load(tensors, storage_reader=storage_reader(path))
+        return merge_tensors(rest, tensors)
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         module = self.lightning_module

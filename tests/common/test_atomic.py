@@ -1,10 +1,12 @@
 """Files and folders that take the place of others: complete at every moment, also where a process is killed."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from lit_gans.common.atomic import kept, remove, replace
+from lit_gans.common.atomic import duplicate, kept, remove, replace, replacing, sweep
 from lit_gans.config.run_folder import LAST, newest_run, resume_path
 
 KINDS = ("file", "folder")
@@ -134,3 +136,82 @@ def test_nothing_is_kept_where_nothing_was(place):
     assert kept(place) is None
     assert resume_path("auto", place.parent.parent) is None
     remove(place)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_content_is_on_disk_before_it_has_its_name_and_the_name_at_the_end(place, monkeypatch, kind):
+    """A machine that loses power must not find a name without its content."""
+    events = []
+
+    def recorded(name, original, describe):
+        def call(*arguments):
+            events.append((name, describe(arguments[0])))
+            return original(*arguments)
+
+        return call
+
+    def name_of(descriptor):
+        return Path(os.readlink(f"/proc/self/fd/{descriptor}")).name
+
+    monkeypatch.setattr(os, "fsync", recorded("fsync", os.fsync, name_of))
+    for rename in ("rename", "replace"):
+        monkeypatch.setattr(Path, rename, recorded("rename", getattr(Path, rename), lambda path: path.name))
+    with replacing(place) as part:
+        make(kind, part, "new")
+    inside = {"file": [], "folder": ["new.distcp", "rest.pt"]}[kind]
+    assert sorted(events[: len(inside)]) == [("fsync", name) for name in inside]
+    assert events[len(inside) :] == [
+        ("fsync", "last.ckpt.part"),
+        ("rename", "last.ckpt.part"),
+        ("fsync", "checkpoints"),
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_leaves_the_old_one_and_nothing_beside_it(place, kind):
+    make(kind, place, "old")
+
+    def save():
+        with replacing(place) as part:
+            make(kind, part, "new")
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        save()
+    assert content(place) == (kind, "old")
+    assert [*place.parent.iterdir()] == [place]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_killed_processes_left_is_swept(place, kind):
+    beside = place.with_name("best.ckpt")
+    make(kind, place.with_name("last.ckpt.part"), "half")
+    make(kind, place.with_name("last.ckpt.old"), "old")  # killed between two renames
+    make(kind, beside, "new")
+    make(kind, place.with_name("best.ckpt.old"), "old")
+    make("file", place.with_name("notes.part"), "mine")
+    sweep(place.parent, "*.ckpt")
+    assert sorted(path.name for path in place.parent.iterdir()) == ["best.ckpt", "last.ckpt", "notes.part"]
+    assert content(place) == (kind, "old")
+    assert content(beside) == (kind, "new")
+
+
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_duplicate_outlives_the_replacement_of_the_first(place, monkeypatch, kind, links):
+    if not links:
+
+        def refuse(*_):
+            raise OSError(errno.EPERM, "no hard links here")
+
+        monkeypatch.setattr(os, "link", refuse)
+    other = place.with_name("step.ckpt")
+    make(kind, place, "old")
+    duplicate(place, other)
+    file = other if kind == "file" else other / "rest.pt"
+    assert file.stat().st_nlink == (2 if links else 1)
+    with replacing(place) as part:
+        make(kind, part, "new")
+    assert content(other) == (kind, "old")
+    assert content(place) == (kind, "new")
+    assert sorted(place.parent.iterdir()) == [place, other]

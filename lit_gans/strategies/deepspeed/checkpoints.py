@@ -11,7 +11,7 @@ import torch.distributed as dist
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 
-from lit_gans.checkpoints.sharded import REST, read_rest
+from lit_gans.checkpoints.sharded import COMMITTED, REST, read_rest, verify_shards
 from lit_gans.common._compat.deepspeed import zero3_shape, zero3_shard
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.checkpoint_folders import replacing
@@ -88,7 +88,7 @@ class DeepSpeedCheckpoints:
             for name, engine in self.engines.items():
                 engine.save_checkpoint(str(folder), tag=name, save_latest=False)
             if self.is_global_zero:
-                torch.save(checkpoint | {"deepspeed": made_by}, folder / REST)
+                torch.save(checkpoint | {"deepspeed": made_by, COMMITTED: True}, folder / REST)
 
     # ---- reading
 
@@ -110,6 +110,8 @@ class DeepSpeedCheckpoints:
                 f"{checkpoint_path} was written under stage {made_by['stage']} by {made_by['ranks']} ranks, and this"
                 f" run has stage {now[0]} and {now[1]} ranks: use the same, or start from its networks with init_from."
             )
+        verify_shards(Path(checkpoint_path), rest, self.global_rank, self.world_size)
+        self.barrier()  # DeepSpeed loads any object: every rank's share must have passed
         for name, engine in self.engines.items():
             engine.load_checkpoint(str(checkpoint_path), tag=name, load_lr_scheduler_states=False)
         return rest
