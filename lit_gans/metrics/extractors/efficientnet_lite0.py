@@ -94,7 +94,7 @@ class EfficientNetLite(nn.Module):
 
 def _scaled(width: float, depth: float) -> list[tuple[int, ...]]:
     """Returns the stages with scaled widths and depths (Tan and Le 2019, section 3.3, as in their published code)."""
-    stages = []
+    stages: list[tuple[int, ...]] = []
     for index, (repeats, kernel, stride, expansion, channels) in enumerate(_STAGES):
         rounded = max(8, int(channels * width + 4) // 8 * 8)
         rounded += 8 if rounded < 0.9 * channels * width else 0  # rounding takes at most a tenth
