@@ -80,7 +80,7 @@ def test_a_folder_from_which_a_file_is_missing_is_refused(tmp_path):
     save_folder(7, path)
     for file in files_of(path):
         file.rename(tmp_path / "elsewhere")
-        with pytest.raises(RefusedInput, match="missing|is not complete|has no rest.pt|is neither"):
+        with pytest.raises(RefusedInput, match=r"missing|is not complete|has no rest.pt|is neither"):
             read_checkpoint(path)
         (tmp_path / "elsewhere").rename(file)
     assert read_checkpoint(path)["global_step"] == 7
