@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import logging
 from argparse import Namespace
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,7 +15,10 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from lit_gans.common.atomic import replacing
 
+logger = logging.getLogger(__name__)
+
 Row = dict[str, Any]
+_DIGITS = 16  # a step with more is damage
 
 
 class CSVMetrics(Logger):
@@ -86,17 +90,18 @@ class CSVMetrics(Logger):
             self._rewrite(kept)
 
     def _read(self) -> dict[int, Row]:
-        """Returns the rows of the file without empty cells; skips truncated and invalid lines."""
+        """Returns the rows of the file without empty cells; leaves out truncated and damaged lines with a warning."""
         if not self._path.is_file():
             return {}
-        lines = self._path.read_text(errors="replace").splitlines(keepends=True)
-        header, *rows = list(csv.reader(line for line in lines if line.endswith("\n"))) or [[]]
-        found = (dict(zip(header, row, strict=True)) for row in rows if len(row) == len(header))
-        return {
-            int(row["step"]): {name: value for name, value in row.items() if value and name != "step"}
-            for row in found
-            if row.get("step", "").isdigit()
-        }
+        header, *lines = self._path.read_text(errors="replace").splitlines(keepends=True) or [""]
+        rows = [_parsed(header, line) for line in lines]
+        damaged = [str(number) for number, row in enumerate(rows, start=2) if row is None]
+        if damaged:
+            logger.warning(
+                "%s is damaged: %d of its %d rows cannot be read and are left out, line %s.",
+                *(self._path, len(damaged), len(rows), ", ".join(damaged)),
+            )
+        return dict(row for row in rows if row is not None)
 
     def _append(self, columns: list[str]) -> None:
         """Writes rows, starting at the last line of the file."""
@@ -122,6 +127,21 @@ class CSVMetrics(Logger):
     def _keep_last(self, offset: int) -> None:
         step = max(self._rows)
         self._rows, self._offset = {step: self._rows[step]}, offset
+
+
+def _parsed(header: str, line: str) -> tuple[int, Row] | None:
+    """Returns a row and its step, or None if the line is damaged."""
+    try:
+        (names,), (cells,) = csv.reader([header]), csv.reader([line])
+        row = dict(zip(names, cells, strict=True))
+        step = row.pop("step")
+        for value in row.values():
+            float(value or 0)
+    except (ValueError, KeyError, csv.Error):
+        return None
+    if not (line.endswith("\n") and step.isdecimal() and len(step) < _DIGITS):
+        return None
+    return int(step), {name: value for name, value in row.items() if value}
 
 
 def _lines(columns: list[str], rows: Iterable[tuple[int | str, Row]]) -> list[bytes]:

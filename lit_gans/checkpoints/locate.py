@@ -11,7 +11,7 @@ from lit_gans.common.errors import RefusedInput
 
 logger = logging.getLogger(__name__)
 
-_FOLDER = "checkpoints"  # of a run
+FOLDER = "checkpoints"  # of a run
 _NAMES = ("best.ckpt", "last.ckpt")
 
 
@@ -26,7 +26,7 @@ def find_checkpoint(path: str | Path) -> Path:
         return path
     if not path.is_dir():
         raise RefusedInput(f"there is no checkpoint at {path}: give the path of a .ckpt file, or the folder of a run.")
-    for folder in (path / _FOLDER, path):
+    for folder in (path / FOLDER, path):
         for name in _NAMES:
             found = kept(folder / name)
             if found is not None:
@@ -37,17 +37,17 @@ def find_checkpoint(path: str | Path) -> Path:
 
 def _what_is_right(folder: Path) -> str:
     """Returns the end of the message about a folder that is not a checkpoint, which suggests nearby checkpoints."""
-    runs = {found.parent.parent for name in _NAMES for found in folder.glob(f"*/{_FOLDER}/{name}")}
+    runs = {found.parent.parent for name in _NAMES for found in folder.glob(f"*/{FOLDER}/{name}")}
     if runs:
         return f"holds several runs: name one of them, the newest is {max(runs, key=_age)}."
     files = sorted(folder.glob("*.ckpt"))
     if files:
         return f"holds no best.ckpt and no last.ckpt: name the file, for example {files[-1]}."
-    beside = next((found for name in _NAMES if (found := folder.parent / _FOLDER / name).exists()), None)
+    beside = next((found for name in _NAMES if (found := folder.parent / FOLDER / name).exists()), None)
     if beside is not None:
         return f"holds no checkpoint: that of this run is {beside}."
-    return f"is neither the folder of a run nor a sharded checkpoint: it has no {_FOLDER}/{_NAMES[0]} and no {REST}."
+    return f"is neither the folder of a run nor a sharded checkpoint: it has no {FOLDER}/{_NAMES[0]} and no {REST}."
 
 
 def _age(run: Path) -> float:
-    return max(path.stat().st_mtime for path in (run / _FOLDER).iterdir())
+    return max(path.stat().st_mtime for path in (run / FOLDER).iterdir())

@@ -21,7 +21,6 @@ from omegaconf import DictConfig
 from lit_gans.callbacks import RunConfig
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
-from lit_gans.checkpoints.sharded import read_rest
 from lit_gans.cli.report import STOPPED, report, run_of, shown
 from lit_gans.cli.sweep import Run, write_summary
 from lit_gans.cli.train_arguments import given_folders, is_sweep, with_defaults
@@ -37,7 +36,7 @@ from lit_gans.config.run_folder import (
     moved,
     nothing_left_if_refused,
     refuse_folder,
-    resume_path,
+    resume_point,
     run_folder,
     run_name,
     sweep_folder,
@@ -95,8 +94,9 @@ def _job(composed: DictConfig, runs: list[Run]) -> int:
     trainers: list[Trainer] = []
     reached = 0
     with nothing_left_if_refused(folder, lambda: any(trainer.global_step > reached for trainer in trainers)):
-        config["resume"] = str(resume_path(config["resume"], folder) or "none")  # the same for every further process
-        reached = _iterations(config)
+        checkpoint, reached = resume_point(config["resume"], folder)
+        config["resume"] = str(checkpoint or "none")  # the same for every further process
+        _find_first_networks(config)
         last = config["trainer"]["max_steps"]
         if isinstance(last, int) and 0 < last <= reached:
             print(_already(config, reached), flush=True)
@@ -132,19 +132,15 @@ def _folder(composed: DictConfig, sweeping: bool) -> Path:
     return run_folder(run_name(**names, origins=origins), composed.resume).absolute()
 
 
-def _iterations(config: dict[str, Any]) -> int:
-    """Finds and reads the checkpoints that a configuration names; returns the iteration of the resumed checkpoint.
+def _find_first_networks(config: dict[str, Any]) -> None:
+    """Finds and reads the checkpoint of `init_from`, if any.
 
     Raises:
-        RefusedInput: a damaged checkpoint.
+        RefusedInput: there is no checkpoint, or it is damaged.
     """
     if config["init_from"] is not None:
         config["init_from"] = str(find_checkpoint(config["init_from"]))
         read_checkpoint(config["init_from"])
-    path = Path(config["resume"])
-    if config["resume"] == "none":
-        return 0
-    return int((read_rest(path) if path.is_dir() else read_checkpoint(path)).get("global_step", 0))
 
 
 def _already(config: dict[str, Any], reached: int) -> str:
@@ -194,7 +190,7 @@ def train(config: dict[str, Any], trainers: list[Trainer] | None = None) -> Trai
     if trainers is not None:
         trainers.append(trainer)
     trainer.callbacks.insert(0, RunConfig(config, _files(config)))
-    checkpoint = resume_path(config["resume"], "")
+    checkpoint = None if config["resume"] == "none" else config["resume"]
     with NamedTemporaryFile("w", suffix=".yaml") as file:
         yaml.safe_dump(config, file, sort_keys=False)
         file.flush()

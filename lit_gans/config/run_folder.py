@@ -13,7 +13,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from lit_gans.common.atomic import kept
+from lit_gans.checkpoints.newest import checkpoints_of, newest_good, verified_iteration
 from lit_gans.common.errors import RefusedInput
 
 OUTPUTS = Path("outputs")
@@ -90,7 +90,7 @@ def _run_folder(parent: Path, resume: str) -> Path:
         return newest or _next_version(parent)
     if resume != "none" and Path(resume).parent.name == LAST.parent.name:
         return Path(resume).parent.parent
-    if resume != "none" and kept(Path(resume) / LAST):
+    if resume != "none" and checkpoints_of(Path(resume)):
         return Path(resume)
     return _next_version(parent)
 
@@ -142,24 +142,28 @@ def nothing_left_if_refused(folder: Path, trained: Callable[[], bool] = lambda: 
 
 
 def newest_run(parent: Path) -> Path | None:
-    """Returns the highest version in `parent` that has a last checkpoint."""
-    versions = [folder for folder in parent.glob("version_*") if kept(folder / LAST)]
+    """Returns the highest version in `parent` that has a checkpoint."""
+    versions = [folder for folder in parent.glob("version_*") if checkpoints_of(folder)]
     return max(versions, key=_number, default=None)
 
 
-def resume_path(resume: str, folder: str | Path) -> Path | None:
-    """Returns the checkpoint to resume from (the last one, for the folder of a run), or None for a new run.
+def resume_point(resume: str, folder: Path) -> tuple[Path | None, int]:
+    """Returns the checkpoint to resume from, verified, and its iteration; None and 0 for a new run.
+
+    Args:
+        resume: `none`, `auto` (the newest good checkpoint in `folder`), or the path of a checkpoint or of the folder of
+            a run.
+        folder: folder of this run.
 
     Raises:
-        RefusedInput: the named checkpoint does not exist.
+        RefusedInput: the checkpoint does not exist or is damaged.
     """
     if resume == "none":
-        return None
-    if resume == "auto":
-        return kept(Path(folder) / LAST)
-    if not Path(resume).exists():
+        return None, 0
+    path = folder if resume == "auto" else Path(resume)
+    if not path.exists() and resume != "auto":
         raise RefusedInput(f"resume={resume}: there is no such checkpoint; resume=auto takes the newest run.")
-    return kept(Path(resume) / LAST) or Path(resume)
+    return newest_good(path) or ((None, 0) if resume == "auto" else (path, verified_iteration(path)))
 
 
 def _next_version(parent: Path) -> Path:

@@ -113,3 +113,20 @@ def test_a_run_that_begins_anew_keeps_nothing_of_an_earlier_one(tmp_path):
     second = CSVMetrics(str(tmp_path), flush_every=1)
     second.log_metrics({"loss": 1.0}, step=0)
     assert rows(tmp_path) == [{"step": "0", "loss": "1.0"}]
+
+
+def test_damaged_lines_are_named_and_the_others_stay(tmp_path, caplog):
+    first = CSVMetrics(str(tmp_path))
+    for step in (0, 10, 20, 30, 40):
+        first.log_metrics({"loss": float(step)}, step=step)
+    first.finalize("interrupted")
+    lines = (tmp_path / "metrics.csv").read_bytes().splitlines(keepends=True)
+    lines[2] = b"\0" * len(lines[2])
+    lines[3] = lines[3].replace(b"2", b"\x80")
+    lines[5] = lines[5].replace(b"40.0", b"4k.0")
+    (tmp_path / "metrics.csv").write_bytes(b"".join(lines))
+    CSVMetrics(str(tmp_path), flush_every=1).log_metrics({"loss": 50.0}, step=50)
+    assert [(row["step"], row["loss"]) for row in rows(tmp_path)] == [("0", "0.0"), ("30", "30.0"), ("50", "50.0")]
+    (warning,) = caplog.messages
+    # zeros have no end of a line
+    assert warning.endswith("metrics.csv is damaged: 2 of its 4 rows cannot be read and are left out, line 3, 5.")

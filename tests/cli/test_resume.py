@@ -65,3 +65,25 @@ def test_one_refused_run_of_a_sweep_does_not_end_the_others(train):
     assert train(*TINY, "-m", "model.n_critic=0,1", "trainer.max_steps=1") == 2
     assert "n_critic=0 must be at least 1" in train.err
     assert [path.parent.name for path in Path().glob("outputs/sweeps/version_0/*/config.yaml")] == ["1"]
+
+
+def test_a_damaged_last_checkpoint_costs_only_the_iterations_since_the_best(train):
+    """It was refused, while a good checkpoint lay beside it."""
+    few = ["metrics=digits", "metrics.num_samples=40", "metrics.batch_size=20", "metrics.every_n_steps=2"]
+    few += ["callbacks.checkpoint.mode=max"]  # the first is the best: the FID falls
+    assert train(*TINY, *few, "trainer.max_steps=5") == 0
+    uninterrupted = torch.load(RUN / "checkpoints/last.ckpt", weights_only=True)
+    best = torch.load(RUN / "checkpoints/best.ckpt", weights_only=True)["global_step"]
+    last = RUN / "checkpoints/last.ckpt"
+    last.write_bytes(last.read_bytes()[:30_000])
+    assert train(*TINY, *few, "trainer.max_steps=5", f"resume={last}") == 2
+    assert "last.ckpt cannot be read as a checkpoint: torch did not write it, or it is truncated." in train.err
+    assert train(*TINY, *few, "trainer.max_steps=5", "resume=auto") == 0
+    assert f"best.ckpt at iteration {best} instead: iterations {best + 1} to" in train.err
+    again = torch.load(last, weights_only=True)
+    for key in ("global_step", "state_dict", "optimizer_states", "generator_ema"):
+        torch.testing.assert_close(again[key], uninterrupted[key], rtol=0, atol=0)
+    last.write_bytes(b"")
+    (RUN / "checkpoints/best.ckpt").write_bytes(b"")
+    assert train(*TINY, *few, "trainer.max_steps=6", "resume=auto") == 2
+    assert "resume=none starts a new run" in train.err

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from lit_gans.checkpoints.newest import checkpoints_of
 from lit_gans.common.atomic import duplicate, kept, remove, replace, replacing, sweep
-from lit_gans.config.run_folder import LAST, newest_run, resume_path
+from lit_gans.config.run_folder import LAST, newest_run
 
 KINDS = ("file", "folder")
 
@@ -97,7 +98,7 @@ def test_a_process_that_is_killed_leaves_the_old_one(place, killed_at, monkeypat
     run = place.parent.parent
     (run.parent / "version_4").mkdir()  # newer, without a checkpoint
     assert newest_run(run.parent) == run
-    assert resume_path("auto", run) == found
+    assert found in checkpoints_of(run)
     # the run goes on, and the next checkpoint takes the place of all that is there
     remove(part)
     make(new, part, "newer")
@@ -134,7 +135,7 @@ def test_an_old_one_that_was_not_yet_removed_does_not_count(place):
 
 def test_nothing_is_kept_where_nothing_was(place):
     assert kept(place) is None
-    assert resume_path("auto", place.parent.parent) is None
+    assert not checkpoints_of(place.parent.parent)
     remove(place)
 
 

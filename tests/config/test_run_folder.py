@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 from omegaconf import OmegaConf
 
 from lit_gans import compose
@@ -14,7 +15,7 @@ from lit_gans.config.run_folder import (
     newest_run,
     nothing_left_if_refused,
     refuse_folder,
-    resume_path,
+    resume_point,
     run_folder,
     run_name,
     sweep_folder,
@@ -62,7 +63,7 @@ def trained(version, name=LAST):
     """Leaves a checkpoint in a version's folder."""
     path = PARENT / version / name
     path.parent.mkdir(parents=True)
-    path.touch()
+    torch.save({"state_dict": {}, "global_step": 3}, path)
     return path
 
 
@@ -95,14 +96,17 @@ def test_other_folders_do_not_count():
     assert folder() == PARENT / "version_0"
 
 
-def test_auto_takes_the_highest_number_with_a_last_checkpoint():
+def test_auto_takes_the_highest_number_with_a_checkpoint():
     assert folder("auto") == PARENT / "version_0", "the first run"
     for version in ("version_9", "version_10"):
         trained(version)
-    trained("version_11", LAST.with_name("best.ckpt"))
+    (PARENT / "version_12" / LAST.parent).mkdir(parents=True)
     assert newest_run(PARENT) == folder("auto") == PARENT / "version_10"
-    assert resume_path("auto", PARENT / "version_10") == PARENT / "version_10" / LAST
-    assert resume_path("auto", PARENT / "version_11") is None
+    assert resume_point("auto", PARENT / "version_10") == (PARENT / "version_10" / LAST, 3)
+    assert resume_point("auto", PARENT / "version_12") == (None, 0)
+    best = trained("version_11", LAST.with_name("best.ckpt"))
+    assert newest_run(PARENT) == folder("auto") == PARENT / "version_11", "killed before its first last checkpoint"
+    assert resume_point("auto", PARENT / "version_11") == (best, 3)
 
 
 def test_auto_begins_a_new_run_where_none_has_a_checkpoint():
@@ -114,12 +118,12 @@ def test_auto_begins_a_new_run_where_none_has_a_checkpoint():
 def test_a_named_checkpoint_of_a_run_resumes_in_its_folder():
     path = trained("version_3")
     assert folder(str(path)) == PARENT / "version_3"
-    assert resume_path(str(path), "elsewhere") == path
+    assert resume_point(str(path), Path("elsewhere")) == (path, 3)
     path.with_name("last.ckpt").rename("loose.ckpt")
     assert folder("loose.ckpt") == PARENT / "version_4"
-    assert resume_path("none", PARENT / "version_3") is None
+    assert resume_point("none", PARENT / "version_3") == (None, 0)
     with pytest.raises(RefusedInput, match=r"resume=missing\.ckpt: there is no such checkpoint"):
-        resume_path("missing.ckpt", PARENT)
+        resume_point("missing.ckpt", PARENT)
 
 
 def test_under_slurm_the_job_is_the_number(slurm):
@@ -154,11 +158,9 @@ def test_auto_orders_jobs_and_their_steps_by_number(slurm):
     slurm(20000)
     assert folder("auto") == PARENT / "version_20000", "none has a checkpoint"
     for version in order:
-        trained_there = PARENT / version / LAST
-        trained_there.parent.mkdir()
-        trained_there.touch()
+        trained_there = trained(version)
         assert folder("auto") == PARENT / version
-        assert resume_path("auto", folder("auto")) == trained_there
+        assert resume_point("auto", folder("auto")) == (trained_there, 3)
     assert folder() == PARENT / "version_20000"
 
 

@@ -18,7 +18,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.data.base import ImageData, ImagesInMemory
 from lit_gans.data.images import WHITE, Background, Crop, Frame
 from lit_gans.data.loader import ResumableLoader
-from lit_gans.data.packed.format import OnError, Packed, Source, open_packed
+from lit_gans.data.packed.format import DamagedPacked, OnError, Packed, Source, open_packed
 from lit_gans.data.packed.writer import available_cores, pack
 
 Placement = Literal["auto", "device", "memory", "disk"]
@@ -123,14 +123,19 @@ class PackedData(ImageData):
 
     @property
     def packed(self) -> Packed:
-        """Packed file, written on first use."""
+        """Packed file, written on first use, and again if it is damaged."""
         if self._packed is None:
-            path = self.packed_path
-            if not path.exists():
-                about = {"source": type(self).__name__, "identity": self.identity()}
-                pack(path, self.source(), self.frame, self.on_error, about)
-            self._packed = open_packed(path)
+            try:
+                self._packed = open_packed(self.packed_path)
+            except (FileNotFoundError, NotADirectoryError, DamagedPacked):
+                self._packed = self._pack()
         return self._packed
+
+    def _pack(self) -> Packed:
+        path, about = self.packed_path, {"source": type(self).__name__, "identity": self.identity()}
+        pack(path, self.source(), self.frame, self.on_error, about)
+        self._dataset = None  # may map a damaged file
+        return open_packed(path)
 
     def prepare_data(self) -> None:
         self.packed  # noqa: B018 - one process per machine packs, the others use the file
@@ -169,7 +174,10 @@ class PackedData(ImageData):
 
     def _load(self, device: torch.device) -> None:
         if self._resident is None or self._resident.images.device != device:
-            self.packed.verify()  # all images are read now anyway
+            try:
+                self.packed.verify()  # all images are read now anyway
+            except DamagedPacked:
+                self._packed = self._pack()
             images, labels = self.packed.images.to(device, copy=True), self.packed.labels.to(device)
             self._resident = ImagesInMemory(images, labels, self.flip)
 

@@ -7,6 +7,7 @@ little-endian int64, then a JSON text, its checksum and length, and a magic numb
 from __future__ import annotations
 
 import json
+import math
 import os
 import struct
 import zlib
@@ -105,24 +106,29 @@ class Packed:
             checksum = zlib.crc32(images.numpy().data, checksum)
         checksum = zlib.crc32(self.labels.numpy().data, checksum)
         if checksum != self.about["checksum"]:
-            raise RefusedInput(f"{self.path} is damaged, its checksum differs: {_AGAIN}")
+            raise DamagedPacked(f"{self.path} is damaged, its checksum differs: {_AGAIN}")
+
+
+class DamagedPacked(RefusedInput):
+    """A packed file that is not the one that was written; packing again replaces it."""
 
 
 _AGAIN = "delete it, and it is packed again."
 
 
 def open_packed(path: Path) -> Packed:
-    """Opens a packed file.
+    """Opens a packed file. No memory is taken before the sizes in the file agree with its size.
 
     Raises:
-        RefusedInput: the file is truncated, damaged, or was written by another version.
+        DamagedPacked: the file is truncated or damaged.
+        RefusedInput: the file was written by another version.
     """
     size = path.stat().st_size
     about, length = _read_about(path, size)
     num, *shape = about["shape"]
-    num_bytes = num * int(np.prod(shape))
+    num_bytes = math.prod(about["shape"])
     if size != num_bytes + 16 * num + length + TAIL.size:
-        raise RefusedInput(f"{path} is truncated or has more bytes than it should: {_AGAIN}")
+        raise DamagedPacked(f"{path} is truncated or has more bytes than it should: {_AGAIN}")
     # copy on write: torch needs writable memory, and the file must not change
     mapped = np.memmap(path, np.uint8, mode="c", shape=(num_bytes + 16 * num,))
     numbers = torch.from_numpy(np.frombuffer(mapped[num_bytes:].tobytes(), "<i8").astype(np.int64).reshape(2, num))
@@ -136,15 +142,32 @@ def _read_about(path: Path, size: int) -> tuple[dict[str, Any], int]:
         file.seek(max(size - TAIL.size, 0))
         tail = file.read()
         if len(tail) < TAIL.size or not tail.endswith(MARK):
-            raise RefusedInput(f"{path} is not a complete packed file, perhaps truncated: {_AGAIN}")
+            raise DamagedPacked(f"{path} is not a complete packed file, perhaps truncated: {_AGAIN}")
         checksum, length, _ = TAIL.unpack(tail)
         file.seek(max(size - TAIL.size - length, 0))
-        text = file.read(length)
+        text = file.read(min(length, size))
     if zlib.crc32(text) != checksum:
-        raise RefusedInput(f"{path} is damaged at its end: {_AGAIN}")
-    about = json.loads(text)
-    if about["format_version"] != FORMAT_VERSION:
-        raise RefusedInput(
-            f"{path} has format {about['format_version']}, this lit_gans reads {FORMAT_VERSION}: {_AGAIN}"
-        )
+        raise DamagedPacked(f"{path} is damaged at its end: {_AGAIN}")
+    try:
+        about = json.loads(text)
+        version, shape, _ = about["format_version"], about["shape"], about["checksum"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DamagedPacked(f"{path} is damaged at its end: {_AGAIN}") from error
+    if version != FORMAT_VERSION:
+        raise RefusedInput(f"{path} has format {version}, this lit_gans reads {FORMAT_VERSION}: {_AGAIN}")
+    if not (isinstance(shape, list) and len(shape) == 4 and all(type(n) is int and n > 0 for n in shape)):
+        raise DamagedPacked(f"{path} is damaged at its end: {_AGAIN}")
     return about, length
+
+
+def is_good(path: Path) -> bool:
+    """Returns whether a packed file exists and all of it is as it was written.
+
+    Raises:
+        RefusedInput: the file was written by another version.
+    """
+    try:
+        open_packed(path).verify()
+    except (FileNotFoundError, DamagedPacked):
+        return False
+    return True

@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.images import Frame
-from lit_gans.data.packed.format import FORMAT_VERSION, MARK, TAIL, OnError, Source
+from lit_gans.data.packed.format import FORMAT_VERSION, MARK, TAIL, OnError, Source, is_good
 from lit_gans.data.packed.progress import Notices, progress_bar
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,8 @@ def pack(
     num_workers: int | None = None,
     on_chunk: Callable[[], None] = lambda: None,
 ) -> None:
-    """Writes a packed file, or resumes an interrupted one. Waits while another process packs the same file.
+    """Writes a packed file, or resumes an interrupted one; replaces a damaged one, with a warning. Waits while another
+    process packs the same file.
 
     Args:
         path: path of the file; its name must depend on everything that determines its content.
@@ -61,7 +62,10 @@ def pack(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{path}.lock"):
-            if not path.exists():  # no other process was faster
+            if not is_good(path):  # no other process was faster
+                if path.exists():
+                    logger.warning("%s is damaged, nothing of it is used: it is packed again.", path)
+                    path.unlink()
                 _Packing(path, source, frame, on_error, about).run(workers, on_chunk)
     except OSError as error:
         raise RefusedInput(f"{path} cannot be written ({error.strerror}): choose another data.cache.") from error
@@ -114,23 +118,23 @@ class _Packing:
         self.notes.update(chunk["notes"])
 
     def _resume(self) -> int:
-        """Reads the journal, truncates unconfirmed data, and returns the number of items that are already packed."""
+        """Reads the journal, truncates unconfirmed and damaged data, and returns the number of items that are packed."""
         if not self.part.exists() or not self.journal.exists():
             self.part.unlink(missing_ok=True)
             self.journal.unlink(missing_ok=True)
             return 0
         lines = self.journal.read_text().splitlines(keepends=True)
         kept = 0
-        written = self.part.stat().st_size
-        for line in lines:
-            chunk: dict[str, Any] = {}
-            with suppress(json.JSONDecodeError):  # an incomplete line
-                chunk = json.loads(line)
-            num_bytes = (len(self.index) + len(chunk.get("index", []))) * int(np.prod(self.shape))
-            if not chunk or not line.endswith("\n") or num_bytes > written:
-                break
-            self._take(chunk)
-            kept += len(line.encode())
+        with self.part.open("rb") as file:
+            for line in lines:
+                chunk: dict[str, Any] = {}
+                with suppress(json.JSONDecodeError):  # an incomplete line
+                    chunk = json.loads(line)
+                images = file.read(len(chunk.get("index", [])) * int(np.prod(self.shape)))
+                if not line.endswith("\n") or zlib.crc32(images, self.checksum) != chunk.get("checksum"):
+                    break
+                self._take(chunk)
+                kept += len(line.encode())
         os.truncate(self.journal, kept)
         os.truncate(self.part, len(self.index) * int(np.prod(self.shape)))
         return self.done

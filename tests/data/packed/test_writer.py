@@ -150,25 +150,51 @@ def another_version(content):
     return content[: -20 - length] + text + struct.pack("<IQ8s", zlib.crc32(text), length, mark)
 
 
+def zeroed(content):
+    return bytes(len(content))
+
+
 @pytest.mark.parametrize(
-    ("damage", "reason"),
-    [
-        (truncated, "is not a complete packed file, perhaps truncated"),
-        (emptied, "is not a complete packed file"),
-        (one_pixel, "is damaged, its checksum differs"),
-        (one_label, "is damaged, its checksum differs"),
-        (one_letter, "is damaged at its end"),
-        (front_missing, "is truncated or has more bytes than it should"),
-        (another_version, "has format 9, this lit_gans reads 1"),
-    ],
+    "damage", [truncated, emptied, zeroed, one_pixel, one_label, one_letter, front_missing], ids=lambda f: f.__name__
 )
-def test_a_damaged_packed_file_is_refused_by_its_path(make, damage, reason):
+def test_a_damaged_packed_file_is_named_and_packed_again(make, caplog, damage):
     path = make().packed.path
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(RefusedInput, match="delete it, and it is packed again") as refused:
+    good = path.read_bytes()
+    path.write_bytes(damage(good))
+    data = make(placement="memory")
+    data.train_dataloader()
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        f"{path} is damaged, nothing of it is used: it is packed again."
+    ]
+    assert path.read_bytes() == good
+    assert numbers(data.packed.images) == ORDER
+    assert torch.equal(data._resident.images[:NUM], data.packed.images)
+
+
+def test_a_packed_file_of_another_version_is_refused_and_stays(make):
+    path = make().packed.path
+    content = another_version(path.read_bytes())
+    path.write_bytes(content)
+    with pytest.raises(RefusedInput, match="has format 9, this lit_gans reads 1: delete it, and it is packed again"):
         make(placement="memory").train_dataloader()
-    assert str(path) in str(refused.value)
-    assert reason in str(refused.value)
+    assert path.read_bytes() == content
+
+
+def test_a_chunk_of_an_interrupted_packing_that_never_reached_the_disk_is_decoded_again(make, monkeypatch):
+    """After a loss of power, the journal may confirm what is zeros on disk."""
+    monkeypatch.setattr(packing, "_CHUNK", 4)
+    monkeypatch.setattr(packing, "available_cores", lambda: 0)
+    monkeypatch.setattr(packing._Packing, "_finish", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        _ = make().packed
+    monkeypatch.undo()
+    part = next(make().cache.glob("*.part"))
+    content = bytearray(part.read_bytes())
+    content[20 * 300 : 24 * 300] = bytes(4 * 300)
+    part.write_bytes(content)
+    packed = make().packed
+    packed.verify()
+    assert numbers(packed.images) == ORDER
 
 
 def test_no_place_to_write_is_refused(make, tmp_path):
