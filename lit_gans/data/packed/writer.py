@@ -118,7 +118,7 @@ class _Packing:
         self.notes.update(chunk["notes"])
 
     def _resume(self) -> int:
-        """Reads the journal, truncates unconfirmed and damaged data, and returns the number of items that are packed."""
+        """Reads the journal, truncates unconfirmed and damaged data, and returns how many items are packed."""
         if not self.part.exists() or not self.journal.exists():
             self.part.unlink(missing_ok=True)
             self.journal.unlink(missing_ok=True)
