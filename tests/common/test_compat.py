@@ -1,14 +1,91 @@
-"""What `_compat` touches is of libraries with an upper bound."""
+"""Each private API in `_compat` has an upstream issue, a version bound, and a test that fails once it is needless."""
 
+import ast
+import re
+from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from packaging.version import Version
 
+from lit_gans.common import _compat
 from tests.common.bounds import BOUNDED
 
+FOLDER, TESTS = Path(_compat.__file__).parent, Path(__file__).parent
+PACKAGES = {
+    "torch": "torch",
+    "lightning": "lightning",
+    "deepspeed": "deepspeed",
+    "hydra": "hydra-core",
+    "jsonargparse": "jsonargparse",
+}
+# the test of `test_compat_LIBRARY.py` that fails once an entry is needless, or its private API gone
+NEEDLESS = {
+    "torch": {
+        "NormBase": "test_norms_with_running_statistics_have_no_public_base",
+        "WITHOUT_BUFFER_SYNC": "test_older_versions_of_torch_lack_the_new_names",
+        "copy_all": "test_older_versions_of_torch_lack_the_new_names",
+        "lerp_all": "test_older_versions_of_torch_lack_the_new_names",
+        "process_groups": "test_torch_lists_no_process_groups",
+        "set_timeout": "test_older_versions_of_torch_lack_the_new_names",
+        "tree_leaves": "test_torch_has_no_public_walk_over_outputs",
+    },
+    "lightning": {
+        "CommandLauncher": "test_lightning_still_starts_others_with_sys_argv",
+        "accept_without_configure_model": "test_lightning_insists_on_a_module_that_shards_itself",
+        "children": "test_lightnings_launcher_waits_for_no_process_that_it_ends",
+        "finds_unused_parameters": "test_lightning_keeps_the_arguments_of_ddp_private",
+        "process_group_backend": "test_lightning_knows_its_backend_only_once_the_group_exists",
+        "run_step_hooks": "test_only_a_step_of_the_optimizer_publicly_runs_the_hooks_before_it",
+        "set_data_parallel_size": "test_lightning_shards_over_nodes_only_by_default",
+        "start_others_with": "test_lightning_still_starts_others_with_sys_argv",
+        "synchronises_batch_norm": "test_only_the_strategy_knows_of_synchronised_batch_norm",
+    },
+    "deepspeed": {
+        "flat_groups": "test_the_torch_optimizer_no_longer_has_the_parameters",
+        "forbid_compiled_operations": "test_deepspeed_compiles_what_it_knows_as_compatible",
+        "link_optimizer_states": "test_states_cannot_be_set_before_the_first_step",
+        "prepare_backward": "test_backward_after_the_forward_of_the_plain_network_is_wrong",
+        "stored_gradients": "test_gradients_are_not_those_of_the_parameters",
+        "zero3_shape": "test_a_sharded_parameter_has_no_shape",
+        "zero3_shard": "test_a_frozen_parameter_has_no_public_shard",
+    },
+    "hydra": {"run_hydra": "test_hydra_still_takes_no_arguments"},
+    "jsonargparse": {
+        "other_class_other_arguments": "test_jsonargparse_still_hands_the_arguments_of_a_replaced_class_on"
+    },
+}
 
-@pytest.mark.parametrize("name", ["torch", "lightning", "deepspeed", "hydra-core", "jsonargparse"])
-def test_versions_are_bounded_by_what_is_tested(name):
-    assert any(bound.operator == "<" for bound in BOUNDED[name])
-    assert Version(version(name)).base_version in BOUNDED[name]
+
+def test_every_library_has_a_module():
+    assert {path.stem for path in FOLDER.glob("*.py")} - {"__init__"} == NEEDLESS.keys() == PACKAGES.keys()
+
+
+@pytest.mark.parametrize("library", NEEDLESS)
+def test_every_entry_has_a_test(library):
+    module = import_module(f"lit_gans.common._compat.{library}")
+    nodes = ast.parse(Path(module.__file__).read_text()).body
+    defined = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    entries = {*vars(module).get("__all__", defined)}
+    assert defined <= entries == NEEDLESS[library].keys()
+    tests = ast.parse((TESTS / f"test_compat_{library}.py").read_text()).body
+    assert {*NEEDLESS[library].values()} <= {test.name for test in tests if isinstance(test, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("library", NEEDLESS)
+def test_every_entry_names_an_upstream_issue(library):
+    module = import_module(f"lit_gans.common._compat.{library}")
+    text = Path(module.__file__).read_text()
+    for node in (node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef | ast.ClassDef)):
+        doc = ast.get_docstring(node)
+        assert re.search(r"https://github.com/\S+/(issues|pull)/\d+|No issue found", doc) or "see `" in doc, node.name
+
+
+@pytest.mark.parametrize("library", NEEDLESS)
+def test_versions_are_bounded_by_what_is_tested(library):
+    bounds = BOUNDED[PACKAGES[library]]
+    assert any(bound.operator == "<" for bound in bounds)
+    assert Version(version(PACKAGES[library])).base_version in bounds
+    doc = import_module(f"lit_gans.common._compat.{library}").__doc__
+    assert re.search(rf"Checked with {PACKAGES[library]} ([\d.]+\d)\.", doc)[1] in bounds

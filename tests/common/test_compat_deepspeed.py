@@ -1,33 +1,188 @@
-"""DeepSpeed's private parts are still there, and still needed: what trainings need is found where it was."""
+"""DeepSpeed's private APIs are still there, and still needed."""
 
-import inspect
+from functools import partial
+from importlib import import_module
 
 import pytest
+import torch
+from torch import nn
 
 from lit_gans.common._compat import deepspeed as _compat
+from tests.strategies import ranks
 
-pytest.importorskip("deepspeed")
+deepspeed = pytest.importorskip("deepspeed")
 
-
-def test_only_the_forward_of_an_engine_prepares_its_backward():
-    from deepspeed.runtime import engine
-
-    assert "def _backward_prologue(self)" in inspect.getsource(engine)
-    assert inspect.getsource(engine).count("self._backward_prologue()") == 1
+STAGES, RANKS = [1, 2, 3], 2
+INPUTS = torch.linspace(-1, 1, 12).view(4, 3)
 
 
-def test_states_of_an_optimizer_are_linked_only_where_deepspeed_reads_its_own_checkpoints():
-    from deepspeed.runtime.zero import stage_1_and_2
+def network():
+    torch.manual_seed(0)
+    layer = nn.Linear(3, 5)  # whose weight and bias have odd sizes: two ranks pad them
+    return layer, torch.optim.Adam(layer.parameters(), lr=0.1)
 
-    assert inspect.getsource(stage_1_and_2).count("self._lazy_init_hp_params_optimizer_state()") == 1
+
+def engine_of(stage, **settings):
+    layer, optimizer = network()
+    zero = {"stage": stage, "reduce_bucket_size": 20, "allgather_bucket_size": 20}
+    if stage == 3:  # by default, layers as small as this stay unsharded
+        zero |= {"stage3_prefetch_bucket_size": 20, "stage3_param_persistence_threshold": 0}
+    fixed = {"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 0.0, "zero_allow_untested_optimizer": True}
+    config = {**fixed, "zero_force_ds_cpu_optimizer": False, "zero_optimization": zero, **settings}
+    return layer, optimizer, deepspeed.initialize(model=layer, optimizer=optimizer, config=config)[0]
 
 
-def test_operations_to_compile_are_known_under_a_private_name():
-    import deepspeed
+def losses(layer):
+    """Yields the loss of each microbatch of two iterations."""
+    for number, inputs in enumerate([*INPUTS.split(2)] * 2):
+        yield number % 2, layer(inputs).square().mean() if number % 2 else layer(inputs).exp().mean()
 
-    known = deepspeed.ops.__compatible_ops__
+
+def trained(stage, prepare, **settings):
+    """Returns the weight after two iterations, or the error that ends them."""
+    layer, _, engine = engine_of(stage, **settings)
     try:
-        _compat.forbid_compiled_operations(deepspeed)
-        assert deepspeed.ops.__compatible_ops__ == {}
-    finally:
-        deepspeed.ops.__compatible_ops__ = known
+        for last, loss in losses(layer):
+            engine.set_gradient_accumulation_boundary(bool(last))
+            prepare(engine, loss)
+            engine.backward(loss, scale_wrt_gas=False)
+            if last:
+                engine.step()
+    except AssertionError as error:
+        return str(error)
+    with deepspeed.zero.GatheredParameters([*layer.parameters()], enabled=stage == 3):
+        return layer.weight.detach().clone()
+
+
+def nothing(engine, loss):
+    """As a forward of the plain network leaves an engine."""
+
+
+def optimizer_seen(stage):
+    """What the public and private ways show of a new engine's optimizer."""
+    from deepspeed.utils import safe_get_full_optimizer_state, safe_set_full_optimizer_state
+
+    layer, optimizer, engine = engine_of(stage)
+    own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    ((parameters, flat),) = _compat.flat_groups(engine, stage)
+    optimizer.state[flat] = {"exp_avg": torch.zeros_like(flat)}
+    seen = {
+        "own": own & {*map(id, layer.parameters())},
+        "same": [*map(id, parameters)] == [*map(id, layer.parameters())],
+        "flat": flat.numel(),
+    }
+    if stage < 3:
+        with pytest.raises(TypeError, match="NoneType"):  # the parameters have no link to their state
+            safe_set_full_optimizer_state(layer.weight, torch.ones(5, 3), "exp_avg")
+        _compat.link_optimizer_states(engine)
+        safe_set_full_optimizer_state(layer.weight, torch.ones(5, 3), "exp_avg")
+        seen["state"] = safe_get_full_optimizer_state(layer.weight, "exp_avg")
+    return seen
+
+
+def parameters_seen(stage):
+    """What the public and private ways show of parameters after a backward."""
+    from deepspeed.utils import safe_get_local_fp32_param
+
+    layer, _, engine = engine_of(stage)
+    loss = layer(INPUTS).sum()
+    _compat.prepare_backward(engine, loss)
+    engine.backward(loss)
+    own = [parameter.grad for parameter in layer.parameters()]
+    seen = {"own": own, "stored": sum(tensor.numel() for tensor in _compat.stored_gradients(engine, stage))}
+    if stage == 3:
+        layer.requires_grad_(False)
+        seen |= {"shard": _compat.zero3_shard(layer.weight).clone(), "public": safe_get_local_fp32_param(layer.weight)}
+        seen |= {"shape": _compat.zero3_shape(layer.weight), "own shape": layer.weight.shape}
+    return seen
+
+
+def on_a_rank():
+    _compat.forbid_compiled_operations(deepspeed)
+    timed = {"wall_clock_breakdown": True}
+    clear = lambda engine, loss: engine.optimizer.clear_backward_seen_flag()  # noqa: E731
+    return {
+        "prepared": {stage: trained(stage, _compat.prepare_backward, **timed) for stage in STAGES},
+        "unprepared": trained(3, nothing),
+        "timed": {stage: trained(stage, clear, **timed) for stage in STAGES},
+        "optimizer": {stage: optimizer_seen(stage) for stage in STAGES},
+        "parameters": {stage: parameters_seen(stage) for stage in STAGES},
+    }
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    path = "tests.common.test_compat_deepspeed.on_a_rank"
+    return ranks.run(path, tmp_path_factory.mktemp("compat"), world_size=RANKS)
+
+
+def test_backward_after_the_forward_of_the_plain_network_is_wrong(seen):
+    layer, optimizer = network()
+    for last, loss in losses(layer):
+        loss.backward()
+        if last:
+            optimizer.step()
+            optimizer.zero_grad()
+    close = partial(torch.allclose, layer.weight, atol=1e-6)
+    for rank in seen:
+        assert all(close(weight) for weight in rank["prepared"].values())
+        assert not close(rank["unprepared"]), "clear_backward_seen_flag is needless"
+        assert {*rank["timed"].values()} == {"timer is not started"}, "_backward_prologue is needless"
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_torch_optimizer_no_longer_has_the_parameters(seen, stage):
+    for rank in seen:
+        found = rank["optimizer"][stage]
+        assert (found["own"], found["same"]) == (set(), True)
+        assert found["flat"] >= 10  # half of 20 elements, perhaps padded
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+def test_states_cannot_be_set_before_the_first_step(seen, stage):
+    """`on_a_rank` expects the error of the public way."""
+    for rank in seen:
+        assert torch.equal(rank["optimizer"][stage]["state"], torch.ones(5, 3))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_gradients_are_not_those_of_the_parameters(seen, stage):
+    for rank in seen:
+        assert rank["parameters"][stage]["own"] == [None, None]
+        assert rank["parameters"][stage]["stored"] >= 10
+
+
+def test_a_frozen_parameter_has_no_public_shard(seen):
+    weight = network()[0].weight.detach().flatten()
+    first, last = (rank["parameters"][3] for rank in seen)
+    assert first["public"] is None
+    assert last["public"] is None
+    assert torch.equal(first["shard"], weight[:8])
+    assert torch.equal(last["shard"][:7], weight[8:])
+    assert len(last["shard"]) == 8
+
+
+def test_a_sharded_parameter_has_no_shape(seen):
+    for rank in seen:
+        assert rank["parameters"][3]["own shape"] != (5, 3) == rank["parameters"][3]["shape"]
+
+
+def test_deepspeed_compiles_what_it_knows_as_compatible(monkeypatch):
+    """On a CPU, it asks for one at the start."""
+    backend = import_module("deepspeed.comm.torch")
+
+    class Builder:
+        NAME = "of a test"
+
+        def load(self):
+            raise InterruptedError("this would compile")
+
+        def create_op_builder(self, name):
+            return self
+
+    monkeypatch.setattr(backend, "get_accelerator", Builder)
+    monkeypatch.setattr(deepspeed.ops, "__compatible_ops__", {Builder.NAME: True}, raising=False)
+    with pytest.raises(InterruptedError):
+        backend.build_shm_op()
+    _compat.forbid_compiled_operations(deepspeed)
+    assert backend.build_shm_op() is None

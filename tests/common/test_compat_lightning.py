@@ -73,7 +73,31 @@ def test_lightning_knows_its_backend_only_once_the_group_exists():
     assert _compat.process_group_backend(strategy) == "gloo"
 
 
-def test_lightnings_own_engine_calls_the_private_hooks_of_a_step():
+class Hooked(BoringModel):
+    """Keeps the names of the hooks of a step."""
+
+    def __init__(self):
+        super().__init__()
+        self.hooks = []
+
+    def on_before_optimizer_step(self, optimizer):
+        self.hooks.append("before")
+
+    def configure_gradient_clipping(self, optimizer, **kwargs):
+        self.hooks.append("clips")
+
+
+def test_only_a_step_of_the_optimizer_publicly_runs_the_hooks_before_it():
+    module, trainer = Hooked(), Trainer(accelerator="cpu", logger=False, barebones=True)
+    trainer.strategy.connect(module)
+    module.trainer = trainer
+    optimizer = torch.optim.SGD(module.parameters())
+    stepped = []
+    optimizer.register_step_post_hook(lambda *_: stepped.append(True))
+    _compat.run_step_hooks(trainer.strategy, module, optimizer)
+    assert (module.hooks, stepped) == (["before", "clips"], [])
+    trainer.precision_plugin.optimizer_step(optimizer, module, lambda: None)
+    assert (module.hooks, stepped) == (["before", "clips"] * 2, [True]), "use the public one"
     assert "self._after_closure(model, optimizer)" in inspect.getsource(DeepSpeedPrecision.optimizer_step)
 
 

@@ -1,6 +1,7 @@
 """torch's private parts are still there, and still needed."""
 
 from datetime import timedelta
+from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 
@@ -36,25 +37,25 @@ def test_the_timeout_of_every_group_is_set(groups):
 
 
 def test_older_versions_of_torch_lack_the_new_names():
-    assert oldest("torch") < Version("2.15"), "use torch.distributed.set_timeout and forward_sync_buffers"
+    assert oldest("torch") < Version("2.15"), "use torch.distributed.set_timeout, forward_sync_buffers, torch.foreach"
     if Version(version("torch")) >= Version("2.15"):
         assert {"set_timeout"} <= vars(dist.distributed_c10d).keys()
         assert _compat.WITHOUT_BUFFER_SYNC == {"forward_sync_buffers": False}
+        foreach = import_module("torch.foreach")
+        assert (_compat._copy, _compat._lerp) == (foreach.copy_, foreach.lerp_)
 
 
 def test_torch_has_no_public_walk_over_outputs():
-    assert find_spec("torch.utils.pytree") is None
+    assert find_spec("torch.utils.pytree") is find_spec("torch.pytree") is None
     one, two = torch.ones(1), torch.zeros(1)
     assert [*map(id, _compat.tree_leaves({"a": (one,), "b": [two]}))] == [id(one), id(two)]
 
 
 def test_norms_with_running_statistics_have_no_public_base():
-    assert _compat.NormBase.__name__ not in vars(nn)
-    assert {nn.BatchNorm2d, nn.InstanceNorm1d, nn.SyncBatchNorm} <= {*_subclasses(_compat.NormBase)}
-
-
-def _subclasses(cls):
-    return [found for sub in cls.__subclasses__() for found in (sub, *_subclasses(sub))]
+    norms = nn.BatchNorm2d, nn.InstanceNorm1d, nn.SyncBatchNorm
+    assert all(issubclass(norm, _compat.NormBase) for norm in norms)
+    shared = set.intersection(*({*norm.__mro__} for norm in norms)) - {object, nn.Module}
+    assert not [base for base in shared if not base.__name__.startswith("_")], "use the public one"
 
 
 def test_copies_in_one_call_are_copies():
@@ -63,8 +64,7 @@ def test_copies_in_one_call_are_copies():
     assert [target.tolist() for target in targets] == [[1.0, 1.0], [2.0, 2.0]]
 
 
-def test_many_tensors_are_interpolated_by_a_name_that_every_allowed_torch_has():
+def test_interpolations_in_one_call_are_interpolations():
     targets, sources = [torch.zeros(2), torch.zeros(3)], [torch.ones(2), torch.full((3,), 2.0)]
     _compat.lerp_all(targets, sources, 0.25)
     assert [target.tolist() for target in targets] == [[0.25] * 2, [0.5] * 3]
-    assert oldest("torch") < Version("2.12"), "lerp_all is needless if this torch has torch.foreach"

@@ -1,4 +1,7 @@
-"""DeepSpeed's private parts: the state of an engine's optimizer is in undocumented attributes."""
+"""Private APIs of DeepSpeed. Checked with deepspeed 0.19.8.
+
+DeepSpeed marks few names as private: here are those that its documentation does not mention.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,24 @@ from torch import Tensor, nn
 
 
 def prepare_backward(engine: Any, loss: Tensor) -> None:
-    """Prepares an engine for backward as its forward would, which is bypassed by calling the plain network."""
+    """Prepares an engine for backward as its forward would, which is bypassed by calling the plain network.
+
+    Calls `clear_backward_seen_flag`, without which stage 3 loses the gradients of earlier microbatches, and
+    `_backward_prologue`, without which the timers of `wall_clock_breakdown` fail. Hooks on the outputs of the engine's
+    forward call them since https://github.com/deepspeedai/DeepSpeed/pull/7665, with no public call.
+    """
     engine.optimizer.clear_backward_seen_flag()
     loss.register_hook(lambda _: engine._backward_prologue())
 
 
 def flat_groups(engine: Any, stage: int) -> list[tuple[list[nn.Parameter], Tensor]]:
-    """Returns the groups of parameters that ZeRO flattened, each with this rank's flat shard."""
+    """Returns the groups of parameters that ZeRO flattened, each with this rank's flat shard.
+
+    From the attributes `bit16_groups` and `single_partition_of_fp32_groups`, under stage 3 `fp16_groups` and
+    `fp32_partitioned_groups_flat`. The public functions access the state of one parameter at a time, and only once
+    there is one (https://github.com/deepspeedai/DeepSpeed/issues/6506); a torch optimizer's state belongs to the flat
+    shard.
+    """
     zero = engine.optimizer
     if stage == 3:
         return list(zip(zero.fp16_groups, zero.fp32_partitioned_groups_flat, strict=True))
@@ -23,7 +37,11 @@ def flat_groups(engine: Any, stage: int) -> list[tuple[list[nn.Parameter], Tenso
 
 
 def stored_gradients(engine: Any, stage: int) -> list[Tensor]:
-    """Returns the gradients that ZeRO stores on this rank in addition to those of the parameters."""
+    """Returns the gradients that ZeRO stores on this rank in addition to those of the parameters.
+
+    From the attributes `averaged_gradients` and `all_grad_tensors`, under stage 3 `grad_partitions_flat_buffer`. The
+    public `safe_get_full_grad` gathers copies: https://github.com/deepspeedai/DeepSpeed/issues/7644.
+    """
     zero = engine.optimizer
     if stage == 3:
         return [zero.grad_partitions_flat_buffer]
@@ -32,22 +50,36 @@ def stored_gradients(engine: Any, stage: int) -> list[Tensor]:
 
 
 def link_optimizer_states(engine: Any) -> None:
-    """Lets stages 1 and 2 find the optimizer states of each parameter, as after a first step."""
+    """Lets stages 1 and 2 find the optimizer states of each parameter, as after a first step.
+
+    Calls `_lazy_init_hp_params_optimizer_state`, which is otherwise called after the first step
+    (https://github.com/deepspeedai/DeepSpeed/pull/5104): states cannot be loaded before it.
+    """
     engine.optimizer._lazy_init_hp_params_optimizer_state()
 
 
 def zero3_shard(parameter: nn.Parameter) -> Tensor:
-    """Returns this rank's flat shard of a parameter under stage 3; the last rank's is padded."""
+    """Returns this rank's flat shard of a parameter under stage 3, from `ds_tensor`; the last rank's is padded.
+
+    The public `safe_get_local_fp32_param`, of https://github.com/deepspeedai/DeepSpeed/pull/4681, returns None for a
+    frozen parameter, and GANs freeze their networks in turn.
+    """
     return parameter.ds_tensor
 
 
 def zero3_shape(parameter: nn.Parameter) -> torch.Size:
-    """Returns the full shape of a parameter under stage 3, whose own shape is empty while it is sharded."""
+    """Returns the full shape of a parameter under stage 3, from `ds_shape`; its own is empty while it is sharded.
+
+    There is no public API (https://github.com/deepspeedai/DeepSpeedExamples/issues/659 shows the empty shape).
+    """
     return parameter.ds_shape
 
 
 def forbid_compiled_operations(deepspeed: Any) -> None:
-    """Prevents DeepSpeed from compiling operations: on a CPU, the ranks would compile one for communication at the
-    start, and wait forever if such a compilation had been killed before.
+    """Prevents DeepSpeed from compiling operations, with an empty `deepspeed.ops.__compatible_ops__`.
+
+    On a CPU, the ranks would compile one for communication at the start, and wait forever if such a compilation had
+    been killed before. There is no setting; https://github.com/huggingface/transformers/issues/12715 reports such
+    waiting.
     """
     deepspeed.ops.__compatible_ops__ = {}

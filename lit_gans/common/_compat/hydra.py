@@ -1,4 +1,4 @@
-"""Hydra's private parts."""
+"""Private APIs of Hydra. Checked with hydra-core 1.3.8."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any
 def run_hydra(arguments: Sequence[str], job: Callable[[Any], Any], config_module: str, config_name: str) -> None:
     """Runs a job like `hydra.main`, but with given command-line arguments, and raises all errors.
 
-    `hydra.main` reads `sys.argv`, and prints errors and exits unless `HYDRA_FULL_ERROR` is set. The public
-    `hydra.compose` does not support sweepers, launchers, `--cfg`, `--info` and shell completion.
+    Does what `hydra._internal.utils._run_hydra` does, with the private class `Hydra`. The public `hydra.main` reads
+    `sys.argv` (https://github.com/hydra-ecosystem/hydra/issues/2459 asks for an argument), and prints errors and exits
+    unless `HYDRA_FULL_ERROR` is set. The public `hydra.compose` does not support sweepers, launchers, `--cfg`, `--info`
+    and shell completion.
     """
     from hydra import version
     from hydra._internal.hydra import Hydra

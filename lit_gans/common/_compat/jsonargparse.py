@@ -1,4 +1,4 @@
-"""jsonargparse's private parts."""
+"""Private APIs of jsonargparse. Checked with jsonargparse 4.53.0."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 
 @contextmanager
 def other_class_other_arguments() -> Iterator[None]:
-    """Makes a class that replaces another one start with its own defaults. jsonargparse otherwise passes on arguments
-    of the same name: RMSprop would silently train with Adam's learning rate.
-    """
+    """Makes a class that replaces another one start with its own defaults.
 
+    Replaces `_typehints.discard_init_args_on_class_path_change`, which passes on arguments of the same name: RMSprop
+    would silently train with Adam's learning rate. Reported in https://github.com/mauvilsa/jsonargparse/issues/460.
+    """
     from jsonargparse import Namespace, _typehints
 
     def discard(parser: Any, previous: Any, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""Lightning's private parts."""
+"""Private APIs of Lightning. Checked with lightning 2.6.6."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from lightning.pytorch.strategies.launchers.subprocess_script import _Subprocess
 class CommandLauncher(_SubprocessScriptLauncher):
     """Lightning's launcher of further processes, with a custom command.
 
-    Lightning runs `sys.argv` again, which loses the sweep of Hydra and does not work in a notebook.
+    Overrides `_SubprocessScriptLauncher._call_children_scripts`, which runs `sys.argv` again: that loses the sweep of
+    Hydra and does not work in a notebook. A method for the command was proposed
+    in https://github.com/Lightning-AI/pytorch-lightning/pull/11617 and is not in Lightning.
     """
 
     def __init__(self, launcher: _SubprocessScriptLauncher, command: Sequence[str]) -> None:
@@ -38,30 +40,45 @@ class CommandLauncher(_SubprocessScriptLauncher):
 
 
 def start_others_with(trainer: Trainer, command: Sequence[str]) -> None:
-    """Makes a trainer start further processes, if any, with `command`."""
+    """Makes a trainer start further processes, if any, with `command`: replaces `Strategy._launcher`.
+
+    A strategy creates its launcher itself; see `CommandLauncher` for the issue.
+    """
     if isinstance(trainer.strategy.launcher, _SubprocessScriptLauncher):
         trainer.strategy._launcher = CommandLauncher(trainer.strategy.launcher, command)
 
 
 def children(launcher: object) -> list[subprocess.Popen]:
-    """Returns the processes that Lightning started; its launcher is private, and its `kill` does not wait for them."""
+    """Returns the processes that Lightning started, from `_SubprocessScriptLauncher.procs`.
+
+    The launcher's `kill` does not wait for them, so that they may stay behind as zombies:
+    https://github.com/Lightning-AI/pytorch-lightning/issues/17248.
+    """
     return list(launcher.procs) if isinstance(launcher, _SubprocessScriptLauncher) else []
 
 
 def process_group_backend(strategy: DDPStrategy | ModelParallelStrategy) -> str:
-    """Returns the backend that Lightning will choose; the public property is None until the group exists."""
+    """Returns the backend that Lightning will choose, from `_get_process_group_backend`.
+
+    Unless the user has chosen one, the public property `process_group_backend`
+    (https://github.com/Lightning-AI/pytorch-lightning/pull/11745) is None until the group exists. No issue found.
+    """
     return strategy._get_process_group_backend()
 
 
 def finds_unused_parameters(strategy: DDPStrategy) -> bool:
-    """Returns whether Lightning's DDP supports frozen networks, from its private attribute with DDP's arguments."""
+    """Returns whether Lightning's DDP supports frozen networks, from `DDPStrategy._ddp_kwargs`.
+
+    There is no public API: the strategy keeps the arguments of DistributedDataParallel for itself. No issue found.
+    """
     return bool(strategy._ddp_kwargs.get("find_unused_parameters"))
 
 
 def run_step_hooks(strategy: Any, module: LightningModule, optimizer: torch.optim.Optimizer) -> None:
     """Runs `on_before_optimizer_step` and Lightning's clipping when an engine steps instead of the optimizer.
 
-    Lightning's own DeepSpeed plugin calls the same private method.
+    Calls `Precision._after_closure`, as Lightning's own DeepSpeed plugin does. The public `Precision.optimizer_step`
+    also steps the optimizer, since https://github.com/Lightning-AI/pytorch-lightning/pull/10143. No issue found.
     """
     strategy.precision_plugin._after_closure(module, optimizer)
 
@@ -69,20 +86,26 @@ def run_step_hooks(strategy: Any, module: LightningModule, optimizer: torch.opti
 def set_data_parallel_size(strategy: ModelParallelStrategy, size: int) -> None:
     """Sets the data parallel size, a constructor argument that is known only once the trainer exists.
 
-    Lightning's "auto" is always the number of nodes, regardless of the tensor parallel size.
+    Sets `ModelParallelStrategy._data_parallel_size`. Lightning's "auto" is the number of nodes, regardless of the
+    tensor parallel size (https://github.com/Lightning-AI/pytorch-lightning/pull/19878). No issue found.
     """
     strategy._data_parallel_size = size
 
 
 def synchronises_batch_norm(strategy: DDPStrategy | ModelParallelStrategy) -> bool:
-    """Whether the trainer has `sync_batchnorm=True`, from the strategy's private plugin."""
+    """Returns whether the trainer has `sync_batchnorm=True`, from the plugin `_layer_sync` of its strategy.
+
+    There is no public API: the trainer hands its argument on
+    (https://github.com/Lightning-AI/pytorch-lightning/pull/11754). No issue found.
+    """
     return strategy._layer_sync is not None
 
 
 def accept_without_configure_model(module: LightningModule) -> None:
     """Lets Lightning accept a module without `configure_model`, since the strategy shards the networks itself.
 
-    Lightning looks for an override on the instance, so that the class need not change.
+    `ModelParallelStrategy.setup` requires an override and looks for it on the instance, so that the class need not
+    change: https://github.com/Lightning-AI/pytorch-lightning/pull/19878. No issue found.
     """
     if type(module).configure_model is LightningModule.configure_model:
         module.configure_model = lambda: None

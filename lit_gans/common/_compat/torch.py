@@ -1,4 +1,4 @@
-"""torch's private parts."""
+"""Private APIs of torch. Checked with torch 2.15.0."""
 
 from __future__ import annotations
 
@@ -13,17 +13,30 @@ from torch.nn.modules.batchnorm import _NormBase as NormBase
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_leaves
 
-try:
+try:  # public since https://github.com/pytorch/pytorch/pull/193607
+    from torch.foreach import copy_ as _copy
     from torch.foreach import lerp_ as _lerp
-except ImportError:  # torch 2.11, which pyproject.toml allows
-    _lerp = torch._foreach_lerp_
+except ImportError:
+    _copy, _lerp = torch._foreach_copy_, torch._foreach_lerp_
 
-__all__ = [  # in addition to the functions below
-    "NormBase",  # the base class of norms with running statistics has no public name
-    "tree_leaves",  # torch has no public function to traverse the outputs of a module
+__all__ = [
+    "WITHOUT_BUFFER_SYNC",
+    "NormBase",
+    "copy_all",
+    "lerp_all",
+    "process_groups",
+    "set_timeout",
+    "tree_leaves",
 ]
 
-# torch 2.15 deprecated `broadcast_buffers` and split it in two; older versions have only that name
+# `NormBase` is `torch.nn.modules.batchnorm._NormBase`: the base class of the norms with running statistics has no
+# public name. No issue found: torch documents the norms one by one.
+
+# `tree_leaves` is `torch.utils._pytree.tree_leaves`, which traverses the outputs of a module of any structure. A public
+# `torch.utils.pytree` is proposed in https://github.com/pytorch/pytorch/pull/175082.
+
+# DistributedDataParallel's argument that stops it from broadcasting buffers before each forward. Not private, but
+# renamed by https://github.com/pytorch/pytorch/pull/178054: newer versions warn about the old name.
 _BUFFERS = (
     "forward_sync_buffers"
     if "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
@@ -33,21 +46,35 @@ WITHOUT_BUFFER_SYNC = {_BUFFERS: False}
 
 
 def process_groups() -> list[ProcessGroup]:
-    """Returns all process groups of this process, which torch does not expose publicly."""
+    """Returns all process groups of this process, from `distributed_c10d._world`.
+
+    There is no public API, and no issue asks for a list; even that of the default group is missing
+    (https://github.com/pytorch/pytorch/issues/84468).
+    """
     return list(distributed_c10d._world.pg_map)
 
 
 def set_timeout(group: ProcessGroup, timeout: timedelta) -> None:
-    """Sets the timeout of a group's collectives, a public function only since torch 2.15."""
+    """Sets the timeout of a group's collectives.
+
+    Older versions have only `distributed_c10d._set_pg_timeout`; `torch.distributed.set_timeout` came with
+    https://github.com/pytorch/pytorch/pull/187387.
+    """
     public = vars(distributed_c10d).get("set_timeout")
     (public or distributed_c10d._set_pg_timeout)(timeout, group)
 
 
-def copy_all(targets: list[Tensor], sources: Iterable[Tensor]) -> None:
-    """Copies tensors in one kernel on CUDA, for which torch has only a private foreach function."""
-    torch._foreach_copy_(targets, list(sources))
+def copy_all(targets: Sequence[Tensor], sources: Iterable[Tensor]) -> None:
+    """Copies tensors in one kernel on CUDA: `torch.foreach.copy_`, in older versions `torch._foreach_copy_`.
+
+    Public since https://github.com/pytorch/pytorch/pull/193607.
+    """
+    _copy(list(targets), list(sources))
 
 
 def lerp_all(targets: Sequence[Tensor], sources: Sequence[Tensor], weight: float) -> None:
-    """Interpolates many tensors in one kernel on CUDA; older versions of torch have no public name for it."""
+    """Interpolates tensors in one kernel on CUDA: `torch.foreach.lerp_`, in older versions `torch._foreach_lerp_`.
+
+    Public since https://github.com/pytorch/pytorch/pull/193607.
+    """
     _lerp(list(targets), list(sources), weight)
