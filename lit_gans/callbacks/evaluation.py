@@ -109,7 +109,8 @@ class GenerativeMetrics(Measurement):
             f"{key.removeprefix('metric/')} {value:.4g}" for key, value in self.values.items() if key != self.headline
         ]
         halves = self.real_halves  # unknown until this process has measured
-        compared = f"; between two halves of the real images: {halves:.2f} (ratio {last / halves:.1f})"
+        ratio = f" (ratio {last / halves:.1f})" if halves else ""  # 0 if all real images are equal
+        compared = f"; between two halves of the real images: {halves:.2f}{ratio}"
         return [
             f"{name:11} {last:.2f} at iteration {self.measured_at}, {first:.2f} at 0 (1/{first / last:.0f})"
             f"{'' if math.isnan(halves) else compared}",

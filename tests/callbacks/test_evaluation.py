@@ -192,6 +192,8 @@ def test_the_summary_has_every_value_once():
     assert text.count("mifid_digits 3") == 1, "its name ends with that of the FID"
     assert text.count("2.00 at iteration 0") == 1
     assert "nan" not in text, "the real halves were not measured in this process"
+    metrics.real_halves = 0.0
+    assert "of the real images: 0.00\n" in "\n".join(metrics.summary()), "no ratio to equal images"
 
 
 def test_best_is_the_smallest_or_largest_and_when(metrics):

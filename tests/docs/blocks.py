@@ -1,15 +1,20 @@
-"""Code blocks of a Markdown file, and what an HTML comment above one says to the tests.
+"""Code blocks of a Markdown file, and what HTML comments above one say to the tests.
 
-- `<!-- test: run KEY=VALUE ... -->`: commands are run, not only composed; `lit-gans train` gets these overrides too.
-- `<!-- test: with OLD -> NEW; OLD -> NEW -->`: a Python block is executed with this text replaced, to make it small.
-- `<!-- test: skip, REASON -->`: nothing is done with the block.
+Every block is run: Python is executed, YAML and TOML are read, and commands are run in a tiny form
+(`tests/docs/running.py`). Comments change this:
 
-Without a comment Python blocks are executed, YAML blocks are read, and each command of a shell block must compose. A
-block with a `title="FILE"`, or whose first line is the comment `# FILE`, is also written to that file.
+- `<!-- test: add KEY=VALUE ... -->`: `lit-gans train` gets these overrides beside the tiny ones.
+- `<!-- test: with OLD -> NEW; OLD -> NEW -->`: this text is replaced first, to make the block small.
+- `<!-- test: slow, REASON -->`: run by `pytest -m slow`, otherwise only checked: its commands compose.
+- `<!-- test: check, REASON -->`: cannot run in a test, and is checked as far as possible.
+
+`tests/docs/test_code_blocks.py` lists the blocks with the last two comments. A block with a `title="FILE"`, or whose
+first line is the comment `# FILE`, is also written to that file.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from dataclasses import dataclass
@@ -19,8 +24,10 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 LANGUAGES = ("python", "bash", "yaml", "toml", "text")
 _FENCE = re.compile(
-    r"(?:^<!-- test: (?P<test>.*?) -->\n)?^```(?P<language>\S*)(?P<info>[^\n]*)\n(?P<code>.*?)^```$", re.M | re.S
+    r"(?P<comments>(?:^<!-- test: [^\n]* -->\n)*)^```(?P<language>\S*)(?P<info>[^\n]*)\n(?P<code>.*?)^```$", re.M | re.S
 )
+_COMMENT = re.compile(r"<!-- test: (?P<kind>\w*),? ?(?P<text>.*) -->")
+_KINDS = ("add", "with", "slow", "check")
 _FILE = re.compile(r"(?:# | title=\")(?P<path>[\w./-]+\.(?:py|yaml))\"?\n")
 
 
@@ -29,38 +36,46 @@ class Block:
     """A fenced block of a page.
 
     Args:
-        place: file and line.
+        page: path of the page in the repository.
+        line: number of the line before the code.
         language: of the fence.
         info: what follows the language.
-        code: without the fences.
-        test: what the comment above says, without the word `test`.
+        source: the code as the page has it, without the fences.
+        comments: texts of the comments above, by kind.
     """
 
-    place: str
+    page: str
+    line: int
     language: str
     info: str
-    code: str
-    test: str
+    source: str
+    comments: dict[str, str]
+
+    def __post_init__(self) -> None:
+        for kind, text in self.comments.items():
+            assert kind in _KINDS, f"{self.place}: a comment is one of {_KINDS}, not {kind}"
+            assert text, f"{self.place}: say more than {kind}"
 
     @property
-    def skipped(self) -> bool:
-        return self.test.startswith("skip")
+    def place(self) -> str:
+        return f"{self.page}:{self.line}"
 
     @property
-    def overrides(self) -> list[str] | None:
-        """The overrides with which commands are run, or None where they are only composed."""
-        return shlex.split(self.test)[1:] if self.test.split()[:1] == ["run"] else None
+    def overrides(self) -> list[str]:
+        """Further overrides of the commands that train."""
+        return shlex.split(self.comments.get("add", ""))
 
     @property
     def file(self) -> str | None:
         """The file that the block is, if its title or its first line says so."""
-        found = _FILE.match(f"{self.info}\n") or _FILE.match(self.code)
+        found = _FILE.match(f"{self.info}\n") or _FILE.match(self.source)
         return found["path"] if found else None
 
-    def replaced(self) -> str:
-        """Returns the code with the replacements that the comment asks for."""
-        code = self.code
-        for pair in self.test.removeprefix("with ").split("; ") if self.test.startswith("with ") else ():
+    @property
+    def code(self) -> str:
+        """The code with the replacements that a comment asks for."""
+        code = self.source
+        for pair in self.comments["with"].split("; ") if "with" in self.comments else ():
             old, new = pair.split(" -> ")
             assert old in code, f"{self.place}: there is no '{old}' to be replaced"
             code = code.replace(old, new)
@@ -69,16 +84,18 @@ class Block:
 
 def blocks(path: Path) -> list[Block]:
     """Returns the fenced blocks of a page in their order."""
-    text = path.read_text()
+    text, page = path.read_text(), str(path.relative_to(ROOT))
     found = []
     for match in _FENCE.finditer(text):
         line = text.count("\n", 0, match.start("code"))
-        place = f"{path.relative_to(ROOT)}:{line}"
-        found.append(Block(place, match["language"], match["info"], match["code"], (match["test"] or "").strip()))
+        comments = dict(_COMMENT.findall(match["comments"]))
+        found.append(Block(page, line, match["language"], match["info"], match["code"], comments))
     return found
 
 
-def commands(block: Block) -> list[list[str]]:
-    """Returns the commands of a shell block as words."""
+def steps(block: Block) -> list[list[str]]:
+    """Returns the commands of a shell block as words, without `&&`."""
     lines = block.code.replace("\\\n", " ").splitlines()
-    return [words for line in lines if (words := shlex.split(line, comments=True))]
+    commands = [words for line in lines if (words := shlex.split(line, comments=True))]
+    groups = [itertools.groupby(words, lambda word: word == "&&") for words in commands]
+    return [list(words) for group in groups for separator, words in group if not separator]

@@ -1,29 +1,26 @@
 """A folder as the documentation assumes it: a trained run, and some images."""
 
+import io
 import shutil
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 import torch
+from PIL import Image
 from torchvision.utils import save_image
 
 from lit_gans.cli import main as cli
-
-TINY = [
-    "trainer.max_steps=2",
-    "trainer.accelerator=cpu",
-    "model.generator_width=2",
-    "model.discriminator_width=2",
-    "trainer.log_every_n_steps=1",
-    "callbacks.samples.num=4",
-]
-SMALL_METRICS = ["metrics.num_samples=40", "metrics.batch_size=40"]
+from lit_gans.common.cache_folder import cache_folder
+from tests.data.sources.test_torchvision_sets import write_cifar
+from tests.docs.running import SMALL_METRICS, TINY, WIDTHS
 
 
 @pytest.fixture(scope="session")
 def tiny_run(tmp_path_factory):
     """The folder of a tiny run of the default training."""
     folder = tmp_path_factory.mktemp("documented") / "version_0"
-    assert cli.run(["train", *TINY, *SMALL_METRICS, f"hydra.run.dir={folder}"]) == 0
+    assert cli.run(["train", *TINY, *WIDTHS, *SMALL_METRICS, f"hydra.run.dir={folder}"]) == 0
     return folder
 
 
@@ -34,13 +31,25 @@ def documented(tmp_path, tiny_run, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     for name in ("dcgan_digits", "pix2pix_paired_folder"):
         shutil.copytree(tiny_run, tmp_path / "outputs" / name / "version_0")
-    for name in ("photos", "generated"):
-        write_images(tmp_path / name, 80)
+    write_images(tmp_path / "photos", 64)  # a batch
+    write_images(tmp_path / "generated", 16)
     for label in ("cats", "dogs"):
-        write_images(tmp_path / "photos_by_class" / label, 40)
+        write_images(tmp_path / "photos_by_class" / label, 32)
     for split in ("train", "val"):
         write_images(tmp_path / "facades" / split, 2, width=64)
-    return tmp_path
+    write_cifar(cache_folder() / "torchvision", monkeypatch)
+    write_parquet(tmp_path / "cifar10")
+    yield tmp_path
+    shutil.rmtree(cache_folder() / "torchvision")
+
+
+def write_parquet(folder):
+    """Writes a dataset as the Hugging Face hub stores CIFAR-10: encoded images in a column `img`, and `label`."""
+    png = io.BytesIO()
+    Image.new("RGB", (32, 32), "red").save(png, "png")
+    rows = pyarrow.table({"img": [{"bytes": png.getvalue(), "path": None}] * 20, "label": [0, 1] * 10})
+    folder.mkdir()
+    pyarrow.parquet.write_table(rows, folder / "train-00000-of-00001.parquet")
 
 
 def write_images(folder, num, width=32):

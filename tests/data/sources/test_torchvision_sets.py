@@ -75,9 +75,18 @@ def test_emnist_is_upright_and_counts_from_0(make, tmp_path, subset):
 
 @pytest.mark.parametrize(("name", "key"), [("CIFAR10", "labels"), ("CIFAR100", "fine_labels")])
 def test_cifar(make, tmp_path, monkeypatch, name, key):
+    write_cifar(tmp_path, monkeypatch, name, key)
+    for split, order in (("train", 1), ("test", -1)):
+        packed = make(SOURCES[name], split=split).packed
+        assert np.array_equal(packed.images.permute(0, 2, 3, 1).numpy(), PIXELS[32][::order])
+        assert packed.labels.tolist() == LABELS[::order].tolist()
+
+
+def write_cifar(root, patch, name="CIFAR10", key="labels"):
+    """Writes a small CIFAR set in its true format; patches the checksums, which are of the real files."""
     cls = getattr(datasets, name)
-    folder = tmp_path / cls.base_folder
-    folder.mkdir()
+    folder = root / cls.base_folder
+    folder.mkdir(parents=True)
     for files, order in ((cls.train_list, 1), (cls.test_list, -1)):
         pixels = PIXELS[32][::order].transpose(0, 3, 1, 2).reshape(len(files), NUM // len(files), -1)
         labels = LABELS[::order].reshape(len(files), -1).tolist()
@@ -85,13 +94,9 @@ def test_cifar(make, tmp_path, monkeypatch, name, key):
             (folder / file).write_bytes(pickle.dumps({"data": rows, key: classes}))
     meta = [str(number) for number in range(100)]
     (folder / cls.meta["filename"]).write_bytes(pickle.dumps({cls.meta["key"]: meta}))
-    for table in ("train_list", "test_list"):  # the checksums are of the real files
-        monkeypatch.setattr(cls, table, [[file, md5(folder / file)] for file, _ in getattr(cls, table)])
-    monkeypatch.setattr(cls, "meta", {**cls.meta, "md5": md5(folder / cls.meta["filename"])})
-    for split, order in (("train", 1), ("test", -1)):
-        packed = make(SOURCES[name], split=split).packed
-        assert np.array_equal(packed.images.permute(0, 2, 3, 1).numpy(), PIXELS[32][::order])
-        assert packed.labels.tolist() == LABELS[::order].tolist()
+    for table in ("train_list", "test_list"):
+        patch.setattr(cls, table, [[file, md5(folder / file)] for file, _ in getattr(cls, table)])
+    patch.setattr(cls, "meta", {**cls.meta, "md5": md5(folder / cls.meta["filename"])})
 
 
 def test_svhn_whose_files_call_zero_ten(make, tmp_path, monkeypatch):
