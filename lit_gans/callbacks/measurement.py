@@ -106,7 +106,7 @@ class Measurement(GenerativeCallback):
         trainer.callback_metrics.update({name: torch.tensor(value) for name, value in self.values.items()})
         if trainer.global_step == 0:
             self._measure(trainer, pl_module)
-            self.first = self.values
+            self.first, self.best = self.values, {}  # of a trained generator, as best.ckpt
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: GenerativeModule, *_: Any) -> None:
         if trainer.global_step % self.every_n_steps == 0 or trainer.global_step == trainer.max_steps:

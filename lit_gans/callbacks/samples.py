@@ -27,7 +27,7 @@ class Samples(Callback):
 
     Args:
         every_n_steps: number of generator iterations between two grids.
-        num: number of images in a grid.
+        num: number of images in a grid; with classes, rounded down to full rows of one image per class.
         seed: seed of the latents, the same in every grid.
         frames_per_second: frame rate of the animation.
 

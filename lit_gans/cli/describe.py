@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
 from lit_gans.training.adversarial import AdversarialModule
+
+logger = logging.getLogger(__name__)
 
 _ADAM = 4  # weights, gradients and two moments
 _MIB = 2**20
@@ -30,6 +33,7 @@ def describe(model: AdversarialModule) -> list[dict[str, Any]]:
         in float32, `training_mib` including gradients and Adam's moments, and `activations_mib` that the backward pass
         of one image requires.
     """
+    logger.info("counting the operations of %s for one image", type(model).__name__)
     with torch.device("meta"):
         networks = model.configure_networks()
         batch = model.dummy_batch(1)

@@ -173,8 +173,13 @@ class SamplingModule(ConstructedModule):
         return torch.full((num,), label)
 
     def sample_grid(self, num: int, seed: int, data: Any = None) -> tuple[Float[Tensor, "n c s s"], int]:
-        """Returns `num` samples and the number of grid columns, one for each class of a conditional model."""
-        columns = self.num_classes if 0 < self.num_classes <= num else math.ceil(math.sqrt(num))
+        """Returns samples and the number of grid columns.
+
+        A conditional model has one column for each class, and `num` is rounded down to full rows.
+        """
+        columns = math.ceil(math.sqrt(num))
+        if 0 < self.num_classes <= num:
+            columns, num = self.num_classes, num - num % self.num_classes
         return self.decode(self.sampling_inputs(num, seed, data), seed=seed), columns
 
     # ---- copies of the generator

@@ -53,6 +53,12 @@ def test_every_grid_shows_the_latents_of_the_seed(tiny_gan, random_images, fit, 
                 assert (shown - expected[index]).abs().max() <= 1
 
 
+@pytest.mark.parametrize(("num", "size", "columns"), [(64, 60, 10), (10, 10, 10), (9, 9, 3)])
+def test_a_grid_of_classes_has_full_rows(tiny_gan, num, size, columns):
+    images, found = tiny_gan(num_classes=10).sample_grid(num, 0)
+    assert (len(images), found) == (size, columns)
+
+
 def test_the_film_shows_the_grids_in_order_and_the_last_for_two_seconds(tmp_path):
     for step, gray in ((0, 10), (2, 200), (10, 90)):
         Image.new("RGB", (8, 8), (gray, gray, gray)).save(tmp_path / f"{step:06d}.png")

@@ -10,6 +10,12 @@ GANS = sorted(name for name, cls in gans().items() if cls.__module__.startswith(
 MIB = 2**20
 
 
+def test_it_says_that_it_has_begun(caplog):
+    with caplog.at_level("INFO"):
+        describe(GAN(image_size=8))
+    assert caplog.messages == ["counting the operations of GAN for one image"]
+
+
 def test_dense_networks_by_hand():
     latent, wide, narrow, pixels = 5, 32, 16, 3 * 8 * 8
     rows = describe(GAN(latent_dim=latent, generator_width=narrow, discriminator_width=wide, image_size=8, channels=3))
