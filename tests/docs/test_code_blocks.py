@@ -34,6 +34,7 @@ RUN_IN_THE_SLOW_TIER = {
     ("docs/benchmarks.md", "lit-gans bench data"),
     ("docs/benchmarks.md", "lit-gans bench metrics"),
     ("docs/extend/strategy.md", "LIT_GANS_IMPORT=patient_ddp lit-gans train"),
+    ("docs/guides/data.md", "lit-gans train experiment=dcgan_emoji"),
     ("docs/guides/data.md", "lit-gans train -m experiment=gan_ring,"),
     ("docs/guides/distributed.md", "lit-gans train strategy=ddp trainer.devices=2 trainer.accelerator=cpu\n"),
     ("docs/guides/distributed.md", "lit-gans train strategy=ddp trainer.devices=2 trainer.accelerator=cpu trainer"),
