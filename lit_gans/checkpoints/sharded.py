@@ -58,10 +58,24 @@ def _read_tensors(folder: Path) -> dict[str, torch.Tensor]:
 def _read_deepspeed(folder: Path, rest: dict[str, Any]) -> dict[str, Any]:
     from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 
-    names = rest["deepspeed"]["networks"]
-    states = {name: get_fp32_state_dict_from_zero_checkpoint(str(folder), name) for name in names}
-    networks = {f"{name}.{key}": value for name in states for key, value in states[name].items()}
-    return rest | {"state_dict": rest["deepspeed"]["others"] | networks}
+    made_by = rest["deepspeed"]
+    prefixes = made_by["networks"]
+    if isinstance(prefixes, list):  # of the first edition, whose networks are children of the module
+        prefixes = {name: {"": f"{name}."} for name in prefixes}
+    state = dict(made_by["others"])
+    for name, renamed in prefixes.items():
+        tensors = get_fp32_state_dict_from_zero_checkpoint(str(folder), name)
+        state |= {_renamed(key, renamed): value for key, value in tensors.items()}
+    tied = {name: state[first] for name, first in made_by.get("tied", {}).items()}
+    return rest | {"state_dict": state | tied}
+
+
+def _renamed(key: str, prefixes: dict[str, str]) -> str:
+    """Replaces the beginning of a name, or all of it."""
+    if key in prefixes:
+        return prefixes[key]
+    prefix = next(prefix for prefix in prefixes if prefix[-1:] in ("", ".") and key.startswith(prefix))
+    return prefixes[prefix] + key[len(prefix) :]
 
 
 def read_rest(folder: Path) -> dict[str, Any]:

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from copy import deepcopy
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.plugins.io import TorchCheckpointIO
+from lightning.pytorch.plugins.precision import MixedPrecision
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from lit_gans.checkpoints.format import CheckpointFiles
 from lit_gans.common._compat.lightning import process_group_backend
 from lit_gans.common.errors import RefusedInput
+from lit_gans.strategies.grad_scaling import NetworkScaling
 from lit_gans.strategies.module_networks import (
-    average_over_ranks,
-    broadcast_from_first_rank,
-    refuse_frozen,
+    Network,
+    find_networks,
     refuse_second_differentiation,
-    running_statistics,
-    storages,
+    refuse_unstepped,
 )
 from lit_gans.strategies.process_lifetime import announce_parent, end_children, follow_parent
+from lit_gans.strategies.rank_tensors import average_over_ranks, broadcast_from_first_rank, running_statistics, storages
 from lit_gans.strategies.rendezvous import join_world, limit_waiting, starting_timeout
 
 
@@ -34,7 +36,10 @@ class NetworkStrategy:
     step; other buffers remain local to each rank.
 
     The class attributes are the defaults of the protocols in `contracts`; a strategy that wraps networks overrides
-    `refuse`, `shard_networks` or Lightning's hooks.
+    `refuse`, `prepare_networks` or Lightning's hooks.
+
+    A network is what one optimizer steps, see `module_networks`. Everything else in the module, such as a frozen
+    teacher or an average, remains as the module has it.
     """
 
     backward_names_network = True  # `manual_backward(loss, network=NAME)`
@@ -49,6 +54,7 @@ class NetworkStrategy:
         if timeout <= 0:
             raise RefusedInput(f"timeout={timeout} must be greater than 0 seconds.")
         super().__init__(timeout=starting_timeout(timeout), **kwargs)
+        self.networks: dict[str, Network] = {}
         self._waits = timedelta(seconds=timeout)
 
     # ---- setup and end
@@ -88,16 +94,21 @@ class NetworkStrategy:
 
     def setup(self, trainer: Trainer) -> None:
         self.refuse(self.lightning_module, str(trainer.precision))
+        plugin = self.precision_plugin
+        if type(plugin) is MixedPrecision and plugin.scaler is not None:
+            # each network gets a copy of the scaler that the user set
+            self.precision_plugin = NetworkScaling(plugin.device, partial(deepcopy, plugin.scaler))
         broadcast_from_first_rank(self.lightning_module, self.root_device)
-        self.shard_networks()
+        self.prepare_networks(trainer)
         super().setup(trainer)
 
-    def shard_networks(self) -> None:
-        """Shards the networks over the ranks before optimizers are created; does nothing by default."""
+    def prepare_networks(self, trainer: Trainer) -> None:
+        """Prepares the networks before they are moved to the device; does nothing by default."""
 
     def setup_optimizers(self, trainer: Trainer) -> None:
         super().setup_optimizers(trainer)
-        refuse_frozen(self.optimizers, self.lightning_module)
+        self.networks = find_networks(self.optimizers, self.lightning_module)
+        refuse_unstepped(self.networks, self.lightning_module)
 
     def on_exception(self, exception: BaseException) -> None:
         self._failed = True
@@ -109,6 +120,7 @@ class NetworkStrategy:
         for hook in self._hooks:
             hook.remove()
         self._hooks = ()
+        self.networks = {}
         super().teardown()
 
     # ---- refusals
@@ -117,19 +129,13 @@ class NetworkStrategy:
         """Makes gradient penalties on a network raise `RefusedInput` with a message, until the training ends."""
         self._hooks += (refuse_second_differentiation(network, sentence),)
 
-    def refuse_unknown(self, network: str | None, names: Iterable[str]) -> None:
-        """Raises `RefusedInput` if a backward names a network that does not exist."""
-        if network is not None and network not in names:
-            raise RefusedInput(
-                f"manual_backward(loss, network={network!r}) names no network of the module: it has {', '.join(names)}."
-            )
-
     # ---- a step
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         output = super().training_step(*args, **kwargs)
         if self._statistics is None:
-            self._statistics = running_statistics(self.lightning_module)
+            stepped = (parameter for network in self.networks.values() for parameter in network.parameters)
+            self._statistics = running_statistics(self.lightning_module, stepped)
         average_over_ranks(self._statistics)
         return output
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
 import torch
-from lightning.pytorch import LightningModule
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.overrides.distributed import prepare_for_backward
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
@@ -18,7 +18,8 @@ from lit_gans.common._compat.torch import WITHOUT_BUFFER_SYNC
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.strategies.comm_hooks import Compression, Nodes, communicate
-from lit_gans.strategies.module_networks import networks_of
+from lit_gans.strategies.grad_scaling import NetworkScaling
+from lit_gans.strategies.module_networks import network_named
 
 
 class NetworkDDP(NetworkStrategy, DDPStrategy):
@@ -82,19 +83,15 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
             )
 
     def configure_ddp(self) -> None:
-        module = self.lightning_module
-        if self.sync_batchnorm:
-            if self.root_device.type != "cuda":
-                raise RefusedInput(
-                    f"sync_batchnorm=true needs CUDA, because torch has no synchronised batch norm on"
-                    f" {self.root_device.type}: use CUDA, or sync_batchnorm=false."
-                )
-            for name, network in module.named_children():
-                setattr(module, name, nn.SyncBatchNorm.convert_sync_batchnorm(network))
+        """Does nothing, since the networks are known only from the optimizers."""
+
+    def setup_optimizers(self, trainer: Trainer) -> None:
+        super().setup_optimizers(trainer)
+        self._synchronise_batch_norm()
         nodes = Nodes.of_size(self._node_size()) if self.hierarchical else None
-        for name, network in networks_of(module).items():
+        for name, network in self.networks.items():
             replica = DistributedDataParallel(
-                network,
+                nn.ParameterList(network.parameters),
                 device_ids=self.determine_ddp_device_ids(),
                 **WITHOUT_BUFFER_SYNC,
                 gradient_as_bucket_view=True,  # avoids a second copy of the gradients
@@ -103,6 +100,18 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
             communicate(replica, self.gradient_compression, self.powersgd_rank, nodes)
             self.replicas[name] = replica
         self.limit_waiting()
+
+    def _synchronise_batch_norm(self) -> None:
+        if not self.sync_batchnorm:
+            return
+        if self.root_device.type != "cuda":
+            raise RefusedInput(
+                f"sync_batchnorm=true needs CUDA, because torch has no synchronised batch norm on"
+                f" {self.root_device.type}: use CUDA, or sync_batchnorm=false."
+            )
+        for network in self.networks.values():
+            for path, root in network.roots.items():  # the layers change, their parameters do not
+                self.lightning_module.set_submodule(path, nn.SyncBatchNorm.convert_sync_batchnorm(root))
 
     def _node_size(self) -> int:
         return int(os.environ.get("LOCAL_WORLD_SIZE", self.num_processes))
@@ -121,18 +130,23 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
         network: str | None = None,
         **kwargs: Any,
     ) -> Tensor:
-        self.refuse_unknown(network, self.replicas)
-        self._network = network
+        if network is not None:
+            trained = network_named(self.networks, network)
+            self._network = trained.name
+            if any(other.trains for other in self.networks.values() if other is not trained):
+                kwargs["inputs"] = [parameter for parameter in trained.parameters if parameter.requires_grad]
+        plugin = self.precision_plugin
         try:
-            return super().backward(closure_loss, optimizer, *args, **kwargs)
+            with plugin.naming(self._network) if isinstance(plugin, NetworkScaling) else nullcontext():
+                return super().backward(closure_loss, optimizer, *args, **kwargs)
         finally:
             self._network = None
 
     def pre_backward(self, closure_loss: Tensor) -> None:
         # before each backward rather than in forward, since a replica reduces once per preparation
-        for name, replica in self.replicas.items():
-            if name == self._network or (self._network is None and _trains(replica)):
-                prepare_for_backward(replica, closure_loss)
+        for name, network in self.networks.items():
+            if name == self._network or (self._network is None and network.trains):
+                prepare_for_backward(self.replicas[name], closure_loss)
 
     def post_backward(self, closure_loss: Tensor) -> None:
         """Does nothing, since no replica has a static graph."""
@@ -147,7 +161,3 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
         finally:
             for replica in self.replicas.values():
                 replica.require_backward_grad_sync = True
-
-
-def _trains(replica: DistributedDataParallel) -> bool:
-    return any(parameter.requires_grad for parameter in replica.module.parameters())

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
-from lightning.pytorch import LightningModule
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.strategies import ModelParallelStrategy
+from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule
 
 from lit_gans.common._compat.lightning import (
     accept_without_configure_model,
@@ -22,7 +23,9 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies import contracts
 from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.strategies.fsdp_checkpoints import FSDPCheckpoints
-from lit_gans.strategies.module_networks import networks_of
+from lit_gans.strategies.fsdp_units import exchange_parameters, refuse_shared, shard_layers, shard_network
+from lit_gans.strategies.module_networks import find_networks, largest_modules, network_named
+from lit_gans.strategies.rank_tensors import average_over_ranks
 
 
 def refused_precision(precision: str) -> str:
@@ -75,7 +78,7 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
             timeout=timeout,
         )
         self.wrap, self.hybrid, self.sharded_checkpoints = wrap, hybrid, sharded_checkpoints
-        self._networks: dict[str, nn.Module] = {}
+        self._roots: dict[str, FSDPModule] = {}
         self._penalised: dict[str, nn.Module] = {}
         self._accumulates = False  # whether the current backward skips the reduction
 
@@ -91,23 +94,44 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
         if synchronises_batch_norm(self):
             raise RefusedInput("sync_batchnorm=True has no effect with NetworkFSDP: use NetworkDDP, or leave it out.")
 
-    def shard_networks(self) -> None:
+    def prepare_networks(self, trainer: Trainer) -> None:
         module = self.lightning_module
         accept_without_configure_model(module)
         mesh = self._mesh()
         self.limit_waiting()
-        penalised = contracts.penalised_networks(module)
-        self._networks = networks_of(module)
-        for name, network in self._networks.items():
-            network.to(memory_format=torch.contiguous_format)  # FSDP2 shards no other layout
-            if name in penalised:
-                self._penalised[name] = network
-                _shard_penalised(network, mesh)
+        if trainer.state.fn == TrainerFn.FITTING:  # before sharding, since an optimizer defines a network
+            super().setup_optimizers(trainer)
+            roots = {path: root for network in self.networks.values() for path, root in network.roots.items()}
+        else:
+            owned = {id(parameter) for parameter in module.parameters() if parameter.requires_grad}
+            roots = largest_modules(module, owned)
+        self._roots = roots
+        full = dict(module.named_parameters())
+        self._shard(mesh)
+        sharded = dict(module.named_parameters())
+        exchanged = {id(parameter): sharded[name] for name, parameter in full.items()}
+        for optimizer in self.optimizers:
+            exchange_parameters(optimizer, exchanged)
+        self.networks = find_networks(self.optimizers, module)
+
+    def setup_optimizers(self, trainer: Trainer) -> None:
+        """Does nothing, since the optimizers exist since `prepare_networks`."""
+
+    def _shard(self, mesh: DeviceMesh) -> None:
+        refuse_shared(self.lightning_module, self._roots)
+        penalised = contracts.penalised_networks(self.lightning_module)
+        for path, root in self._roots.items():
+            declared = any(f"{path}.".startswith(f"{name}.") or f"{name}.".startswith(f"{path}.") for name in penalised)
+            if declared:
+                self._penalised[path] = root
+            else:
+                self.refuse_penalty(root, _undeclared_penalty(path))
+            if isinstance(root, FSDPModule):  # since an earlier fit of this module
                 continue
-            if self.wrap == "layer":
-                _shard_layers(network, mesh)
-            fully_shard(network, mesh=mesh, reshard_after_forward=True)
-            self.refuse_penalty(network, _undeclared_penalty(name))
+            root.to(memory_format=torch.contiguous_format)  # FSDP2 shards no other layout
+            if self.wrap == "layer" and not declared:
+                shard_layers(root, mesh=mesh)
+            shard_network(root, penalised=declared, mesh=mesh)
 
     def _mesh(self) -> DeviceMesh:
         if not self.hybrid:
@@ -126,16 +150,41 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
         network: str | None = None,
         **kwargs: Any,
     ) -> Tensor:
-        self.refuse_unknown(network, self._networks)
+        others = self._others_that_train(network)
+        before = [None if parameter.grad is None else parameter.grad.clone() for parameter in others]
         loss = super().backward(closure_loss, optimizer, *args, **kwargs)
+        for parameter, gradient in zip(others, before, strict=True):  # FSDP has no backward for some leaves only
+            parameter.grad = gradient
         if not self._accumulates:
-            for name, penalised in self._penalised.items():
-                if any(parameter.grad is not None for parameter in penalised.parameters()):  # of unsharded weights
-                    raise RuntimeError(
-                        f"FSDP reduced the gradients of {name} before all of them existed: compute its gradient penalty"
-                        " before its other outputs."
-                    )
+            self._average_loose()
+            self._check_penalised()
         return loss
+
+    def _others_that_train(self, network: str | None) -> list[nn.Parameter]:
+        """Returns the parameters that require gradients, but do not belong to the network that a backward names."""
+        if network is None:
+            return []
+        trained = network_named(self.networks, network)
+        others = [other for other in self.networks.values() if other is not trained and other.trains]
+        if others and self._accumulates:
+            raise RefusedInput(
+                f"manual_backward(loss, network={network!r}) inside block_backward_sync while {others[0].name} requires"
+                " gradients, which FSDP would add to its next ones: freeze it before the loss is computed."
+            )
+        return [parameter for other in others for parameter in other.parameters if parameter.requires_grad]
+
+    def _average_loose(self) -> None:
+        """Averages the gradients of unsharded parameters, to no effect on those that have been averaged before."""
+        loose = [parameter for network in self.networks.values() for parameter in network.loose.values()]
+        average_over_ranks([p.grad for p in loose if p.requires_grad and p.grad is not None])
+
+    def _check_penalised(self) -> None:
+        for name, penalised in self._penalised.items():
+            if any(parameter.grad is not None for parameter in penalised.parameters()):  # of unsharded weights
+                raise RuntimeError(
+                    f"FSDP reduced the gradients of {name} before all of them existed: compute its gradient penalty"
+                    " before its other outputs."
+                )
 
     def optimizer_step(
         self, optimizer: torch.optim.Optimizer, closure: Any, model: LightningModule | None = None, **kwargs: Any
@@ -151,32 +200,15 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
     @contextmanager
     def block_backward_sync(self) -> Iterator[None]:
         """Accumulates gradients on each rank; the next backward outside the context reduces their sum."""
-        for network in self._networks.values():
+        for network in self._roots.values():
             network.set_requires_gradient_sync(False)
         self._accumulates = True
         try:
             yield
         finally:
             self._accumulates = False
-            for network in self._networks.values():
+            for network in self._roots.values():
                 network.set_requires_gradient_sync(True)
-
-
-def _shard_penalised(network: nn.Module, mesh: DeviceMesh) -> None:
-    """Shards a network as a unit that stays unsharded from its forward to its step, as double backward requires.
-
-    If layers were sharded separately, they would be reduced before the gradients of the penalty exist.
-    """
-    fully_shard(network, mesh=mesh, reshard_after_forward=False)
-    network.set_reshard_after_backward(False, recurse=True)
-
-
-def _shard_layers(network: nn.Module, mesh: DeviceMesh) -> None:
-    """Shards each layer with parameters separately, the inner ones first."""
-    layers = [layer for layer in network.modules() if next(layer.parameters(recurse=False), None) is not None]
-    for layer in reversed(layers):
-        if layer is not network:
-            fully_shard(layer, mesh=mesh)
 
 
 def _undeclared_penalty(name: str) -> str:

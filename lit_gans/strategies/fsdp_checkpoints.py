@@ -24,6 +24,7 @@ from lit_gans.checkpoints.sharded import (
     verify_shards,
 )
 from lit_gans.strategies.checkpoint_folders import replacing
+from lit_gans.strategies.fsdp_units import sharded_like
 from lit_gans.strategies.module_networks import parameters_of
 
 
@@ -40,14 +41,18 @@ class FSDPCheckpoints:
 
     def local_shard(self, parameter: nn.Parameter) -> Tensor:
         """Returns this rank's shard of a parameter."""
-        return parameter.to_local()
+        return parameter.to_local() if isinstance(parameter, DTensor) else parameter
 
     def shard(self, full: Tensor, parameter: nn.Parameter) -> Tensor:
         """Returns this rank's shard of a full tensor of a parameter's shape."""
+        if not isinstance(parameter, DTensor):
+            return full.clone()
         return distribute_tensor(full, parameter.device_mesh, parameter.placements).to_local().clone()
 
     def unshard(self, shard: Tensor, parameter: nn.Parameter) -> Tensor:
         """Gathers the full tensor from all ranks' shards; every rank must call it."""
+        if not isinstance(parameter, DTensor):
+            return shard
         placed = (parameter.device_mesh, parameter.placements)
         return DTensor.from_local(shard, *placed, shape=parameter.shape, stride=parameter.stride()).full_tensor()
 
@@ -102,16 +107,14 @@ class FSDPCheckpoints:
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         module = self.lightning_module
         own = module.state_dict()
-        state = {
-            n: _sharded_like(value, own[n]) if n in own else value for n, value in checkpoint["state_dict"].items()
-        }
+        state = {n: sharded_like(value, own[n]) if n in own else value for n, value in checkpoint["state_dict"].items()}
         module.load_state_dict(state, strict=strict)
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
         for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
             parameters = parameters_of(optimizer)
             moments = {
-                index: {k: _sharded_like(v, parameters[index]) for k, v in values.items()}
+                index: {k: sharded_like(v, parameters[index]) for k, v in values.items()}
                 for index, values in state["state"].items()
             }
             optimizer.load_state_dict(state | {"state": moments})
@@ -120,12 +123,3 @@ class FSDPCheckpoints:
 def _full(value: Any) -> Any:
     """Returns the full tensor of a shard, on the CPU; every rank must call it."""
     return value.full_tensor().cpu() if isinstance(value, DTensor) else value
-
-
-def _sharded_like(value: Any, own: Any) -> Any:
-    """Shards a full tensor as `own` is sharded; returns other values unchanged."""
-    if isinstance(value, DTensor) or not (
-        isinstance(own, DTensor) and isinstance(value, Tensor) and value.shape == own.shape
-    ):
-        return value
-    return distribute_tensor(value.to(own.device), own.device_mesh, own.placements)

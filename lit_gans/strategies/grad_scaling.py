@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from lightning.pytorch.plugins.precision import MixedPrecision
 from torch import Tensor
 
 from lit_gans.strategies import contracts
-from lit_gans.strategies.module_networks import networks_of, optimized_networks
+from lit_gans.strategies.module_networks import Network, find_networks, network_named, trained_network
 
 
 class NetworkScaling(MixedPrecision):
@@ -30,22 +31,50 @@ class NetworkScaling(MixedPrecision):
         self._make_scaler = make_scaler or (lambda: torch.amp.GradScaler(device))
         super().__init__("16-mixed", device, self._make_scaler())
         self._scalers: dict[str, torch.amp.GradScaler] = {}
-        self._stepped: dict[int, str] = {}
+        self._networks: dict[str, Network] = {}
+        self._named: str | None = None  # the network that the current backward names
+        self._unscaled: set[str] = set()  # networks whose gradients were unscaled to be clipped
 
     def connect(self, model: Any, optimizers: list[torch.optim.Optimizer], lr_schedulers: list[Any]) -> Any:
-        self._stepped = optimized_networks(optimizers, model)
+        self._networks = find_networks(optimizers, model)
         return super().connect(model, optimizers, lr_schedulers)
 
+    @contextmanager
+    def naming(self, network: str | None) -> Iterator[None]:
+        """Returns a context in which a backward trains the named network."""
+        self._named = network
+        try:
+            yield
+        finally:
+            self._named = None
+
     def pre_backward(self, tensor: Tensor, module: LightningModule) -> Tensor:
-        name = contracts.backpropagated_network(module) or _trained_network(module)
-        self.scaler = self._scaler(name)
+        path = self._named or contracts.backpropagated_network(module)
+        network = trained_network(self._networks) if path is None else network_named(self._networks, path)
+        self.scaler = self._scaler(network.name)
         return super().pre_backward(tensor, module)
+
+    def clip_gradients(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+        """Clips the gradients of a network, which are unscaled before."""
+        name = self._stepped_by(optimizer)
+        if name not in self._unscaled:
+            self._scaler(name).unscale_(optimizer)
+            self._unscaled.add(name)
+        super().clip_gradients(optimizer, *args, **kwargs)
 
     def optimizer_step(
         self, optimizer: torch.optim.Optimizer, model: LightningModule, closure: Callable[[], Any], **kwargs: Any
     ) -> Any:
-        self.scaler = self._scaler(self._stepped[id(optimizer)])
-        return super().optimizer_step(optimizer, model=model, closure=closure, **kwargs)
+        name = self._stepped_by(optimizer)
+        self.scaler = self._scaler(name)
+        if name not in self._unscaled:
+            return super().optimizer_step(optimizer, model=model, closure=closure, **kwargs)
+        self._unscaled.discard(name)
+        closure()
+        self._after_closure(model, optimizer)
+        output = self.scaler.step(optimizer, **kwargs)
+        self.scaler.update()
+        return output
 
     def state_dict(self) -> dict[str, Any]:
         return {name: scaler.state_dict() for name, scaler in self._scalers.items()}
@@ -57,12 +86,5 @@ class NetworkScaling(MixedPrecision):
     def _scaler(self, name: str) -> torch.amp.GradScaler:
         return self._scalers.setdefault(name, self._make_scaler())
 
-
-def _trained_network(module: LightningModule) -> str:
-    names = list(networks_of(module))
-    if len(names) != 1:
-        raise RuntimeError(
-            f"a backward must train exactly one network, but {names} have parameters that require gradients: freeze the"
-            " others."
-        )
-    return names[0]
+    def _stepped_by(self, optimizer: torch.optim.Optimizer) -> str:
+        return next(name for name, network in self._networks.items() if network.optimizer is optimizer)

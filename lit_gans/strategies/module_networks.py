@@ -1,77 +1,112 @@
-"""The networks of a module, as the strategies see them."""
+"""The networks of a module, as the strategies see them: what one optimizer steps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.utils.hooks import RemovableHandle
 
-from lit_gans.common._compat.torch import NormBase, copy_all, tree_leaves
+from lit_gans.common._compat.torch import tree_leaves
 from lit_gans.common.errors import RefusedInput
 
 # ---- networks and their optimizers
 
 
-def networks_of(module: LightningModule) -> dict[str, nn.Module]:
-    """Returns the children of a module that have trainable parameters, by name.
+@dataclass(frozen=True, eq=False)
+class Network:
+    """The parameters that one optimizer steps, wherever they are in the module.
+
+    Attributes:
+        name: the paths of the largest submodules that belong to the network alone, joined by "+".
+        optimizer: steps the network.
+        parameters: in the optimizer's order.
+        names: all names of the parameters in the module, also those of tied ones.
+        roots: the largest submodules that have a `forward` and whose parameters all belong to the network, by path.
+        loose: the parameters in no root, by name, such as a parameter of the module itself.
+    """
+
+    name: str
+    optimizer: torch.optim.Optimizer
+    parameters: list[nn.Parameter]
+    names: frozenset[str]
+    roots: dict[str, nn.Module]
+    loose: dict[str, nn.Parameter]
+
+    @property
+    def trains(self) -> bool:
+        """Whether any of its parameters currently requires a gradient."""
+        return any(parameter.requires_grad for parameter in self.parameters)
+
+    def has(self, path: str) -> bool:
+        """Returns whether a path in the module is that of a submodule or parameter of the network, or its name."""
+        return path == self.name or any(name == path or name.startswith(f"{path}.") for name in self.names)
+
+
+def find_networks(optimizers: Iterable[torch.optim.Optimizer], module: LightningModule) -> dict[str, Network]:
+    """Returns what each optimizer steps, by name.
 
     Raises:
-        RefusedInput: a trainable parameter belongs to no child, so that no wrapper would reduce its gradient, or to two
-            children, so that both would.
+        RefusedInput: two optimizers step the same parameter, or an optimizer steps one that is frozen or outside the
+            module, so that its gradient would not be averaged over the ranks.
     """
-    networks = {
-        name: child
-        for name, child in module.named_children()
-        if any(parameter.requires_grad for parameter in child.parameters())
-    }
-    home: dict[int, str] = {}
-    for name, network in networks.items():
-        for parameter in network.parameters():
-            other = home.setdefault(id(parameter), name)
-            if other != name:
-                raise RefusedInput(
-                    f"the networks {other} and {name} share a parameter: give each network its own parameters."
-                )
-    for name, parameter in module.named_parameters():
-        if parameter.requires_grad and id(parameter) not in home:
-            raise RefusedInput(f"the parameter {name} belongs to no network: move it into a child module.")
+    names = names_of_parameters(module)
+    networks: dict[str, Network] = {}
+    stepped: set[int] = set()
+    for optimizer in optimizers:
+        parameters = parameters_of(optimizer)
+        for parameter in parameters:
+            _refuse_parameter(parameter, names.get(id(parameter)), stepped)
+        stepped |= {id(parameter) for parameter in parameters}
+        network = _network(optimizer, parameters, names, module)
+        networks[network.name] = network
     return networks
 
 
-def network_of(optimizer: torch.optim.Optimizer, module: LightningModule) -> str:
-    """Returns the name of the network that an optimizer steps.
+def refuse_unstepped(networks: Mapping[str, Network], module: LightningModule) -> None:
+    """Raises `RefusedInput` if a parameter requires a gradient, but no optimizer steps it."""
+    stepped = {id(parameter) for network in networks.values() for parameter in network.parameters}
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad and id(parameter) not in stepped:
+            raise RefusedInput(
+                f"no optimizer steps {name}, which requires a gradient: freeze it with requires_grad_(False), or give"
+                " it to an optimizer."
+            )
+
+
+def network_named(networks: Mapping[str, Network], path: str) -> Network:
+    """Returns the network that a backward names by its name or the path of any of its submodules or parameters.
 
     Raises:
-        RefusedInput: the optimizer has parameters of several children, or of none.
+        RefusedInput: the path is that of no network, or of several.
     """
-    stepped = {id(parameter) for parameter in parameters_of(optimizer)}
-    found = [
-        name for name, child in module.named_children() if stepped & {id(parameter) for parameter in child.parameters()}
-    ]
+    found = [network for network in networks.values() if network.has(path)]
     if len(found) != 1:
-        raise RefusedInput(f"an optimizer steps the networks {found}: give each network an optimizer of its own.")
+        number = "several networks" if found else "no network"
+        raise RefusedInput(
+            f"manual_backward(loss, network={path!r}) names {number} of the module: it has {', '.join(networks)}."
+        )
     return found[0]
 
 
-def optimized_networks(optimizers: Iterable[torch.optim.Optimizer], module: LightningModule) -> dict[int, str]:
-    """Returns the network that each optimizer steps, by the optimizer's id.
+def trained_network(networks: Mapping[str, Network]) -> Network:
+    """Returns the only network that is not frozen.
 
     Raises:
-        RefusedInput: an optimizer steps several networks, none, or a network that another optimizer steps too.
+        RefusedInput: there are several, or none.
     """
-    names: dict[int, str] = {}
-    for optimizer in optimizers:
-        name = network_of(optimizer, module)
-        if name in names.values():
-            raise RefusedInput(f"two optimizers step {name}: give it one, with a parameter group for each setting.")
-        names[id(optimizer)] = name
-    return names
+    found = [network for network in networks.values() if network.trains]
+    if len(found) != 1:
+        raise RefusedInput(
+            f"a backward must train exactly one network, but {[network.name for network in found]} have parameters that"
+            " require gradients: freeze the others (toggle_optimizer does), or name it with"
+            " manual_backward(loss, network=NAME)."
+        )
+    return found[0]
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
@@ -79,19 +114,85 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
+def names_of_parameters(module: nn.Module) -> dict[int, list[str]]:
+    """Returns all names of each parameter, by its id, those with the shortest path first."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return {key: sorted(found, key=lambda name: name.count(".")) for key, found in names.items()}
+
+
+def _refuse_parameter(parameter: nn.Parameter, names: list[str] | None, stepped: set[int]) -> None:
+    if names is None:
+        raise RefusedInput(
+            f"an optimizer steps a parameter of shape {tuple(parameter.shape)} that is not in the module, so that its"
+            " gradients would not be averaged over the ranks: make what holds it an attribute of the module."
+        )
+    if id(parameter) in stepped:
+        raise RefusedInput(
+            f"two optimizers step {names[0]}: give it to one of them, with a parameter group for each setting."
+        )
+    if not parameter.requires_grad:
+        raise RefusedInput(
+            f"an optimizer steps {names[0]}, which is frozen (requires_grad=False) when the training begins, so that"
+            " its gradients would not be averaged over the ranks: unfreeze it before the training, or leave it out of"
+            " the optimizer."
+        )
+
+
+def _network(
+    optimizer: torch.optim.Optimizer,
+    parameters: list[nn.Parameter],
+    names: Mapping[int, list[str]],
+    module: LightningModule,
+) -> Network:
+    owned = {id(parameter) for parameter in parameters}
+    pieces, outside = largest_modules(module, owned, containers=True), set(owned)
+    for piece in pieces.values():
+        outside -= {id(parameter) for parameter in piece.parameters()}
+    single = [names[id(parameter)][0] for parameter in parameters if id(parameter) in outside]
+    roots = largest_modules(module, owned)
+    inside = {id(parameter) for root in roots.values() for parameter in root.parameters()}
+    return Network(
+        name=_joined([*pieces, *single]),
+        optimizer=optimizer,
+        parameters=parameters,
+        names=frozenset(name for key in owned for name in names[key]),
+        roots=roots,
+        loose={names[id(parameter)][0]: parameter for parameter in parameters if id(parameter) not in inside},
+    )
+
+
+def _joined(paths: list[str]) -> str:
+    return "+".join(paths) if len(paths) < 4 else f"{paths[0]}+{len(paths) - 1}_others"
+
+
+def largest_modules(module: nn.Module, owned: set[int], containers: bool = False) -> dict[str, nn.Module]:
+    """Returns the largest submodules that have parameters, all of them owned, by their shortest paths.
+
+    Without `containers`, submodules without a `forward`, such as a ModuleList, are replaced by what they contain.
+    """
+    found: dict[str, nn.Module] = {}
+    seen: set[int] = set()
+    level = [("", module)]
+    while level:  # breadth first and small ones first: an average that holds the online model is not the network
+        children = [(path + name, child) for path, parent in level for name, child in parent.named_children()]
+        level = []
+        for path, child in sorted(children, key=lambda item: len([*item[1].modules()])):
+            parameters = {id(parameter) for parameter in child.parameters()}
+            if id(child) in seen or not parameters & owned:
+                continue
+            inner = {id(each) for each in child.modules()}
+            complete = parameters <= owned and not inner & seen
+            if complete and (containers or type(child).forward is not nn.Module.forward):
+                found[path] = child
+                seen |= inner
+            else:
+                level.append((f"{path}.", child))
+    return found
+
+
 # ---- refusals
-
-
-def refuse_frozen(optimizers: Iterable[torch.optim.Optimizer], module: LightningModule) -> None:
-    """Raises `RefusedInput` if an optimizer steps a frozen parameter, whose gradient would never be reduced."""
-    names = {id(parameter): name for name, parameter in module.named_parameters()}
-    for parameter in (parameter for optimizer in optimizers for parameter in parameters_of(optimizer)):
-        if not parameter.requires_grad:
-            raise RefusedInput(
-                f"an optimizer steps {names.get(id(parameter), 'a parameter outside the module')}, which is frozen"
-                " (requires_grad=False) when the training begins, so that its gradients would not be averaged over the"
-                " ranks: unfreeze it before the training, or leave it out of the optimizer."
-            )
 
 
 def refuse_second_differentiation(network: nn.Module, sentence: str) -> RemovableHandle:
@@ -108,41 +209,3 @@ def refuse_second_differentiation(network: nn.Module, sentence: str) -> Removabl
                 output.register_hook(refuse)
 
     return network.register_forward_hook(after_forward)
-
-
-# ---- tensors of all ranks
-
-
-@torch.no_grad()
-def broadcast_from_first_rank(module: nn.Module, device: torch.device) -> None:
-    """Broadcasts parameters and buffers from rank 0, through a device that the backend supports."""
-    if not dist.is_initialized() or dist.get_world_size() == 1:
-        return
-    for tensor in (tensor for tensor in (*module.parameters(), *module.buffers()) if tensor.numel()):
-        sent = tensor.detach().flatten().to(device, copy=True)
-        dist.broadcast(sent.view(torch.uint8), 0)
-        tensor.copy_(sent.view(tensor.shape))
-
-
-def running_statistics(module: nn.Module) -> list[Tensor]:
-    """Returns the running means and variances of all norms with running statistics."""
-    layers = [layer for layer in module.modules() if isinstance(layer, NormBase) and layer.track_running_stats]
-    return [buffer for layer in layers for buffer in (layer.running_mean, layer.running_var)]
-
-
-@torch.no_grad()
-def average_over_ranks(buffers: list[Tensor]) -> None:
-    """Replaces tensors by their means over all ranks, with a single reduction."""
-    world_size = dist.get_world_size() if dist.is_initialized() else 1
-    if world_size == 1 or not buffers:
-        return
-    flat = torch.cat([buffer.flatten() for buffer in buffers])
-    dist.all_reduce(flat)
-    means = flat.div_(world_size).split([buffer.numel() for buffer in buffers])
-    copy_all(buffers, (mean.view_as(buffer) for mean, buffer in zip(means, buffers, strict=True)))
-
-
-def storages(tensors: Iterable[Tensor]) -> dict[int, int]:
-    """Returns the bytes of the storages of tensors on this rank, by address: shared storages count once."""
-    local = (tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors)
-    return {storage.data_ptr(): storage.nbytes() for storage in (tensor.untyped_storage() for tensor in local)}

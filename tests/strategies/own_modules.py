@@ -150,6 +150,18 @@ class Misnames(Own):
 
 
 class TwoOptimizers(Own):
+    """Two optimizers for one child, each of some layers."""
+
+    def training_step(self, batch, batch_idx):
+        real, latents = batch
+        for optimizer, part in zip(self.optimizers(), (self.generator, *self.critic[::2]), strict=True):
+            self.train_only(part)
+            if part is self.generator:
+                self.manual_backward(softplus(-self.critic(self.generator(latents))).mean())
+            else:
+                self.critic_backward(real, self.generator(latents).detach())
+            self.step(optimizer)
+
     def configure_optimizers(self):
         first, second = (list(layer.parameters()) for layer in (self.critic[0], self.critic[2]))
         return [torch.optim.SGD(part, 0.1) for part in (self.generator.parameters(), first, second)]

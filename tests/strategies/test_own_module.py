@@ -40,6 +40,7 @@ PARITY = {
     "added_up": (AddedUp, STRATEGIES),
     "drops": (Drops, STRATEGIES),
     "seeded_by_rank": (SeededByRank, STRATEGIES),
+    "two_optimizers": (TwoOptimizers, STRATEGIES),
 }
 CELLS = [(kind, name) for kind, (_, strategies) in PARITY.items() for name in strategies]
 
@@ -54,7 +55,6 @@ REFUSED = {
         [*STRATEGIES],
         "manual_backward(loss, network='crtic') names no network of the module: it has generator, critic",
     ),
-    TwoOptimizers: ([*DEEPSPEED], "two optimizers step critic"),
 }
 MISTAKES = [(module, name) for module, (names, _) in REFUSED.items() for name in names]
 

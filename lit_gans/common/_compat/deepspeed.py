@@ -22,6 +22,16 @@ def prepare_backward(engine: Any, loss: Tensor) -> None:
     loss.register_hook(lambda _: engine._backward_prologue())
 
 
+def backward_into(engine: Any, loss: Tensor, inputs: list[nn.Parameter], stage: int, retain_graph: bool) -> None:
+    """Runs a backward that gives gradients to some parameters only, which `engine.backward` cannot.
+
+    From stage 1 on, `prepare_backward` lets the engine finish it; `_backward_epilogue` does so under stage 0.
+    """
+    loss.backward(inputs=inputs, retain_graph=retain_graph)
+    if not stage:
+        engine._backward_epilogue()
+
+
 def flat_groups(engine: Any, stage: int) -> list[tuple[list[nn.Parameter], Tensor]]:
     """Returns the groups of parameters that ZeRO flattened, each with this rank's flat shard.
 
@@ -83,3 +93,8 @@ def forbid_compiled_operations(deepspeed: Any) -> None:
     waiting.
     """
     deepspeed.ops.__compatible_ops__ = {}
+
+
+def stays_gathered(parameter: nn.Parameter) -> bool:
+    """Returns whether stage 3 never frees a parameter, because it is small."""
+    return parameter.ds_persist

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -109,3 +110,26 @@ def accept_without_configure_model(module: LightningModule) -> None:
     """
     if type(module).configure_model is LightningModule.configure_model:
         module.configure_model = lambda: None
+
+
+def run_toggles_in(module: LightningModule, context: Callable[[], AbstractContextManager[None]]) -> None:
+    """Runs `toggle_optimizer` and `untoggle_optimizer` of a module in a context, until `restore_toggles`.
+
+    They are replaced on the instance, as Lightning has no hook for them.
+    """
+
+    def within(method: Callable[[Any], None]) -> Callable[[Any], None]:
+        def run(optimizer: Any) -> None:
+            with context():
+                method(optimizer)
+
+        return run
+
+    module.toggle_optimizer = within(module.toggle_optimizer)
+    module.untoggle_optimizer = within(module.untoggle_optimizer)
+
+
+def restore_toggles(module: LightningModule) -> None:
+    """Reverts `run_toggles_in`."""
+    vars(module).pop("toggle_optimizer", None)
+    vars(module).pop("untoggle_optimizer", None)

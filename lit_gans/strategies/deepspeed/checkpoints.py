@@ -15,7 +15,9 @@ from lit_gans.checkpoints.sharded import COMMITTED, REST, read_rest, verify_shar
 from lit_gans.common._compat.deepspeed import zero3_shape, zero3_shard
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.checkpoint_folders import replacing
+from lit_gans.strategies.deepspeed.engine_module import prefixes
 from lit_gans.strategies.deepspeed.zero import ZeroOptimizer
+from lit_gans.strategies.module_networks import Network, names_of_parameters
 
 
 class DeepSpeedCheckpoints:
@@ -24,7 +26,7 @@ class DeepSpeedCheckpoints:
     sharded_checkpoints: bool
     stage: int
     engines: dict[str, Any]
-    _names: dict[int, str]
+    networks: dict[str, Network]
     _zero: dict[str, ZeroOptimizer]
 
     # ---- shards of parameters, and full tensors
@@ -48,14 +50,21 @@ class DeepSpeedCheckpoints:
         return padded[: shape.numel()].view(shape)
 
     def full_state_dict(self, network: nn.Module) -> dict[str, Tensor]:
-        """Returns the full tensors of a network, on the CPU; every rank must call it."""
-        parameters = dict(network.named_parameters(remove_duplicate=False))
-        return {
-            name: (
-                self.unshard(self.local_shard(parameters[name]), parameters[name]) if name in parameters else value
-            ).cpu()
-            for name, value in network.state_dict().items()
-        }
+        """Returns the full tensors of a module, on the CPU; every rank must call it."""
+        state = network.state_dict()
+        return {name: value.cpu() for name, value in (state | self._unsharded(network, state)).items()}
+
+    def _unsharded(self, module: nn.Module, state: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Returns the full tensors of those parameters in a module's state that are sharded."""
+        sharded = {id(parameter) for network in self.networks.values() for parameter in network.parameters}
+        full: dict[int, Tensor] = {}  # a tied parameter is gathered once
+        names = {}
+        for name, parameter in module.named_parameters(remove_duplicate=False):
+            if id(parameter) in sharded and name in state:
+                if id(parameter) not in full:
+                    full[id(parameter)] = self.unshard(self.local_shard(parameter), parameter).cpu()
+                names[name] = full[id(parameter)]
+        return names
 
     # ---- writing
 
@@ -63,32 +72,37 @@ class DeepSpeedCheckpoints:
         if self.sharded_checkpoints:
             return {}
         state = self.lightning_module.state_dict()
-        if self.is_sharded:
-            for name in self.engines:
-                full = self.full_state_dict(self.lightning_module.get_submodule(name))
-                state |= {f"{name}.{key}": value for key, value in full.items()}
-        return state
+        return state | self._unsharded(self.lightning_module, state) if self.is_sharded else state
 
     def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         if isinstance(optimizer, LightningOptimizer):
             optimizer = optimizer.optimizer
         if self.sharded_checkpoints:
             return {}
-        if not self.stage or id(optimizer) not in self._names:
+        if not self.stage or not self._zero:
             return optimizer.state_dict()
-        return self._zero[self._names[id(optimizer)]].state_dict()
+        return self._zero[self._stepped_by(optimizer)].state_dict()
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
         if not self.sharded_checkpoints:
             return super().save_checkpoint(checkpoint, filepath, storage_options)
-        state = self.lightning_module.state_dict()
-        others = {name: value for name, value in state.items() if name.partition(".")[0] not in self.engines}
-        made_by = {"networks": [*self.engines], "stage": self.stage, "ranks": self.world_size, "others": others}
+        networks = {name: prefixes(network) for name, network in self.networks.items()}
+        made_by = {"networks": networks, "stage": self.stage, "ranks": self.world_size} | self._others()
         with replacing(Path(filepath), self) as folder:
             for name, engine in self.engines.items():
                 engine.save_checkpoint(str(folder), tag=name, save_latest=False)
             if self.is_global_zero:
                 torch.save(checkpoint | {"deepspeed": made_by, COMMITTED: True}, folder / REST)
+
+    def _others(self) -> dict[str, Any]:
+        """Returns the tensors outside the engines, and the further names of tensors in them."""
+        module = self.lightning_module
+        stored = {name for n in self.networks.values() for name in _stored_names(n)}
+        names = names_of_parameters(module)
+        sharded = {id(parameter) for network in self.networks.values() for parameter in network.parameters}
+        tied = {name: next(filter(stored.__contains__, names[key])) for key in sharded for name in names[key]}
+        others = {n: v for n, v in module.state_dict().items() if n not in stored and n not in tied}
+        return {"others": others, "tied": {name: first for name, first in tied.items() if name != first}}
 
     # ---- reading
 
@@ -126,6 +140,12 @@ class DeepSpeedCheckpoints:
             return
         for optimizer, saved in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
             if self.stage:
-                self._zero[self._names[id(optimizer)]].load_state_dict(saved, self.shard)
+                self._zero[self._stepped_by(optimizer)].load_state_dict(saved, self.shard)
             else:
                 optimizer.load_state_dict(saved)
+
+
+def _stored_names(network: Network) -> set[str]:
+    """Returns the names in the module of the tensors that a network's engine stores."""
+    inside = {f"{path}.{name}" for path, root in network.roots.items() for name in root.state_dict()}
+    return inside | network.loose.keys()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Literal
 
@@ -12,15 +12,16 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 
-from lit_gans.common._compat.deepspeed import prepare_backward, stored_gradients
-from lit_gans.common._compat.lightning import run_step_hooks
+from lit_gans.common._compat.deepspeed import backward, stored_gradients
+from lit_gans.common._compat.lightning import restore_toggles, run_step_hooks, run_toggles_in
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies import contracts
 from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.strategies.deepspeed import settings as deepspeed_settings
 from lit_gans.strategies.deepspeed.checkpoints import DeepSpeedCheckpoints
+from lit_gans.strategies.deepspeed.engine_module import engine_module, prepare_stage_3
 from lit_gans.strategies.deepspeed.zero import ZeroOptimizer
-from lit_gans.strategies.module_networks import networks_of, optimized_networks
+from lit_gans.strategies.module_networks import Network, network_named, trained_network
 
 
 class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
@@ -75,7 +76,6 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
         self.stage: int = self.config["zero_optimization"]["stage"]
         deepspeed_settings.refuse(self.config, self.stage, sharded_checkpoints)
         self.engines: dict[str, Any] = {}
-        self._names: dict[int, str] = {}  # the network that each optimizer steps, by the id of the optimizer
         self._reduced: set[str] = set()  # networks whose gradients are ready for a step
         self._steps = False  # whether an engine is currently stepping
         self._zero: dict[str, ZeroOptimizer] = {}
@@ -105,29 +105,31 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
         super().setup_optimizers(trainer)
         module = self.lightning_module
         deepspeed = deepspeed_settings.load(self.root_device.type)
-        self._names = optimized_networks(self.optimizers, module)
-        missing = networks_of(module).keys() - {*self._names.values()}
-        if missing:
-            raise RefusedInput(f"no optimizer steps {', '.join(sorted(missing))}: freeze it, or give it an optimizer.")
-        for optimizer in self.optimizers:
-            self._make_engine(deepspeed, self._names[id(optimizer)], optimizer)
+        for network in self.networks.values():
+            self._make_engine(deepspeed, network)
         self.limit_waiting()  # in DeepSpeed's own groups too
+        if self.stage:
+            run_toggles_in(module, self._plain_parameters)
 
-    def _make_engine(self, deepspeed: Any, name: str, optimizer: torch.optim.Optimizer) -> None:
-        network = self.lightning_module.get_submodule(name)
+    def _make_engine(self, deepspeed: Any, network: Network) -> None:
+        name, optimizer, module = network.name, network.optimizer, engine_module(network)
         zero = self._zero[name] = ZeroOptimizer(optimizer, self.stage)
-        network.to(memory_format=torch.contiguous_format)  # DeepSpeed supports no other layout
-        engine = deepspeed.initialize(model=network, optimizer=optimizer, config=self._config_of(network))[0]
+        module.to(memory_format=torch.contiguous_format)  # DeepSpeed supports no other layout
+        engine = deepspeed.initialize(model=module, optimizer=optimizer, config=self._config_of(module))[0]
         engine.set_gradient_accumulation_boundary(True)
         self.engines[name] = zero.engine = engine
         if self.stage:
             optimizer.register_step_pre_hook(self._refuse_lone_step)
         if self.stage == 3:
-            self.refuse_penalty(
-                network,
-                f"a gradient through {name} is differentiated again, but ZeRO stage 3 frees its weights in between: use"
-                " trainer.strategy.stage=2, or strategy=fsdp.",
-            )
+            self._hooks += prepare_stage_3(network, module)
+
+    @contextmanager
+    def _plain_parameters(self) -> Iterator[None]:
+        """Shows the optimizers with the parameters of the module, in place of the flat shards that they step."""
+        with ExitStack() as stack:
+            for zero in self._zero.values():
+                stack.enter_context(zero.showing_parameters())
+            yield
 
     def setup_precision_plugin(self) -> None:
         super().setup_precision_plugin()
@@ -137,7 +139,7 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
         # ZeRO, and what the plugin would clip is not what an engine steps with
         wrappers = self.lightning_module.optimizers()
         for wrapper in wrappers if isinstance(wrappers, list) else [wrappers]:
-            wrapper.zero_grad = partial(self._zero_grad, self._names[id(wrapper.optimizer)])
+            wrapper.zero_grad = partial(self._zero_grad, self._stepped_by(wrapper.optimizer))
         self.precision_plugin.clip_gradients = self._refuse_clipping
 
     def _zero_grad(self, name: str, set_to_none: bool = True) -> None:
@@ -163,11 +165,11 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
         return deepspeed_settings.engine_config(self.config, self.stage, num_parameters, clip)
 
     def teardown(self) -> None:
+        restore_toggles(self.lightning_module)
         if self.is_sharded and not self._failed:
-            for network in map(self.lightning_module.get_submodule, self.engines):
-                full = self.full_state_dict(network)
-                for name, parameter in network.named_parameters():
-                    parameter.data = full[name].to(self.root_device)
+            for network in self.networks.values():
+                for parameter in network.parameters:
+                    parameter.data = self.unshard(self.local_shard(parameter), parameter).to(self.root_device)
         for engine in self.engines.values():
             engine.destroy()
         self.engines.clear()
@@ -183,33 +185,30 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
         optimizer: torch.optim.Optimizer | None,
         *args: Any,
         network: str | None = None,
+        retain_graph: bool = False,
         **kwargs: Any,
     ) -> Tensor:
-        self.refuse_unknown(network, self.engines)
-        name = network or self._trained_network()
-        engine = self.engines[name]
+        trained = trained_network(self.networks) if network is None else network_named(self.networks, network)
+        others = any(other.trains for other in self.networks.values() if other is not trained)
+        inputs = [parameter for parameter in trained.parameters if parameter.requires_grad] if others else None
+        engine = self.engines[trained.name]
         if self.stage in (1, 2) and engine.is_gradient_accumulation_boundary():
-            if name in self._reduced:
-                raise RefusedInput(
-                    f"two backwards of {name} before its step, but ZeRO stage {self.stage} would store the gradients of"
-                    " the last one only: add up the losses, or put all but the last into"
-                    " `with self.trainer.strategy.block_backward_sync():`."
-                )
-            self._reduced.add(name)
+            self._refuse_second(trained.name)
         loss = self.precision_plugin.pre_backward(closure_loss, self.lightning_module)
-        if self.stage:
-            prepare_backward(engine, loss)
-        engine.backward(loss, scale_wrt_gas=False)
+        backward(engine, loss, self.stage, inputs, retain_graph)
         return self.precision_plugin.post_backward(loss, self.lightning_module)
 
-    def _trained_network(self) -> str:
-        names = [name for name, zero in self._zero.items() if any(p.requires_grad for p in zero.parameters)]
-        if len(names) != 1:
-            raise RuntimeError(
-                f"a backward must train exactly one network, but {names} have parameters that require gradients: freeze"
-                " the others, or name it with manual_backward(loss, network=NAME)."
+    def _refuse_second(self, name: str) -> None:
+        if name in self._reduced:
+            raise RefusedInput(
+                f"two backwards of {name} before its step, but ZeRO stage {self.stage} would store the gradients of"
+                " the last one only: add up the losses, or put all but the last into"
+                " `with self.trainer.strategy.block_backward_sync():`."
             )
-        return names[0]
+        self._reduced.add(name)
+
+    def _stepped_by(self, optimizer: torch.optim.Optimizer) -> str:
+        return next(name for name, network in self.networks.items() if network.optimizer is optimizer)
 
     def optimizer_step(
         self,
@@ -220,7 +219,7 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
     ) -> Any:
         result = closure()
         run_step_hooks(self, model or self.lightning_module, optimizer)
-        name = self._names[id(optimizer)]
+        name = self._stepped_by(optimizer)
         self._steps = True
         try:
             self.engines[name].step()

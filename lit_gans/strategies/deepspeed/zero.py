@@ -29,6 +29,19 @@ class ZeroOptimizer:
         self.parameters = parameters_of(optimizer)
         self._saved_groups = optimizer.state_dict()["param_groups"]
 
+    @contextmanager
+    def showing_parameters(self) -> Iterator[None]:
+        """Returns a context in which the optimizer has the parameters that it was created with, not flat shards."""
+        groups = self.optimizer.param_groups
+        flat, parameters = [group["params"] for group in groups], iter(self.parameters)
+        for group, saved in zip(groups, self._saved_groups, strict=True):
+            group["params"] = [next(parameters) for _ in saved["params"]]
+        try:
+            yield
+        finally:
+            for group, shards in zip(groups, flat, strict=True):
+                group["params"] = shards
+
     def groups(self) -> list[tuple[list[nn.Parameter], Tensor]]:
         """Returns the groups of parameters that ZeRO flattened, each with this rank's flat shard."""
         return flat_groups(self.engine, self.stage)

@@ -1,0 +1,77 @@
+"""The module of an engine: a network's only submodule, or a container of all its submodules and single parameters."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from lit_gans.common._compat.deepspeed import stays_gathered
+from lit_gans.common.errors import RefusedInput
+from lit_gans.strategies.module_networks import Network, refuse_second_differentiation
+
+
+class Pieces(nn.Module):
+    """A container of a network's submodules and single parameters, which are computed with one by one.
+
+    An engine of ZeRO stage 3 begins a step in the forward of its module, which is called before that of each piece.
+    """
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        for index, root in enumerate(network.roots.values()):
+            self.add_module(str(index), root)
+        for index, parameter in enumerate(network.loose.values(), start=len(network.roots)):
+            self.register_parameter(str(index), parameter)
+
+    def forward(self) -> None:
+        """Computes nothing."""
+
+    def follow(self) -> tuple[RemovableHandle, ...]:
+        """Calls the container before the forward of each submodule, until the handles are removed."""
+        return tuple(piece.register_forward_pre_hook(partial(_call, self)) for piece in self.children())
+
+
+def _call(pieces: Pieces, *_: object) -> None:
+    pieces()
+
+
+def engine_module(network: Network) -> nn.Module:
+    """Returns the module of a network's engine."""
+    if len(network.roots) == 1 and not network.loose:
+        return next(iter(network.roots.values()))
+    return Pieces(network)
+
+
+def prepare_stage_3(network: Network, module: nn.Module) -> tuple[RemovableHandle, ...]:
+    """Lets stage 3 gather the pieces of a network; returns the handles of its hooks, also those that refuse penalties.
+
+    Raises:
+        RefusedInput: stage 3 frees a parameter that no forward of its layer gathers.
+    """
+    hooks = module.follow() if isinstance(module, Pieces) else ()
+    if isinstance(module, Pieces):
+        module()  # gathers its own parameters
+    for path, root in network.roots.items():
+        sentence = (
+            f"a gradient through {path} is differentiated again, but ZeRO stage 3 frees its weights in between: use"
+            " trainer.strategy.stage=2, or strategy=fsdp."
+        )
+        hooks += (refuse_second_differentiation(root, sentence),)
+    for name, parameter in network.loose.items():
+        if not stays_gathered(parameter):
+            raise RefusedInput(
+                f"ZeRO stage 3 gathers a layer in its forward, but {name} belongs to a module that computes without"
+                " one, and is larger than stage3_param_persistence_threshold: move it into a module with a forward, or use"
+                " stage 2."
+            )
+    return hooks
+
+
+def prefixes(network: Network) -> dict[str, str]:
+    """Returns for the beginning of each name in the engine's module the beginning of its name in the user's module."""
+    if len(network.roots) == 1 and not network.loose:
+        return {"": f"{next(iter(network.roots))}."}
+    roots = {f"{index}.": f"{path}." for index, path in enumerate(network.roots)}
+    return roots | {str(index): name for index, name in enumerate(network.loose, start=len(network.roots))}

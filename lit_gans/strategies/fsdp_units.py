@@ -1,0 +1,82 @@
+"""How a network is sharded: its units, and the exchange of the parameters that its optimizer steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from lit_gans.common.errors import RefusedInput
+
+
+def shard_layers(network: nn.Module, **settings: Any) -> None:
+    """Shards each layer with parameters separately, the inner ones first, except layers that are tied to others."""
+    owners: dict[int, int] = {}
+    layers = [layer for layer in network.modules() if next(layer.parameters(recurse=False), None) is not None]
+    for parameter in (parameter for layer in layers for parameter in layer.parameters(recurse=False)):
+        owners[id(parameter)] = owners.get(id(parameter), 0) + 1
+    for layer in reversed(layers):
+        tied = any(owners[id(parameter)] > 1 for parameter in layer.parameters(recurse=False))
+        if layer is not network and not tied and type(layer).forward is not nn.Module.forward:
+            fully_shard(layer, **settings)
+
+
+def shard_network(network: nn.Module, penalised: bool, **settings: Any) -> None:
+    """Shards a network. A penalised one stays unsharded from its forward to its step, as double backward requires.
+
+    If its layers were sharded separately, they would be reduced before the gradients of the penalty exist.
+    """
+    sharded = fully_shard(network, **settings, reshard_after_forward=not penalised)
+    if penalised:
+        sharded.set_reshard_after_backward(False, recurse=True)
+
+
+def refuse_shared(module: nn.Module, roots: Mapping[str, nn.Module]) -> None:
+    """Raises `RefusedInput` if two separately sharded modules share a layer or a parameter.
+
+    Each would have shards of its own, which would be trained apart.
+    """
+    root_of = {id(inner): path for path, root in roots.items() for inner in root.modules()}
+    own = {id(root) for root in roots.values()}
+    shared: dict[int, set[str]] = {}
+    for path, parent in module.named_modules():
+        at = root_of.get(id(parent), path or "the module itself")
+        for name, child in parent.named_children():
+            if id(child) in root_of and id(child) not in own and root_of[id(child)] != at:
+                raise RefusedInput(_shared(f"the layer {path}.{name}".replace(" .", " "), root_of[id(child)], at))
+        for name, parameter in parent.named_parameters(recurse=False):
+            shared.setdefault(id(parameter), set()).add(at)
+            if len(shared[id(parameter)]) > 1 and shared[id(parameter)] & roots.keys():
+                raise RefusedInput(
+                    _shared(f"the parameter {path}.{name}".replace(" .", " "), *sorted(shared[id(parameter)]))
+                )
+
+
+def _shared(what: str, one: str, other: str) -> str:
+    return (
+        f"{what} belongs to both {one} and {other}, which FSDP shards separately: put both into one child module, or"
+        " use NetworkDDP."
+    )
+
+
+def exchange_parameters(optimizer: torch.optim.Optimizer, sharded: Mapping[int, nn.Parameter]) -> None:
+    """Lets an optimizer step sharded parameters, given by the ids of the full ones, with shards of its states."""
+    for group in optimizer.param_groups:
+        group["params"] = [sharded[id(parameter)] for parameter in group["params"]]
+    for full in [*optimizer.state]:
+        states = optimizer.state.pop(full)
+        new = sharded[id(full)]
+        optimizer.state[new] = {key: sharded_like(value, new) for key, value in states.items()}
+
+
+def sharded_like(value: Any, own: Any) -> Any:
+    """Shards a full tensor as `own` is sharded; returns other values unchanged."""
+    if isinstance(value, DTensor) or not (
+        isinstance(own, DTensor) and isinstance(value, Tensor) and value.shape == own.shape
+    ):
+        return value
+    return distribute_tensor(value.to(own.device), own.device_mesh, own.placements)
