@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -24,7 +25,13 @@ from lit_gans.strategies import contracts
 from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.strategies.fsdp_checkpoints import FSDPCheckpoints
 from lit_gans.strategies.fsdp_units import exchange_parameters, refuse_shared, shard_layers, shard_network
-from lit_gans.strategies.module_networks import find_networks, largest_modules, network_named
+from lit_gans.strategies.module_networks import (
+    Network,
+    call_in_backward,
+    find_networks,
+    largest_modules,
+    network_named,
+)
 from lit_gans.strategies.rank_tensors import average_over_ranks
 
 
@@ -81,6 +88,7 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
         self._roots: dict[str, FSDPModule] = {}
         self._penalised: dict[str, nn.Module] = {}
         self._accumulates = False  # whether the current backward skips the reduction
+        self._trained: Network | None = None  # the network that the current backward names
 
     # ---- setup and end
 
@@ -113,6 +121,9 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
         for optimizer in self.optimizers:
             exchange_parameters(optimizer, exchanged)
         self.networks = find_networks(self.optimizers, module)
+        for network in self.networks.values():
+            for root in network.roots.values():
+                self._hooks += (call_in_backward(root, partial(self._refuse_accumulation, network)),)
 
     def setup_optimizers(self, trainer: Trainer) -> None:
         """Does nothing, since the optimizers exist since `prepare_networks`."""
@@ -150,9 +161,14 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
         network: str | None = None,
         **kwargs: Any,
     ) -> Tensor:
-        others = self._others_that_train(network)
+        trained = None if network is None else network_named(self.networks, network)
+        others = [p for each in self.networks.values() if trained not in (None, each) for p in each.parameters]
         before = [None if parameter.grad is None else parameter.grad.clone() for parameter in others]
-        loss = super().backward(closure_loss, optimizer, *args, **kwargs)
+        self._trained = trained
+        try:
+            loss = super().backward(closure_loss, optimizer, *args, **kwargs)
+        finally:
+            self._trained = None
         for parameter, gradient in zip(others, before, strict=True):  # FSDP has no backward for some leaves only
             parameter.grad = gradient
         if not self._accumulates:
@@ -160,18 +176,13 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
             self._check_penalised()
         return loss
 
-    def _others_that_train(self, network: str | None) -> list[nn.Parameter]:
-        """Returns the parameters that require gradients, but do not belong to the network that a backward names."""
-        if network is None:
-            return []
-        trained = network_named(self.networks, network)
-        others = [other for other in self.networks.values() if other is not trained and other.trains]
-        if others and self._accumulates:
+    def _refuse_accumulation(self, network: Network, _: Tensor) -> None:
+        """Is called when a backward passes through a network."""
+        if self._accumulates and self._trained not in (None, network) and network.trains:
             raise RefusedInput(
-                f"manual_backward(loss, network={network!r}) inside block_backward_sync while {others[0].name} requires"
-                " gradients, which FSDP would add to its next ones: freeze it before the loss is computed."
+                f"a backward of {self._trained.name} inside block_backward_sync reaches {network.name}, which requires"
+                " gradients, so that FSDP would add them to its next ones: freeze it before the loss is computed."
             )
-        return [parameter for other in others for parameter in other.parameters if parameter.requires_grad]
 
     def _average_loose(self) -> None:
         """Averages the gradients of unsharded parameters, to no effect on those that have been averaged before."""

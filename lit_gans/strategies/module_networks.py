@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,18 +177,19 @@ def largest_modules(module: nn.Module, owned: set[int], containers: bool = False
     level = [("", module)]
     while level:  # breadth first and small ones first: an average that holds the online model is not the network
         children = [(path + name, child) for path, parent in level for name, child in parent.named_children()]
-        level = []
+        level, complete = [], set()
         for path, child in sorted(children, key=lambda item: len([*item[1].modules()])):
             parameters = {id(parameter) for parameter in child.parameters()}
             if id(child) in seen or not parameters & owned:
                 continue
             inner = {id(each) for each in child.modules()}
-            complete = parameters <= owned and not inner & seen
-            if complete and (containers or type(child).forward is not nn.Module.forward):
-                found[path] = child
+            alone = parameters <= owned and not inner & seen
+            if alone and (containers or type(child).forward is not nn.Module.forward):
+                complete.add(path)
                 seen |= inner
             else:
                 level.append((f"{path}.", child))
+        found |= {path: child for path, child in children if path in complete}
     return found
 
 
@@ -202,10 +203,16 @@ def refuse_second_differentiation(network: nn.Module, sentence: str) -> Removabl
         if torch.is_grad_enabled():  # in a backward: with create_graph=True
             raise RefusedInput(sentence)
 
+    return call_in_backward(network, refuse)
+
+
+def call_in_backward(network: nn.Module, function: Callable[[Tensor], None]) -> RemovableHandle:
+    """Calls a function with the gradient of each output of a network; returns the hook's handle."""
+
     @torch.compiler.disable
     def after_forward(_: nn.Module, inputs: Any, outputs: Any) -> None:
         for output in tree_leaves(outputs):
             if isinstance(output, Tensor) and output.requires_grad:
-                output.register_hook(refuse)
+                output.register_hook(function)
 
     return network.register_forward_hook(after_forward)

@@ -3,7 +3,8 @@
 import inspect
 import os
 import sys
-from unittest.mock import patch
+from contextlib import contextmanager
+from unittest.mock import Mock, patch
 
 import pytest
 import torch
@@ -137,3 +138,22 @@ def test_lightning_insists_on_a_module_that_shards_itself():
     with patch.object(strategy, "barrier"):
         strategy.cluster_environment = LightningEnvironment()
         strategy.setup(trainer)
+
+
+def test_toggles_have_no_hook_and_run_in_a_context():
+    entered = []
+
+    @contextmanager
+    def context():
+        entered.append(1)
+        yield
+
+    module = BoringModel()
+    own = module.toggle_optimizer
+    _compat.run_toggles_in(module, context)
+    module._trainer = Mock(optimizers=[torch.optim.SGD(module.parameters(), 0.1)])
+    module.toggle_optimizer(module._trainer.optimizers[0])
+    module.untoggle_optimizer(module._trainer.optimizers[0])
+    assert len(entered) == 2
+    _compat.restore_toggles(module)
+    assert module.toggle_optimizer == own

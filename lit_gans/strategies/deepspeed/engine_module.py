@@ -44,6 +44,16 @@ def engine_module(network: Network) -> nn.Module:
     return Pieces(network)
 
 
+def refuse_scalars(network: Network, module: nn.Module) -> None:
+    """Raises `RefusedInput` for a parameter without a dimension, which DeepSpeed cannot broadcast."""
+    scalars = {id(parameter) for parameter in network.parameters if parameter.dim() == 0}
+    for name in (name for name, parameter in module.named_parameters() if id(parameter) in scalars):
+        raise RefusedInput(
+            f"DeepSpeed trains no parameter without a dimension, such as {name}: give it the shape (1,), or use"
+            " strategy=ddp or fsdp."
+        )
+
+
 def prepare_stage_3(network: Network, module: nn.Module) -> tuple[RemovableHandle, ...]:
     """Lets stage 3 gather the pieces of a network; returns the handles of its hooks, also those that refuse penalties.
 
@@ -63,8 +73,8 @@ def prepare_stage_3(network: Network, module: nn.Module) -> tuple[RemovableHandl
         if not stays_gathered(parameter):
             raise RefusedInput(
                 f"ZeRO stage 3 gathers a layer in its forward, but {name} belongs to a module that computes without"
-                " one, and is larger than stage3_param_persistence_threshold: move it into a module with a forward, or use"
-                " stage 2."
+                " one, and is larger than stage3_param_persistence_threshold: move it into a module with a forward, or"
+                " use stage 2."
             )
     return hooks
 

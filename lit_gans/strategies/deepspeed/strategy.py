@@ -19,7 +19,7 @@ from lit_gans.strategies import contracts
 from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.strategies.deepspeed import settings as deepspeed_settings
 from lit_gans.strategies.deepspeed.checkpoints import DeepSpeedCheckpoints
-from lit_gans.strategies.deepspeed.engine_module import engine_module, prepare_stage_3
+from lit_gans.strategies.deepspeed.engine_module import engine_module, prepare_stage_3, refuse_scalars
 from lit_gans.strategies.deepspeed.zero import ZeroOptimizer
 from lit_gans.strategies.module_networks import Network, network_named, trained_network
 
@@ -106,6 +106,7 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
         module = self.lightning_module
         deepspeed = deepspeed_settings.load(self.root_device.type)
         for network in self.networks.values():
+            refuse_scalars(network, module)
             self._make_engine(deepspeed, network)
         self.limit_waiting()  # in DeepSpeed's own groups too
         if self.stage:

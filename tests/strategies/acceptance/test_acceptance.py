@@ -1,0 +1,72 @@
+"""Modules as their users write them train under every strategy like on one process, or are refused with a sentence."""
+
+import pytest
+
+from lit_gans.strategies.fsdp import NetworkFSDP
+from tests.strategies import ranks
+
+from .cells import ADAM, EXAMPLES, HYBRID, OPTIONS, PLAIN, Cell, assert_like_one_process, outcomes, trained_alone
+
+FREED = "ZeRO stage 3 frees the weights of {} before its gradient penalty"
+REFUSED = {
+    Cell("WGANGP", "deepspeed stage=3"): FREED.format("critic"),
+    Cell("Autoencoder", "deepspeed stage=3"): FREED.format("decoder"),
+}
+FIRST = [Cell("Vocoder", "fsdp wrap=layer", 2, 0.05), Cell("Distillation", "deepspeed stage=2", 2, 0.05)]
+REST = [cell for cell in (*OPTIONS, *ADAM) if cell not in FIRST]
+
+pytestmark = pytest.mark.filterwarnings("ignore:The total number of parameters", "ignore:Found .* in eval mode")
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("acceptance")
+    return ranks.run("tests.strategies.acceptance.cells.outcomes", folder, cells=[*PLAIN, *FIRST])
+
+
+@pytest.fixture(scope="module")
+def found_in_full(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("acceptance")
+    return ranks.run("tests.strategies.acceptance.cells.outcomes", folder, cells=REST)
+
+
+def check(outcome, cell):
+    sentence = REFUSED.get(Cell(cell.example, cell.strategy))
+    if sentence is None:
+        assert_like_one_process(outcome, cell)
+    else:
+        assert sentence in outcome
+
+
+@pytest.mark.parametrize("cell", [*PLAIN, *FIRST], ids=str)
+def test_two_ranks_train_like_one_process(found, cell):
+    for rank in found:
+        check(rank[cell], cell)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", REST, ids=str)
+def test_so_they_do_with_every_option(found_in_full, cell):
+    for rank in found_in_full:
+        check(rank[cell], cell)
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_network_moves_and_what_is_frozen_does_not(example):
+    module, alone = EXAMPLES[example](), trained_alone(example, 1, None, False)
+    for name, parameter in module.named_parameters():
+        moved = (alone[name] - parameter).abs().max() > 1e-5
+        assert moved == (parameter.requires_grad or "ema_model" in name), name
+
+
+def hybrid(cells):
+    strategies = {HYBRID: lambda: NetworkFSDP(hybrid=True)}
+    return outcomes(cells, strategies, num_nodes=2)
+
+
+@pytest.mark.slow
+def test_shards_within_a_node_and_replicas_across_nodes(tmp_path):
+    cells = [Cell(example, HYBRID) for example in EXAMPLES]
+    for rank in ranks.run(f"{__name__}.hybrid", tmp_path, 4, node_size=2, cells=cells):
+        for cell in cells:
+            check(rank[cell], cell)
