@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.functional import softplus
 from torch.utils.data import DataLoader
 
-from lit_gans.strategies.contracts import block_backward_sync
+from lit_gans.strategies.contracts import backward_arguments, block_backward_sync
 
 
 class Own(LightningModule):
@@ -147,6 +147,18 @@ class BeginsFrozen(Own):
 class Misnames(Own):
     def critic_backward(self, real, fake):
         self.manual_backward(self.critic(real).mean() - self.critic(fake).mean(), network="crtic")
+
+
+class Names(Own):
+    """Names the network of each backward instead of freezing others, where a strategy knows that."""
+
+    def train_only(self, network):
+        self.named = backward_arguments(self.trainer.strategy, "critic" if network is self.critic else "generator")
+        if not self.named:
+            super().train_only(network)
+
+    def manual_backward(self, loss):
+        super().manual_backward(loss, **self.named)
 
 
 class TwoOptimizers(Own):

@@ -12,8 +12,12 @@ REFUSED = {
     Cell("WGANGP", "deepspeed stage=3"): FREED.format("critic"),
     Cell("Autoencoder", "deepspeed stage=3"): FREED.format("decoder"),
 }
-FIRST = [Cell("Vocoder", "fsdp wrap=layer", 2, 0.05), Cell("Distillation", "deepspeed stage=2", 2, 0.05)]
-REST = [cell for cell in (*OPTIONS, *ADAM) if cell not in FIRST]
+FIRST = [
+    *(cell for cell in PLAIN if cell.strategy in ("ddp", "deepspeed stage=2", "deepspeed stage=3", "fsdp wrap=layer")),
+    Cell("Vocoder", "fsdp wrap=layer", 2, 0.05),
+    Cell("Distillation", "deepspeed stage=2", 2, 0.05),
+]
+REST = [cell for cell in (*PLAIN, *OPTIONS, *ADAM) if cell not in FIRST]
 
 pytestmark = pytest.mark.filterwarnings("ignore:The total number of parameters", "ignore:Found .* in eval mode")
 
@@ -21,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:The total number of parameters",
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     folder = tmp_path_factory.mktemp("acceptance")
-    return ranks.run("tests.strategies.acceptance.cells.outcomes", folder, cells=[*PLAIN, *FIRST])
+    return ranks.run("tests.strategies.acceptance.cells.outcomes", folder, cells=FIRST)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +42,7 @@ def check(outcome, cell):
         assert sentence in outcome
 
 
-@pytest.mark.parametrize("cell", [*PLAIN, *FIRST], ids=str)
+@pytest.mark.parametrize("cell", FIRST, ids=str)
 def test_two_ranks_train_like_one_process(found, cell):
     for rank in found:
         check(rank[cell], cell)
@@ -55,8 +59,11 @@ def test_so_they_do_with_every_option(found_in_full, cell):
 def test_every_network_moves_and_what_is_frozen_does_not(example):
     module, alone = EXAMPLES[example](), trained_alone(example, 1, None, False)
     for name, parameter in module.named_parameters():
-        moved = (alone[name] - parameter).abs().max() > 1e-5
-        assert moved == (parameter.requires_grad or "ema_model" in name), name
+        moved = (alone[name] - parameter).abs().max()
+        if not parameter.requires_grad and "ema_model" not in name:
+            assert moved == 0, name
+        elif parameter.dim() > 1:
+            assert moved > 1e-5, name
 
 
 def hybrid(cells):
