@@ -192,3 +192,12 @@ def test_deepspeed_compiles_what_it_knows_as_compatible(monkeypatch):
         backend.build_shm_op()
     _compat.forbid_compiled_operations(deepspeed)
     assert backend.build_shm_op() is None
+
+
+def test_an_engine_restricts_a_backward_to_no_parameters():
+    import inspect
+
+    from deepspeed.runtime import engine
+
+    assert "def backward(self, loss, retain_graph=False, scale_wrt_gas=True)" in inspect.getsource(engine)
+    assert "def _backward_epilogue(self)" in inspect.getsource(engine)

@@ -12,7 +12,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 
-from lit_gans.common._compat.deepspeed import backward, stored_gradients
+from lit_gans.common._compat.deepspeed import backward_into, prepare_backward, stored_gradients
 from lit_gans.common._compat.lightning import restore_toggles, run_step_hooks, run_toggles_in
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies import contracts
@@ -196,7 +196,12 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
         if self.stage in (1, 2) and engine.is_gradient_accumulation_boundary():
             self._refuse_second(trained.name)
         loss = self.precision_plugin.pre_backward(closure_loss, self.lightning_module)
-        backward(engine, loss, self.stage, inputs, retain_graph)
+        if self.stage:
+            prepare_backward(engine, loss)
+        if inputs is None:
+            engine.backward(loss, retain_graph=retain_graph, scale_wrt_gas=False)
+        else:
+            backward_into(engine, loss, inputs, self.stage, retain_graph)
         return self.precision_plugin.post_backward(loss, self.lightning_module)
 
     def _refuse_second(self, name: str) -> None:
