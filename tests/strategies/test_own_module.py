@@ -19,6 +19,7 @@ from .own_modules import (
     Clips,
     Drops,
     Misnames,
+    Names,
     Own,
     Penalised,
     SeededByRank,
@@ -41,6 +42,7 @@ PARITY = {
     "drops": (Drops, STRATEGIES),
     "seeded_by_rank": (SeededByRank, STRATEGIES),
     "two_optimizers": (TwoOptimizers, STRATEGIES),
+    "names": (Names, STRATEGIES),
 }
 CELLS = [(kind, name) for kind, (_, strategies) in PARITY.items() for name in strategies]
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from lit_gans.common._compat.deepspeed import stays_gathered
+from lit_gans.common._compat.deepspeed import backward_into, prepare_backward, stays_gathered
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.module_networks import Network, refuse_second_differentiation
 
@@ -77,6 +78,16 @@ def prepare_stage_3(network: Network, module: nn.Module) -> tuple[RemovableHandl
                 " use stage 2."
             )
     return hooks
+
+
+def run_backward(engine: Any, loss: Tensor, inputs: list[nn.Parameter] | None, stage: int, retain_graph: bool) -> None:
+    """Runs a backward that gives gradients to some parameters only; `None` for all."""
+    if stage:
+        prepare_backward(engine, loss)
+    if inputs is None:
+        engine.backward(loss, retain_graph=retain_graph, scale_wrt_gas=False)
+    else:
+        backward_into(engine, loss, inputs, stage, retain_graph)
 
 
 def prefixes(network: Network) -> dict[str, str]:

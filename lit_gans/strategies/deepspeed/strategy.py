@@ -12,14 +12,14 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 
-from lit_gans.common._compat.deepspeed import backward_into, prepare_backward, stored_gradients
+from lit_gans.common._compat.deepspeed import stored_gradients
 from lit_gans.common._compat.lightning import restore_toggles, run_step_hooks, run_toggles_in
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies import contracts
 from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.strategies.deepspeed import settings as deepspeed_settings
 from lit_gans.strategies.deepspeed.checkpoints import DeepSpeedCheckpoints
-from lit_gans.strategies.deepspeed.engine_module import engine_module, prepare_stage_3, refuse_scalars
+from lit_gans.strategies.deepspeed.engine_module import engine_module, prepare_stage_3, refuse_scalars, run_backward
 from lit_gans.strategies.deepspeed.zero import ZeroOptimizer
 from lit_gans.strategies.module_networks import Network, network_named, trained_network
 
@@ -196,12 +196,7 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
         if self.stage in (1, 2) and engine.is_gradient_accumulation_boundary():
             self._refuse_second(trained.name)
         loss = self.precision_plugin.pre_backward(closure_loss, self.lightning_module)
-        if self.stage:
-            prepare_backward(engine, loss)
-        if inputs is None:
-            engine.backward(loss, retain_graph=retain_graph, scale_wrt_gas=False)
-        else:
-            backward_into(engine, loss, inputs, self.stage, retain_graph)
+        run_backward(engine, loss, inputs, self.stage, retain_graph)
         return self.precision_plugin.post_backward(loss, self.lightning_module)
 
     def _refuse_second(self, name: str) -> None:
