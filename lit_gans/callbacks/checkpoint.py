@@ -1,9 +1,10 @@
-"""The last and the best checkpoint, written only at iteration boundaries, also when the run is interrupted."""
+"""The last and the best checkpoints, written only at iteration boundaries, also when the run is interrupted."""
 
 from __future__ import annotations
 
 import signal
 from pathlib import Path
+from time import monotonic
 from types import FrameType
 from typing import Any, Literal
 
@@ -11,8 +12,9 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 
 from lit_gans.callbacks.monitor import Monitor
+from lit_gans.callbacks.retention import Retention, numbered
 from lit_gans.callbacks.throughput import paused
-from lit_gans.common.atomic import sweep
+from lit_gans.common.atomic import duplicate, remove, sweep
 from lit_gans.common.errors import RefusedInput
 
 
@@ -23,14 +25,22 @@ class Checkpoint(LightningCheckpoint):
     callback counts generator iterations. On Ctrl-C or SIGTERM, the current iteration finishes, `last.ckpt` is written
     and the training stops; a second signal stops the process immediately.
 
+    Earlier ones are kept as `step-00000500.ckpt` and `best-00000500.ckpt`, numbered by iteration. Those of the
+    last checkpoint are hard links where the file system has them.
+
     Args:
         every_n_train_steps: number of generator iterations between two writes of the last checkpoint.
         monitor: key of the metric that selects the best checkpoint; `auto` uses the FID if it is measured, null writes
             no best checkpoint.
         mode: whether smaller (`min`) or larger (`max`) values are better; `auto` uses the direction of the metric.
+        train_time_interval: number of seconds after which the last checkpoint is also written, at the next iteration
+            boundary; null writes by iterations alone.
+        keep_last: number of the last checkpoints to keep.
+        keep_every_n_train_steps: the checkpoints of every n-th generator iteration are kept for ever; null keeps none.
+        save_top_k: number of the best checkpoints to keep.
 
     Raises:
-        RefusedInput: `every_n_train_steps` is below 1, or no callback measures the metric.
+        RefusedInput: a number is out of range, or no callback measures the metric.
     """
 
     def __init__(
@@ -38,10 +48,20 @@ class Checkpoint(LightningCheckpoint):
         every_n_train_steps: int = 100,
         monitor: str | None = "auto",
         mode: Literal["auto", "min", "max"] = "auto",
+        train_time_interval: float | None = None,
+        keep_last: int = 1,
+        keep_every_n_train_steps: int | None = None,
+        save_top_k: int = 1,
     ) -> None:
-        if every_n_train_steps < 1:
-            raise RefusedInput(f"every_n_train_steps={every_n_train_steps} must be at least 1.")
+        if every_n_train_steps < 1 or save_top_k < 1:
+            raise RefusedInput(f"{every_n_train_steps=} and {save_top_k=} must be at least 1.")
+        if train_time_interval is not None and not train_time_interval > 0:
+            raise RefusedInput(f"{train_time_interval=} must be greater than 0 seconds, or null.")
         self.every_n_train_steps, self._monitor = every_n_train_steps, Monitor(monitor, mode)
+        self.train_time_interval, self.save_top_k = train_time_interval, save_top_k
+        self._retention = Retention(keep_last, keep_every_n_train_steps)
+        self._saved_at = 0.0  # seconds of the clock
+        self._top: dict[int, float] = {}  # values of the best checkpoints by iteration, if several are kept
         self.best_value: float | None = None
         self.best_step = 0
         self.received_signal: int | None = None
@@ -53,15 +73,16 @@ class Checkpoint(LightningCheckpoint):
         return Path(trainer.default_root_dir) / "checkpoints"
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best_value": self.best_value, "best_step": self.best_step}
+        return {"best_value": self.best_value, "best_step": self.best_step, "top": self._top}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.best_value, self.best_step = state_dict["best_value"], state_dict["best_step"]
+        self._top = dict(state_dict.get("top", {}))  # the first edition kept one
 
     # ---- signals
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.received_signal = None
+        self.received_signal, self._saved_at = None, monotonic()
         self._monitor.start(trainer)
         if trainer.is_global_zero:
             sweep(self.folder(trainer), "*.ckpt")
@@ -90,10 +111,26 @@ class Checkpoint(LightningCheckpoint):
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         if self._asked_to_stop(trainer):
             trainer.should_stop = True
-        if self._improved(trainer):
-            self._write(trainer, "best")
-        if trainer.global_step % self.every_n_train_steps == 0 or self._is_last(trainer):
+        value = self._monitor.new(trainer)
+        if value is not None:
+            self._write_best(trainer, value)
+        if self._is_due(trainer):
             self._write(trainer, "last")
+            self._saved_at = monotonic()
+            if trainer.is_global_zero:
+                self._retention.keep(self.folder(trainer) / "last.ckpt", trainer.global_step)
+
+    def _is_due(self, trainer: Trainer) -> bool:
+        step = trainer.global_step
+        by_steps = step % self.every_n_train_steps == 0 or self._retention.for_ever(step)
+        return by_steps or self._is_last(trainer) or self._time_is_up(trainer)
+
+    def _time_is_up(self, trainer: Trainer) -> bool:
+        """Returns the same value on every rank: that of the clock of rank 0."""
+        if self.train_time_interval is None:
+            return False
+        late = trainer.is_global_zero and monotonic() - self._saved_at >= self.train_time_interval
+        return trainer.strategy.reduce_boolean_decision(late, all=False) if trainer.world_size > 1 else late
 
     def _asked_to_stop(self, trainer: Trainer) -> bool:
         """Returns the same value on every rank, so that all ranks stop at the same iteration."""
@@ -105,12 +142,36 @@ class Checkpoint(LightningCheckpoint):
         ends = trainer.is_last_batch and trainer.current_epoch + 1 == trainer.max_epochs
         return trainer.should_stop or ends or trainer.global_step == trainer.max_steps
 
-    def _improved(self, trainer: Trainer) -> bool:
-        value = self._monitor.new(trainer)
-        if value is None or not self._monitor.better(trainer, value, self.best_value):
-            return False
-        self.best_value, self.best_step = value, trainer.global_step
-        return True
+    def _write_best(self, trainer: Trainer, value: float) -> None:
+        """Writes a checkpoint whose value is the best so far, or among the best that are kept."""
+        step = trainer.global_step
+        improved = self._monitor.better(trainer, value, self.best_value)
+        if improved:
+            self.best_value, self.best_step = value, step
+        dropped = self._rank(trainer, step, value) if self.save_top_k > 1 else []
+        if improved:
+            self._write(trainer, "best")
+        elif step in self._top:
+            self._write(trainer, numbered(Path(), "best", step).stem)
+        if not trainer.is_global_zero:
+            return
+        if improved and step in self._top:
+            duplicate(self.folder(trainer) / "best.ckpt", numbered(self.folder(trainer), "best", step))
+        for each in dropped:
+            remove(numbered(self.folder(trainer), "best", each))
+
+    def _rank(self, trainer: Trainer, step: int, value: float) -> list[int]:
+        """Adds a value to those of the best checkpoints, and returns the iterations that are no longer among them."""
+        self._top[step] = value
+        dropped = []
+        while len(self._top) > self.save_top_k:
+            worst = step
+            for each, its_value in self._top.items():
+                if self._monitor.better(trainer, self._top[worst], its_value):
+                    worst = each
+            del self._top[worst]
+            dropped.append(worst)
+        return dropped
 
     def _write(self, trainer: Trainer, name: str) -> None:
         with paused(trainer):

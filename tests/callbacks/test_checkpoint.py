@@ -1,0 +1,172 @@
+"""Which checkpoints a training leaves: by iterations, by time, the last few, some for ever, and the best few."""
+
+import pytest
+import torch
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
+
+from lit_gans.callbacks import Checkpoint
+from lit_gans.callbacks import checkpoint as module
+from lit_gans.checkpoints.newest import verified_iteration
+from lit_gans.common.errors import RefusedInput
+from lit_gans.models.gan import GAN
+from lit_gans.strategies.fsdp import NetworkFSDP
+from tests.conftest import SMALL, WIDTHS, RandomImages
+from tests.strategies import ranks
+
+from .test_early_stopping import Given
+
+
+class Noted(LightningCheckpoint):
+    """Notes the iterations of the files in a folder after every iteration; Lightning calls it last, as it says."""
+
+    def __init__(self, folder):
+        self.folder, self.seen = folder, {}
+
+    def on_train_batch_end(self, trainer, *_):
+        self.seen[trainer.global_step] = iterations(self.folder)
+
+
+def iterations(folder):
+    """The iteration in each checkpoint, by file name without the suffix."""
+    return {path.stem: torch.load(path, weights_only=True)["global_step"] for path in sorted(folder.glob("*"))}
+
+
+@pytest.fixture
+def kept(tiny_gan, random_images, fit, tmp_path):
+    """Trains with a checkpoint callback; returns the iterations of its files, after each iteration."""
+
+    def run(max_steps, *others, model=None, **settings):
+        noted, checkpoint = Noted(tmp_path / "checkpoints"), Checkpoint(**settings)
+        callbacks = [*others, checkpoint, noted]
+        fit(model or tiny_gan(), random_images(), max_steps, callbacks=callbacks, enable_checkpointing=True)
+        return noted.seen
+
+    return run
+
+
+def numbered(kind, *steps):
+    return {f"{kind}-{step:08d}": step for step in steps}
+
+
+def test_by_default_the_last_one_is_kept_by_generator_iterations(kept, tiny_gan):
+    seen = kept(5, model=tiny_gan(n_critic=2), every_n_train_steps=2)
+    assert seen == {1: {}, 2: {"last": 2}, 3: {"last": 2}, 4: {"last": 4}, 5: {"last": 5}}
+
+
+def test_the_last_few_and_every_nth_for_ever(kept):
+    seen = kept(11, every_n_train_steps=2, keep_last=3, keep_every_n_train_steps=5)
+    assert seen[4] == {"last": 4, **numbered("step", 2, 4)}
+    assert seen[5] == {"last": 5, **numbered("step", 2, 4, 5)}
+    assert seen[6] == {"last": 6, **numbered("step", 4, 5, 6)}
+    assert seen[8] == {"last": 8, **numbered("step", 5, 6, 8)}
+    assert seen[11] == {"last": 11, **numbered("step", 5, 8, 10, 11)}
+
+
+def test_some_for_ever_beside_one_last(kept):
+    seen = kept(7, every_n_train_steps=2, keep_every_n_train_steps=3)
+    assert seen[7] == {"last": 7, **numbered("step", 3, 6)}
+
+
+def test_numbered_ones_are_other_names_of_the_last_one(kept, tmp_path):
+    kept(2, every_n_train_steps=1, keep_last=2)
+    last, newest, earlier = (tmp_path / f"checkpoints/{n}.ckpt" for n in ("last", "step-00000002", "step-00000001"))
+    assert last.samefile(newest)
+    assert not last.samefile(earlier)
+
+
+def test_checkpoints_of_an_abandoned_training_stay(kept, tmp_path):
+    kept(6, every_n_train_steps=2, keep_last=3)
+    beside = tmp_path / "checkpoints"
+    seen = kept(3, every_n_train_steps=1, keep_last=2)
+    assert seen[3] == {"last": 3, "step-00000002": 2, "step-00000003": 3, "step-00000004": 4, "step-00000006": 6}
+    assert not list(beside.glob("*.part"))
+
+
+def test_the_best_few_are_kept_in_either_direction(kept):
+    values = (1.0, 5.0, 7.0, 3.0, 4.0, 2.0, 9.0)  # from iteration 0 on, which is not saved
+    seen = kept(6, Given(values), every_n_train_steps=6, monitor="metric/given", save_top_k=2)
+    assert seen[1] == {"best": 1, **numbered("best", 1)}
+    assert seen[2] == {"best": 1, **numbered("best", 1, 2)}
+    assert seen[3] == {"best": 3, **numbered("best", 1, 3)}
+    assert seen[4] == {"best": 3, **numbered("best", 3, 4)}
+    assert seen[6] == {"best": 5, "last": 6, **numbered("best", 3, 5)}
+    seen = kept(6, Given(values, "max"), every_n_train_steps=6, monitor="metric/given", save_top_k=2)
+    assert seen[6] == {"best": 6, "last": 6, **numbered("best", 2, 6)}
+
+
+def test_the_values_of_the_best_few_are_in_the_checkpoint(kept, tmp_path):
+    kept(3, Given((1.0, 5.0, 7.0, 3.0)), every_n_train_steps=6, monitor="metric/given", save_top_k=2)
+    (state,) = (
+        state
+        for name, state in torch.load(tmp_path / "checkpoints/last.ckpt", weights_only=True)["callbacks"].items()
+        if name.startswith("Checkpoint")
+    )
+    resumed = Checkpoint(save_top_k=2)
+    resumed.load_state_dict(state)
+    assert resumed.state_dict() == {"best_value": 3.0, "best_step": 3, "top": {1: 5.0, 3: 3.0}}
+    resumed.load_state_dict({"best_value": 3.0, "best_step": 3})  # of the first edition
+    assert resumed.state_dict()["top"] == {}
+
+
+def test_time_counts_from_the_last_save(kept, monkeypatch):
+    """An iteration takes 4 seconds here."""
+    clock = {"now": 100.0}
+
+    class Later(Callback):
+        def on_train_batch_start(self, *_):
+            clock["now"] += 4.0
+
+    monkeypatch.setattr(module, "monotonic", lambda: clock["now"])
+    seen = kept(9, Later(), every_n_train_steps=4, train_time_interval=10)
+    assert {step: files.get("last") for step, files in seen.items()} == {
+        **dict.fromkeys((1, 2), None),
+        **{3: 3, 4: 4, 5: 4, 6: 4, 7: 7, 8: 8, 9: 9},
+    }
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"every_n_train_steps": 0},
+        {"save_top_k": 0},
+        {"keep_last": 0},
+        {"keep_every_n_train_steps": 0},
+        {"train_time_interval": 0.0},
+        {"train_time_interval": float("nan")},
+    ],
+)
+def test_numbers_out_of_range_are_refused(wrong):
+    with pytest.raises(RefusedInput, match=f"{next(iter(wrong))}=.* must be"):
+        Checkpoint(**wrong)
+
+
+class RunsOut(Checkpoint):
+    """A clock that runs out on rank 0 alone, in the third iteration."""
+
+    def _time_is_up(self, trainer):
+        self._saved_at = -1e9 if trainer.is_global_zero and trainer.global_step == 3 else module.monotonic()
+        return super()._time_is_up(trainer)
+
+
+def on_a_rank(where):
+    """Trains on two ranks with sharded checkpoints."""
+    quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+    trainer = Trainer(
+        max_steps=5,
+        max_epochs=-1,
+        accelerator="cpu",
+        devices=2,
+        default_root_dir=where,
+        strategy=NetworkFSDP(sharded_checkpoints=True),
+        callbacks=[RunsOut(every_n_train_steps=4, train_time_interval=60, keep_last=2, keep_every_n_train_steps=3)],
+        **quiet,
+    )
+    trainer.fit(GAN(**SMALL, **WIDTHS), RandomImages(image_size=16, channels=1, batch_size=4))
+
+
+def test_ranks_agree_on_the_time_and_folders_are_kept_like_files(tmp_path):
+    ranks.run("tests.callbacks.test_checkpoint.on_a_rank", tmp_path, where=tmp_path)
+    found = {path.stem: verified_iteration(path) for path in (tmp_path / "checkpoints").iterdir()}
+    assert found == {"last": 5, **numbered("step", 3, 4, 5)}
+    assert all(path.is_dir() for path in (tmp_path / "checkpoints").iterdir())
