@@ -28,7 +28,7 @@ GROUPS = {
     "callbacks": "`callbacks.ema`, `.samples`, `.watch`, `.early_stopping`, `.checkpoint`, `.throughput`, ...",
     "optimizer": "`optimizer@model.generator_optimizer`, `optimizer@model.discriminator_optimizer`",
     "schedule": "`schedule@model.generator_optimizer.schedule`, and of the discriminators",
-    "score": "`score@metrics.kid`, `score@metrics.mifid`, `score@metrics.prdc`",
+    "score": "`score@metrics.scores.kid`, `score@metrics.scores.mifid`, `score@metrics.scores.prdc`",
 }
 
 
@@ -133,7 +133,7 @@ def configuration_groups() -> dict[str, tuple[str, dict[str, type], str]]:
 
     from lit_gans.config.registry import classes, gans
     from lit_gans.metrics.extractors.base import Extractor
-    from lit_gans.metrics.scores.score import Score
+    from lit_gans.metrics.scores.base import FeatureScore
     from lit_gans.training.optim import Optimizer
     from lit_gans.training.schedules import Schedule
 
@@ -142,7 +142,7 @@ def configuration_groups() -> dict[str, tuple[str, dict[str, type], str]]:
         "data": ("sources of images", classes("lit_gans.data.sources", LightningDataModule), "data."),
         "callbacks": ("callbacks", classes("lit_gans.callbacks", Callback), ""),
         "metrics.extractor": ("feature extractors", classes("lit_gans.metrics.extractors", Extractor), ""),
-        "score": ("scores", classes("lit_gans.metrics.scores", Score), ""),
+        "score": ("scores", classes("lit_gans.metrics.scores", FeatureScore), ""),
         "optimizer": ("optimizers of one network", classes("lit_gans.training.optim", Optimizer), ""),
         "schedule": ("schedules", classes("lit_gans.training.schedules", Schedule), ""),
         "strategy": ("strategies for several processes", classes("lit_gans.strategies", Strategy), "trainer.strategy."),
@@ -151,6 +151,8 @@ def configuration_groups() -> dict[str, tuple[str, dict[str, type], str]]:
 
 def configuration_reference() -> str:
     """Returns the page of every key of every class that a configuration can name."""
+    from lit_gans.config.source import UNSET
+
     lines = [
         "# Configuration keys",
         "",
@@ -162,7 +164,7 @@ def configuration_reference() -> str:
     for group, (what, members, prefix) in configuration_groups().items():
         lines += [f"## {group}", "", f"The {what}.", ""]
         for name, cls in sorted(members.items()):
-            skip = NOT_KEYS if group == "model" else ("_target_",)
+            skip = NOT_KEYS if group == "model" else ("_target_", *UNSET.get(group, ()))
             lines += [f"### {group} {name} {{ #{group.replace('.', '-')}-{name} }}", "", f"`{cls.__name__}`"]
             lines += ["", f"{first_sentence(cls.__doc__)}.", "", key_table(cls, skip, prefix), ""]
     return "\n".join(lines)

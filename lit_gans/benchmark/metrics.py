@@ -19,11 +19,9 @@ from lit_gans.benchmark.measure import chosen_device, environment, now, spread
 from lit_gans.benchmark.report import report, table_of
 from lit_gans.benchmark.turns import ratios, take_turns
 from lit_gans.common.errors import RefusedInput
-from lit_gans.metrics.evaluator import Evaluation
+from lit_gans.metrics import FrechetInceptionDistance, InceptionScore, KernelInceptionDistance
+from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.extractors.inception import InceptionExtractor, usual_place
-from lit_gans.metrics.scores.fid import FID
-from lit_gans.metrics.scores.inception_score import InceptionScore
-from lit_gans.metrics.scores.kid import KID
 
 _NUM = {"full": 500, "smoke": 8}
 _BATCHES = {"full": 8, "smoke": 1}
@@ -159,11 +157,16 @@ def _evaluation(
     import torch_fidelity
 
     subset = len(real) // 2
-    scores = [InceptionScore(splits=2), KID(subsets=_SUBSETS, subset_size=subset), *([FID()] if fid else [])]
+    scores = {
+        "inception_score": InceptionScore(splits=2),
+        "kid": KernelInceptionDistance(subsets=_SUBSETS, subset_size=subset),
+        "fid": FrechetInceptionDistance() if fid else None,
+    }
     begun = now(device)
-    evaluation = Evaluation(InceptionExtractor(str(path), sha256=None), device, 0, scores)
-    evaluation.add_real(real.split(batch_size))
-    values = evaluation.measure(fake.split(batch_size), len(fake))
+    extractor = InceptionExtractor(str(path), sha256=None)
+    evaluator = Evaluator(extractor, scores, len(fake), batch_size, 0, device)
+    evaluator.add_real(real)
+    values = evaluator.measure(fake)
     ours = now(device) - begun
     begun = now(device)
     theirs_values = torch_fidelity.calculate_metrics(

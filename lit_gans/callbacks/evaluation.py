@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from lightning.pytorch import Trainer
 
-from lit_gans.callbacks.measurement import Measurement, share
+from lit_gans.callbacks.measurement import Measurement
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.contracts import ImageSource
 from lit_gans.data.images import to_uint8
-from lit_gans.metrics.cache import reference_path
-from lit_gans.metrics.evaluator import Evaluation
+from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.extractors.base import Extractor
-from lit_gans.metrics.protocol import fingerprint, reference_key, stamp
-from lit_gans.metrics.scores.class_coverage import ClassCoverage
-from lit_gans.metrics.scores.fid import FID
-from lit_gans.metrics.scores.inception_score import InceptionScore
-from lit_gans.metrics.scores.score import Score, measurable
+from lit_gans.metrics.protocol import stamp
+from lit_gans.metrics.scores.base import FeatureScore
+from lit_gans.metrics.scores.chosen import chosen, directions, measurable
 from lit_gans.training.attached import data_of
 from lit_gans.training.generative import GenerativeModule
 
@@ -29,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class GenerativeMetrics(Measurement):
-    """Measures scores during training, on all ranks (see `Measurement`); setting a score to null disables it.
+    """Measures scores during training, on all ranks; see `Measurement`, and `Evaluator` for the computation.
 
     Logs `metric/<name>_<extractor>`: `fid`; `is` and `is_spread`; `kid` and `kid_spread`; `mifid`; `precision`,
     `recall`, `density`, `coverage`; and, where the extractor knows the classes, `metric/classes_covered`. Scores that
@@ -41,7 +38,8 @@ class GenerativeMetrics(Measurement):
         num_samples: number of generated images per measurement.
         batch_size: number of images generated and measured at once.
         seed: seed of the latents, the same in every measurement, and of splits and subsets.
-        fid, inception_score, class_coverage, kid, mifid, prdc: settings of each score; null disables it.
+        scores: scores by any name, null for those that are disabled; null measures FID, Inception Score and, where the
+            extractor knows the classes, their coverage.
         cache: whether to cache the statistics of the real images for further runs (in `LIT_GANS_CACHE`).
 
     Raises:
@@ -55,29 +53,20 @@ class GenerativeMetrics(Measurement):
         num_samples: int = 2500,
         batch_size: int = 250,
         seed: int = 1,
-        fid: Score | None = FID(),
-        inception_score: Score | None = InceptionScore(),
-        class_coverage: Score | None = ClassCoverage(),
-        kid: Score | None = None,
-        mifid: Score | None = None,
-        prdc: Score | None = None,
+        scores: dict[str, FeatureScore | None] | None = None,
         cache: bool = True,
     ) -> None:
         super().__init__(every_n_steps, num_samples, batch_size, seed)
-        given = (fid, inception_score, class_coverage, kid, mifid, prdc)
         self.extractor, self.cache = extractor, cache
-        self.requested = [score for score in given if score is not None and score.applies(extractor)]
-        if not self.requested:
-            raise RefusedInput("no score is left to measure: keep one, for example the fid, or use metrics=none.")
+        self.requested = chosen(extractor, scores)
         self._choose(self.requested)
-        self.real_halves = float("nan")  # FID between two halves of the real images
-        self._evaluation: Evaluation | None = None
-        self._data: tuple[str, list[int]] = "", []  # sha256 and shape of the real images
+        self.real_halves = math.nan  # FID between two halves of the real images
+        self._evaluator: Evaluator | None = None
 
-    def _choose(self, scores: Sequence[Score]) -> None:
+    def _choose(self, scores: Mapping[str, FeatureScore]) -> None:
         """Sets the scores to measure, the directions of their values and the headline value."""
-        keyed = [(key, score.directions[name]) for score in scores for name, key in score.keys(self.extractor).items()]
-        self.scores, self.directions, self.headline = list(scores), dict(keyed), keyed[0][0]
+        self.scores, self.directions = dict(scores), directions(self.extractor, scores)
+        self.headline = next(iter(self.directions))
 
     def _leave_out(self, reasons: dict[str, str], trainer: Trainer) -> None:
         for name, reason in reasons.items():
@@ -120,35 +109,23 @@ class GenerativeMetrics(Measurement):
         ]
 
     def measure(self, trainer: Trainer, module: GenerativeModule) -> dict[str, float]:
-        if self._evaluation is None:
-            self._evaluation = self._begin(trainer, module)
-        return self._evaluation.measure(map(to_uint8, self.generated(trainer, module)), self.num_samples)
+        if self._evaluator is None:
+            self._evaluator = self._begin(trainer, module)
+        return self._evaluator.measure(map(to_uint8, self.generated(trainer, module)))
 
-    def _begin(self, trainer: Trainer, module: GenerativeModule) -> Evaluation:
-        """Returns an evaluation with the real images, or with their cached statistics."""
+    def _begin(self, trainer: Trainer, module: GenerativeModule) -> Evaluator:
+        """Returns an evaluator with the real images, or with their cached statistics."""
         # MPS has no float64, which the covariances need
         device = torch.device("cpu") if module.device.type == "mps" else module.device
-        evaluation = Evaluation(self.extractor, device, self.seed, self.scores)
-        data = data_of(trainer)
-        data_sha256, num_real, shape = fingerprint(data.real_batches(self.batch_size))
-        evaluation.leave_out(num_real, self.num_samples, shape)
-        self._choose(evaluation.scores)
-        self._leave_out(evaluation.left_out, trainer)
-        path = reference_path(reference_key(evaluation, data_sha256)) if self.cache else None
-        evaluation.add_real(share(data.real_batches(self.batch_size), trainer), path)
-        self.real_halves = evaluation.real_halves()  # now, since every rank must take part
-        self._data = data_sha256, shape
-        return evaluation
+        evaluator = Evaluator(self.extractor, self.scores, self.num_samples, self.batch_size, self.seed, device)
+        evaluator.add_real(data_of(trainer), self.cache)
+        self._choose(evaluator.scores)
+        self._leave_out(evaluator.left_out, trainer)
+        self.real_halves = evaluator.real_halves
+        return evaluator
 
     def stamp(self, trainer: Trainer, module: GenerativeModule) -> dict[str, Any]:
-        evaluation = self._evaluation or self._begin(trainer, module)
-        data_sha256, shape = self._data
-        protocol = stamp(
-            evaluation,
-            data=repr(data_of(trainer)),
-            data_sha256=data_sha256,
-            num_fake=self.num_samples,
-            image_size=shape[1:],
-            weights="raw" if module.averaged_generator is None else "ema",
-        )
+        evaluator = self._evaluator or self._begin(trainer, module)
+        weights = "raw" if module.averaged_generator is None else "ema"
+        protocol = stamp(evaluator, data=repr(data_of(trainer)), weights=weights)
         return protocol.to_dict() | ({"left_out": self.left_out} if self.left_out else {})

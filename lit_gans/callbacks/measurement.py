@@ -103,7 +103,7 @@ class Measurement(GenerativeCallback):
         self.protocol = state_dict.get("protocol", {})
 
     def on_train_start(self, trainer: Trainer, pl_module: GenerativeModule) -> None:
-        trainer.callback_metrics.update({name: torch.tensor(value) for name, value in self.values.items()})
+        self._log(trainer)
         if trainer.global_step == 0:
             self._measure(trainer, pl_module)
             self.first, self.best = self.values, {}  # of a trained generator, as best.ckpt
@@ -124,11 +124,23 @@ class Measurement(GenerativeCallback):
                 self._write_protocol(trainer)
             self.measured_at = trainer.global_step
             self._keep_best()
-            trainer.callback_metrics.update({name: torch.tensor(value) for name, value in self.values.items()})
+            self._log(trainer)
             for logger in trainer.loggers:
                 logger.log_metrics(self.values, step=trainer.global_step)
         for callback in callbacks_of(trainer, GenerativeCallback):
             callback.on_measure_end(trainer)
+
+    def _log(self, trainer: Trainer) -> None:
+        """Hands the last values to callbacks, such as Lightning's `ModelCheckpoint`, and to progress bars.
+
+        `self.log` is not allowed at the start of a training, and would write to loggers every `log_every_n_steps`.
+        """
+        values = {name: torch.tensor(value) for name, value in self.values.items()}
+        trainer.callback_metrics.update(values)
+        trainer.logged_metrics.update(values)
+        trainer.progress_bar_metrics.update(
+            {name: value for name, value in self.values.items() if name == self.headline}
+        )
 
     def _write_protocol(self, trainer: Trainer) -> None:
         """Writes the protocol under its headline, next to the protocols of the run's other measurements."""

@@ -10,7 +10,7 @@ from lightning.pytorch import Trainer
 from lit_gans.callbacks.measurement import Measurement, share
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.contracts import Paired
-from lit_gans.metrics.protocol import fingerprint
+from lit_gans.metrics.cache import fingerprint
 from lit_gans.metrics.scores.paired_l1 import PairedL1 as PairedL1Metric
 from lit_gans.training.attached import data_of
 from lit_gans.training.generative import GenerativeModule

@@ -45,7 +45,15 @@ _CLASSES = {
     for module in ("lit_gans.optim", "lit_gans.training.optim")
     for name in ("Constant", "ConstantThenLinear", "Linear")
 }
+_CLASSES |= {
+    "lit_gans.metrics.scores.fid.FID": "lit_gans.metrics.scores.fid.FrechetInceptionDistance",
+    "lit_gans.metrics.scores.kid.KID": "lit_gans.metrics.scores.kid.KernelInceptionDistance",
+    "lit_gans.metrics.scores.mifid.MiFID": "lit_gans.metrics.scores.mifid.MemorizationInformedFrechetInceptionDistance",
+    "lit_gans.metrics.scores.prdc.PRDC": "lit_gans.metrics.scores.prdc.PrecisionRecallDensityCoverage",
+}
 _PATH_KEYS = ("_target_", "class_path")
+# arguments that moved: scores of GenerativeMetrics are in its `scores`
+_SCORES = ("fid", "inception_score", "class_coverage", "kid", "mifid", "prdc")
 
 
 def current_path(path: str) -> str:
@@ -57,10 +65,21 @@ def current_path(path: str) -> str:
 
 
 def current_paths(value: Any) -> Any:
-    """Returns plain containers with every `_target_` and `class_path` replaced by its current path."""
+    """Returns plain containers with every `_target_` and `class_path`, and arguments that moved, as they are now."""
     if isinstance(value, dict):
-        return {
+        current = {
             key: current_path(item) if key in _PATH_KEYS and isinstance(item, str) else current_paths(item)
             for key, item in value.items()
         }
+        path = str(current.get("_target_", current.get("class_path")))
+        _move_arguments(path.rpartition(".")[2], current.get("init_args", current))
+        return current
     return [current_paths(item) for item in value] if isinstance(value, list) else value
+
+
+def _move_arguments(name: str, arguments: dict[str, Any]) -> None:
+    moved = {score: arguments.pop(score) for score in _SCORES if name == "GenerativeMetrics" and score in arguments}
+    if moved:
+        arguments["scores"] = moved
+    if name == "MemorizationInformedFrechetInceptionDistance" and "threshold" in arguments:
+        arguments["cosine_distance_eps"] = arguments.pop("threshold")

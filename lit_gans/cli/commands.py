@@ -42,6 +42,7 @@ def run(name: str, given: list[str] | None = None) -> int:
     """Runs a command with the given arguments, by default those of `sys.argv`; returns the exit code."""
     import torch
 
+    from lit_gans.cli.suitable_metrics import scores_named
     from lit_gans.common.quiet import quiet
     from lit_gans.config.build import resolve
     from lit_gans.config.hydra_app import hydra_command
@@ -49,9 +50,12 @@ def run(name: str, given: list[str] | None = None) -> int:
 
     def job(composed: DictConfig) -> None:
         arguments = {key: value for key, value in resolve(composed).items() if key in schema(function)}
+        if "required" in arguments:
+            arguments["required"] = [*arguments["required"], *scores_named(argv)]
         with torch.device("meta") if name in _WITHOUT_WEIGHTS else nullcontext():
             call(function, arguments)
 
     quiet()
     function = command(name)
-    return hydra_command(name, job, sys.argv[1:] if given is None else given, function)
+    argv = sys.argv[1:] if given is None else given
+    return hydra_command(name, job, argv, function)

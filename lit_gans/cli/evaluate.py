@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,9 @@ from lit_gans.config.run_folder import refuse_folder
 from lit_gans.config.trained_with import trained_with
 from lit_gans.data.base import ImageData
 from lit_gans.data.images import to_uint8
-from lit_gans.metrics.cache import reference_path
-from lit_gans.metrics.evaluator import Evaluation
+from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.folder import PictureFolder
-from lit_gans.metrics.protocol import fingerprint, reference_key, stamp
+from lit_gans.metrics.protocol import stamp
 from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.sampling import Weights
 
@@ -65,10 +64,11 @@ def evaluate(
     weights: Weights | None = None,
     output: str | None = None,
     device: str | None = None,
+    required: list[str] = [],  # noqa: B006 - not changed
 ) -> dict[str, Any]:
     """Compares generated with real images, prints values and their protocol, and saves both as JSON.
 
-    Scores that need more images are left out, and the record gives the reason.
+    Scores that need more images are left out, and the record gives the reason, unless they are asked for by name.
 
     Args:
         checkpoint: path of the checkpoint to sample from, or folder of a run, which uses its best checkpoint, or the
@@ -81,6 +81,7 @@ def evaluate(
         weights: `ema` or `raw`; null uses the averaged weights if they exist.
         output: JSON file; null writes `evaluation_<name>.json` next to the checkpoint or folder.
         device: device to compute on; null uses CUDA if available, otherwise the CPU.
+        required: names of scores that are refused instead of left out, besides those that other arguments name.
 
     Raises:
         RefusedInput: not exactly one source of generated and one of real images, incompatible images, or too few.
@@ -88,9 +89,7 @@ def evaluate(
     _refuse_sources(checkpoint, fake, real, data)
     checkpoint = str(find_checkpoint(checkpoint)) if checkpoint else None
     config = read_checkpoint(checkpoint).get(FORMAT_KEY, {}).get("config", {}) if checkpoint else {}
-    metrics = metrics or trained_with(config, "metrics")
-    if not isinstance(metrics, GenerativeMetrics):
-        raise RefusedInput("evaluate compares images by features: add metrics=NAME, for example metrics=digits.")
+    metrics = _by_features(metrics or trained_with(config, "metrics"))
     images: Real = PictureFolder(real, image_size) if real else data or trained_with(config, "data")
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if checkpoint:
@@ -98,8 +97,10 @@ def evaluate(
     else:
         generated = _images_of(str(fake), image_size, metrics)
     path = _place(checkpoint or str(fake), output)
+    settings = generated.num, metrics.batch_size, metrics.seed, where, required
+    evaluator = Evaluator(metrics.extractor, metrics.requested, *settings)
     with Progress() as progress:
-        record = _measured(generated, images, metrics, image_size, where, progress)
+        record = _measured(generated, images, evaluator, image_size, metrics.cache, progress)
     path.write_text(json.dumps(record, indent=2) + "\n")
     _show(record, path)
     return record
@@ -112,66 +113,70 @@ def _refuse_sources(checkpoint: str | None, fake: str | None, real: str | None, 
         raise RefusedInput("real= and data= both name real images: leave one out.")
 
 
+def _by_features(metrics: Measurement) -> GenerativeMetrics:
+    if not isinstance(metrics, GenerativeMetrics):
+        raise RefusedInput("evaluate compares images by features: add metrics=NAME, for example metrics=digits.")
+    return metrics
+
+
 def _measured(
     generated: Generated,
     images: Real,
-    metrics: GenerativeMetrics,
+    evaluator: Evaluator,
     image_size: int | None,
-    device: torch.device,
+    store: bool,
     progress: Progress,
 ) -> dict[str, Any]:
     """Returns the record: values, scores left out, and the protocol."""
-    size, name = metrics.batch_size, metrics.extractor.name
     num_real = len(images) if isinstance(images, PictureFolder) else len(images.dataset)
-    real = progress.follow("reading the real images", images.real_batches(size), num_real)
-    data_sha256, _, shape = fingerprint(real)
-    if shape[1:] != list(generated.shape[1:]):
+    shape = next(images.real_batches(1)).shape[1:]
+    if shape[1:] != generated.shape[1:]:
         raise RefusedInput(
             f"generated images are {generated.shape[1]}x{generated.shape[2]}, real ones {shape[1]}x{shape[2]}: numbers"
             " of two sizes are not comparable; for folders, image_size=N resizes both."
         )
-    evaluation = Evaluation(metrics.extractor, device, metrics.seed, metrics.requested)
-    evaluation.leave_out(num_real, generated.num, shape)
-    kept = evaluation.kept_bytes(num_real, generated.num, shape)
-    if kept:
-        size_text = f"{kept / 2**20:,.1f} MiB" if kept >= 2**20 else f"{kept / 2**10:,.1f} KiB"
-        logger.info("features and logits of single images are kept in memory: %s", size_text)
-    cache = reference_path(reference_key(evaluation, data_sha256)) if metrics.cache else None
-    if cache is not None and cache.is_file():
-        logger.info("statistics of the real images from an earlier run: %s", cache)
-    real = progress.follow(f"{name} features of the real images", images.real_batches(size), num_real)
-    evaluation.add_real(real, cache)
-    fakes = progress.follow(f"{name} features of the generated images", generated.batches, generated.num)
-    values = evaluation.measure(fakes, generated.num)
-    protocol = stamp(
-        evaluation,
-        data=repr(images),
-        data_sha256=data_sha256,
-        num_fake=generated.num,
-        image_size=generated.shape[1:],
-        weights=generated.weights,
-        resize=f"pictures to {image_size}x{image_size}, antialiased, uint8" if image_size else None,
-    )
-    return _record(generated, evaluation, values, metrics, protocol.to_dict())
+    evaluator.leave_out(num_real, shape)
+    stored = evaluator.stored_bytes()
+    if stored:
+        size_text = f"{stored / 2**20:,.1f} MiB" if stored >= 2**20 else f"{stored / 2**10:,.1f} KiB"
+        logger.info("features and logits of single images are stored in memory: %s", size_text)
+    evaluator.add_real(_Followed(images, evaluator.extractor.name, num_real, progress), store)
+    name = f"{evaluator.extractor.name} features of the generated images"
+    values = evaluator.measure(progress.follow(name, generated.batches, generated.num))
+    resize = f"pictures to {image_size}x{image_size}, antialiased, uint8" if image_size else None
+    protocol = stamp(evaluator, data=repr(images), weights=generated.weights, resize=resize)
+    return _record(generated, evaluator, values, protocol.to_dict())
+
+
+@dataclass
+class _Followed:
+    """Real images whose reading is shown: first all bytes, for the digest, then their features."""
+
+    images: Real
+    extractor: str
+    num: int
+    progress: Progress
+    passes: int = 0
+
+    def real_batches(self, batch_size: int) -> Iterator[Tensor]:
+        self.passes += 1
+        name = "reading the real images" if self.passes == 1 else f"{self.extractor} features of the real images"
+        return iter(self.progress.follow(name, self.images.real_batches(batch_size), self.num))
 
 
 def _record(
-    generated: Generated,
-    evaluation: Evaluation,
-    values: dict[str, float],
-    metrics: GenerativeMetrics,
-    protocol: dict[str, Any],
+    generated: Generated, evaluator: Evaluator, values: dict[str, float], protocol: dict[str, Any]
 ) -> dict[str, Any]:
-    halves = f"fid_{metrics.extractor.name} between two halves of the real images"
+    halves = f"fid_{evaluator.extractor.name} between two halves of the real images"
     return {
         **generated.source,
         "weights": generated.weights,
         "num_samples": generated.num,
-        "num_real": evaluation.num_real,
+        "num_real": evaluator.num_real,
         **values,
-        **({} if math.isnan(evaluation.real_halves()) else {halves: evaluation.real_halves()}),
-        **({"left_out": evaluation.left_out} if evaluation.left_out else {}),
-        "directions": {key: direction for key, direction in metrics.directions.items() if key in values},
+        **({} if math.isnan(evaluator.real_halves) else {halves: evaluator.real_halves}),
+        **({"left_out": evaluator.left_out} if evaluator.left_out else {}),
+        "directions": {key: direction for key, direction in evaluator.directions.items() if key in values},
         "protocol": protocol,
     }
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import re
+from collections.abc import Iterable
 
 from lit_gans.common.errors import install_command
 
@@ -34,3 +36,9 @@ def suitable_metrics(data: str, metrics: str) -> str:
     if metrics not in _UNSAID:
         logger.info("metrics=%s for data=%s, as no metrics= is given", metrics, data)
     return metrics
+
+
+def scores_named(arguments: Iterable[str]) -> list[str]:
+    """Returns the names of the scores that arguments ask for, by `[score@]metrics.scores.NAME`."""
+    found = (re.match(r"\+{0,2}(?:score@)?metrics\.scores\.(\w+)[^=]*=(?!null$)", argument) for argument in arguments)
+    return list(dict.fromkeys(match[1] for match in found if match))

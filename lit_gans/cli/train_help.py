@@ -30,7 +30,7 @@ _GROUPS = {
     "optimizer@model.discriminator_optimizer": "optimizer of each discriminator",
     "schedule@model.generator_optimizer.schedule": "learning-rate schedule of the generator",
     "schedule@model.discriminator_optimizer.schedule": "learning-rate schedule of the discriminators",
-    "score@metrics.{kid,mifid,prdc}": "what to measure in this slot, for example score@metrics.kid=kid",
+    "score@metrics.scores.{kid,mifid,prdc}": "what to measure besides, for example score@metrics.scores.kid=kid",
 }
 _NODES = {"strategy": "trainer.strategy", "precision": "trainer.precision"}  # nodes named unlike their group
 _KEYS = {

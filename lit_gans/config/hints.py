@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ _OF_NODES = {  # groups whose options apply to a node of the model
     "optimizer": ("model.generator_optimizer", "model.discriminator_optimizer"),
     "schedule": ("model.generator_optimizer.schedule", "model.discriminator_optimizer.schedule"),
 }
+_MOVED = re.compile(r"((?:score@)?metrics)\.(fid|inception_score|class_coverage|kid|mifid|prdc)\b")  # first edition
 _GROUPS = ("experiment", "strategy", "precision")  # not keys
 _NAME = "NAME"
 _MOST = 3  # number of suggestions
@@ -28,6 +30,9 @@ def did_you_mean(key: str, config: Any, value: str | None = None) -> str:
         config: composed configuration.
         value: value that was given for the key, if known.
     """
+    moved = _MOVED.match(key)
+    if moved:
+        return f"did you mean '{moved[1]}.scores.{moved[2]}{key[moved.end() :]}'?"
     name = _bare(key)
     if name in _OF_NODES:
         return f"choose {' or '.join(f'{name}@{node}={value or _NAME}' for node in _OF_NODES[name])}."

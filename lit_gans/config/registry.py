@@ -1,7 +1,7 @@
 """Registry of the classes that a configuration may name: ours by file, others by entry point or `LIT_GANS_IMPORT`.
 
-A class is registered under the name of its file if both match (`wgan_gp.py`, `WGANGP`), otherwise under its own name
-in snake case.
+A class is registered under the name of its file if this is its name (`wgan_gp.py`, `WGANGP`) or its initials (`fid.py`,
+`FrechetInceptionDistance`), otherwise under its own name in snake case.
 """
 
 from __future__ import annotations
@@ -81,12 +81,12 @@ def find(package: str, base: type, name: str) -> type | None:
 
 
 def _own(module: ModuleType, base: type) -> dict[str, type]:
-    """Returns the public subclasses of `base` that a module defines, by name."""
+    """Returns the public subclasses of `base` that a module defines, by name, without abstract ones."""
     found = (cls for name, cls in inspect.getmembers(module, inspect.isclass) if not name.startswith("_"))
     return {
         _name(cls): cls
         for cls in found
-        if cls.__module__ == module.__name__ and issubclass(cls, base) and cls is not base
+        if cls.__module__ == module.__name__ and issubclass(cls, base) and not (cls is base or inspect.isabstract(cls))
     }
 
 
@@ -106,7 +106,8 @@ def is_gan(cls: type) -> bool:
 
 def _name(cls: type) -> str:
     stem = cls.__module__.rpartition(".")[2]
-    if stem.replace("_", "") == cls.__name__.lower():
+    initials = "".join(re.findall("[A-Z]", cls.__name__)).lower()
+    if stem == initials or stem.replace("_", "") == cls.__name__.lower():
         return stem
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z][A-Za-z])", "_", cls.__name__).lower()
 

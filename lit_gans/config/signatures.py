@@ -201,12 +201,15 @@ def _is_tuple(target: Target, name: str) -> bool:
 
 
 def _has_node(value: Any) -> bool:
-    return any(map(_has_node, value)) if isinstance(value, list) else _is_node(value)
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return _is_node(value) or any(map(_has_node, items))
 
 
 def _construct_inside(value: Any, key: str) -> Any:
     if isinstance(value, list):
         return [_construct_inside(item, f"{key}[{index}]") for index, item in enumerate(value)]
+    if isinstance(value, dict) and not _is_node(value):
+        return {name: _construct_inside(item, f"{key}.{name}") for name, item in value.items()}
     return construct(value, key) if _is_node(value) else value
 
 

@@ -29,7 +29,7 @@ _GROUPS = {  # group: package, and the base class by its path
     "data": ("lit_gans.data.sources", "lightning.pytorch.LightningDataModule"),
     "optimizer": ("lit_gans.training.optim", "lit_gans.training.optim.Optimizer"),
     "schedule": ("lit_gans.training.schedules", "lit_gans.training.schedules.Schedule"),
-    "score": ("lit_gans.metrics.scores", "lit_gans.metrics.scores.score.Score"),
+    "score": ("lit_gans.metrics.scores", "lit_gans.metrics.scores.base.FeatureScore"),
     "callbacks/_schema": ("lit_gans.callbacks", "lightning.pytorch.Callback"),
     "metrics/_schema": ("lit_gans.metrics.extractors", "lit_gans.metrics.extractors.base.Extractor"),
     "logger/_schema": ("lit_gans.callbacks", "lightning.pytorch.loggers.Logger"),
@@ -46,6 +46,9 @@ _OTHERS = {  # classes of other libraries
 _SHARED = {  # values shared across the configuration, by group and argument
     "model": {"image_size": "${data.image_size}", "channels": "${data.channels}", "seed": "${seed}"},
     "data": {"seed": "${seed}"},
+}
+UNSET = {  # arguments that no configuration sets, by group: an `Evaluator` sets those of its scores
+    "score": ("feature", "normalize", "reset_real_features", "seed", "input_img_size"),
 }
 
 
@@ -73,6 +76,9 @@ class ClassSource(ConfigSource):
         values = schema(option(config_path))
         shared = _SHARED.get(config_path.partition("/")[0], {}) if "/_schema/" not in config_path else {}
         values |= {name: value for name, value in shared.items() if name in values}
+        values = {
+            name: value for name, value in values.items() if name not in UNSET.get(config_path.partition("/")[0], ())
+        }
         return ConfigResult(
             provider=self.provider, path=self.full_path(), config=OmegaConf.create(values), header={"package": None}
         )

@@ -13,14 +13,14 @@ from lit_gans.checkpoints.renamed import current_paths
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.registry import IMPORT_VARIABLE, classes
 from lit_gans.config.signatures import construct
-from lit_gans.metrics.scores.score import Score
+from lit_gans.metrics.scores.base import FeatureScore
 
 # packages and base classes that a configuration in a checkpoint may refer to
 _NAMEABLE = (
     ("lit_gans.data", LightningDataModule),
     ("lit_gans.callbacks", Callback),
     ("lit_gans.metrics.extractors", nn.Module),
-    ("lit_gans.metrics.scores", Score),
+    ("lit_gans.metrics.scores", FeatureScore),
 )
 
 

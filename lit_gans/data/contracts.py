@@ -17,6 +17,15 @@ from torch import Tensor
 
 
 @runtime_checkable
+class RealImages(Protocol):
+    """Images that can be read several times, such as those of a datamodule or a folder."""
+
+    def real_batches(self, batch_size: int = ...) -> Iterator[Tensor]:
+        """Yields every image once, in the order of the source: uint8 (b, c, h, w)."""
+        ...
+
+
+@runtime_checkable
 class ImageSource(Protocol):
     """Data that serve images of one size, as all sources in `lit_gans.data.sources`.
 

@@ -1,5 +1,17 @@
 """Metrics of generated images: feature extractors, and scores of features as torchmetrics."""
 
+from lit_gans.metrics.scores.class_coverage import ClassCoverage
 from lit_gans.metrics.scores.fid import FrechetInceptionDistance
+from lit_gans.metrics.scores.inception_score import InceptionScore
+from lit_gans.metrics.scores.kid import KernelInceptionDistance
+from lit_gans.metrics.scores.mifid import MemorizationInformedFrechetInceptionDistance
+from lit_gans.metrics.scores.prdc import PrecisionRecallDensityCoverage
 
-__all__ = ["FrechetInceptionDistance"]
+__all__ = [
+    "ClassCoverage",
+    "FrechetInceptionDistance",
+    "InceptionScore",
+    "KernelInceptionDistance",
+    "MemorizationInformedFrechetInceptionDistance",
+    "PrecisionRecallDensityCoverage",
+]

@@ -6,8 +6,7 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,76 +16,76 @@ from safetensors.torch import save_file
 from torch import distributed
 
 from lit_gans.common.cache_folder import cache_folder
-from lit_gans.metrics.statistics import Summary
+from lit_gans.metrics.extractors.base import Extractor
+from lit_gans.metrics.scores.base import FeatureScore, place
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
-@dataclass(frozen=True)
-class Reference:
-    """Statistics of the real images.
+def fingerprint(batches: Iterable[torch.Tensor]) -> tuple[str, int, list[int]]:
+    """Returns the sha256, number and shape (c, h, w) of images, uint8 (n, c, h, w), in batches of any size."""
+    digest, num, shape = hashlib.sha256(), 0, []
+    for images in batches:
+        if not num:
+            shape = list(images.shape[1:])
+            digest.update(repr(shape).encode())
+        num += len(images)
+        digest.update(images.cpu().contiguous().numpy().data)
+    return digest.hexdigest(), num, shape
+
+
+def reference_path(extractor: Extractor, **key: Any) -> Path:
+    """Returns the path of the statistics of real images, in `references/` of the cache folder.
 
     Args:
-        summary: statistics of all images.
-        halves: FID between two halves of the images, NaN if no score needs Gaussians.
+        extractor: feature extractor.
+        key: plain values that the statistics depend on besides the extractor.
     """
-
-    summary: Summary
-    halves: float
-
-
-def reference_path(key: dict[str, Any]) -> Path:
-    """Returns the path of the statistics identified by `key` (plain values), in `references/` of the cache folder."""
-    text = json.dumps({"format": FORMAT_VERSION, **key}, sort_keys=True)
-    name = f"{hashlib.sha256(text.encode()).hexdigest()}.safetensors"
+    described = {
+        "extractor": extractor.name,
+        "extractor_sha256": extractor.sha256,
+        "extractor_class": f"{type(extractor).__module__}.{type(extractor).__qualname__}",
+        "resize": extractor.resize,
+    }
+    stamped = {"format": FORMAT_VERSION, "torch": torch.__version__, **described, **key}
+    name = f"{hashlib.sha256(json.dumps(stamped, sort_keys=True).encode()).hexdigest()}.safetensors"
     return cache_folder() / "references" / name
 
 
-def cached(path: Path | None, make: Callable[[], Reference], with_features: bool) -> Reference:
-    """Reads the statistics from a file or, if it does not exist, computes them with `make` and writes the file.
+def load(path: Path, scores: Mapping[str, FeatureScore]) -> float | None:
+    """Loads the states of the real images, on the first rank: those of the other ranks are empty.
 
-    Rank 0 decides for all ranks, since either all ranks or none must call `make`. A damaged file is replaced with a
-    warning.
+    A damaged file counts as none, with a warning.
 
     Args:
-        path: path of the file; None neither reads nor writes.
-        make: function that computes the statistics.
-        with_features: whether the features are required; a file without them is replaced.
+        path: path of the file.
+        scores: scores by what their states depend on.
+
+    Returns:
+        FID between two halves of the images, NaN if no score needs Gaussians; None if there is no file.
     """
-    several = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
-    first = not several or distributed.get_rank() == 0
-    found = [_read(path, with_features) if path is not None and first else None]
-    if several:
+    rank, world_size = place()
+    halves, tensors = _read(path) if rank == 0 else (None, {})
+    for name, tensor in tensors.items():
+        owner, _, state = name.rpartition("/")
+        score = scores[owner]
+        score.load_states({state: [tensor] if state in score.lists else tensor.to(score.device)})
+    found = [halves]
+    if world_size > 1:
         distributed.broadcast_object_list(found)
-    if found[0] is not None:
-        return found[0]
-    reference = make()
-    if path is not None and first:
-        _write(path, reference)
-    return reference
+    return found[0]
 
 
-def _read(path: Path, with_features: bool) -> Reference | None:
-    if not path.is_file():
-        return None
-    try:
-        with safe_open(path, "pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-            header = json.loads((file.metadata() or {})["lit_gans"])
-        if _digest(tensors) != header["sha256"]:
-            raise ValueError("the values do not match their digest")
-        summary = Summary(header["num"], tensors["mean"], tensors["covariance"], tensors.get("features"))
-    except (OSError, KeyError, ValueError, SafetensorError) as error:
-        warnings.warn(f"The cached statistics {path} are damaged ({error}) and are computed again.", stacklevel=3)
-        return None
-    return None if with_features and summary.features is None else Reference(summary, header["halves"])
-
-
-def _write(path: Path, reference: Reference) -> None:
-    summary = reference.summary
-    kept = {"mean": summary.mean, "covariance": summary.covariance, "features": summary.features}
-    tensors = {name: tensor.cpu().contiguous() for name, tensor in kept.items() if tensor is not None}
-    header = {"num": summary.num, "halves": reference.halves, "sha256": _digest(tensors)}
+def save(path: Path, scores: Mapping[str, FeatureScore], halves: float) -> None:
+    """Stores the states of the real images of all ranks, see `load`; a failure to write costs a warning."""
+    tensors = {}
+    for owner, score in scores.items():
+        with score.sync_context():
+            for state, value in score.real_states().items():
+                tensors[f"{owner}/{state}"] = (score.rows(state) if state in score.lists else value).cpu().contiguous()
+    if place()[0] > 0:
+        return
+    header = {"halves": halves, "sha256": _digest(tensors)}
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -94,6 +93,21 @@ def _write(path: Path, reference: Reference) -> None:
         beside.replace(path)  # atomic, even if two runs write concurrently
     except (OSError, SafetensorError) as error:
         warnings.warn(f"The statistics of the real images cannot be stored in {path.parent}: {error}", stacklevel=3)
+
+
+def _read(path: Path) -> tuple[float | None, dict[str, torch.Tensor]]:
+    if not path.is_file():
+        return None, {}
+    try:
+        with safe_open(path, "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+            header = json.loads((file.metadata() or {})["lit_gans"])
+        if _digest(tensors) != header["sha256"]:
+            raise ValueError("the values do not match their digest")
+        return header["halves"], tensors
+    except (OSError, KeyError, ValueError, SafetensorError) as error:
+        warnings.warn(f"The cached statistics {path} are damaged ({error}) and are computed again.", stacklevel=4)
+        return None, {}
 
 
 def _digest(tensors: dict[str, torch.Tensor]) -> str:

@@ -4,206 +4,244 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
+from torchmetrics import MetricCollection, SumMetric
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.metrics.cache import Reference, cached
-from lit_gans.metrics.extractors.base import Extractor, on_white
-from lit_gans.metrics.scores.class_coverage import ClassCoverage
-from lit_gans.metrics.scores.fid import FID, frechet_distance
-from lit_gans.metrics.scores.inception_score import InceptionScore
-from lit_gans.metrics.scores.score import Score, measurable
-from lit_gans.metrics.statistics import Statistics
+from lit_gans.data.contracts import RealImages
+from lit_gans.metrics import cache
+from lit_gans.metrics.extractors.base import Extractor
+from lit_gans.metrics.extractors.network import Features, Network, Widths
+from lit_gans.metrics.scores.base import FeatureScore, gather, place
+from lit_gans.metrics.scores.chosen import chosen, directions, measurable
+from lit_gans.metrics.scores.fid import FrechetInceptionDistance
 
 logger = logging.getLogger(__name__)
 
 
-class Evaluation:
+class Evaluator:
     """Compares generated with real images by the features of an extractor.
 
-    Each rank adds its share of the images, which may be empty; values are computed from the images of all ranks.
+    Each rank adds its share of the generated images, which may be empty, and reads its share of the real ones; values
+    are computed from the images of all ranks.
+
+        evaluator = Evaluator(DigitsExtractor(), {"fid": FrechetInceptionDistance()}, num_samples=1000)
+        evaluator.add_real(real_images)
+        values = evaluator.measure(generated_images)
 
     Args:
         extractor: extractor of features and logits; keys end with its name.
-        device: device of the extractor.
+        scores: scores by name, see `chosen`; they take the extractor, the seed and the device of the evaluator.
+        num_samples: number of generated images on all ranks.
+        batch_size: number of images extracted at once.
         seed: seed of splits and subsets.
-        scores: scores to measure; scores that do not apply to the extractor are dropped.
+        device: device of the extractor.
+        required: names of scores that are never left out.
 
     Attributes:
-        scores: scores that are measured.
-        left_out: reason why each other score is left out, by class name; see `leave_out`.
-        probe_sha256: digest of the features of a noise image, if `widths` has extracted one, otherwise None.
+        scores: scores that are measured, by name.
+        left_out: reason why each other score is left out, by name; see `leave_out`.
+        num_real, shape, data_sha256: number, shape (c, h, w) and digest of the real images.
+        real_halves: FID between two halves of the real images, those with even and odd indices, a lower bound in
+            practice; NaN if no score fits Gaussians.
+        probe_sha256: digest of the features of a noise image, where the extractor does not declare its widths.
+
+    Raises:
+        RefusedInput: no score, or two scores with the same key.
     """
 
     def __init__(
         self,
         extractor: Extractor,
-        device: torch.device,
-        seed: int = 0,
-        scores: Sequence[Score] = (FID(), InceptionScore(), ClassCoverage()),
+        scores: Mapping[str, FeatureScore | None] | None = None,
+        num_samples: int = 2500,
+        batch_size: int = 250,
+        seed: int = 1,
+        device: torch.device | str = "cpu",
+        required: Collection[str] = (),
     ) -> None:
-        self.extractor, self.device, self.seed = extractor.to(device), device, seed
-        self.scores = [score for score in scores if score.applies(extractor)]
-        self.left_out: dict[str, str] = {}
+        self.extractor, self.device, self.required = extractor, torch.device(device), required
+        self.num_samples, self.batch_size, self.seed = num_samples, batch_size, seed
+        self.scores, self.left_out = chosen(extractor, scores), dict[str, str]()
+        self.num_real, self.data_sha256, self.real_halves = 0, "", math.nan
+        self.shape: list[int] = []
         self.probe_sha256: str | None = None
-        self._reference: Reference | None = None
-        self._warned = False
+        self._network, self._widths, self._warned = Network(extractor), Widths(), False
+        self._all = MetricCollection([])
+        self._num_fake = SumMetric(dist_sync_fn=gather)
 
     @property
-    def keeps_features(self) -> bool:
-        """Whether a score needs the features of single images."""
-        return any(score.needs_features for score in self.scores)
-
-    @property
-    def keeps_logits(self) -> bool:
-        """Whether a score needs the logits of single images."""
-        return any(score.needs_logits for score in self.scores)
+    def directions(self) -> dict[str, str | None]:
+        """Whether the best value of each key is the `min` or the `max`; None for neither."""
+        return directions(self.extractor, self.scores)
 
     @property
     def fits_gaussians(self) -> bool:
         """Whether a score needs means and covariances."""
-        return any(score.needs_covariance for score in self.scores)
+        return any(score.needs_covariance for score in self.scores.values())
 
-    def leave_out(self, num_real: int, num_fake: int, shape: Sequence[int]) -> None:
-        """Leaves out scores that need more images or class logits; must be called before `add_real`.
+    @property
+    def _groups(self) -> dict[str, list[str]]:
+        """Names of the scores that share their states, by what these depend on."""
+        groups: dict[str, list[str]] = {}
+        for name, score in self.scores.items():
+            groups.setdefault(score.states_key(), []).append(name)
+        return groups
+
+    @property
+    def _stateful(self) -> dict[str, FeatureScore]:
+        """One score of each group with states of the real images, by what these depend on."""
+        first = {key: self.scores[name] for key, (name, *_) in self._groups.items()}
+        return {key: score for key, score in first.items() if score.real_states()}
+
+    def leave_out(self, num_real: int, shape: Sequence[int]) -> None:
+        """Leaves out scores that need more images or class logits; `add_real` calls it.
 
         Args:
-            num_real, num_fake: number of images on all ranks.
+            num_real: number of real images on all ranks.
             shape: channels, height and width of the images.
 
         Raises:
-            RefusedInput: no score is left, with every reason.
+            RefusedInput: no score is left, or a required one would be left out, with every reason.
         """
-        _, num_logits = self.widths(shape)
-        self.scores, self.left_out = measurable(self.scores, num_real, num_fake, num_logits)
+        self.num_real, self.shape = num_real, list(shape)
+        self.extractor.to(self.device)
+        self._widths = self._network.widths(shape)
+        if self.extractor.num_features is None or self.extractor.num_logits is None:
+            features = self._network.probe(shape).features
+            self.probe_sha256 = hashlib.sha256(features.float().cpu().numpy().data).hexdigest()
+        given = self.scores, num_real, self.num_samples, self._widths.logits, self.required
+        self.scores, left_out = measurable(*given)
+        self.left_out |= left_out
+        for score in self.scores.values():
+            score.reset_real_features, score.seed = False, self.seed
+            score.attach(self._network, self._widths)
+            score.to(self.device)
+        self._all = MetricCollection(dict(self.scores), compute_groups=list(self._groups.values()))
 
-    def widths(self, shape: Sequence[int]) -> tuple[int, int]:
-        """Returns the number of features and logits for images (c, h, w); extracts one image if necessary."""
-        num_features, num_logits = self.extractor.num_features, self.extractor.num_logits
-        if num_features is None or num_logits is None:
-            features, logits = self._probe(shape)
-            return features.shape[1], logits.shape[1]
-        return num_features, num_logits
+    def stored_bytes(self) -> int:
+        """Returns the bytes of main memory that the features and logits of single images require on each rank.
 
-    @torch.no_grad()
-    def _probe(self, shape: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Extracts a noise image, the same in every run, and stores the digest of its features."""
-        generator = torch.Generator().manual_seed(0)
-        features, logits = self._extract(torch.randint(256, (1, *shape), generator=generator).to(torch.uint8))
-        self.probe_sha256 = hashlib.sha256(features.float().cpu().numpy().data).hexdigest()
-        return features, logits
+        With several ranks, a rank stores its share and, while a score is computed, a copy of it and those of all ranks.
+        """
+        num = {"real": self.num_real, "fake": self.num_samples}
+        rows = [
+            num[state.partition("_")[0]] * self.scores[first].width(state)
+            for first, *_ in self._groups.values()
+            for state in self.scores[first].lists
+        ]
+        _, world_size = place()
+        return 4 * (sum(rows) if world_size == 1 else sum(rows) + 2 * sum(rows) // world_size)
 
-    def kept_bytes(self, num_real: int, num_fake: int, shape: Sequence[int]) -> int:
-        """Returns the bytes of main memory that stored features and logits require on each rank.
+    def add_real(self, real: Tensor | RealImages, store: bool = False) -> None:
+        """Adds the real images, the same on every rank, of which each rank extracts a contiguous share.
 
         Args:
-            num_real, num_fake: number of images on all ranks.
-            shape: channels, height and width of the images.
+            real: uint8 (n, c, h, w), or data with `real_batches`, such as a datamodule or a folder of images.
+            store: whether to read the statistics if an earlier run has stored them, and to store them otherwise.
+
+        Raises:
+            RefusedInput: there are too few images for every score.
         """
-        num_features, num_logits = self.widths(shape)
-        features = num_features * (num_real + num_fake) if self.keeps_features else 0
-        return 4 * (features + (num_logits * num_fake if self.keeps_logits else 0))
+        self.data_sha256, num_real, shape = cache.fingerprint(self._batches(real))
+        self.leave_out(num_real, shape)
+        path = self._path() if store else None
+        found = None if path is None else cache.load(path, self._stateful)
+        self.real_halves = self._extract_real(self._batches(real)) if found is None else found
+        if path is not None and found is None:
+            cache.save(path, self._stateful, self.real_halves)
 
-    def add_real(self, batches: Iterable[Tensor], cache: Path | None = None) -> None:
-        """Adds the real images, uint8 (n, c, h, w), once; images with even and odd indices form two halves.
+    def _batches(self, images: Tensor | RealImages) -> Iterator[Tensor]:
+        if isinstance(images, Tensor):
+            return iter(images.split(self.batch_size))
+        return iter(images.real_batches(self.batch_size))
 
-        Args:
-            batches: batches of this rank; batches are distributed over the ranks round-robin.
-            cache: path of cached statistics, which are read if they exist and written otherwise.
-        """
-        self._reference = cached(cache, lambda: self._statistics_of(batches), self.keeps_features)
-
-    @torch.no_grad()
-    def _statistics_of(self, batches: Iterable[Tensor]) -> Reference:
-        full, even, odd = Statistics(self.keeps_features), Statistics(), Statistics()
+    def _extract_real(self, batches: Iterable[Tensor]) -> float:
+        """Adds this rank's share of the real images to the scores, and returns the FID between the two halves."""
+        rank, world_size = place()
+        halves = FrechetInceptionDistance()
+        halves.attach(self._network, self._widths)
+        halves.to(self.device)
+        start = 0
+        self._all.update(self._nothing(), real=True)
         for images in batches:
-            features, logits = self._extract(images)
-            first, second = (even, odd) if full.num % 2 == 0 else (odd, even)
-            full.add(features, logits)
-            if not self.fits_gaussians:
-                continue
-            first.add(features[::2], logits[::2])
-            second.add(features[1::2], logits[1::2])
-        halves = frechet_distance(even.summary(), odd.summary()) if self.fits_gaussians else float("nan")
-        return Reference(full.summary(in_turn=True), halves)
+            if start * world_size // self.num_real == rank:
+                features, logits = self._network(images.to(self.device))
+                self._all.update(Features(features, logits), real=True)
+                for half in (0, 1) if self.fits_gaussians else ():
+                    rows = slice((start + half) % 2, None, 2)
+                    halves.update(Features(features[rows], logits[rows]), real=half == 0)
+            start += len(images)
+        if not self.fits_gaussians:
+            return math.nan
+        halves.update(self._nothing(), real=True)
+        return halves.compute().item()
 
-    def _extract(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3, 4):
-            raise RefusedInput(
-                f"Images are {images.dtype} {tuple(images.shape)}, expected uint8 (n, c, h, w) with 1, 3 or 4 channels:"
-                " lit_gans.data.images.to_uint8 converts floats in [0, 1]."
-            )
-        images = images.to(self.device)
-        return self.extractor(on_white(images) if images.shape[1] == 4 else images)
+    def _nothing(self) -> Features:
+        """Returns the features of no images."""
+        widths = self._widths
+        empty = (torch.empty(0, width, device=self.device) for width in (widths.features, widths.logits))
+        return Features(*empty)
 
-    @property
-    def has_reference(self) -> bool:
-        """Whether the real images have been added."""
-        return self._reference is not None
+    def _path(self) -> Path | None:
+        """Returns the path of the statistics of the real images, if their states do not depend on code elsewhere.
 
-    @property
-    def reference(self) -> Reference:
-        """Statistics of the real images.
+        An extractor that wraps a user's module is also identified by the features of a noise image, since its code may
+        change while its weights and name stay the same.
+        """
+        states = sorted(self._stateful)
+        if not all(key.startswith("lit_gans.") for key in states):
+            return None
+        return cache.reference_path(
+            self.extractor,
+            probe=self.probe_sha256,
+            data_sha256=self.data_sha256,
+            states=states,
+            halves=self.fits_gaussians,
+            device=self.device.type,
+        )
+
+    def measure(self, fake: Tensor | Iterable[Tensor]) -> dict[str, float]:
+        """Computes the values of generated images by key.
+
+        Args:
+            fake: images of this rank, uint8 (n, c, h, w) or batches of them, a contiguous share of all images.
 
         Raises:
+            RefusedInput: the number of images on all ranks differs from `num_samples`.
             RuntimeError: the real images have not been added.
         """
-        if self._reference is None:
-            raise RuntimeError("Call Evaluation.add_real() first: there are no real images to compare with.")
-        return self._reference
-
-    @property
-    def num_real(self) -> int:
-        """Number of real images on all ranks."""
-        return self.reference.summary.num
-
-    def real_halves(self) -> float:
-        """Returns the FID between two halves of the real images, a lower bound in practice; NaN without Gaussians."""
-        return self.reference.halves
-
-    @torch.no_grad()
-    def measure(self, batches: Iterable[Tensor], num: int) -> dict[str, float]:
-        """Computes the metrics of generated images.
-
-        Args:
-            batches: images of this rank, uint8 (n, c, h, w), a contiguous share of all images.
-            num: number of images on all ranks.
-
-        Raises:
-            RefusedInput: there are too few images for a score, or their number differs from `num`.
-        """
-        for score in self.scores:
-            reason = score.too_few(self.num_real, num)
-            if reason is not None:
-                raise RefusedInput(f"{type(score).__name__}: {reason}")
-        statistics = Statistics(self.keeps_features, self.keeps_logits)
-        for images in batches:
-            statistics.add(*self._extract(images))
-        fake, real = statistics.summary(), self.reference.summary
-        if fake.num != num:
-            raise RefusedInput(f"Expected {num} generated images, received {fake.num}.")
-        if fake.mean.shape != real.mean.shape:
-            raise RefusedInput(
-                f"The real images have {len(real.mean)} features, the generated ones {len(fake.mean)}: use one"
-                " extractor for both."
-            )
-        self._warn_of_few(min(real.num, fake.num), len(fake.mean))
+        if not self.data_sha256:
+            raise RuntimeError("Call Evaluator.add_real() first: there are no real images to compare with.")
+        self._all.reset()
+        self._num_fake.reset()
+        self._all.update(self._nothing(), real=False)
+        self._num_fake.update(0)
+        for images in fake.split(self.batch_size) if isinstance(fake, Tensor) else fake:
+            self._all.update(self._network(images.to(self.device)), real=False)
+            self._num_fake.update(len(images))
+        num = int(self._num_fake.compute())
+        if num != self.num_samples:
+            raise RefusedInput(f"Expected {self.num_samples} generated images, received {num}.")
+        self._warn_of_few()
         values: dict[str, float] = {}
-        for score in self.scores:
+        for score in self.scores.values():
             keys = score.keys(self.extractor)
-            values |= {keys[name]: value for name, value in score.compute(real, fake, self.seed).items()}
+            values |= {keys[name]: value for name, value in score.named(score.compute()).items()}
         return values
 
-    def _warn_of_few(self, num: int, num_features: int) -> None:
-        if self.fits_gaussians and num <= num_features and not self._warned:
+    def _warn_of_few(self) -> None:
+        num = min(self.num_real, self.num_samples)
+        if self.fits_gaussians and num <= self._widths.features and not self._warned:
             self._warned = True
             logger.warning(
                 "%d images are no more than the %d features: covariances do not have full rank, and the FID is far too"
                 " large to compare with the FID of more images.",
                 num,
-                num_features,
+                self._widths.features,
             )

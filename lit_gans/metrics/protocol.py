@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from torch import Tensor
-
-from lit_gans.metrics.cache import FORMAT_VERSION
-from lit_gans.metrics.evaluator import Evaluation
+from lit_gans.metrics.evaluator import Evaluator
 
 _PACKAGES = ("lit_gans", "torch", "torchvision", "torch_fidelity", "numpy")
 # may differ between comparable values; `differences` reports them
@@ -58,32 +53,29 @@ class Protocol:
         return asdict(self)
 
 
-def stamp(
-    evaluation: Evaluation,
-    *,
-    data: str,
-    data_sha256: str,
-    num_fake: int,
-    image_size: Iterable[int],
-    weights: str,
-    resize: str | None = None,
-) -> Protocol:
-    """Returns the protocol of an evaluation to which the real images have been added."""
-    extractor = evaluation.extractor
+def stamp(evaluator: Evaluator, *, data: str, weights: str, resize: str | None = None) -> Protocol:
+    """Returns the protocol of an evaluator to which the real images have been added.
+
+    Args:
+        evaluator: the evaluator.
+        data, weights: see `Protocol`.
+        resize: resizing of files, if any.
+    """
+    extractor = evaluator.extractor
     return Protocol(
         data=data,
-        data_sha256=data_sha256,
-        num_real=evaluation.num_real,
-        num_fake=num_fake,
-        image_size=list(image_size),
+        data_sha256=evaluator.data_sha256,
+        num_real=evaluator.num_real,
+        num_fake=evaluator.num_samples,
+        image_size=evaluator.shape[1:],
         resize=f"{resize}; {extractor.resize}" if resize else extractor.resize,
         quantisation="uint8, rounded",
         extractor=extractor.name,
         extractor_sha256=extractor.sha256,
         batch_norm="unknown" if weights == "pictures" else RUNNING_STATISTICS,
-        scores={type(score).__name__: score.settings() for score in evaluation.scores},
+        scores={type(score).__name__: score.settings() for score in evaluator.scores.values()},
         weights=weights,
-        seed=evaluation.seed,
+        seed=evaluator.seed,
         versions=versions(),
     )
 
@@ -91,41 +83,6 @@ def stamp(
 def versions() -> dict[str, str]:
     """Returns the versions of the numerical libraries."""
     return {name: importlib.metadata.version(name) for name in _PACKAGES}
-
-
-def fingerprint(batches: Iterable[Tensor]) -> tuple[str, int, list[int]]:
-    """Returns the sha256, number and shape (c, h, w) of images, uint8 (n, c, h, w), in batches of any size."""
-    digest, num, shape = hashlib.sha256(), 0, []
-    for images in batches:
-        if not num:
-            shape = list(images.shape[1:])
-            digest.update(repr(shape).encode())
-        num += len(images)
-        digest.update(images.cpu().contiguous().numpy().data)
-    return digest.hexdigest(), num, shape
-
-
-def reference_key(evaluation: Evaluation, data_sha256: str) -> dict[str, Any]:
-    """Returns everything that the statistics of real images depend on.
-
-    An extractor that wraps a user's module is also identified by the features of a noise image, since its code may
-    change while its weights and name stay the same.
-    """
-    extractor = evaluation.extractor
-    probe = {} if evaluation.probe_sha256 is None else {"probe": evaluation.probe_sha256}
-    return {
-        **probe,
-        "format": FORMAT_VERSION,
-        "data_sha256": data_sha256,
-        "extractor": extractor.name,
-        "extractor_sha256": extractor.sha256,
-        "extractor_class": f"{type(extractor).__module__}.{type(extractor).__qualname__}",
-        "resize": extractor.resize,
-        "features": evaluation.keeps_features,
-        "halves": evaluation.fits_gaussians,
-        "device": evaluation.device.type,
-        "torch": importlib.metadata.version("torch"),
-    }
 
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> tuple[list[str], list[str]]:

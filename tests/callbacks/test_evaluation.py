@@ -5,20 +5,26 @@ from contextlib import contextmanager
 import pytest
 import torch
 from lightning.pytorch import LightningDataModule
+from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
+from lightning.pytorch.loggers import CSVLogger
 
 from lit_gans.callbacks import EMA, Checkpoint, GenerativeMetrics, Samples
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.callbacks.measurement import share
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.images import to_uint8
-from lit_gans.metrics.evaluator import Evaluation
+from lit_gans.metrics import (
+    FrechetInceptionDistance,
+    InceptionScore,
+    KernelInceptionDistance,
+    MemorizationInformedFrechetInceptionDistance,
+    PrecisionRecallDensityCoverage,
+)
+from lit_gans.metrics.cache import fingerprint
+from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.extractors.digits import DigitsExtractor
-from lit_gans.metrics.protocol import fingerprint
-from lit_gans.metrics.scores.inception_score import InceptionScore
-from lit_gans.metrics.scores.kid import KID
-from lit_gans.metrics.scores.mifid import MiFID
-from lit_gans.metrics.scores.prdc import PRDC
 
+KID = {"kid": KernelInceptionDistance()}
 KEYS = ("metric/fid_digits", "metric/is_digits", "metric/is_spread_digits")
 
 
@@ -66,11 +72,11 @@ def trainer_of(trainer, data):
 def test_values_are_those_of_the_sampling_generator_against_all_real_images(tiny_gan, random_images, fit, metrics):
     module, data = tiny_gan(), random_images()
     fit(module, data, max_steps=2, callbacks=[EMA(), metrics])
-    evaluation = Evaluation(DigitsExtractor(), torch.device("cpu"), seed=1)
-    evaluation.add_real([data.dataset.images])
-    expected = evaluation.measure([to_uint8(module.sample(40, seed=1, weights="ema"))], 40)
+    evaluator = Evaluator(DigitsExtractor(), num_samples=40)
+    evaluator.add_real(data.dataset.images)
+    expected = evaluator.measure(to_uint8(module.sample(40, seed=1, weights="ema")))
     assert metrics.values == pytest.approx(expected, rel=1e-4)
-    assert metrics.real_halves == pytest.approx(evaluation.real_halves(), rel=1e-4)
+    assert metrics.real_halves == pytest.approx(evaluator.real_halves, rel=1e-4)
 
 
 def test_each_rank_measures_its_share(tiny_gan, random_images, fit):
@@ -127,32 +133,47 @@ def test_the_time_of_a_measurement_does_not_count(tiny_gan, random_images, fit, 
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_measures_every_second_real_batch_and_its_shard_of_the_generated_images(
-    tiny_gan, random_images, fit, metrics, monkeypatch, rank
-):
-    class Seen(Evaluation):
-        num_real = 48
-
-        def add_real(self, batches, cache=None):
-            self.real = torch.cat(list(batches))
-
-        def real_halves(self):
-            return 0.0
-
-        def measure(self, batches, num):
-            self.fake, self.num = torch.cat(list(batches)), num
-            return {}
-
+def test_a_rank_measures_its_shard_of_the_generated_images(tiny_gan, random_images, fit, metrics, monkeypatch, rank):
+    seen = []
     module, data = tiny_gan(), random_images()
     trainer = fit(module, data, max_steps=1)
-    monkeypatch.setattr("lit_gans.callbacks.evaluation.Evaluation", Seen)
+    monkeypatch.setattr(Evaluator, "measure", lambda self, batches: seen.extend(batches) or {})
     monkeypatch.setattr(type(trainer), "world_size", 2)
     monkeypatch.setattr(type(trainer), "global_rank", rank)
     metrics._measure(trainer, module)
-    real, fake = data.dataset.images.split(16), to_uint8(module.sample(40, seed=1, batch_size=20)).split(20)
-    assert torch.equal(metrics._evaluation.real, torch.cat(real[rank::2]))
-    assert torch.equal(metrics._evaluation.fake, fake[rank])
-    assert metrics._evaluation.num == 40
+    expected = to_uint8(module.sample(40, seed=1, batch_size=20)).split(20)
+    assert torch.equal(torch.cat(seen), expected[rank])
+
+
+@pytest.mark.filterwarnings("ignore:Using ModelCheckpoint with manual optimization")
+def test_lightning_s_own_checkpoint_and_progress_bar_see_the_values(tiny_gan, random_images, fit, metrics, tmp_path):
+    shown = []
+
+    class Bar(TQDMProgressBar):
+        def get_metrics(self, trainer, model):
+            shown.append(super().get_metrics(trainer, model).get("metric/fid_digits"))
+            return super().get_metrics(trainer, model)
+
+    checkpoint = ModelCheckpoint(
+        str(tmp_path / "own"), "{step}", monitor="metric/fid_digits", every_n_train_steps=2, save_top_k=-1
+    )
+    arguments = {"enable_checkpointing": True, "enable_progress_bar": True, "log_every_n_steps": 1}
+    trainer = fit(
+        tiny_gan(),
+        random_images(),
+        4,
+        callbacks=[metrics, checkpoint, Bar()],
+        logger=CSVLogger(str(tmp_path)),
+        **arguments,
+    )
+    assert metrics.measured_at == 4
+    assert float(checkpoint.current_score) == pytest.approx(metrics.values["metric/fid_digits"])
+    assert float(checkpoint.best_model_score) == pytest.approx(metrics.best["metric/fid_digits"][0])
+    assert len(checkpoint.best_k_models) == 2
+    assert trainer.logged_metrics["metric/fid_digits"].item() == pytest.approx(metrics.values["metric/fid_digits"])
+    assert trainer.progress_bar_metrics["metric/fid_digits"] == metrics.values["metric/fid_digits"]
+    assert metrics.first["metric/fid_digits"] in shown
+    assert "metric/is_digits" not in trainer.progress_bar_metrics, "the headline alone"
 
 
 def test_values_carry_their_protocol_in_the_folder_and_in_checkpoints(tiny_gan, random_images, fit, metrics, tmp_path):
@@ -174,9 +195,13 @@ def test_values_carry_their_protocol_in_the_folder_and_in_checkpoints(tiny_gan, 
 
 
 def test_every_score_has_its_keys_and_steers_the_best_checkpoint(tiny_gan, random_images, fit, tmp_path):
-    metrics = GenerativeMetrics(
-        DigitsExtractor(), 1, 40, 16, fid=None, kid=KID(3, 20), mifid=MiFID(), prdc=PRDC(), class_coverage=None
-    )
+    scores = {
+        "inception_score": InceptionScore(),
+        "kid": KernelInceptionDistance(subsets=3, subset_size=20),
+        "mifid": MemorizationInformedFrechetInceptionDistance(),
+        "prdc": PrecisionRecallDensityCoverage(),
+    }
+    metrics = GenerativeMetrics(DigitsExtractor(), 1, 40, 16, scores=scores)
     checkpoint = Checkpoint(monitor="metric/coverage_digits", mode="max")
     fit(tiny_gan(), random_images(), max_steps=2, callbacks=[metrics, checkpoint], enable_checkpointing=True)
     names = ("is", "is_spread", "kid", "kid_spread", "mifid", "precision", "recall", "density", "coverage")
@@ -186,7 +211,8 @@ def test_every_score_has_its_keys_and_steers_the_best_checkpoint(tiny_gan, rando
 
 
 def test_the_summary_has_every_value_once():
-    metrics = GenerativeMetrics(DigitsExtractor(), mifid=MiFID())
+    scores = {"fid": FrechetInceptionDistance(), "mifid": MemorizationInformedFrechetInceptionDistance()}
+    metrics = GenerativeMetrics(DigitsExtractor(), scores=scores)
     metrics.values = {"metric/fid_digits": 2.0, "metric/mifid_digits": 3.0}
     metrics.first = {"metric/fid_digits": 4.0}
     text = "\n".join(metrics.summary())
@@ -209,18 +235,23 @@ def test_best_is_the_smallest_or_largest_and_when(metrics):
 def test_a_score_that_so_few_images_do_not_allow_is_left_out_and_log_report_and_protocol_say_why(
     tiny_gan, random_images, fit, tmp_path, caplog
 ):
-    scores = {"kid": KID(), "prdc": PRDC(nearest=50), "inception_score": InceptionScore(splits=31)}
-    metrics = GenerativeMetrics(DigitsExtractor(), num_samples=60, **scores)
+    scores = {
+        "fid": FrechetInceptionDistance(),
+        "kid": KernelInceptionDistance(),
+        "prdc": PrecisionRecallDensityCoverage(nearest=50),
+        "inception_score": InceptionScore(splits=31),
+    }
+    metrics = GenerativeMetrics(DigitsExtractor(), num_samples=60, scores=scores)
     fit(tiny_gan(), random_images(), 1, callbacks=[metrics])
-    assert metrics.values.keys() == metrics.directions.keys() == {"metric/fid_digits", "metric/classes_covered"}
+    assert metrics.values.keys() == metrics.directions.keys() == {"metric/fid_digits"}
     reasons = {
-        "InceptionScore": "60 generated images are too few for 31 splits",
-        "KID": "60 images are too few for subset_size=1000",
-        "PRDC": "48 images are too few for nearest=50",  # the real ones, which are counted later
+        "inception_score": "60 generated images are too few for 31 splits",
+        "kid": "60 images are too few for subset_size=1000",
+        "prdc": "48 images are too few for nearest=50",  # the real ones, which are counted later
     }
     written = json.loads((tmp_path / "protocol.json").read_text())["metric/fid_digits"]
     assert written["left_out"] == metrics.left_out
-    assert set(written["scores"]) == {"FID", "ClassCoverage"}
+    assert set(written["scores"]) == {"FrechetInceptionDistance"}
     for name, reason in reasons.items():
         assert metrics.left_out[name].startswith(reason)
         assert sum(f"{name} is left out: {reason}" in message for message in caplog.messages) == 1
@@ -231,22 +262,20 @@ def test_a_left_out_score_that_should_select_the_best_checkpoint_is_refused_with
     tiny_gan, random_images, fit
 ):
     metrics, checkpoint = (
-        GenerativeMetrics(DigitsExtractor(), num_samples=60, kid=KID()),
+        GenerativeMetrics(DigitsExtractor(), num_samples=60, scores={"fid": FrechetInceptionDistance(), **KID}),
         Checkpoint(monitor="metric/kid_digits"),
     )
     reason = (
-        "nothing measures it; did you mean 'metric/.*'.* KID is left out: 60 images are too few for subset_size=1000"
+        "nothing measures it; did you mean 'metric/.*'.* kid is left out: 60 images are too few for subset_size=1000"
     )
     with pytest.raises(RefusedInput, match=reason):
         fit(tiny_gan(), random_images(), 1, callbacks=[metrics, checkpoint], enable_checkpointing=True)
 
 
 def test_too_few_samples_for_every_score_end_before_any_training(tiny_gan, random_images, fit):
-    metrics = GenerativeMetrics(
-        DigitsExtractor(), num_samples=40, fid=None, inception_score=None, class_coverage=None, kid=KID()
-    )
+    metrics = GenerativeMetrics(DigitsExtractor(), num_samples=40, scores=KID)
     module = tiny_gan()
-    with pytest.raises(RefusedInput, match="no score can be measured: KID: 40 images are too few"):
+    with pytest.raises(RefusedInput, match="no score can be measured: kid: 40 images are too few"):
         fit(module, random_images(), 1, callbacks=[metrics])
 
 
@@ -258,7 +287,7 @@ def test_data_that_serve_no_images_are_refused(tiny_gan, random_images, fit):
 
 def test_no_score_at_all_is_refused():
     with pytest.raises(RefusedInput, match="no score is left"):
-        GenerativeMetrics(DigitsExtractor(), fid=None, inception_score=None, class_coverage=None)
+        GenerativeMetrics(DigitsExtractor(), scores={"fid": None, "inception_score": None})
 
 
 def test_a_second_training_reads_the_statistics_of_the_first(tiny_gan, random_images, fit, monkeypatch, tmp_path):

@@ -66,12 +66,18 @@ FIRST_EDITION = (
     "strategies.deepspeed.NetworkDeepSpeed",
     "strategies.fsdp.NetworkFSDP",
 )
+RENAMED = {
+    "FID": "FrechetInceptionDistance",
+    "KID": "KernelInceptionDistance",
+    "MiFID": "MemorizationInformedFrechetInceptionDistance",
+    "PRDC": "PrecisionRecallDensityCoverage",
+}
 
 
 @pytest.mark.parametrize("name", FIRST_EDITION)
 def test_the_class_is_found_where_it_is_now(name):
     found = get_class(current_path(f"lit_gans.{name}"))
-    assert found.__name__ == name.rpartition(".")[2]
+    assert found.__name__ == RENAMED.get(name.rpartition(".")[2], name.rpartition(".")[2])
     assert current_path(f"{found.__module__}.{found.__qualname__}") == f"{found.__module__}.{found.__qualname__}"
 
 
@@ -88,3 +94,16 @@ def test_paths_anywhere_in_a_file_are_translated_and_nothing_else():
         "b": {"class_path": new, "init_args": {"eps": 1e-8}},
         "c": None,
     }
+
+
+@pytest.mark.parametrize("exported", [False, True])
+def test_scores_that_were_arguments_of_their_own_are_in_the_dictionary(exported):
+    def node(path, arguments):
+        return {"class_path": path, "init_args": arguments} if exported else {"_target_": path, **arguments}
+
+    old = {"seed": 1, "kid": None, "mifid": node("lit_gans.metrics.scores.mifid.MiFID", {"threshold": 0.2})}
+    current = current_paths(node("lit_gans.callbacks.generative_metrics.GenerativeMetrics", old))
+    mifid = "lit_gans.metrics.scores.mifid.MemorizationInformedFrechetInceptionDistance"
+    scores = {"kid": None, "mifid": node(mifid, {"cosine_distance_eps": 0.2})}
+    assert current == node("lit_gans.callbacks.evaluation.GenerativeMetrics", {"seed": 1, "scores": scores})
+    assert current_paths(current) == current

@@ -15,10 +15,15 @@ from lit_gans.cli import main as cli
 from lit_gans.cli.compare import compare, main
 from lit_gans.cli.evaluate import evaluate
 from lit_gans.common.errors import RefusedInput
-from lit_gans.metrics.evaluator import Evaluation
+from lit_gans.metrics import (
+    ClassCoverage,
+    FrechetInceptionDistance,
+    InceptionScore,
+    KernelInceptionDistance,
+    PrecisionRecallDensityCoverage,
+)
+from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.extractors.digits import DigitsExtractor
-from lit_gans.metrics.scores.kid import KID
-from lit_gans.metrics.scores.prdc import PRDC
 
 
 def write(folder, images):
@@ -32,8 +37,10 @@ def pictures(num, seed, size=16):
     return torch.randint(0, 256, (num, 1, size, size), generator=torch.Generator().manual_seed(seed)) / 255
 
 
-def metrics(**settings):
-    return GenerativeMetrics(DigitsExtractor(), num_samples=30, batch_size=7, prdc=PRDC(), **settings)
+def metrics(cache=True, **scores):
+    default = {"fid": FrechetInceptionDistance(), "inception_score": InceptionScore(), "classes": ClassCoverage()}
+    scores = default | {"prdc": PrecisionRecallDensityCoverage()} | scores
+    return GenerativeMetrics(DigitsExtractor(), num_samples=30, batch_size=7, scores=scores, cache=cache)
 
 
 @pytest.fixture
@@ -49,9 +56,9 @@ def test_two_folders_are_their_pixels(tmp_path):
     record = evaluate(
         fake=write(tmp_path / "fake", fake), real=write(tmp_path / "real", real), metrics=metrics(), device="cpu"
     )
-    by_hand = Evaluation(DigitsExtractor(), torch.device("cpu"), 1, metrics().scores)
-    by_hand.add_real([real.mul(255).round().to(torch.uint8)])
-    expected = by_hand.measure([fake.mul(255).round().to(torch.uint8)], 30)
+    by_hand = Evaluator(DigitsExtractor(), metrics().scores, 30)
+    by_hand.add_real(real.mul(255).round().to(torch.uint8))
+    expected = by_hand.measure(fake.mul(255).round().to(torch.uint8))
     assert {key: record[key] for key in expected} == pytest.approx(expected, rel=1e-5)
     assert "metric/coverage_digits" in expected
     protocol = record["protocol"]
@@ -86,15 +93,13 @@ def test_folders_of_several_sizes_are_refused_until_a_size_is_given(tmp_path):
 
 def test_refusals(tmp_path, checkpoint):
     real = write(tmp_path / "real", pictures(12, 0))
-    only_kid = GenerativeMetrics(
-        DigitsExtractor(), kid=KID(subset_size=20), fid=None, inception_score=None, class_coverage=None
-    )
+    only_kid = GenerativeMetrics(DigitsExtractor(), scores={"kid": KernelInceptionDistance(subset_size=20)})
     for arguments, sentence in [
         ({}, "checkpoint=PATH or fake=FOLDER"),
         ({"fake": real, "checkpoint": checkpoint[1]}, "one of them"),
         ({"fake": real, "real": real}, "nothing says the metrics"),
         ({"fake": str(tmp_path / "nothing"), "real": real, "metrics": metrics()}, "no such folder"),
-        ({"fake": real, "real": real, "metrics": only_kid}, "no score can be measured: KID: 12 images are too few"),
+        ({"fake": real, "real": real, "metrics": only_kid}, "no score can be measured: kid: 12 images are too few"),
     ]:
         with pytest.raises(RefusedInput, match=sentence):
             evaluate(**arguments, device="cpu")
@@ -159,13 +164,17 @@ def test_files_that_are_no_evaluations_are_refused(tmp_path):
 
 def test_few_images_are_measured_by_what_they_allow_and_the_record_says_what_is_left_out(tmp_path, capsys):
     folder = write(tmp_path / "real", pictures(12, 0))
-    record = evaluate(fake=folder, real=folder, metrics=metrics(kid=KID()), device="cpu")
+    record = evaluate(fake=folder, real=folder, metrics=metrics(kid=KernelInceptionDistance()), device="cpu")
     assert record["metric/coverage_digits"] == 1
-    assert record["left_out"].keys() == {"InceptionScore", "KID"}
-    assert record["left_out"]["KID"].startswith("12 images are too few for subset_size=1000")
-    assert set(record["protocol"]["scores"]) == {"FID", "ClassCoverage", "PRDC"}
+    assert record["left_out"].keys() == {"inception_score", "kid"}
+    assert record["left_out"]["kid"].startswith("12 images are too few for subset_size=1000")
+    assert set(record["protocol"]["scores"]) == {
+        "FrechetInceptionDistance",
+        "ClassCoverage",
+        "PrecisionRecallDensityCoverage",
+    }
     assert record["directions"].keys() == {key for key in record if key.startswith("metric/")}
-    assert "left out: InceptionScore: 12 generated images are too few for 10 splits" in capsys.readouterr().out
+    assert "left out: inception_score: 12 generated images are too few for 10 splits" in capsys.readouterr().out
 
 
 def test_says_what_it_does_where_there_is_no_terminal_and_how_much_it_keeps(tmp_path, caplog):
@@ -173,8 +182,8 @@ def test_says_what_it_does_where_there_is_no_terminal_and_how_much_it_keeps(tmp_
     with caplog.at_level(logging.INFO, "lit_gans"):
         evaluate(fake=folder, real=folder, metrics=metrics(cache=False), device="cpu")
     assert [message for message in caplog.messages if "full rank" not in message] == [
+        "features and logits of single images are stored in memory: 16.2 KiB",
         "reading the real images: 30",
-        "features and logits of single images are kept in memory: 16.2 KiB",
         "digits features of the real images: 30",
         "digits features of the generated images: 30",
     ]
@@ -188,7 +197,7 @@ def test_a_checkpoint_s_configuration_calls_no_class_that_is_not_registered(chec
     for config, name in [
         ({"metrics": node}, "subprocess.Popen"),
         ({"metrics": {"_target_": "lit_gans.callbacks.evaluation.GenerativeMetrics", "extractor": node}}, "subprocess"),
-        ({"metrics": digits | {"kid": [node]}}, "subprocess.Popen"),
+        ({"metrics": digits | {"scores": {"kid": [node]}}}, "subprocess.Popen"),
         (
             {"metrics": {"class_path": "subprocess.Popen", "init_args": {"args": ["touch", str(touched)]}}},
             "subprocess.Popen",
@@ -224,12 +233,16 @@ def test_a_module_from_a_user_s_file_is_an_extractor_also_for_kid_and_prdc(tmp_p
     monkeypatch.setattr("sys.path", list(sys.path))
     folders = [f"{name}={write(tmp_path / name, pictures(30, seed))}" for seed, name in enumerate(("fake", "real"))]
     own = ["metrics=module", "metrics.extractor.module._target_=own_features.Pooled", "output=a.json", "device=cpu"]
-    code, said = command("evaluate", *folders, *own, "metrics.kid.subset_size=10", "+metrics.extractor.module.size=2")
+    code, said = command(
+        "evaluate", *folders, *own, "metrics.scores.kid.subset_size=10", "+metrics.extractor.module.size=2"
+    )
     assert code == 0, said.err
     record = json.loads((tmp_path / "a.json").read_text())
     found = {key for key in record if key.startswith("metric/")}
-    assert found == {f"metric/{name}_module" for name in ("fid", "kid", "kid_spread", *PRDC.directions)}
-    assert record["left_out"] == {"InceptionScore": "the extractor has no class logits."}
+    assert found == {
+        f"metric/{name}_module" for name in ("fid", "kid", "kid_spread", *PrecisionRecallDensityCoverage.directions)
+    }
+    assert record["left_out"] == {"inception_score": "the extractor has no class logits."}
     code, said = command("evaluate", *folders, *own[:1])
     assert (code, "metrics.extractor.module._target_ is required" in said.err) == (2, True)
     code, said = command("evaluate", *folders, *own, "metrics.extractor.module.size=2")
@@ -240,7 +253,12 @@ def test_the_command_line_takes_scores_and_extractors(tmp_path, monkeypatch, com
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
     folders = [f"{name}={write(tmp_path / name, pictures(30, seed))}" for seed, name in enumerate(("fake", "real"))]
-    scores = ["score@metrics.kid=kid", "metrics.kid.subset_size=10", "metrics.kid.subsets=3", "metrics.fid=null"]
+    scores = [
+        "score@metrics.scores.kid=kid",
+        "metrics.scores.kid.subset_size=10",
+        "metrics.scores.kid.subsets=3",
+        "metrics.scores.fid=null",
+    ]
     code, said = command("evaluate", *folders, "metrics=digits", *scores, "output=a.json", "device=cpu")
     assert code == 0, said.err
     record = json.loads((tmp_path / "a.json").read_text())
@@ -248,7 +266,11 @@ def test_the_command_line_takes_scores_and_extractors(tmp_path, monkeypatch, com
         *("metric/is_digits", "metric/is_spread_digits", "metric/classes_covered"),
         *("metric/kid_digits", "metric/kid_spread_digits"),
     ]
-    assert record["protocol"]["scores"]["KID"] == {"subsets": 3, "subset_size": 10}
+    assert record["protocol"]["scores"]["KernelInceptionDistance"].items() >= {"subsets": 3, "subset_size": 10}.items()
+    code, said = command("evaluate", *folders, "metrics=digits", "score@metrics.scores.kid=kid", "device=cpu")
+    assert (code, "asked for cannot be measured: kid: 30 images are too few" in said.err) == (2, True)
+    code, said = command("evaluate", *folders, "metrics=digits", "metrics.kid.subset_size=10")
+    assert (code, "did you mean 'metrics.scores.kid.subset_size'?" in said.err) == (2, True)
     assert command("compare", "a.json", "a.json")[0] == 0
     code, said = command("compare", "a.json", "b.json")
     assert (code, "b.json: there is no such file" in said.err) == (2, True)

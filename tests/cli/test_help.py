@@ -67,7 +67,7 @@ def test_compare_and_bench_have_a_help_too(command):
 
 def test_training_lists_its_groups_and_their_options(command):
     code, out, err = command("train", "--help")
-    assert "score@metrics.{kid,mifid,prdc}:" in out, "the slots that exist"
+    assert "score@metrics.scores.{kid,mifid,prdc}:" in out, "the slots that exist"
     assert (code, err) == (0, "")
     for name in (*gans(), "digits", "folder", "ring", "dcgan_digits", "inception", "fsdp", "bf16", "rmsprop", "linear"):
         assert f" {name}," in out or f" {name}\n" in out, name

@@ -12,7 +12,7 @@ OPTIONS = sorted(f"{path.parent.name}={path.stem}" for path in CONF.glob("*/*.ya
 OPTIONS += [f"{group}={name}" for group in ("model", "data") for name in options(group)]
 OPTIONS += [f"optimizer@model.generator_optimizer={name}" for name in options("optimizer")]
 OPTIONS += [f"schedule@model.generator_optimizer.schedule={name}" for name in options("schedule")]
-OPTIONS += [f"score@metrics.kid={name}" for name in options("score")]
+OPTIONS += [f"score@metrics.scores.kid={name}" for name in options("score")]
 
 
 @pytest.mark.parametrize("option", OPTIONS)

@@ -1,82 +1,119 @@
 import pytest
 import torch
 
-from lit_gans.metrics.cache import reference_path
-from lit_gans.metrics.evaluator import Evaluation
-from lit_gans.metrics.protocol import fingerprint, reference_key
-from tests.metrics.cells import SCORES, Pixels, images
+from lit_gans.common.cache_folder import cache_folder
+from lit_gans.metrics import FrechetInceptionDistance
+from lit_gans.metrics.evaluator import Evaluator
+from lit_gans.metrics.scores.base import StoredFeatures
+from tests.metrics.cells import Pixels, all_scores, evaluator, images
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "folder" / "statistics.safetensors"
+@pytest.fixture(autouse=True)
+def folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("LIT_GANS_CACHE", str(tmp_path / "cache"))
+    assert cache_folder() == tmp_path / "cache"
+    return tmp_path / "cache" / "references"
 
 
-def measured(path, batches, scores=SCORES):
-    evaluation = Evaluation(Pixels(), torch.device("cpu"), 0, scores)
-    evaluation.add_real(batches, path)
-    return evaluation.measure([images(61, 1)], 61), evaluation.real_halves()
+class Counted(Pixels):
+    """Counts the images that it extracts."""
+
+    num = 0
+
+    def forward(self, images):
+        self.num += len(images)
+        return super().forward(images)
 
 
-def never():
-    raise AssertionError("the images are read")
-    yield
+def measured(scores=None, real=None, store=True):
+    """Returns the values, and the number of real images that were extracted."""
+    extractor = Counted()
+    one = evaluator(extractor=extractor, scores=scores)
+    one.add_real(images(100, 0) if real is None else real, store)
+    num = extractor.num
+    return (one.measure(images(61, 1)), one.real_halves), num
 
 
-def test_a_second_run_reads_no_image_and_measures_bitwise_the_same(path):
-    first = measured(path, images(100, 0).split(16))
-    assert measured(path, never()) == first
-    assert measured(None, images(100, 0).split(16)) == first
+def fid():
+    return {"fid": FrechetInceptionDistance()}
+
+
+def test_a_second_run_extracts_no_real_image_and_measures_bitwise_the_same():
+    (first, num), (second, none) = measured(), measured()
+    assert (num, none) == (100, 0)
+    assert second == first
+    assert measured(store=False) == (first, 100)
 
 
 @pytest.mark.parametrize(
     "damage", [lambda data: data[: len(data) // 2], lambda data: data[:-9] + b"?" * 9, lambda _: b""]
 )
-def test_a_damaged_file_is_made_anew_with_a_warning(path, damage):
-    first = measured(path, [images(100, 0)])
-    whole = path.read_bytes()
-    path.write_bytes(damage(whole))
+def test_a_damaged_file_is_made_anew_with_a_warning(folder, damage):
+    first, _ = measured()
+    (path,) = folder.iterdir()
+    unbroken = path.read_bytes()
+    path.write_bytes(damage(unbroken))
     with pytest.warns(UserWarning, match="are damaged .* computed again"):
-        assert measured(path, [images(100, 0)]) == first
-    assert path.read_bytes() == whole
+        assert measured() == (first, 100)
+    assert path.read_bytes() == unbroken
 
 
-def test_a_file_without_the_features_that_are_needed_is_made_anew(path):
-    measured(path, [images(100, 0)], SCORES[:1])
-    assert measured(path, [images(100, 0)])[0].keys() > {"metric/kid_pixels"}
-    measured(path, never(), SCORES)
+def test_statistics_without_the_states_that_are_needed_are_not_taken(folder):
+    assert measured(fid())[1] == 100
+    assert measured()[1] == 100
+    assert measured(fid())[1] == measured()[1] == 0
+    assert len(list(folder.iterdir())) == 2
 
 
-def test_a_folder_that_cannot_be_written_costs_a_warning(tmp_path):
-    (tmp_path / "file").touch()
+def test_scores_that_share_their_states_share_the_file():
+    scores = all_scores()
+    assert measured({name: scores[name] for name in ("kid", "fid")})[1] == 100
+    scores = all_scores()
+    assert measured({name: scores[name] for name in ("prdc", "fid", "inception_score")})[1] == 0
+
+
+def test_a_folder_that_cannot_be_written_costs_a_warning(folder):
+    folder.parent.mkdir()
+    folder.touch()
     with pytest.warns(UserWarning, match="cannot be stored"):
-        measured(tmp_path / "file/statistics.safetensors", [images(100, 0)])
+        measured()
 
 
-def test_the_name_depends_on_images_and_extractor_and_not_on_batches(monkeypatch, tmp_path):
-    monkeypatch.setenv("LIT_GANS_CACHE", str(tmp_path))
+def test_states_of_code_elsewhere_are_not_stored(folder):
+    class Mine(StoredFeatures):
+        directions = {"mine": "min"}
 
+        def compute(self):
+            return self.stored()[0].mean()
+
+    class WithStates(Mine):
+        def add_states(self):
+            super().add_states()
+
+    assert measured({"mine": WithStates()})[1] == measured({"mine": WithStates()})[1] == 100
+    assert not folder.exists()
+    assert [measured({"mine": Mine()})[1] for _ in range(2)] == [100, 0]
+
+
+def test_the_name_depends_on_images_and_extractor_and_not_on_batches(folder):
     class Other(Pixels):
         name = "other"
 
-    def place(extractor, batches, scores=SCORES):
-        evaluation = Evaluation(extractor, torch.device("cpu"), 0, scores)
-        return reference_path(reference_key(evaluation, fingerprint(batches)[0]))
+    def place(real, batch_size=16, extractor=None, scores=None):
+        before = set(folder.glob("*"))
+        evaluator(batch_size, extractor, scores).add_real(real, store=True)
+        return set(folder.glob("*")) - before
 
-    here = place(Pixels(), [images(100, 0)])
-    assert here.is_relative_to(tmp_path)
-    assert place(Pixels(), images(100, 0).split(7)) == here
-    others = [
-        place(Pixels(), [images(100, 1)]),
-        place(Pixels(), [images(99, 0)]),
-        place(Pixels(), [images(100, 0).reshape(100, 1, 1, 4)]),
-        place(Other(), [images(100, 0)]),
-        place(Pixels(), [images(100, 0)], SCORES[:1]),
-    ]
-    assert len({here, *others}) == 6
+    assert place(images(100, 0))
+    assert not place(images(100, 0), batch_size=7)
+    assert place(images(100, 1))
+    assert place(images(99, 0))
+    assert place(images(100, 0).reshape(100, 1, 1, 4))
+    assert place(images(100, 0), extractor=Other())
+    assert place(images(100, 0), scores=fid())
 
 
-def test_another_code_of_a_user_s_module_has_statistics_of_its_own():
+def test_another_code_of_a_user_s_module_has_statistics_of_its_own(folder):
     class Scaled(Pixels):
         num_logits = None
 
@@ -88,10 +125,19 @@ def test_another_code_of_a_user_s_module_has_statistics_of_its_own():
             pixels, logits = super().forward(images)
             return self.scale * pixels, logits
 
-    def place(scale):
-        evaluation = Evaluation(Scaled(scale), torch.device("cpu"), 0, SCORES)
-        evaluation.leave_out(100, 100, (1, 2, 2))
-        return reference_path(reference_key(evaluation, "0"))
+    for scale, num in ((1.0, 1), (1.0, 1), (2.0, 2)):
+        Evaluator(Scaled(scale), fid(), 61).add_real(images(100, 0), store=True)
+        assert len(list(folder.iterdir())) == num
 
-    assert place(1.0) == place(1.0)
-    assert place(1.0) != place(2.0)
+
+@pytest.mark.parametrize("name", list(all_scores()))
+def test_states_of_a_metric_round_trip_through_its_state_dict(name, tmp_path):
+    score, again = all_scores(Pixels())[name], all_scores(Pixels())[name]
+    score.update(images(100, 0), real=True)
+    score.update(images(61, 1), real=False)
+    assert not score.state_dict()
+    score.persistent(True)
+    torch.save(score.state_dict(), tmp_path / "score.pt")
+    again.load_state_dict(torch.load(tmp_path / "score.pt", weights_only=True))
+    again.update(images(0, 1), real=False)
+    assert again.named(again.compute()) == score.named(score.compute())

@@ -1,19 +1,16 @@
 """Two processes measure what one does, whatever their shares."""
 
 import pytest
-import torch
 
-from lit_gans.metrics import FrechetInceptionDistance
-from lit_gans.metrics.evaluator import Evaluation
-from tests.metrics.cells import SCORES, Pixels, images
+from tests.metrics.cells import Pixels, all_scores, evaluator, images
 from tests.strategies.ranks import run
 
 
 @pytest.fixture(scope="module")
 def alone():
-    evaluation = Evaluation(Pixels(), torch.device("cpu"), 0, SCORES)
-    evaluation.add_real(images(100, 0).split(16))
-    return evaluation.measure(images(61, 1).split(8), 61), evaluation.real_halves()
+    one = evaluator()
+    one.add_real(images(100, 0))
+    return one.measure(images(61, 1).split(8)), one.real_halves
 
 
 @pytest.mark.parametrize("fake_ends", [(31, 61), (61, 61), (0, 61)])  # the last two: one rank has none
@@ -25,23 +22,31 @@ def test_two_ranks_measure_what_one_does(alone, tmp_path, fake_ends):
     assert len(alone[0]) == 11
 
 
-def test_a_rank_without_real_images_waits_for_nobody(alone, tmp_path):
-    found = run("tests.metrics.cells.evaluate", tmp_path, fake_ends=(31, 61), real_size=100)
-    assert [rank["extracted"] for rank in found] == [1, 0]
+@pytest.mark.parametrize(("real_size", "extracted"), [(100, [100, 0]), (7, [56, 44])])
+def test_a_rank_without_real_images_and_batches_of_an_odd_size(alone, tmp_path, real_size, extracted):
+    found = run("tests.metrics.cells.evaluate", tmp_path, fake_ends=(31, 61), real_size=real_size)
+    assert [rank["extracted"] for rank in found] == extracted
     assert found[1]["values"] == pytest.approx(alone[0], rel=1e-6)
+    assert found[0]["halves"] == pytest.approx(alone[1], rel=1e-6)
 
 
-def test_all_ranks_read_what_the_first_finds_in_the_cache(alone, tmp_path):
-    arguments = {"cache": tmp_path / "statistics.safetensors", "fake_ends": (31, 61)}
+def test_all_ranks_take_what_the_first_finds_in_the_cache(alone, tmp_path, monkeypatch):
+    monkeypatch.setenv("LIT_GANS_CACHE", str(tmp_path / "cache"))
+    arguments = {"store": True, "fake_ends": (31, 61)}
     first, second = (run("tests.metrics.cells.evaluate", tmp_path, **arguments) for _ in range(2))
-    assert [[rank["extracted"] for rank in ranks] for ranks in (first, second)] == [[4, 3], [0, 0]]
+    assert [[rank["extracted"] for rank in ranks] for ranks in (first, second)] == [[64, 36], [0, 0]]
     assert second[1]["values"] == pytest.approx(alone[0], rel=1e-6)
+    assert second[1]["halves"] == pytest.approx(alone[1], rel=1e-6)
 
 
 @pytest.mark.parametrize("ends", [(31, 100), (100, 100)])  # the last: one rank has none
 def test_metrics_alone_are_the_same_on_two_ranks(tmp_path, ends):
-    expected = FrechetInceptionDistance(Pixels())
-    expected.update(images(100, 0), real=True)
-    expected.update(images(61, 1), real=False)
+    expected = {}
+    for name, score in all_scores(Pixels()).items():
+        score.update(images(100, 0), real=True)
+        score.update(images(61, 1), real=False)
+        expected[name] = score.named(score.compute())
     for found in run("tests.metrics.cells.scores", tmp_path, ends=ends):
-        assert found["FrechetInceptionDistance"].item() == pytest.approx(expected.compute().item(), rel=1e-6)
+        assert found.keys() == expected.keys()
+        for name, values in found.items():
+            assert values == pytest.approx(expected[name], rel=1e-6)

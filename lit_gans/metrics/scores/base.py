@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+import inspect
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -12,74 +12,10 @@ from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.data.images import to_uint8
-from lit_gans.metrics.extractors.base import Extractor, on_white
+from lit_gans.metrics.extractors.base import Extractor
+from lit_gans.metrics.extractors.network import Features, Network, Widths
 
-
-class Features(NamedTuple):
-    """Extracted features (n, f) and class logits (n, k) of images; k may be 0."""
-
-    features: Float[Tensor, "n f"]
-    logits: Float[Tensor, "n k"]
-
-
-class Network(nn.Module):
-    """Extractor of a score, or of several scores that share it, which is hidden from parameters and state dicts.
-
-    So its weights are neither trained nor sharded, and never part of a checkpoint. It follows the images' device.
-
-    Args:
-        extractor: an extractor of this package, or any module that maps uint8 images (n, c, h, w) to features (n, f),
-            or to features and class logits (n, k). It is set to evaluation mode.
-        normalize: whether images are floats in [0, 1], which are rounded to uint8; otherwise uint8.
-    """
-
-    def __init__(self, extractor: nn.Module, normalize: bool = False) -> None:
-        super().__init__()
-        self.normalize = normalize
-        self._extractor = (extractor.eval(),)  # a tuple is no submodule
-
-    @torch.no_grad()
-    def forward(self, images: Tensor) -> Features:
-        """Returns the features of images.
-
-        Raises:
-            RefusedInput: images of another type, range or shape.
-            FloatingPointError: images or features are not finite.
-        """
-        images = to_uint8(images) if self.normalize else images
-        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3, 4):
-            raise RefusedInput(
-                f"Images are {images.dtype} {tuple(images.shape)}, expected uint8 (n, c, h, w) with 1, 3 or 4 channels:"
-                " lit_gans.data.images.to_uint8 converts floats in [0, 1], as does normalize=True."
-            )
-        (extractor,) = self._extractor
-        output = extractor.to(images.device)(on_white(images) if images.shape[1] == 4 else images)
-        features, logits = output if isinstance(output, tuple) else (output, output[:, :0])
-        if not (torch.isfinite(features).all() and torch.isfinite(logits).all()):
-            raise FloatingPointError("The extractor returned features that are not finite for finite images.")
-        return Features(features, logits)
-
-    def widths(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """Returns the number of features and logits; extracts a noise image (c, h, w) if they are not declared."""
-        (extractor,) = self._extractor
-        if isinstance(extractor, Extractor) and extractor.num_features and extractor.num_logits is not None:
-            return extractor.num_features, extractor.num_logits
-        features, logits = self(self.probe(shape))
-        return features.shape[1], logits.shape[1]
-
-    def probe(self, shape: tuple[int, ...]) -> Tensor:
-        """Returns a noise image (1, c, h, w), the same in every run."""
-        image = torch.randint(256, (1, *shape), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
-        return image / 255 if self.normalize else image
-
-
-@dataclass(frozen=True)
-class Widths:
-    """Widths of features and logits, which the states of a score depend on."""
-
-    features: int = 0
-    logits: int = 0
+NO_LOGITS = "the extractor has no class logits."
 
 
 class FeatureScore(Metric):
@@ -99,8 +35,11 @@ class FeatureScore(Metric):
 
     Attributes:
         directions: whether the best value of each name is the `min` or the `max`; None for neither, such as a spread.
+        needs_covariance: whether the score fits Gaussians, whose covariances have full rank only with more images than
+            features.
         needs_logits: whether the score requires an extractor with class logits.
         with_extractor: whether keys end with the extractor's name.
+        lists: names of the states that are lists of rows.
     """
 
     is_differentiable = False
@@ -110,6 +49,7 @@ class FeatureScore(Metric):
     feature_network = "inception"  # the attribute that torchmetrics' FeatureShare replaces
 
     directions: ClassVar[dict[str, str | None]]
+    needs_covariance: ClassVar[bool] = False
     needs_logits: ClassVar[bool] = False
     with_extractor: ClassVar[bool] = True
 
@@ -126,15 +66,25 @@ class FeatureScore(Metric):
     ) -> None:
         Metric.__init__(self, **{"dist_sync_fn": gather, **kwargs})  # not those of torchmetrics' scores
         self.normalize, self.reset_real_features, self.seed = normalize, reset_real_features, seed
-        self.widths = Widths()
+        self.widths, self.lists = Widths(), set[str]()
         if feature is None:
             self.add_states()
         else:
             network = Network(feature, normalize)
-            self.attach(network, Widths(*network.widths(input_img_size)))
+            self.attach(network, network.widths(input_img_size))
+
+    def applies(self, extractor: Extractor) -> bool:
+        """Returns whether the score has a meaning for the extractor."""
+        return True
 
     def attach(self, network: nn.Module, widths: Widths) -> None:
-        """Sets the extractor and resets all states."""
+        """Sets the extractor and resets all states.
+
+        Raises:
+            RefusedInput: the score needs class logits, which the extractor does not have.
+        """
+        if self.needs_logits and not widths.logits:
+            raise RefusedInput(f"{type(self).__name__}: {NO_LOGITS}")
         self.inception, self.widths = network, widths
         self.add_states()
         self.to(self.device)
@@ -166,26 +116,36 @@ class FeatureScore(Metric):
         """Adds the features and class logits of images to the states."""
         raise NotImplementedError
 
+    def add_state(self, name: str, default: Any, *args: Any, **kwargs: Any) -> None:
+        """Adds a state; see `torchmetrics.Metric`."""
+        super().add_state(name, default, *args, **kwargs)
+        if isinstance(default, list):
+            self.lists.add(name)
+
     def sync(self, *args: Any, **kwargs: Any) -> None:
         """Gathers the states of all ranks; ranks without images contribute rows of the right width."""
-        for name, state in self.metric_state.items():
-            if isinstance(state, list) and not state:
-                width = self.widths.logits if name.endswith("logits") else self.widths.features
-                state.append(torch.empty(0, width))
+        for name in self.lists:
+            if not len(self.metric_state[name]):
+                setattr(self, name, [torch.empty(0, self.width(name))])
         super().sync(*args, **kwargs)
+
+    def width(self, name: str) -> int:
+        """Returns the width of the rows of a state that is a list."""
+        return self.widths.logits if name.endswith("logits") else self.widths.features
 
     def reset(self) -> None:
         """Resets the states, and those of the real images only with `reset_real_features`."""
         kept = {} if self.reset_real_features else self.real_states()
+        for name in self.lists:
+            setattr(self, name, [])  # torchmetrics clears lists, which metrics of a collection share
         super().reset()
         self.load_states(kept)
 
-    def real_states(self) -> dict[str, Tensor | list[Tensor]]:
+    def real_states(self) -> dict[str, Any]:
         """Returns the states of the real images, by name."""
-        states = {name: state for name, state in self.metric_state.items() if name.startswith("real_")}
-        return {name: list(state) if isinstance(state, list) else state for name, state in states.items()}
+        return {name: state for name, state in self.metric_state.items() if name.startswith("real_")}
 
-    def load_states(self, states: dict[str, Tensor | list[Tensor]]) -> None:
+    def load_states(self, states: dict[str, Any]) -> None:
         """Replaces states, by name."""
         for name, state in states.items():
             setattr(self, name, state)
@@ -202,7 +162,7 @@ class FeatureScore(Metric):
         """Returns all rows of a state that is a list, and keeps them as one tensor."""
         state = self.metric_state[name]
         if isinstance(state, list) and len(state) != 1:
-            state[:] = [torch.cat(state) if state else torch.empty(0, self.widths.features)]
+            state[:] = [torch.cat(state) if state else torch.empty(0, self.width(name))]
         return state[0] if isinstance(state, list) else state
 
     def too_few(self, num_real: int | None, num_fake: int) -> str | None:
@@ -220,6 +180,55 @@ class FeatureScore(Metric):
         if reason is not None:
             raise RefusedInput(f"{type(self).__name__}: {reason}")
 
+    def named(self, value: Any) -> dict[str, float]:
+        """Returns what `compute` has returned, a scalar, a tuple or a dict of scalars, by the names of `directions`."""
+        values = value if isinstance(value, tuple) else (value,)
+        named = value if isinstance(value, dict) else dict(zip(self.directions, values, strict=True))
+        return {name: float(scalar) for name, scalar in named.items()}
+
+    def keys(self, extractor: Extractor) -> dict[str, str]:
+        """Returns the key of each name in logs: `metric/<name>_<extractor>`."""
+        ending = f"_{extractor.name}" if self.with_extractor else ""
+        return {name: f"metric/{name}{ending}" for name in self.directions}
+
+    def settings(self) -> dict[str, Any]:
+        """Returns the arguments of the subclasses' constructors, which are attributes, for the protocol."""
+        classes = [cls for cls in type(self).__mro__ if issubclass(cls, FeatureScore) and cls is not FeatureScore]
+        names = dict.fromkeys(name for cls in reversed(classes) for name in inspect.signature(cls).parameters)
+        return {name: vars(self)[name] for name in names if name not in inspect.signature(FeatureScore).parameters}
+
+    def states_key(self) -> str:
+        """Returns what the states depend on besides the extractor: scores with equal keys share them."""
+        owner = next(cls for cls in type(self).__mro__ if {"add_states", "update_features"} & vars(cls).keys())
+        settings = self.settings() if owner is type(self) else {}
+        return f"{owner.__module__}.{owner.__qualname__}{settings or ''}"
+
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """Plots a value of `compute`, by default the current one; of a mean and its spread, the mean."""
+        val = self.compute() if val is None else val
+        return self._plot(val[0] if isinstance(val, tuple) else val, ax)
+
+
+class StoredFeatures(FeatureScore):
+    """Base class of scores that need the features of single images, real and generated ones, in main memory."""
+
+    def add_states(self) -> None:
+        self.add_state("real_features", [], dist_reduce_fx="cat")
+        self.add_state("fake_features", [], dist_reduce_fx="cat")
+
+    def update_features(self, features: Float[Tensor, "n f"], logits: Float[Tensor, "n k"], real: bool) -> None:
+        self.accumulate("real_features" if real else "fake_features", features)
+
+    def stored(self) -> tuple[Float[Tensor, "n f"], Float[Tensor, "k f"]]:
+        """Returns the features of the real and of the generated images.
+
+        Raises:
+            RefusedInput: there are too few.
+        """
+        real, fake = self.rows("real_features"), self.rows("fake_features")
+        self.refuse_too_few(len(real), len(fake))
+        return real, fake
+
 
 def gather(tensor: Tensor, group: Any = None) -> list[Tensor]:
     """Gathers a tensor of all ranks with torchmetrics, also from main memory over nccl."""
@@ -231,3 +240,10 @@ def gather(tensor: Tensor, group: Any = None) -> list[Tensor]:
 def smaller(num_real: int | None, num_fake: int) -> int:
     """Returns the smaller number of images, or the number of generated images if the other is unknown."""
     return num_fake if num_real is None else min(num_real, num_fake)
+
+
+def place() -> tuple[int, int]:
+    """Returns the rank and the number of ranks."""
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return 0, 1

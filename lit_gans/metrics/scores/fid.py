@@ -12,10 +12,10 @@ from torch import Tensor
 from torchmetrics.image import fid
 
 from lit_gans.metrics.scores.base import FeatureScore, smaller
-from lit_gans.metrics.scores.score import Score
-from lit_gans.metrics.statistics import Summary
 
 _NOISE = 1e-12  # relative to the largest eigenvalue: smaller ones are rounding errors of a rank-deficient covariance
+
+_ROWS = 1024  # number of rows in float64 at once
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,15 @@ class Gaussian:
         mean = total / num
         return Gaussian(mean.cpu(), ((products - num * torch.outer(mean, mean)) / (num - 1)).cpu())
 
+    @staticmethod
+    def of_rows(rows: Float[Tensor, "n f"]) -> Gaussian:
+        """Returns the Gaussian of features."""
+        total, products = torch.zeros(rows.shape[1]).double(), torch.zeros(rows.shape[1], rows.shape[1]).double()
+        for block in map(torch.Tensor.double, rows.split(_ROWS)):
+            total += block.sum(0)
+            products += block.T @ block
+        return Gaussian.of_sums(len(rows), total, products)
+
     @cached_property
     def root(self) -> Float64[Tensor, "f f"]:
         """Symmetric square root of the covariance."""
@@ -43,11 +52,11 @@ class Gaussian:
         values, vectors = map(torch.from_numpy, np.linalg.eigh(self.covariance.numpy()))
         return (vectors * _positive(values).sqrt()) @ vectors.T
 
-    def is_same(self, other: Gaussian | None) -> bool:
-        """Whether both have equal values, so that the root need not be computed again."""
-        return (
-            other is not None and torch.equal(self.mean, other.mean) and torch.equal(self.covariance, other.covariance)
-        )
+    def or_equal(self, other: Gaussian | None) -> Gaussian:
+        """Returns the other Gaussian, whose root may be known, if both are equal."""
+        if other is None or not torch.equal(self.mean, other.mean):
+            return self
+        return other if torch.equal(self.covariance, other.covariance) else self
 
 
 def _positive(values: Float64[Tensor, " f"]) -> Float64[Tensor, " f"]:
@@ -55,7 +64,7 @@ def _positive(values: Float64[Tensor, " f"]) -> Float64[Tensor, " f"]:
     return torch.where(values > _NOISE * values.abs().max(), values, 0)
 
 
-def frechet_distance(real: Gaussian | Summary, fake: Gaussian | Summary) -> float:
+def frechet_distance(real: Gaussian, fake: Gaussian) -> float:
     """Computes the squared Fréchet distance between two Gaussians (Dowson and Landau 1982, equation 4).
 
     The trace of sqrt(A B) equals the trace of sqrt(sqrt(A) B sqrt(A)). The latter is symmetric, so that its eigenvalues
@@ -65,20 +74,6 @@ def frechet_distance(real: Gaussian | Summary, fake: Gaussian | Summary) -> floa
     values = torch.from_numpy(np.linalg.eigvalsh(((product + product.T) / 2).numpy()))
     distance = (real.mean - fake.mean).square().sum() + real.covariance.trace() + fake.covariance.trace()
     return (distance - 2 * _positive(values).sqrt().sum()).item()
-
-
-@dataclass(frozen=True)
-class FID(Score):
-    """Fréchet distance between Gaussians fitted to the features (Heusel et al. 2017, equation 6).
-
-    Covariances are normalised by n - 1.
-    """
-
-    needs_covariance = True
-    directions = {"fid": "min"}
-
-    def compute(self, real: Summary, fake: Summary, seed: int) -> dict[str, float]:
-        return {"fid": frechet_distance(real, fake)}
 
 
 class FrechetInceptionDistance(FeatureScore, fid.FrechetInceptionDistance):
@@ -94,11 +89,12 @@ class FrechetInceptionDistance(FeatureScore, fid.FrechetInceptionDistance):
         >>> fid = FrechetInceptionDistance(DigitsExtractor())
         >>> images = torch.randint(0, 256, (100, 1, 32, 32), generator=torch.Generator().manual_seed(0)).byte()
         >>> fid.update(images, real=True)
-        >>> fid.update(255 - images, real=False)
+        >>> fid.update(images // 4, real=False)
         >>> fid.compute() > 1
         tensor(True)
     """
 
+    needs_covariance = True
     directions = {"fid": "min"}
 
     _real: Gaussian | None = None  # with its root, as long as the real images stay the same
@@ -130,8 +126,6 @@ class FrechetInceptionDistance(FeatureScore, fid.FrechetInceptionDistance):
         num_real, num_fake = int(self.real_features_num_samples), int(self.fake_features_num_samples)
         self.refuse_too_few(num_real, num_fake)
         real = Gaussian.of_sums(num_real, self.real_features_sum, self.real_features_cov_sum)
-        if self._real is not None and real.is_same(self._real):
-            real = self._real
-        self._real = real
+        self._real = real.or_equal(self._real)
         fake = Gaussian.of_sums(num_fake, self.fake_features_sum, self.fake_features_cov_sum)
-        return torch.tensor(frechet_distance(real, fake), dtype=torch.float64, device=self.device)
+        return torch.tensor(frechet_distance(self._real, fake), dtype=torch.float64, device=self.device)

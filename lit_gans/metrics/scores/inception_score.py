@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
+from jaxtyping import Float, Float64
+from torch import Tensor, nn
+from torchmetrics.image import inception
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import forked, mix
-from lit_gans.metrics.scores.score import Score, needed
-from lit_gans.metrics.statistics import Summary
+from lit_gans.metrics.scores.base import FeatureScore
 
 
 def inception_scores(logits: Float[Tensor, "n k"], splits: int) -> Float[Tensor, " splits"]:
@@ -27,39 +27,62 @@ def inception_scores(logits: Float[Tensor, "n k"], splits: int) -> Float[Tensor,
     return torch.stack(scores)
 
 
-@dataclass(frozen=True)
-class InceptionScore(Score):
+class InceptionScore(FeatureScore, inception.InceptionScore):
     """Inception Score (Salimans et al. 2016): mean and spread over splits of the shuffled samples.
 
-    The spread is the standard deviation normalised by n, as in torch-fidelity (n - 1 in torchmetrics).
+    As torchmetrics' class, with a seeded shuffle and a spread that is the standard deviation normalised by n. `compute`
+    returns both as scalars. See `FeatureScore` for further arguments.
 
     Args:
-        splits: number of splits, 10 in the paper.
+        splits: number of splits.
 
     Raises:
         RefusedInput: `splits` is below 1.
+
+    Example:
+        >>> import torch
+        >>> from lit_gans.metrics import InceptionScore
+        >>> from lit_gans.metrics.extractors.digits import DigitsExtractor
+        >>> score = InceptionScore(DigitsExtractor(), splits=2)
+        >>> score.update(torch.zeros(40, 1, 32, 32, dtype=torch.uint8))
+        >>> score.compute()  # all images are equal
+        (tensor(1., dtype=torch.float64), tensor(0., dtype=torch.float64))
     """
 
-    needs_logits = True
+    needs_logits = higher_is_better = True
     directions = {"is": "max", "is_spread": None}
 
-    splits: int = 10
+    def __init__(self, feature: nn.Module | None = None, splits: int = 10, **kwargs: Any) -> None:
+        if splits < 1:
+            raise RefusedInput(f"splits={splits} must be at least 1.")
+        super().__init__(feature, **kwargs)
+        self.splits = splits
 
-    def __post_init__(self) -> None:
-        if self.splits < 1:
-            raise RefusedInput(f"splits={self.splits} must be at least 1.")
+    def add_states(self) -> None:
+        self.add_state("fake_logits", [], dist_reduce_fx="cat")
+
+    def update_features(self, features: Float[Tensor, "n f"], logits: Float[Tensor, "n k"], real: bool) -> None:
+        if not real:
+            self.accumulate("fake_logits", logits)
 
     def too_few(self, num_real: int | None, num_fake: int) -> str | None:
         if num_fake >= 2 * self.splits:
             return None
         return (
             f"{num_fake} generated images are too few for {self.splits} splits: use at least {2 * self.splits}"
-            " (metrics.num_samples), or fewer metrics.inception_score.splits."
+            " (metrics.num_samples), or fewer metrics.scores.inception_score.splits."
         )
 
-    def compute(self, real: Summary, fake: Summary, seed: int) -> dict[str, float]:
+    def compute(self) -> tuple[Float64[Tensor, ""], Float64[Tensor, ""]]:
+        """Returns mean and spread.
+
+        Raises:
+            RefusedInput: there are fewer than two images for each split.
+        """
+        logits = self.rows("fake_logits")
+        self.refuse_too_few(None, len(logits))
         with forked():
-            torch.manual_seed(mix(seed, "inception score"))
-            order = torch.randperm(fake.num)
-        scores = inception_scores(needed(fake.logits)[order], self.splits)
-        return {"is": scores.mean().item(), "is_spread": scores.std(correction=0).item()}
+            torch.manual_seed(mix(self.seed, "inception score"))
+            order = torch.randperm(len(logits))
+        scores = inception_scores(logits[order], self.splits).to(self.device)
+        return scores.mean(), scores.std(correction=0)

@@ -3,63 +3,91 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
+from jaxtyping import Float, Float64
+from torch import Tensor, nn
+from torchmetrics.image import kid
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import mix
-from lit_gans.metrics.scores.score import Score, needed, smaller
-from lit_gans.metrics.statistics import Summary
-
-_DEGREE = 3
+from lit_gans.metrics.scores.base import StoredFeatures, smaller
 
 
-def squared_mmd(real: Float[Tensor, "m f"], fake: Float[Tensor, "m f"]) -> float:
-    """Computes the unbiased estimate of the squared maximum mean discrepancy with the kernel (x.y / f + 1)^3
-    (Bińkowski et al. 2018, section 4; Gretton et al. 2012, equation 3).
+def squared_mmd(
+    real: Float[Tensor, "m f"],
+    fake: Float[Tensor, "m f"],
+    degree: int = 3,
+    gamma: float | None = None,
+    coef: float = 1.0,
+) -> float:
+    """Computes the unbiased estimate of the squared maximum mean discrepancy with the kernel (gamma x.y + coef)^degree
+    (Bińkowski et al. 2018, section 4; Gretton et al. 2012, equation 3); `gamma` is 1 / f by default.
     """
     num, width = real.shape
+    scale = width if gamma is None else 1 / gamma
     within = 0.0
     for features in (real, fake):
-        kernel = (features @ features.T / width + 1) ** _DEGREE
+        kernel = (features @ features.T / scale + coef) ** degree
         within += (kernel.sum() - kernel.trace()).item() / (num * (num - 1))
-    return within - 2 * ((real @ fake.T / width + 1) ** _DEGREE).mean().item()
+    return within - 2 * ((real @ fake.T / scale + coef) ** degree).mean().item()
 
 
 def kernel_distances(
-    real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"], subsets: Iterable[tuple[Tensor, Tensor]]
-) -> Float[Tensor, " subsets"]:
-    """Computes the squared MMD of each pair of index sets."""
+    real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"], subsets: Iterable[tuple[Tensor, Tensor]], **kernel: Any
+) -> Float64[Tensor, " subsets"]:
+    """Computes the squared MMD of each pair of index sets; `kernel` are arguments of `squared_mmd`."""
     pairs = ((real[one].double(), fake[two].double()) for one, two in subsets)
-    return torch.tensor([squared_mmd(*pair) for pair in pairs], dtype=torch.float64)
+    return torch.tensor([squared_mmd(*pair, **kernel) for pair in pairs], dtype=torch.float64)
 
 
-@dataclass(frozen=True)
-class KID(Score):
+class KernelInceptionDistance(StoredFeatures, kid.KernelInceptionDistance):
     """Kernel Inception Distance (Bińkowski et al. 2018): mean and spread of the squared MMD of random subsets.
 
-    Subsets are drawn without replacement; the spread is the standard deviation normalised by n.
+    As torchmetrics' class, with seeded subsets, which are drawn without replacement, and in float64; the spread is the
+    standard deviation normalised by n. `compute` returns both as scalars. See `FeatureScore` for further arguments.
 
     Args:
         subsets: number of pairs of subsets.
         subset_size: number of images in each subset.
+        degree, gamma, coef: kernel, see `squared_mmd`.
 
     Raises:
-        RefusedInput: `subsets` is below 1 or `subset_size` below 2.
+        RefusedInput: `subsets` or `degree` is below 1, `subset_size` below 2, or `gamma` or `coef` is not positive.
+
+    Example:
+        >>> import torch
+        >>> from lit_gans.metrics import KernelInceptionDistance
+        >>> from lit_gans.metrics.extractors.digits import DigitsExtractor
+        >>> kid = KernelInceptionDistance(DigitsExtractor(), subsets=3, subset_size=40)
+        >>> images = torch.randint(0, 256, (100, 1, 32, 32), generator=torch.Generator().manual_seed(0)).byte()
+        >>> kid.update(images, real=True)
+        >>> kid.update(images // 4, real=False)
+        >>> mean, spread = kid.compute()
+        >>> mean > spread
+        tensor(True)
     """
 
-    needs_features = True
     directions = {"kid": "min", "kid_spread": None}
 
-    subsets: int = 100
-    subset_size: int = 1000
-
-    def __post_init__(self) -> None:
-        if self.subsets < 1 or self.subset_size < 2:
-            raise RefusedInput(f"subsets={self.subsets} must be at least 1 and subset_size={self.subset_size} 2.")
+    def __init__(
+        self,
+        feature: nn.Module | None = None,
+        subsets: int = 100,
+        subset_size: int = 1000,
+        degree: int = 3,
+        gamma: float | None = None,
+        coef: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
+        if subsets < 1 or subset_size < 2 or degree < 1:
+            raise RefusedInput(f"{subsets=} and {degree=} must be at least 1 and {subset_size=} 2.")
+        if coef <= 0 or (gamma is not None and gamma <= 0):
+            raise RefusedInput(f"{gamma=} and {coef=} must be positive.")
+        super().__init__(feature, **kwargs)
+        self.subsets, self.subset_size = subsets, subset_size
+        self.degree, self.gamma, self.coef = degree, gamma, coef
 
     def too_few(self, num_real: int | None, num_fake: int) -> str | None:
         fewest = smaller(num_real, num_fake)
@@ -67,15 +95,22 @@ class KID(Score):
             return None
         return (
             f"{fewest} images are too few for subset_size={self.subset_size}: use more images (metrics.num_samples),"
-            " or a smaller metrics.kid.subset_size."
+            " or a smaller metrics.scores.kid.subset_size."
         )
 
-    def compute(self, real: Summary, fake: Summary, seed: int) -> dict[str, float]:
-        generator = torch.Generator().manual_seed(mix(seed, "kernel distance"))
+    def compute(self) -> tuple[Float64[Tensor, ""], Float64[Tensor, ""]]:
+        """Returns mean and spread.
+
+        Raises:
+            RefusedInput: there are fewer images than `subset_size`.
+        """
+        real, fake = self.stored()
+        generator = torch.Generator().manual_seed(mix(self.seed, "kernel distance"))
 
         def subset(num: int) -> Tensor:
             return torch.randperm(num, generator=generator)[: self.subset_size]
 
-        draws = ((subset(real.num), subset(fake.num)) for _ in range(self.subsets))
-        distances = kernel_distances(needed(real.features), needed(fake.features), draws)
-        return {"kid": distances.mean().item(), "kid_spread": distances.std(correction=0).item()}
+        draws = ((subset(len(real)), subset(len(fake))) for _ in range(self.subsets))
+        kernel = {"degree": self.degree, "gamma": self.gamma, "coef": self.coef}
+        distances = kernel_distances(real, fake, draws, **kernel).to(self.device)
+        return distances.mean(), distances.std(correction=0)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
-from jaxtyping import Float
-from torch import Tensor
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor, nn
 from torch.nn.functional import normalize
+from torchmetrics.image import mifid
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.metrics.scores.fid import frechet_distance
-from lit_gans.metrics.scores.score import Score, needed
-from lit_gans.metrics.statistics import Summary
+from lit_gans.metrics.scores.base import StoredFeatures, smaller
+from lit_gans.metrics.scores.fid import Gaussian, frechet_distance
 
 _ROWS = 1024  # number of rows of the cosine matrix in memory at once
 
@@ -27,26 +28,57 @@ def memorization_distance(real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"]
     return max(0.0, total / len(fake))
 
 
-@dataclass(frozen=True)
-class MiFID(Score):
+class MemorizationInformedFrechetInceptionDistance(StoredFeatures, mifid.MemorizationInformedFrechetInceptionDistance):
     """FID, divided by the memorization distance if it is below a threshold (Bai et al. 2021, equation 3).
 
+    As torchmetrics' class, but the distance is that of each generated image to its nearest real image, as in the paper.
+    `compute` returns a scalar. See `FeatureScore` for further arguments.
+
     Args:
-        threshold: memorization distance, in (0, 1], from which the generator is not considered to memorize.
+        cosine_distance_eps: memorization distance, in (0, 1], from which the generator is not considered to memorize.
 
     Raises:
-        RefusedInput: `threshold` is outside (0, 1].
+        RefusedInput: `cosine_distance_eps` is outside (0, 1].
+
+    Example:
+        >>> import torch
+        >>> from lit_gans.metrics import FrechetInceptionDistance, MemorizationInformedFrechetInceptionDistance
+        >>> from lit_gans.metrics.extractors.digits import DigitsExtractor
+        >>> fid = FrechetInceptionDistance(DigitsExtractor())
+        >>> mifid = MemorizationInformedFrechetInceptionDistance(DigitsExtractor())
+        >>> images = torch.randint(0, 256, (100, 1, 32, 32), generator=torch.Generator().manual_seed(0)).byte()
+        >>> for metric in (mifid, fid):
+        ...     metric.update(images, real=True)
+        ...     metric.update(images[:50], real=False)
+        >>> mifid.compute() > 1000 * fid.compute()  # the images are copies
+        tensor(True)
     """
 
-    needs_covariance = needs_features = True
+    needs_covariance = True
+    plot_lower_bound = 0.0
     directions = {"mifid": "min"}
 
-    threshold: float = 0.1
+    _real: Gaussian | None = None  # with its root, as long as the real images stay the same
 
-    def __post_init__(self) -> None:
-        if not 0 < self.threshold <= 1:
-            raise RefusedInput(f"threshold={self.threshold} must be in (0, 1].")
+    def __init__(self, feature: nn.Module | None = None, cosine_distance_eps: float = 0.1, **kwargs: Any) -> None:
+        if not 0 < cosine_distance_eps <= 1:
+            raise RefusedInput(f"cosine_distance_eps={cosine_distance_eps} must be in (0, 1].")
+        super().__init__(feature, **kwargs)
+        self.cosine_distance_eps = cosine_distance_eps
 
-    def compute(self, real: Summary, fake: Summary, seed: int) -> dict[str, float]:
-        distance = memorization_distance(needed(real.features), needed(fake.features))
-        return {"mifid": frechet_distance(real, fake) / (distance + 1e-15 if distance < self.threshold else 1.0)}
+    def too_few(self, num_real: int | None, num_fake: int) -> str | None:
+        fewest = smaller(num_real, num_fake)
+        return f"{fewest} image has no covariance: use at least 2." if fewest < 2 else None
+
+    def compute(self) -> Float64[Tensor, ""]:
+        """Returns the distance.
+
+        Raises:
+            RefusedInput: there are fewer than two real or two generated images.
+        """
+        real, fake = self.stored()
+        self._real = Gaussian.of_rows(real).or_equal(self._real)
+        distance = memorization_distance(real, fake)
+        penalty = distance + 1e-15 if distance < self.cosine_distance_eps else 1.0
+        value = frechet_distance(self._real, Gaussian.of_rows(fake)) / penalty
+        return torch.tensor(value, dtype=torch.float64, device=self.device)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
+from jaxtyping import Float, Float64
+from torch import Tensor, nn
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.metrics.scores.score import Score, needed, smaller
-from lit_gans.metrics.statistics import Summary
+from lit_gans.metrics.scores.base import StoredFeatures, smaller
 
 _ROWS = 1024  # number of rows of the distance matrix in memory at once
 
@@ -51,25 +50,38 @@ def _radii(features: Tensor, nearest: int) -> Tensor:
     return torch.cat([slab.kthvalue(nearest + 1, dim=1).values for _, slab in _distances(features, features)])
 
 
-@dataclass(frozen=True)
-class PRDC(Score):
+class PrecisionRecallDensityCoverage(StoredFeatures):
     """Precision and density, which measure fidelity of the samples; recall and coverage, which measure diversity.
+
+    `compute` returns a dict of scalars. See `FeatureScore` for further arguments.
 
     Args:
         nearest: rank of the neighbour that defines the radius of a ball; 5 in Naeem et al., 3 in Kynkäänniemi et al.
 
     Raises:
         RefusedInput: `nearest` is below 1.
+
+    Example:
+        >>> import torch
+        >>> from lit_gans.metrics import PrecisionRecallDensityCoverage
+        >>> from lit_gans.metrics.extractors.digits import DigitsExtractor
+        >>> prdc = PrecisionRecallDensityCoverage(DigitsExtractor())
+        >>> images = torch.randint(0, 256, (40, 1, 32, 32), generator=torch.Generator().manual_seed(0)).byte()
+        >>> prdc.update(images, real=True)
+        >>> prdc.update(images[:20], real=False)
+        >>> {name: round(value.item(), 2) for name, value in prdc.compute().items()}["precision"]
+        1.0
     """
 
-    needs_features = True
+    higher_is_better = True
+    plot_upper_bound = None  # density may exceed 1
     directions = {"precision": "max", "recall": "max", "density": "max", "coverage": "max"}
 
-    nearest: int = 5
-
-    def __post_init__(self) -> None:
-        if self.nearest < 1:
-            raise RefusedInput(f"nearest={self.nearest} must be at least 1.")
+    def __init__(self, feature: nn.Module | None = None, nearest: int = 5, **kwargs: Any) -> None:
+        if nearest < 1:
+            raise RefusedInput(f"nearest={nearest} must be at least 1.")
+        super().__init__(feature, **kwargs)
+        self.nearest = nearest
 
     def too_few(self, num_real: int | None, num_fake: int) -> str | None:
         fewest = smaller(num_real, num_fake)
@@ -77,8 +89,14 @@ class PRDC(Score):
             return None
         return (
             f"{fewest} images are too few for nearest={self.nearest}: use more than {self.nearest}"
-            " (metrics.num_samples), or a smaller metrics.prdc.nearest."
+            " (metrics.num_samples), or a smaller metrics.scores.prdc.nearest."
         )
 
-    def compute(self, real: Summary, fake: Summary, seed: int) -> dict[str, float]:
-        return manifold_scores(needed(real.features), needed(fake.features), self.nearest)
+    def compute(self) -> dict[str, Float64[Tensor, ""]]:
+        """Returns precision, recall, density and coverage.
+
+        Raises:
+            RefusedInput: there are no more images than `nearest`.
+        """
+        values = manifold_scores(*self.stored(), self.nearest)
+        return {name: torch.tensor(value, dtype=torch.float64, device=self.device) for name, value in values.items()}

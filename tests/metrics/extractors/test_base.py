@@ -5,10 +5,10 @@ from PIL import Image
 from torch import nn
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.metrics.evaluator import Evaluation
+from lit_gans.metrics import FrechetInceptionDistance
+from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.extractors.base import ModuleExtractor, on_white
 from lit_gans.metrics.extractors.digits import DigitsExtractor
-from lit_gans.metrics.scores.fid import FID
 
 
 class Means(nn.Module):
@@ -29,9 +29,9 @@ def test_any_module_gives_features_of_images_in_0_1():
     features, logits = extractor(images)
     torch.testing.assert_close(features, images.float().mean((1, 2, 3))[:, None].expand(-1, 3) / 255)
     assert logits.shape == (40, 0)
-    evaluation = Evaluation(extractor, torch.device("cpu"), 0, [FID()])
-    evaluation.add_real([images])
-    assert evaluation.measure([images // 2], 40)["metric/fid_means"] > 0.1
+    evaluator = Evaluator(extractor, {"fid": FrechetInceptionDistance()}, 40, seed=0)
+    evaluator.add_real(images)
+    assert evaluator.measure(images // 2)["metric/fid_means"] > 0.1
 
 
 def test_the_sha256_is_that_of_names_and_values():

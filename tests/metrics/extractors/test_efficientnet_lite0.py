@@ -4,10 +4,10 @@ import torch
 from torch_fidelity.metric_fid import fid_features_to_statistics, fid_statistics_to_metric
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.metrics.evaluator import Evaluation
+from lit_gans.metrics import FrechetInceptionDistance
+from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.extractors.efficientnet_lite0 import EfficientnetLite0, SameConv2d
 from lit_gans.metrics.extractors.efficientnet_lite2 import EfficientnetLite2
-from lit_gans.metrics.scores.fid import FID
 
 
 @pytest.fixture(scope="module", params=[EfficientnetLite0, EfficientnetLite2])
@@ -52,9 +52,9 @@ def test_gray_is_repeated_and_the_network_stays_as_it_is(extractor):
 def test_fid_is_torch_fidelity_s_of_the_same_features(extractor):
     generator = torch.Generator().manual_seed(0)
     real, fake = (torch.randint(0, top, (12, 3, 32, 32), generator=generator).to(torch.uint8) for top in (256, 128))
-    evaluation = Evaluation(extractor, torch.device("cpu"), 0, [FID()])
-    evaluation.add_real(real.split(5))
-    found = evaluation.measure(fake.split(4), 12)[f"metric/fid_{extractor.name}"]
+    evaluator = Evaluator(extractor, {"fid": FrechetInceptionDistance()}, 12, seed=0)
+    evaluator.add_real(real)
+    found = evaluator.measure(fake)[f"metric/fid_{extractor.name}"]
     statistics = [fid_features_to_statistics(extractor(images)[0].double()) for images in (fake, real)]
     expected = fid_statistics_to_metric(*statistics, verbose=False)["frechet_inception_distance"]
     assert found == pytest.approx(expected, rel=1e-4)

@@ -9,9 +9,9 @@ from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorIncepti
 
 from lit_gans.benchmark.metrics import random_weights
 from lit_gans.common.errors import RefusedInput
-from lit_gans.metrics.evaluator import Evaluation
+from lit_gans.metrics import FrechetInceptionDistance
+from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.extractors.inception import SHA256, InceptionExtractor
-from lit_gans.metrics.scores.fid import FID
 from lit_gans.metrics.scores.inception_score import inception_scores
 
 
@@ -48,9 +48,9 @@ def test_features_are_torch_fidelity_s_of_the_same_file(weights):
 def test_fid_and_inception_score_are_torch_fidelity_s_on_the_same_images_and_file(weights):
     real, fake = Images(24, 0), Images(20, 1)
     extractor = InceptionExtractor(str(weights), sha256=None)
-    evaluation = Evaluation(extractor, torch.device("cpu"), 0, [FID()])
-    evaluation.add_real(real.images.split(10))
-    found = evaluation.measure(fake.images.split(7), 20)["metric/fid_inception"]
+    evaluator = Evaluator(extractor, {"fid": FrechetInceptionDistance()}, 20, seed=0)
+    evaluator.add_real(real.images)
+    found = evaluator.measure(fake.images)["metric/fid_inception"]
     expected = torch_fidelity.calculate_metrics(
         input1=fake,
         input2=real,

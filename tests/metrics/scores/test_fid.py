@@ -4,8 +4,8 @@ import torch
 from torch_fidelity.metric_fid import fid_features_to_statistics, fid_statistics_to_metric
 from torchmetrics.image.fid import _compute_fid
 
-from lit_gans.metrics.scores.fid import frechet_distance
-from lit_gans.metrics.statistics import Statistics, Summary
+from lit_gans.metrics.extractors.network import Features
+from lit_gans.metrics.scores.fid import FrechetInceptionDistance, Gaussian, frechet_distance
 
 
 def features(num, width, seed, scale=1.0, shift=0.0):
@@ -15,14 +15,14 @@ def features(num, width, seed, scale=1.0, shift=0.0):
 
 
 def summary(rows, parts=3):
-    statistics = Statistics()
+    fid = FrechetInceptionDistance()
     for part in rows.tensor_split(parts):
-        statistics.add(part, part[:, :0])
-    return statistics.summary()
+        fid.update(Features(part, part[:, :0]), real=True)
+    return Gaussian.of_sums(int(fid.real_features_num_samples), fid.real_features_sum, fid.real_features_cov_sum)
 
 
 def gaussian(mean, covariance):
-    return Summary(1000, torch.tensor(mean).double(), torch.tensor(covariance).double())
+    return Gaussian(torch.tensor(mean).double(), torch.tensor(covariance).double())
 
 
 def test_commuting_gaussians_have_the_closed_form():
@@ -36,14 +36,14 @@ def test_a_rotation_of_both_changes_nothing_and_of_one_is_the_closed_form_in_two
     turn = torch.linalg.qr(torch.randn(2, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)).Q
     one, two = torch.diag(torch.tensor([1.0, 9.0])).double(), torch.diag(torch.tensor([4.0, 25.0])).double()
     mean = torch.zeros(2).double()
-    both = frechet_distance(Summary(9, mean, turn @ one @ turn.T), Summary(9, mean, turn @ two @ turn.T))
+    both = frechet_distance(Gaussian(mean, turn @ one @ turn.T), Gaussian(mean, turn @ two @ turn.T))
     assert both == pytest.approx(5, rel=1e-12)
     turned = turn @ two @ turn.T
     # the trace of the root of a 2x2 matrix is sqrt(trace + 2 sqrt(determinant))
     product = one @ turned
     root = (product.trace() + 2 * product.det().sqrt()).sqrt()
     expected = (one.trace() + turned.trace() - 2 * root).item()
-    assert frechet_distance(Summary(9, mean, one), Summary(9, mean, turned)) == pytest.approx(expected, rel=1e-12)
+    assert frechet_distance(Gaussian(mean, one), Gaussian(mean, turned)) == pytest.approx(expected, rel=1e-12)
 
 
 def test_equal_covariances_leave_the_squared_distance_of_the_means():
@@ -54,8 +54,7 @@ def test_equal_covariances_leave_the_squared_distance_of_the_means():
 
 def test_moments_are_numpy_s_whatever_the_batches():
     rows = features(101, 6, 1, shift=30.0)
-    for parts in (1, 7, 101):
-        found = summary(rows, parts)
+    for found in (summary(rows, 1), summary(rows, 7), summary(rows, 101), Gaussian.of_rows(rows)):
         np.testing.assert_allclose(found.mean, rows.double().numpy().mean(0), rtol=1e-12)
         np.testing.assert_allclose(found.covariance, np.cov(rows.double().numpy(), rowvar=False), rtol=1e-8, atol=1e-10)
 

@@ -4,8 +4,8 @@ from torch_fidelity.metric_isc import isc_features_to_metric
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import mix
+from lit_gans.metrics.extractors.network import Features
 from lit_gans.metrics.scores.inception_score import InceptionScore, inception_scores
-from lit_gans.metrics.statistics import Summary
 
 
 def logits(num, scale=3.0):
@@ -26,10 +26,15 @@ def test_certain_and_even_classes_give_their_number_and_equal_samples_one():
     assert inception_scores(certain[:1].expand(10, -1), 2).tolist() == pytest.approx([1, 1])
 
 
+def score(**settings):
+    score = InceptionScore(**settings)
+    score.update(Features(torch.zeros(60, 2), logits(60)))
+    return score
+
+
 def test_the_seed_decides_the_split_and_nothing_is_drawn_from_the_training_s_numbers():
-    fake = Summary(60, torch.zeros(2).double(), torch.eye(2).double(), None, logits(60))
     before = torch.get_rng_state()
-    one, again, other = (InceptionScore().compute(fake, fake, seed) for seed in (0, 0, 1))
+    one, again, other = (score(seed=seed).compute() for seed in (0, 0, 1))
     assert one == again
     assert one != other
     assert torch.equal(before, torch.get_rng_state())
@@ -40,12 +45,16 @@ def test_refusals():
     assert InceptionScore().too_few(None, 20) is None
     with pytest.raises(RefusedInput, match="splits=0"):
         InceptionScore(splits=0)
+    with pytest.raises(RefusedInput, match="60 generated images are too few for 31 splits"):
+        score(splits=31).compute()
 
 
-def test_the_spread_is_over_n():
-    fake = Summary(60, torch.zeros(2).double(), torch.eye(2).double(), None, logits(60))
-    values = InceptionScore(splits=2).compute(fake, fake, seed=0)
+def test_real_images_do_not_count_and_the_spread_is_over_n():
+    halves = score(splits=2)
+    halves.update(Features(torch.zeros(40, 2), logits(40)), real=True)
+    mean, spread = (value.item() for value in halves.compute())
     with torch.random.fork_rng():
         torch.manual_seed(mix(0, "inception score"))
         one, other = inception_scores(logits(60)[torch.randperm(60)], 2).tolist()
-    assert values == {"is": pytest.approx((one + other) / 2), "is_spread": pytest.approx(abs(one - other) / 2)}
+    assert (mean, spread) == (pytest.approx((one + other) / 2), pytest.approx(abs(one - other) / 2))
+    assert halves.named(halves.compute()) == {"is": mean, "is_spread": spread}

@@ -4,16 +4,12 @@ import torch
 from torch_fidelity.metric_kid import kid_features_to_metric
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.metrics.scores.kid import KID, kernel_distances, squared_mmd
-from lit_gans.metrics.statistics import Summary
+from lit_gans.metrics.extractors.network import Features
+from lit_gans.metrics.scores.kid import KernelInceptionDistance, kernel_distances, squared_mmd
 
 
 def features(num, seed, shift=0.0):
     return torch.randn(num, 16, generator=torch.Generator().manual_seed(seed)) + shift
-
-
-def summary(rows):
-    return Summary(len(rows), rows.double().mean(0), rows.double().T.cov(), rows)
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.5])
@@ -35,19 +31,30 @@ def test_three_points_by_hand():
 
 
 def test_equal_distributions_are_zero_within_the_spread_and_the_seed_decides():
-    real, fake = summary(features(600, 2)), summary(features(600, 3))
-    score = KID(subsets=20, subset_size=100)
+    def compute(seed):
+        score = KernelInceptionDistance(subsets=20, subset_size=100, seed=seed)
+        for number, real in ((2, True), (3, False)):
+            score.update(Features(features(600, number), torch.empty(600, 0)), real)
+        return score.compute()
+
     before = torch.get_rng_state()
-    values = score.compute(real, fake, seed=0)
-    assert abs(values["kid"]) < values["kid_spread"]
-    assert values == score.compute(real, fake, seed=0)
-    assert values != score.compute(real, fake, seed=1)
+    mean, spread = compute(seed=0)
+    assert abs(mean) < spread
+    assert compute(seed=0) == (mean, spread)
+    assert compute(seed=1) != (mean, spread)
     assert torch.equal(before, torch.get_rng_state())
 
 
+def test_another_kernel_by_hand():
+    real, fake = torch.tensor([[1.0], [2.0]]).double(), torch.tensor([[0.0], [1.0]]).double()
+    # k(x, y) = (2xy + 3)^2: k(1, 2) = 49; k(0, 1) = 9; across k(1, 0) = k(2, 0) = 9, k(1, 1) = 25, k(2, 1) = 49
+    assert squared_mmd(real, fake, 2, 2.0, 3.0) == pytest.approx(49 + 9 - 2 * (9 + 25 + 9 + 49) / 4)
+
+
 def test_refusals():
-    assert "900 images are too few for subset_size=1000" in KID().too_few(5000, 900)
-    assert "900 images" in KID().too_few(900, 5000)
-    assert KID().too_few(1000, 1000) is None
-    with pytest.raises(RefusedInput, match="subset_size=1"):
-        KID(subset_size=1)
+    assert "900 images are too few for subset_size=1000" in KernelInceptionDistance().too_few(5000, 900)
+    assert "900 images" in KernelInceptionDistance().too_few(900, 5000)
+    assert KernelInceptionDistance().too_few(1000, 1000) is None
+    for arguments in ({"subset_size": 1}, {"subsets": 0}, {"degree": 0}, {"gamma": 0.0}, {"coef": -1.0}):
+        with pytest.raises(RefusedInput, match=f"{next(iter(arguments))}="):
+            KernelInceptionDistance(**arguments)

@@ -4,18 +4,22 @@ from torch.nn.functional import normalize
 from torchmetrics.image.mifid import _compute_cosine_distance
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.metrics.extractors.network import Features
 from lit_gans.metrics.scores import mifid
-from lit_gans.metrics.scores.fid import frechet_distance
-from lit_gans.metrics.scores.mifid import MiFID, memorization_distance
-from lit_gans.metrics.statistics import Summary
+from lit_gans.metrics.scores.fid import Gaussian, frechet_distance
+from lit_gans.metrics.scores.mifid import MemorizationInformedFrechetInceptionDistance as MiFID
+from lit_gans.metrics.scores.mifid import memorization_distance
 
 
 def features(num, seed, width=3):
     return torch.rand(num, width, generator=torch.Generator().manual_seed(seed)) + 0.1
 
 
-def summary(rows):
-    return Summary(len(rows), rows.double().mean(0), rows.double().T.cov(), rows)
+def compute(real, fake, threshold):
+    score = MiFID(cosine_distance_eps=threshold)
+    score.update(Features(real, real[:, :0]), real=True)
+    score.update(Features(fake, fake[:, :0]), real=False)
+    return score.compute().item()
 
 
 def test_the_distance_is_that_of_each_fake_to_its_nearest_real(monkeypatch):
@@ -30,10 +34,11 @@ def test_the_distance_is_that_of_each_fake_to_its_nearest_real(monkeypatch):
 
 
 def test_close_to_the_data_divides_and_far_does_not():
-    real, fake = summary(features(40, 0)), summary(features(30, 1))
-    distance, fid = memorization_distance(real.features, fake.features), frechet_distance(real, fake)
-    assert MiFID(threshold=1.0).compute(real, fake, 0) == {"mifid": pytest.approx(fid / distance, rel=1e-9)}
-    assert MiFID(threshold=distance / 2).compute(real, fake, 0) == {"mifid": pytest.approx(fid, rel=1e-12)}
+    real, fake = features(40, 0), features(30, 1)
+    distance = memorization_distance(real, fake)
+    fid = frechet_distance(*(Gaussian(rows.double().mean(0), rows.double().T.cov()) for rows in (real, fake)))
+    assert compute(real, fake, 1.0) == pytest.approx(fid / distance, rel=1e-9)
+    assert compute(real, fake, distance / 2) == pytest.approx(fid, rel=1e-9)
 
 
 def test_copies_of_the_data_have_no_distance():
@@ -41,5 +46,5 @@ def test_copies_of_the_data_have_no_distance():
     assert memorization_distance(rows, rows.flip(0)[:10]) == pytest.approx(0, abs=1e-12)
     assert "1 image has no covariance: use at least 2" in MiFID().too_few(1, 40)
     assert MiFID().too_few(2, 2) is None
-    with pytest.raises(RefusedInput, match="threshold=0"):
-        MiFID(threshold=0)
+    with pytest.raises(RefusedInput, match="cosine_distance_eps=0"):
+        MiFID(cosine_distance_eps=0.0)

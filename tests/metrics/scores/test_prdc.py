@@ -4,7 +4,7 @@ from prdc import compute_prdc
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.scores import prdc
-from lit_gans.metrics.scores.prdc import PRDC, manifold_scores
+from lit_gans.metrics.scores.prdc import PrecisionRecallDensityCoverage, manifold_scores
 
 
 def features(num, seed, scale=1.0, shift=0.0):
@@ -38,7 +38,7 @@ def test_far_apart_is_nothing():
 
 
 def test_refusals():
-    assert "5 images are too few for nearest=5: use more than 5" in PRDC().too_few(100, 5)
-    assert PRDC().too_few(6, 6) is None
+    assert "5 images are too few for nearest=5: use more than 5" in PrecisionRecallDensityCoverage().too_few(100, 5)
+    assert PrecisionRecallDensityCoverage().too_few(6, 6) is None
     with pytest.raises(RefusedInput, match="nearest=0"):
-        PRDC(nearest=0)
+        PrecisionRecallDensityCoverage(nearest=0)

@@ -1,0 +1,77 @@
+"""Choice of scores: those that an extractor and a number of images allow."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.metrics.extractors.base import Extractor
+from lit_gans.metrics.scores.base import NO_LOGITS, FeatureScore
+from lit_gans.metrics.scores.class_coverage import ClassCoverage
+from lit_gans.metrics.scores.fid import FrechetInceptionDistance
+from lit_gans.metrics.scores.inception_score import InceptionScore
+
+
+def chosen(extractor: Extractor, scores: Mapping[str, FeatureScore | None] | None) -> dict[str, FeatureScore]:
+    """Returns the scores that apply to an extractor, by name.
+
+    Args:
+        extractor: feature extractor.
+        scores: scores by name, None for those that are disabled; by default FID, Inception Score and class coverage.
+
+    Raises:
+        RefusedInput: no score is left, or two scores have the same key in logs.
+    """
+    if scores is None:
+        scores = {
+            "fid": FrechetInceptionDistance(),
+            "inception_score": InceptionScore(),
+            "class_coverage": ClassCoverage(),
+        }
+    kept = {name: score for name, score in scores.items() if score is not None and score.applies(extractor)}
+    if not kept:
+        raise RefusedInput("no score is left to measure: keep one, for example the fid, or use metrics=none.")
+    owners: dict[str, str] = {}
+    for name, score in kept.items():
+        for key in score.keys(extractor).values():
+            if owners.setdefault(key, name) != name:
+                raise RefusedInput(f"the scores {owners[key]} and {name} both measure {key}: keep one of them.")
+    return kept
+
+
+def directions(extractor: Extractor, scores: Mapping[str, FeatureScore]) -> dict[str, str | None]:
+    """Returns whether the best value of each key is the `min` or the `max`, or None for neither."""
+    return {key: score.directions[name] for score in scores.values() for name, key in score.keys(extractor).items()}
+
+
+def measurable(
+    scores: Mapping[str, FeatureScore],
+    num_real: int | None,
+    num_fake: int,
+    num_logits: int | None = None,
+    required: Collection[str] = (),
+) -> tuple[dict[str, FeatureScore], dict[str, str]]:
+    """Returns the scores that the images allow, and the reason why each other score is left out, by name.
+
+    Args:
+        scores: scores to select from.
+        num_real, num_fake: see `FeatureScore.too_few`.
+        num_logits: number of class logits of the extractor; None if it is not known yet.
+        required: names of scores that must not be left out.
+
+    Raises:
+        RefusedInput: no score is left, or not all required ones; the message gives all reasons.
+    """
+    left_out = {}
+    for name, score in scores.items():
+        reason = score.too_few(num_real, num_fake)
+        if score.needs_logits and num_logits == 0:
+            reason = NO_LOGITS
+        if reason is not None:
+            left_out[name] = reason
+    nothing = len(left_out) == len(scores)
+    refused = [f"{name}: {reason.rstrip('.')}" for name, reason in left_out.items() if nothing or name in required]
+    if refused:
+        what = "no score can be measured" if nothing else "a score that was asked for cannot be measured"
+        raise RefusedInput(f"{what}: {'; '.join(refused)}.")
+    return {name: score for name, score in scores.items() if name not in left_out}, left_out

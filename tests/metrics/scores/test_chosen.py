@@ -1,0 +1,60 @@
+import pytest
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.metrics import (
+    ClassCoverage,
+    FrechetInceptionDistance,
+    InceptionScore,
+    KernelInceptionDistance,
+    PrecisionRecallDensityCoverage,
+)
+from lit_gans.metrics.scores.chosen import chosen, measurable
+from tests.metrics.cells import Pixels
+
+SCORES = {
+    "fid": FrechetInceptionDistance(),
+    "inception_score": InceptionScore(),
+    "kid": KernelInceptionDistance(),
+    "prdc": PrecisionRecallDensityCoverage(),
+}
+
+
+@pytest.mark.parametrize(
+    ("num_real", "num_fake", "num_logits", "left_out"),
+    [
+        (None, 5000, None, []),
+        (64, 5000, None, ["kid"]),
+        (64, 19, 10, ["inception_score", "kid"]),
+        (None, 64, 0, ["inception_score", "kid"]),
+        (1, 5000, 10, ["fid", "kid", "prdc"]),
+    ],
+)
+def test_what_so_many_images_allow_is_kept_and_the_others_have_a_reason(num_real, num_fake, num_logits, left_out):
+    kept, reasons = measurable(SCORES, num_real, num_fake, num_logits)
+    assert list(reasons) == left_out
+    assert list(kept) == [name for name in SCORES if name not in left_out]
+    assert all(reason.endswith(".") for reason in reasons.values())
+
+
+def test_a_score_that_was_asked_for_is_not_left_out():
+    with pytest.raises(RefusedInput, match=r"asked for cannot be measured: kid: 64 images are too few"):
+        measurable(SCORES, 64, 5000, required=("kid", "fid"))
+    assert list(measurable(SCORES, 64, 5000, required=("fid",))[1]) == ["kid"]
+
+
+def test_scores_of_one_key_are_refused_and_those_without_meaning_are_dropped():
+    with pytest.raises(RefusedInput, match="the scores kid and small both measure metric/kid_pixels"):
+        chosen(Pixels(), {"kid": KernelInceptionDistance(), "small": KernelInceptionDistance(subset_size=10)})
+
+    class Unnamed(Pixels):
+        num_classes = 0
+
+    assert list(chosen(Unnamed(), {"fid": SCORES["fid"], "kid": None, "classes": ClassCoverage()})) == ["fid"]
+    with pytest.raises(RefusedInput, match="no score is left"):
+        chosen(Unnamed(), {"fid": None, "classes": ClassCoverage()})
+    assert list(chosen(Pixels(), None)) == ["fid", "inception_score", "class_coverage"]
+
+
+def test_no_score_at_all_is_refused_with_every_reason():
+    with pytest.raises(RefusedInput, match=r"no score can be measured: fid: 1 image .* 2; .*; kid: .*; prdc: 1 images"):
+        measurable(SCORES, 1, 1)
