@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -40,9 +41,13 @@ def describe(model: AdversarialModule) -> list[dict[str, Any]]:
         generator = networks["generator"]
         rows = [_row("generator", generator, lambda: model.generate(generator, batch))]
         images = torch.empty(1, model.channels, model.image_size, model.image_size)
+
+        def scores(network: nn.Module) -> Any:
+            return network(images, *model.condition(batch))
+
         for name in model.discriminator_names:
             network = networks[name]
-            rows.append(_row(name, network, lambda network=network: network(images, *model.condition(batch))))
+            rows.append(_row(name, network, partial(scores, network)))
     sizes = f"{model.image_size}x{model.image_size}, {model.channels} channels"
     table = Table("network", "parameters", "multiply-adds", "weights", "with Adam", "activations", title=None)
     for row in rows:

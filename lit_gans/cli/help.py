@@ -133,5 +133,5 @@ def table(rows: Iterable[tuple[str, str, str]]) -> list[str]:
 def wrapped(text: str, first: str = "", indent: str = "") -> list[str]:
     """Wraps a text to the width of the terminal."""
     width = min(max(shutil.get_terminal_size().columns, 60), 120)
-    options = {"break_long_words": False, "break_on_hyphens": False}
-    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=indent, **options)
+    unbroken = textwrap.TextWrapper(width, first, indent, break_long_words=False, break_on_hyphens=False)
+    return unbroken.wrap(text)

@@ -13,6 +13,7 @@ from lit_gans.callbacks.samples import FILM
 from lit_gans.cli.sweep import Run
 from lit_gans.config.refusals import DONE
 from lit_gans.models.pix2pix import Pix2Pix
+from lit_gans.training.attached import callbacks_of
 
 STOPPED = 128  # plus the number of the signal
 _METRIC = "metric/"
@@ -21,14 +22,13 @@ _ALWAYS = ("loss/", "throughput/")  # logged by every run and reported elsewhere
 
 def report(trainer: Trainer) -> int:
     """Prints where the results are and returns the exit code: 128 plus the signal's number, otherwise 0."""
-    checkpoint, samples = (
-        next((c for c in trainer.callbacks if isinstance(c, kind)), None) for kind in (Checkpoint, Samples)
-    )
+    checkpoint = next(iter(callbacks_of(trainer, Checkpoint)), None)
+    samples = next(iter(callbacks_of(trainer, Samples)), None)
     folder = shown(Path(trainer.default_root_dir))
     step, signal = trainer.global_step, checkpoint.received_signal if checkpoint else None
     lines = [f"{'Stopped after' if signal else 'Done:'} {step} iterations in {folder}"]
-    for metrics in trainer.callbacks:
-        if isinstance(metrics, Measurement) and metrics.values:
+    for metrics in callbacks_of(trainer, Measurement):
+        if metrics.values:
             lines += metrics.summary()
     grid = folder / "samples" / f"{step:06d}.png"
     if samples is not None and grid.exists():
@@ -58,7 +58,7 @@ def run_of(trainer: Trainer, overrides: list[str], seconds: float) -> Run:
     values = {name.removeprefix(_METRIC): value for name, value in logged.items() if name.startswith(_METRIC)}
     values |= {name: value for name, value in logged.items() if not name.startswith(_METRIC)}
     values = {name: value for name, value in values.items() if "_spread_" not in name}  # the table is for a terminal
-    speed = next((c.mean_images_per_second for c in trainer.callbacks if isinstance(c, Throughput)), None)
+    speed = next((c.mean_images_per_second for c in callbacks_of(trainer, Throughput)), None)
     values |= {"images/s": speed or float("nan"), "seconds": seconds}
     samples = Samples.folder(trainer) / f"{trainer.global_step:06d}.png"
     return Run(overrides, values, Path(trainer.default_root_dir), samples)

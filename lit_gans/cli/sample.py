@@ -106,7 +106,8 @@ def _write_points(points: Tensor, folder: Path) -> Path:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4, 4), layout="constrained")
-    figure.add_subplot(aspect="equal").scatter(*points.flatten(1).T.numpy(), s=2)
+    x, y = points.flatten(1).T.numpy()
+    figure.add_subplot(aspect="equal").scatter(x, y, s=2)
     figure.savefig(folder / "points.png")
     lines = [",".join(f"{value:.6g}" for value in point) for point in points.flatten(1).tolist()]
     (folder / "points.csv").write_text("\n".join(["x,y", *lines]) + "\n")

@@ -189,7 +189,7 @@ def train(config: dict[str, Any], trainers: list[Trainer] | None = None) -> Trai
     module, data, trainer = build(config)
     if trainers is not None:
         trainers.append(trainer)
-    trainer.callbacks.insert(0, RunConfig(config, _files(config)))
+    trainer.callbacks.insert(0, RunConfig(config, _files(config)))  # type: ignore[attr-defined]
     checkpoint = None if config["resume"] == "none" else config["resume"]
     with NamedTemporaryFile("w", suffix=".yaml") as file:
         yaml.safe_dump(config, file, sort_keys=False)

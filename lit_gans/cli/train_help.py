@@ -112,7 +112,8 @@ def _rows(node: DictConfig, path: str) -> Iterator[tuple[str, str, str]]:
     target = _plain(node).get("_target_")
     cls = get_class(target) if target else None
     said = meanings(cls) if cls else {}
-    for name in node:
+    names: list[Any] = list(node)
+    for name in names:
         key = f"{path}.{name}"
         if name == "_target_" or (cls and name not in schema(cls)):  # left over from a replaced optimizer
             continue

@@ -43,7 +43,7 @@ def resolve(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
     """
     if isinstance(config, dict):
         return current_paths(config)
-    trainer = config.get("trainer") or {}
+    trainer: Any = config.get("trainer") or {}
     # outside of `lit-gans train`; the trainer of a benchmark has a precision and no folder
     if "default_root_dir" in trainer and trainer.default_root_dir is None:
         config = config.copy()
@@ -84,9 +84,11 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
     seed_everything(config["seed"], verbose=False)
     nodes = {f"callbacks.{name}": node for name, node in (config.get("callbacks") or {}).items()}
     nodes |= {"metrics": config.get("metrics"), "init_from": _init_from(config)}
-    loggers = {f"logger.{name}": node for name, node in (config.get("logger") or {}).items()}
+    logger_nodes = {f"logger.{name}": node for name, node in (config.get("logger") or {}).items()}
     data, module = (construct(config[name], name) for name in ("data", "model"))
-    callbacks, loggers = ([construct(node, name) for name, node in group.items() if node] for group in (nodes, loggers))
+    callbacks, loggers = (
+        [construct(node, name) for name, node in group.items() if node] for group in (nodes, logger_nodes)
+    )
     arguments = {name: value for name, value in config["trainer"].items() if name != "_target_"}
     with trainer_refusals():
         trainer = call(partial(Trainer, callbacks=callbacks, logger=loggers or False), arguments, "trainer")

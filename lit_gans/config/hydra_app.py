@@ -123,7 +123,8 @@ class Groups:
         if key in _TEXT_KEYS:
             return True
         node = OmegaConf.select(self.composed(), parent)
-        path = OmegaConf.to_container(node, resolve=False).get("_target_") if isinstance(node, DictConfig) else None
+        values = OmegaConf.to_container(node, resolve=False) if isinstance(node, DictConfig) else {}
+        path = values.get("_target_") if isinstance(values, dict) else None
         try:
             return path is not None and name in text_arguments(target_class(path, parent), not value.startswith("{"))
         except RefusedInput:  # no class yet: another argument may name it

@@ -55,11 +55,16 @@ def _import(name: str) -> ModuleType:
         ) from error
 
 
+def _places(package: str) -> list[str]:
+    """Returns the folders of a package's submodules; none if it is a single file."""
+    spec = importlib.util.find_spec(package)
+    return list(spec.submodule_search_locations or ()) if spec else []
+
+
 @cache
 def classes(package: str, base: type) -> dict[str, type]:
     """Returns the public subclasses of `base` in `package`, its submodules and the outside modules, by name."""
-    places = importlib.util.find_spec(package).submodule_search_locations or ()
-    files = [info.name for info in pkgutil.walk_packages(places, f"{package}.")]
+    files = [info.name for info in pkgutil.walk_packages(_places(package), f"{package}.")]
     inside = [importlib.import_module(name) for name in (package, *files)]
     return {name: cls for module in (*inside, *outside_modules()) for name, cls in _own(module, base).items()}
 
@@ -69,11 +74,7 @@ def find(package: str, base: type, name: str) -> type | None:
     for module in reversed(outside_modules()):
         if name in _own(module, base):
             return _own(module, base)[name]
-    if (
-        importlib.util.find_spec(package).submodule_search_locations
-        and name.isidentifier()
-        and importlib.util.find_spec(f"{package}.{name}")
-    ):
+    if _places(package) and name.isidentifier() and importlib.util.find_spec(f"{package}.{name}"):
         found = _own(importlib.import_module(f"{package}.{name}"), base)
         if name in found:
             return found[name]

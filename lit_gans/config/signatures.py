@@ -101,7 +101,7 @@ def constructors(target: Target) -> list[Callable[..., Any]]:
     for base in target.__mro__:
         if "__init__" not in vars(base) or base is object:
             continue
-        function = inspect.unwrap(base.__init__)
+        function = inspect.unwrap(vars(base)["__init__"])
         found.append(function)
         if not any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values()):
             break
@@ -183,7 +183,7 @@ def _without_remains(cls: type, arguments: dict[str, Any]) -> dict[str, Any]:
     """
     if not issubclass(cls, Optimizer | Schedule):
         return arguments
-    return {name: value for name, value in arguments.items() if name in _schema(cls)}
+    return {name: value for name, value in arguments.items() if name in schema(cls)}
 
 
 def _split(node: dict[str, Any]) -> tuple[str, dict[str, Any]]:

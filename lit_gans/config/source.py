@@ -10,7 +10,6 @@ Hydra queries its config sources for `group/option`; this source uses the regist
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from typing import Any
 
 from hydra.core.object_type import ObjectType
@@ -73,7 +72,9 @@ class ClassSource(ConfigSource):
         return [] if results_filter == ObjectType.GROUP else options(config_path)
 
     def load_config(self, config_path: str) -> ConfigResult:
-        values = schema(option(config_path))
+        cls = option(config_path)
+        assert cls is not None, f"{config_path}: Hydra loads what is_config knows"
+        values = schema(cls)
         shared = _SHARED.get(config_path.partition("/")[0], {}) if "/_schema/" not in config_path else {}
         values |= {name: value for name, value in shared.items() if name in values}
         values = {
@@ -129,6 +130,6 @@ def _bare(group: str) -> str:
     return parent if parent in _GROUPS else group
 
 
-def _import(path: str) -> Callable[..., Any]:
+def _import(path: str) -> Any:
     module, _, name = path.rpartition(".")
     return getattr(importlib.import_module(module), name)

@@ -34,6 +34,8 @@ NEEDLESS = {
     "lightning": {
         "CommandLauncher": "test_lightning_still_starts_others_with_sys_argv",
         "accept_without_configure_model": "test_lightning_insists_on_a_module_that_shards_itself",
+        "restore_toggles": "test_toggles_have_no_hook_and_run_in_a_context",
+        "run_toggles_in": "test_toggles_have_no_hook_and_run_in_a_context",
         "children": "test_lightnings_launcher_waits_for_no_process_that_it_ends",
         "finds_unused_parameters": "test_lightning_keeps_the_arguments_of_ddp_private",
         "process_group_backend": "test_lightning_knows_its_backend_only_once_the_group_exists",
@@ -43,6 +45,8 @@ NEEDLESS = {
         "synchronises_batch_norm": "test_only_the_strategy_knows_of_synchronised_batch_norm",
     },
     "deepspeed": {
+        "backward_into": "test_an_engine_restricts_a_backward_to_no_parameters",
+        "stays_gathered": "test_only_small_parameters_stay_gathered",
         "flat_groups": "test_the_torch_optimizer_no_longer_has_the_parameters",
         "forbid_compiled_operations": "test_deepspeed_compiles_what_it_knows_as_compatible",
         "link_optimizer_states": "test_states_cannot_be_set_before_the_first_step",

@@ -22,11 +22,11 @@ def network():
     return layer, torch.optim.Adam(layer.parameters(), lr=0.1)
 
 
-def engine_of(stage, **settings):
+def engine_of(stage, threshold=0, **settings):
     layer, optimizer = network()
     zero = {"stage": stage, "reduce_bucket_size": 20, "allgather_bucket_size": 20}
     if stage == 3:  # by default, layers as small as this stay unsharded
-        zero |= {"stage3_prefetch_bucket_size": 20, "stage3_param_persistence_threshold": 0}
+        zero |= {"stage3_prefetch_bucket_size": 20, "stage3_param_persistence_threshold": threshold}
     fixed = {"train_micro_batch_size_per_gpu": 1, "gradient_clipping": 0.0, "zero_allow_untested_optimizer": True}
     config = {**fixed, "zero_force_ds_cpu_optimizer": False, "zero_optimization": zero, **settings}
     return layer, optimizer, deepspeed.initialize(model=layer, optimizer=optimizer, config=config)[0]
@@ -100,6 +100,8 @@ def parameters_seen(stage):
         layer.requires_grad_(False)
         seen |= {"shard": _compat.zero3_shard(layer.weight).clone(), "public": safe_get_local_fp32_param(layer.weight)}
         seen |= {"shape": _compat.zero3_shape(layer.weight), "own shape": layer.weight.shape}
+        small = engine_of(3, threshold=100)[0].weight
+        seen["stays"] = [_compat.stays_gathered(weight) for weight in (layer.weight, small)]
     return seen
 
 
@@ -171,6 +173,11 @@ def test_a_frozen_parameter_has_no_public_shard(seen):
 def test_a_sharded_parameter_has_no_shape(seen):
     for rank in seen:
         assert rank["parameters"][3]["own shape"] != (5, 3) == rank["parameters"][3]["shape"]
+
+
+def test_only_small_parameters_stay_gathered(seen):
+    for rank in seen:
+        assert rank["parameters"][3]["stays"] == [False, True]
 
 
 def test_deepspeed_compiles_what_it_knows_as_compatible(monkeypatch):

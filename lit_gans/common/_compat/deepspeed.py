@@ -25,7 +25,8 @@ def prepare_backward(engine: Any, loss: Tensor) -> None:
 def backward_into(engine: Any, loss: Tensor, inputs: list[nn.Parameter], stage: int, retain_graph: bool) -> None:
     """Runs a backward that gives gradients to some parameters only, which `engine.backward` cannot.
 
-    From stage 1 on, `prepare_backward` lets the engine finish it; `_backward_epilogue` does so under stage 0.
+    From stage 1 on, `prepare_backward` lets the engine finish it; `_backward_epilogue` does so under stage 0, where
+    DeepSpeed refuses a backward other than the engine's: https://github.com/deepspeedai/DeepSpeed/pull/7665.
     """
     loss.backward(inputs=inputs, retain_graph=retain_graph)
     if not stage:
@@ -74,7 +75,7 @@ def zero3_shard(parameter: nn.Parameter) -> Tensor:
     The public `safe_get_local_fp32_param`, of https://github.com/deepspeedai/DeepSpeed/pull/4681, returns None for a
     frozen parameter, and GANs freeze their networks in turn.
     """
-    return parameter.ds_tensor
+    return parameter.ds_tensor  # type: ignore[attr-defined]
 
 
 def zero3_shape(parameter: nn.Parameter) -> torch.Size:
@@ -82,7 +83,7 @@ def zero3_shape(parameter: nn.Parameter) -> torch.Size:
 
     There is no public API (https://github.com/deepspeedai/DeepSpeedExamples/issues/659 shows the empty shape).
     """
-    return parameter.ds_shape
+    return parameter.ds_shape  # type: ignore[attr-defined]
 
 
 def forbid_compiled_operations(deepspeed: Any) -> None:
@@ -96,5 +97,5 @@ def forbid_compiled_operations(deepspeed: Any) -> None:
 
 
 def stays_gathered(parameter: nn.Parameter) -> bool:
-    """Returns whether stage 3 never frees a parameter, because it is small."""
-    return parameter.ds_persist
+    """Returns whether stage 3 never frees a parameter, because it is small, from `ds_persist`. No issue found."""
+    return parameter.ds_persist  # type: ignore[attr-defined]

@@ -109,13 +109,13 @@ def accept_without_configure_model(module: LightningModule) -> None:
     change: https://github.com/Lightning-AI/pytorch-lightning/pull/19878. No issue found.
     """
     if type(module).configure_model is LightningModule.configure_model:
-        module.configure_model = lambda: None
+        module.configure_model = lambda: None  # type: ignore[method-assign]
 
 
 def run_toggles_in(module: LightningModule, context: Callable[[], AbstractContextManager[None]]) -> None:
     """Runs `toggle_optimizer` and `untoggle_optimizer` of a module in a context, until `restore_toggles`.
 
-    They are replaced on the instance, as Lightning has no hook for them.
+    They are replaced on the instance, as Lightning has no hook for them. No issue found.
     """
 
     def within(method: Callable[[Any], None]) -> Callable[[Any], None]:
@@ -125,11 +125,11 @@ def run_toggles_in(module: LightningModule, context: Callable[[], AbstractContex
 
         return run
 
-    module.toggle_optimizer = within(module.toggle_optimizer)
-    module.untoggle_optimizer = within(module.untoggle_optimizer)
+    module.toggle_optimizer = within(module.toggle_optimizer)  # type: ignore[method-assign, assignment]
+    module.untoggle_optimizer = within(module.untoggle_optimizer)  # type: ignore[method-assign, assignment]
 
 
 def restore_toggles(module: LightningModule) -> None:
-    """Reverts `run_toggles_in`."""
+    """Reverts the replacement; see `run_toggles_in`."""
     vars(module).pop("toggle_optimizer", None)
     vars(module).pop("untoggle_optimizer", None)
