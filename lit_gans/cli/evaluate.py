@@ -158,7 +158,7 @@ class _Followed:
     progress: Progress
     passes: int = 0
 
-    def real_batches(self, batch_size: int) -> Iterator[Tensor]:
+    def real_batches(self, batch_size: int = 256) -> Iterator[Tensor]:
         self.passes += 1
         name = "reading the real images" if self.passes == 1 else f"{self.extractor} features of the real images"
         return iter(self.progress.follow(name, self.images.real_batches(batch_size), self.num))
