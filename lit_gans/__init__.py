@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lit_gans.models.gan import GAN
     from lit_gans.models.image_gan import ImageGAN
     from lit_gans.models.pix2pix import Pix2Pix
+    from lit_gans.models.r3gan import R3GAN
     from lit_gans.models.sngan import SNGAN
     from lit_gans.models.wgan_gp import WGANGP
     from lit_gans.training.adversarial import AdversarialModule
@@ -47,6 +48,7 @@ __all__ = [
     "D3GAN",
     "DCGAN",
     "GAN",
+    "R3GAN",
     "SNGAN",
     "WGANGP",
     "AdversarialModule",

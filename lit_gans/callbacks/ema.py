@@ -13,7 +13,9 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.contracts import sharding
 from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.generative import GenerativeModule
+from lit_gans.training.optimization import OptimizedModule
 from lit_gans.training.sampling import SamplingModule
+from lit_gans.training.schedules import Number, Progress, ends, value_at
 
 
 class EMA(GenerativeCallback):
@@ -24,17 +26,21 @@ class EMA(GenerativeCallback):
     Args:
         decay: decay rate per generator iteration, in [0, 1); the first iterations use the smaller value
             (1 + t) / (10 + t), so that the average quickly forgets the initial weights.
+        half_life: number of real images of all ranks after which a weight counts half as much (Karras et al. 2020);
+            may be a schedule; null uses `decay`.
 
     Raises:
-        RefusedInput: `decay` is outside [0, 1).
+        RefusedInput: `decay` is outside [0, 1), or `half_life` is negative.
     """
 
     updates_average = True
 
-    def __init__(self, decay: float = 0.999) -> None:
+    def __init__(self, decay: float = 0.999, half_life: Number | None = None) -> None:
         if not 0 <= decay < 1:
             raise RefusedInput(f"decay={decay} must lie in [0, 1).")
-        self.decay = decay
+        if half_life is not None and min(ends(half_life)) < 0:
+            raise RefusedInput(f"half_life={half_life} must be at least 0 images.")
+        self.decay, self.half_life = decay, half_life
         self._weights: tuple[list[Tensor], list[Tensor]] | None = None  # averaged and trained, this rank's shards
 
     def on_train_start(self, trainer: Trainer, pl_module: GenerativeModule) -> None:
@@ -51,14 +57,19 @@ class EMA(GenerativeCallback):
         self._buffers = list(average.buffers()), list(pl_module.generator.buffers())
 
     @torch.no_grad()
-    def on_train_batch_end(self, trainer: Trainer, pl_module: GenerativeModule, *_: Any) -> None:
-        step = trainer.global_step
-        decay = min(self.decay, (1 + step) / (10 + step))
+    def on_train_batch_end(self, trainer: Trainer, pl_module: OptimizedModule, *_: Any) -> None:
+        decay = self._decay(trainer.global_step, pl_module.progress)
         assert self._weights is not None  # since on_train_start
         averaged, trained = self._weights
         lerp_all(averaged, trained, 1 - decay)
         for copied, current in zip(*self._buffers, strict=True):
             copied.copy_(current)
+
+    def _decay(self, step: int, progress: Progress) -> float:
+        if self.half_life is None:
+            return min(self.decay, (1 + step) / (10 + step))
+        half_life = value_at(self.half_life, progress)
+        return 0.5 ** (progress.images_per_iteration / half_life) if half_life else 0.0
 
     @torch.no_grad()
     def gather_average(self, module: SamplingModule) -> None:

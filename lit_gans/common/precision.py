@@ -17,3 +17,10 @@ def without_autocast(tensor: Tensor) -> AbstractContextManager[None]:
     """Returns a context without autocast on the device of `tensor`."""
     # autocast does not support the meta device
     return nullcontext() if tensor.is_meta else torch.autocast(tensor.device.type, enabled=False)
+
+
+def autocast_precision(tensor: Tensor) -> Tensor:
+    """Converts a tensor to the precision of autocast on its device; unchanged without autocast."""
+    if tensor.is_meta or not torch.is_autocast_enabled(tensor.device.type):
+        return tensor
+    return tensor.to(torch.get_autocast_dtype(tensor.device.type))

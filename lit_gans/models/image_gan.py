@@ -19,16 +19,18 @@ class ImageGAN(AdversarialModule):
     Points in the plane are images with 2 channels and 1 pixel, for the `mlp` networks.
 
     Args:
-        network: `dcgan` (16, 32, 48, 64, 96, 128 or 256 pixels), `resnet` (16, 32, 48, 64, 128 or 256), `mlp` (any).
+        network: `dcgan` (16, 32, 48, 64, 96, 128 or 256 pixels), `resnet` (16, 32, 48, 64, 128 or 256), `r3gan` (16,
+            32, 64, 128 or 256), `mlp` (any).
         generator_width, discriminator_width: channels of the finest map, or units per layer; null uses the network's
-            default: 128 and 64 for dcgan, 256 and 128 for resnet (64 and 64 beyond 32 pixels), 128 and 128 for mlp.
+            default: 128 and 64 for dcgan, 256 and 128 for resnet (64 and 64 beyond 32 pixels), 128 and 128 for mlp, 768
+            for r3gan at 32 pixels.
         bias: whether convolutions before a batch norm have biases, which the batch norm cancels (dcgan).
         dense_stem: whether to add a dense layer between the latent and the generator's first convolution (dcgan).
         block: type of the convolutions inside the networks: `plain`, or the cheaper `separable` and
             `inverted_residual` (dcgan and resnet).
         num_classes: number of classes that generator and discriminators are conditioned on, using the labels of the
-            data: an embedding (dcgan, mlp) or conditional batch norm (resnet) in the generator, projection in the
-            discriminators; 0 trains an unconditional model.
+            data: an embedding (dcgan, mlp, r3gan) or conditional batch norm (resnet) in the generator, projection in
+            the discriminators; 0 trains an unconditional model.
         **kwargs: see `AdversarialModule`.
     """
 
@@ -59,8 +61,8 @@ class ImageGAN(AdversarialModule):
         discriminators = {name: self.build_discriminator() for name in self.discriminator_names}
         return {"generator": self.build_generator(), **discriminators}
 
-    def build_generator(self) -> nn.Module:
-        """Returns a new generator of the chosen network."""
+    def build_generator(self, **options: Any) -> nn.Module:
+        """Returns a new generator of the chosen network; `options` are further options that it may have."""
         return build_generator(
             self.network,
             latent_dim=self.latent_dim,
@@ -71,6 +73,7 @@ class ImageGAN(AdversarialModule):
             dense_stem=self.dense_stem,
             block=self.block,
             num_classes=self.num_classes,
+            **options,
         )
 
     def build_discriminator(self, **options: Any) -> nn.Module:

@@ -8,17 +8,18 @@ from typing import Any, Literal
 from torch import nn
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.networks import dcgan, mlp, resnet
+from lit_gans.networks import dcgan, mlp, r3gan, resnet
 from lit_gans.networks.blocks import refuse_size
 
-NetworkName = Literal["dcgan", "resnet", "mlp"]
+NetworkName = Literal["dcgan", "resnet", "mlp", "r3gan"]
 
 _PAIRS: dict[str, tuple[type[nn.Module], type[nn.Module]]] = {
     "dcgan": (dcgan.DCGANGenerator, dcgan.DCGANDiscriminator),
     "resnet": (resnet.ResNetGenerator, resnet.ResNetDiscriminator),
     "mlp": (mlp.MLPGenerator, mlp.MLPDiscriminator),
+    "r3gan": (r3gan.R3GANGenerator, r3gan.R3GANDiscriminator),
 }
-_SIZES = {"dcgan": dcgan.SIZES, "resnet": resnet.SIZES}
+_SIZES = {"dcgan": dcgan.SIZES, "resnet": resnet.SIZES, "r3gan": r3gan.SIZES}
 _USUAL = (None, False, 0, "plain")  # values of an option that are valid for a network without it
 
 

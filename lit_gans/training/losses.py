@@ -53,6 +53,15 @@ def critic_generator(fake: Float[Tensor, " *shape"]) -> Float[Tensor, ""]:
     return -full_precision(fake).mean()
 
 
+def relativistic(preferred: Float[Tensor, " *shape"], other: Float[Tensor, " *shape"]) -> Float[Tensor, ""]:
+    """Computes the relativistic pairing loss (Jolicoeur-Martineau 2019; Huang et al. 2024, equation 2).
+
+    Each preferred image is compared with one other: for a discriminator the preferred images are real and the others
+    generated, for a generator the reverse.
+    """
+    return functional.softplus(full_precision(other) - full_precision(preferred)).mean()
+
+
 def log_softplus(scores: Float[Tensor, " *shape"]) -> Float[Tensor, " *shape"]:
     """Computes the logarithm of softplus, for D2GAN's positive discriminators.
 

@@ -3,6 +3,7 @@ import torch
 
 from lit_gans.callbacks import EMA
 from lit_gans.common.errors import RefusedInput
+from lit_gans.training.schedules import Linear
 
 
 class Trajectory(EMA):
@@ -34,6 +35,21 @@ def test_is_the_recursion_written_by_hand(tiny_gan, random_images, fit, decay):
     assert not module.averaged_generator.training
 
 
+@pytest.mark.parametrize(
+    ("half_life", "at"),
+    [(12.0, lambda images: 12.0), (Linear(0.0, 32.0, over=32, unit="images"), lambda images: images)],
+)
+def test_a_half_life_in_images_is_the_recursion_written_by_hand(tiny_gan, random_images, fit, half_life, at):
+    module, callback = tiny_gan("gan", n_critic=2), Trajectory(half_life=half_life)
+    fit(module, random_images(batch_size=4), max_steps=4, callbacks=[callback])
+    expected, *later = callback.weights
+    for step, weights in enumerate(later):
+        kept = 0.5 ** (8 / at(8 * step)) if at(8 * step) else 0.0
+        expected = {name: kept * expected[name] + (1 - kept) * weights[name] for name in weights}
+    for name, value in module.averaged_generator.named_parameters():
+        torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-7)
+
+
 def test_training_is_bitwise_the_same_with_and_without(tiny_gan, random_images, fit):
     first, second = tiny_gan(), tiny_gan()
     fit(first, random_images(), max_steps=3, callbacks=[EMA()])
@@ -44,6 +60,8 @@ def test_training_is_bitwise_the_same_with_and_without(tiny_gan, random_images, 
 def test_refusal():
     with pytest.raises(RefusedInput, match="decay=1"):
         EMA(1.0)
+    with pytest.raises(RefusedInput, match=r"half_life=-1\.0"):
+        EMA(half_life=-1.0)
 
 
 def test_an_existing_average_is_continued(tiny_gan, random_images, fit):

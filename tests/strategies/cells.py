@@ -18,6 +18,7 @@ SETTINGS = {
     "wgan_gp": {"network": "dcgan", "critic_norm": "layer", "n_critic": 5},
     "gan": {"r1_gamma": 1.0},
     "dcgan": {"num_classes": 10},
+    "r3gan": {"r1_gamma": 1.0, "r2_gamma": 0.5},
     "pix2pix": {"patch_depth": 2, "l1_weight": 10.0},
 }
 STEPS = 3

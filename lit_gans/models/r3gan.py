@@ -1,0 +1,87 @@
+"""R3GAN: Huang, Gokaslan, Kuleshov and Tompkin 2024, "The GAN is dead; long live the GAN! A Modern GAN Baseline"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.models.image_gan import ImageGAN
+from lit_gans.networks import NetworkName
+from lit_gans.training.batch import Batch
+from lit_gans.training.losses import relativistic
+from lit_gans.training.optim import Adam, Optimizer
+from lit_gans.training.schedules import Cosine, Number
+from lit_gans.training.scored import Scored
+
+_BURN_IN = 20_000_000  # images, of CIFAR-10 and FFHQ
+_GAMMA = Cosine(0.05, 0.005, over=_BURN_IN, unit="images")
+_ADAM = Adam(
+    learning_rate=2e-4,
+    betas=(0.0, Cosine(0.9, 0.99, over=_BURN_IN, unit="images")),
+    schedule=Cosine(1.0, 0.25, over=_BURN_IN, unit="images"),
+)
+
+
+class R3GAN(ImageGAN):
+    """The relativistic pairing loss with R1 and R2 on its own scores, and residual networks without normalisation.
+
+    The defaults are those of CIFAR-10 in the authors' `train.py`: gamma, learning rate and beta 2 follow a cosine over
+    the first 20 million images. The generator's step compares with the real images of the last discriminator step,
+    where the authors' code loads others.
+
+    Args:
+        blocks: residual blocks of each resolution (r3gan).
+        group_width: channels of a group of the 3x3 convolutions (r3gan).
+        network, latent_dim, r1_gamma, r2_gamma, share_scores, generator_optimizer, discriminator_optimizer: see
+            `ImageGAN` and `AdversarialModule`.
+        **kwargs: see `ImageGAN`.
+    """
+
+    def __init__(
+        self,
+        blocks: int = 2,
+        group_width: int = 8,
+        network: NetworkName = "r3gan",
+        latent_dim: int = 64,
+        r1_gamma: Number = _GAMMA,
+        r2_gamma: Number = _GAMMA,
+        share_scores: bool = True,
+        generator_optimizer: Optimizer = _ADAM,
+        discriminator_optimizer: Optimizer = _ADAM,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            network=network,
+            latent_dim=latent_dim,
+            r1_gamma=r1_gamma,
+            r2_gamma=r2_gamma,
+            share_scores=share_scores,
+            generator_optimizer=generator_optimizer,
+            discriminator_optimizer=discriminator_optimizer,
+            **kwargs,
+        )
+        for name, value in {"blocks": blocks, "group_width": group_width}.items():
+            if value < 1:
+                raise RefusedInput(f"{name}={value} must be at least 1.")
+        if self.generator_batch_multiple > 1:
+            raise RefusedInput(
+                "generator_batch_multiple: the relativistic loss pairs each generated image with one real image; use 1."
+            )
+        self.blocks, self.group_width = blocks, group_width
+
+    def configure_networks(self) -> dict[str, nn.Module]:
+        options = {"blocks": self.blocks, "group_width": self.group_width}
+        return {"generator": self.build_generator(**options), "discriminator": self.build_discriminator(**options)}
+
+    def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:
+        real, fake = (self.discriminator(images, *self.condition(batch)) for images in (real, fake))
+        return {"discriminator": Scored(relativistic(real, fake), real, fake)}
+
+    def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
+        fake, real = (self.discriminator(images, *self.condition(batch)) for images in (fake, batch["image"]))
+        return relativistic(fake, real)
+
+    def classified_as_real(self, name: str, scores: Tensor) -> None:
+        """A relativistic discriminator only compares images: its scores have no threshold."""

@@ -1,0 +1,234 @@
+"""The residual networks of R3GAN (Huang et al. 2024, section 3 and appendix), without normalisation.
+
+Every resolution from 4 pixels on is a stage of residual blocks. The finest stages compute in half precision under
+autocast, the coarse ones always in float32.
+
+Shapes: N batch, Z latent size, C image channels, S image size, K channels of a stage, H and W height and width.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.common.precision import autocast_precision, full_precision, without_autocast
+from lit_gans.networks.blocks import refuse_size
+
+SIZES = (16, 32, 64, 128, 256)
+_SMALLEST = 4
+_CONSTANT_UNTIL = 32  # pixels; beyond, each finer stage has half the channels
+_WIDEST = 768
+_EXPANSION = 2
+_SLOPE = 0.2
+_GAIN = (2 / (1 + _SLOPE**2)) ** 0.5  # of the leaky ReLU
+_NUM_HALF = 4  # at most: the finest stages that compute in half precision; the coarsest never does
+
+
+def _widths(image_size: int, width: int | None) -> list[int]:
+    """Returns the channels of the stages, the coarsest first."""
+    beyond = max(1, image_size // _CONSTANT_UNTIL)
+    finest = width or _WIDEST // beyond
+    num = (image_size // _SMALLEST).bit_length()
+    return [finest * min(2**scale, beyond) for scale in reversed(range(num))]
+
+
+def _halves(num: int) -> list[bool]:
+    """Returns which stages compute in half precision, the coarsest first."""
+    return [index >= max(1, num - _NUM_HALF) for index in range(num)]
+
+
+def _scaled(layer: nn.Module, fan_in: int, gain: float = 1.0) -> nn.Module:
+    """Initialises weights from N(0, gain^2 / fan_in) (He et al. 2015) and biases with zeros."""
+    for name, parameter in layer.named_parameters():
+        with torch.no_grad():
+            parameter.zero_() if name == "bias" else parameter.normal_(0, gain * fan_in**-0.5)
+    return layer
+
+
+class _Block(nn.Module):
+    """Adds a bottleneck in reverse: 1x1 expansion, grouped 3x3, 1x1 projection, which starts at zero.
+
+    The other two convolutions start smaller by num_blocks^(-1/4), so that the sum over all blocks neither grows nor
+    vanishes with depth (Fixup: Zhang et al. 2019).
+    """
+
+    def __init__(self, channels: int, num_blocks: int, group_width: int) -> None:
+        super().__init__()
+        groups, wide = max(1, channels // group_width), _EXPANSION * channels
+        if wide % groups:
+            raise RefusedInput(f"width={channels} must be a multiple of group_width={group_width}, or smaller.")
+        gain = _GAIN * num_blocks**-0.25
+        self.expand = _scaled(nn.Conv2d(channels, wide, 1), channels, gain)
+        self.mix = _scaled(nn.Conv2d(wide, wide, 3, padding=1, groups=groups), 9 * wide // groups, gain)
+        self.project = _scaled(nn.Conv2d(wide, channels, 1, bias=False), wide, 0.0)
+
+    def forward(self, features: Float[Tensor, "n k h w"]) -> Float[Tensor, "n k h w"]:
+        branch = functional.leaky_relu(self.expand(features), _SLOPE)
+        return features + self.project(functional.leaky_relu(self.mix(branch), _SLOPE))
+
+
+class _Resample(nn.Module):
+    """Doubles or halves a map with the filter (1, 3, 3, 1) in both directions, which is bilinear, and zeros outside."""
+
+    kernel: Tensor
+
+    def __init__(self, doubles: bool) -> None:
+        super().__init__()
+        self.doubles = doubles
+        taps = torch.tensor([1.0, 3.0, 3.0, 1.0])
+        self.register_buffer("kernel", torch.outer(taps, taps) / (16 if doubles else 64), persistent=False)
+
+    def forward(self, features: Float[Tensor, "n k h w"]) -> Float[Tensor, "n k h2 w2"]:
+        channels = features.shape[1]
+        kernel = self.kernel.to(features.dtype).expand(channels, 1, -1, -1)
+        resample = functional.conv_transpose2d if self.doubles else functional.conv2d
+        return resample(features, kernel, stride=2, padding=1, groups=channels)
+
+
+def _upsample(wide: int, narrow: int) -> list[nn.Module]:
+    change = [] if wide == narrow else [_scaled(nn.Conv2d(wide, narrow, 1, bias=False), wide)]
+    return [*change, _Resample(doubles=True)]
+
+
+def _downsample(narrow: int, wide: int) -> list[nn.Module]:
+    change = [] if wide == narrow else [_scaled(nn.Conv2d(narrow, wide, 1, bias=False), narrow)]
+    return [_Resample(doubles=False), *change]
+
+
+class _FromLatents(nn.Module):
+    """A learned basis of 4x4 maps, each weighted by a linear function of the latents."""
+
+    def __init__(self, latent_dim: int, channels: int) -> None:
+        super().__init__()
+        self.basis = nn.Parameter(torch.randn(channels, _SMALLEST, _SMALLEST))
+        self.linear = _scaled(nn.Linear(latent_dim, channels, bias=False), latent_dim)
+
+    def forward(self, latents: Float[Tensor, "n z"]) -> Float[Tensor, "n k 4 4"]:
+        return self.basis * self.linear(latents)[:, :, None, None]
+
+
+class _ToFeatures(nn.Module):
+    """One number for each 4x4 map, then a linear function of them."""
+
+    def __init__(self, channels: int, features: int) -> None:
+        super().__init__()
+        self.basis = _scaled(nn.Conv2d(channels, channels, _SMALLEST, groups=channels, bias=False), _SMALLEST**2)
+        self.linear = _scaled(nn.Linear(channels, features, bias=False), channels)
+
+    def forward(self, features: Float[Tensor, "n k 4 4"]) -> Float[Tensor, "n f"]:
+        return self.linear(self.basis(features).flatten(1))
+
+
+class _Stage(nn.Sequential):
+    """Layers that compute in the precision of autocast, or always in float32."""
+
+    def __init__(self, *layers: nn.Module, half: bool) -> None:
+        super().__init__(*layers)
+        self.half_precision = half
+
+    def forward(self, features: Tensor) -> Tensor:
+        if self.half_precision:
+            return super().forward(autocast_precision(features))
+        with without_autocast(features):
+            return super().forward(full_precision(features))
+
+
+class R3GANGenerator(nn.Module):
+    """Maps latents (N, Z) to images (N, C, S, S), which are not bounded.
+
+    Args:
+        latent_dim: Z.
+        channels: C.
+        image_size: S, one of `SIZES`.
+        width: channels of the finest stage; up to 32 pixels all stages have the same width, beyond each coarser one
+            has twice as many, up to those at 32; `None` for 768 at 32 pixels and below.
+        blocks: residual blocks of a stage.
+        group_width: channels of a group of the 3x3 convolutions, before their expansion to twice as many.
+        num_classes: number of classes, concatenated with the latents as an embedding of size Z; 0 for an unconditional
+            network.
+    """
+
+    def __init__(
+        self,
+        latent_dim: int,
+        channels: int,
+        image_size: int,
+        width: int | None = None,
+        blocks: int = 2,
+        group_width: int = 8,
+        num_classes: int = 0,
+    ) -> None:
+        super().__init__()
+        refuse_size(image_size, SIZES, "r3gan")
+        widths = _widths(image_size, width)
+        self.embedding = _scaled(nn.Embedding(num_classes, latent_dim), num_classes) if num_classes else None
+        starts: list[list[nn.Module]] = [[_FromLatents(latent_dim * (2 if num_classes else 1), widths[0])]]
+        starts += [_upsample(*pair) for pair in pairwise(widths)]
+        self.stages = nn.ModuleList(
+            _Stage(*start, *(_Block(each, len(widths) * blocks, group_width) for _ in range(blocks)), half=half)
+            for start, each, half in zip(starts, widths, _halves(len(widths)), strict=True)
+        )
+        self.to_image = _scaled(nn.Conv2d(widths[-1], channels, 1, bias=False), widths[-1])
+
+    def forward(
+        self, latents: Float[Tensor, "n z"], labels: Int64[Tensor, " n"] | None = None
+    ) -> Float[Tensor, "n c s s"]:
+        features = latents if self.embedding is None else torch.cat([latents, self.embedding(labels)], 1)
+        for stage in self.stages:
+            features = stage(features)
+        return self.to_image(features)
+
+
+class R3GANDiscriminator(nn.Module):
+    """Maps images (N, C, S, S) to logits (N,): the generator's stages in reverse.
+
+    Args:
+        channels: C.
+        image_size: S, one of `SIZES`.
+        width: see `R3GANGenerator`.
+        blocks: see `R3GANGenerator`.
+        group_width: see `R3GANGenerator`.
+        num_classes: number of classes, whose embedding is multiplied with the features (Miyato and Koyama 2018); 0 for
+            an unconditional network.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        image_size: int,
+        width: int | None = None,
+        blocks: int = 2,
+        group_width: int = 8,
+        num_classes: int = 0,
+    ) -> None:
+        super().__init__()
+        refuse_size(image_size, SIZES, "r3gan")
+        widths = _widths(image_size, width)[::-1]
+        features = widths[-1] if num_classes else 1
+        self.from_image = _scaled(nn.Conv2d(channels, widths[0], 1, bias=False), channels)
+        ends: list[list[nn.Module]] = [
+            *(_downsample(*pair) for pair in pairwise(widths)),
+            [_ToFeatures(widths[-1], features)],
+        ]
+        self.stages = nn.ModuleList(
+            _Stage(*(_Block(each, len(widths) * blocks, group_width) for _ in range(blocks)), *end, half=half)
+            for end, each, half in zip(ends, widths, _halves(len(widths))[::-1], strict=True)
+        )
+        self.embedding = None
+        if num_classes:
+            self.embedding = _scaled(nn.Embedding(num_classes, features), num_classes, features**-0.5)
+
+    def forward(
+        self, images: Float[Tensor, "n c s s"], labels: Int64[Tensor, " n"] | None = None
+    ) -> Float[Tensor, " n"]:
+        features = self.from_image(images)
+        for stage in self.stages:
+            features = stage(features)
+        if self.embedding is not None:
+            features = features * self.embedding(labels)
+        return features.sum(1)  # not a view, which FSDP would not track

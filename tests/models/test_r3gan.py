@@ -1,0 +1,109 @@
+"""R3GAN against the authors' code (recorded numbers) and against plain formulas."""
+
+import json
+
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from torch.nn import functional
+from torch.utils.data import DataLoader, Dataset
+
+from lit_gans.callbacks.ema import EMA
+from lit_gans.common.errors import RefusedInput
+from lit_gans.models.r3gan import R3GAN
+from lit_gans.training.losses import relativistic
+from lit_gans.training.schedules import Cosine
+
+from .r3gan_reference import BATCH, HALF_LIFE, OVER, PRESETS, RECORD, STEPS, digest, images, latents, module
+
+KNOWN = json.loads(RECORD.read_text())
+
+
+class Patterns(Dataset):
+    """The images of the record."""
+
+    def __len__(self):
+        return STEPS * BATCH
+
+    def __getitem__(self, index):
+        pictures, labels = images(index // BATCH)
+        return pictures[index % BATCH], labels[index % BATCH]
+
+
+@pytest.mark.parametrize("num_classes", [0, 7])
+def test_three_steps_are_those_of_the_authors_code(num_classes):
+    """Losses, penalties, weights and the average: schedules of gamma, rate, beta 2 and half-life take part."""
+    ours, turns, losses = module(num_classes), iter(range(2 * STEPS)), []
+    ours.sample_noise = lambda noise, num: {"latents": latents(next(turns))}
+    of_discriminator, of_generator = ours.losses_and_penalties, ours.generator_loss
+
+    def discriminator_turn(*given):
+        found, penalties = of_discriminator(*given)
+        losses.append([found["discriminator"].item(), penalties["discriminator"].item() / ours.now(ours.r1_gamma)])
+        return found, penalties
+
+    def generator_turn(*given):
+        loss = of_generator(*given)
+        losses[-1].append(loss.item())
+        return loss
+
+    ours.losses_and_penalties, ours.generator_loss = discriminator_turn, generator_turn
+    average = EMA(half_life=Cosine(*HALF_LIFE, over=OVER, unit="images"))
+    loader = DataLoader(Patterns(), batch_size=BATCH)
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
+    Trainer(max_steps=STEPS, enable_model_summary=False, callbacks=[average], **quiet).fit(ours, loader)
+
+    known = KNOWN["steps"][str(num_classes)]
+    for (loss, r1, r2, generator), found in zip(known["losses"], losses, strict=True):
+        assert found == pytest.approx([loss, (r1 + r2) / 2, generator], rel=1e-4, abs=1e-5)
+    for name in ("generator", "discriminator", "average"):
+        network = ours.averaged_generator if name == "average" else ours.get_submodule(name)
+        difference = torch.tensor(digest(network.parameters())) - torch.tensor(known[name])
+        assert difference.abs().max() < 1e-5, (name, difference.abs().max())
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_networks_of_the_presets_have_as_many_parameters_as_the_authors(name):
+    image_size, width, group_width, num_classes = PRESETS[name]
+    widths = {"generator_width": width, "discriminator_width": width}
+    with torch.device("meta"):
+        made = R3GAN(image_size=image_size, group_width=group_width, num_classes=num_classes, **widths)
+    found = [sum(p.numel() for p in network.parameters()) for network in (made.generator, made.discriminator)]
+    assert found == KNOWN["parameters"][name]
+
+
+def test_the_loss_compares_pairs():
+    real, fake = torch.tensor([0.3, -2.0, 100.0]), torch.tensor([1.0, 0.5, -100.0])
+    plain = -torch.sigmoid((real - fake).double()).log().mean().float()
+    torch.testing.assert_close(relativistic(real, fake), plain)
+    plain = -torch.sigmoid((fake - real)[:2].double()).log().mean().float()
+    torch.testing.assert_close(relativistic(fake[:2], real[:2]), plain)
+    assert relativistic(fake, real).isfinite()
+
+
+def test_both_losses_of_the_module_and_their_gradients(tiny_gan):
+    ours = tiny_gan("r3gan")
+    with torch.no_grad():
+        for parameter in ours.discriminator.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+    real, fake = torch.rand(2, 4, 1, 16, 16) * 2 - 1
+    fake.requires_grad_()
+    scored = ours.discriminator_losses(real, fake, {})["discriminator"]
+    torch.testing.assert_close(scored.real, ours.discriminator(real))
+    expected = functional.binary_cross_entropy_with_logits(scored.real - scored.fake, torch.ones(4))
+    torch.testing.assert_close(scored.loss, expected)
+    loss = ours.generator_loss(fake, {"image": real})
+    difference = ours.discriminator(fake) - ours.discriminator(real)
+    expected = functional.binary_cross_entropy_with_logits(difference, torch.ones(4))
+    torch.testing.assert_close(torch.autograd.grad(loss, fake), torch.autograd.grad(expected, fake))
+
+
+def test_refusals(tiny_gan):
+    with pytest.raises(RefusedInput, match="pairs each generated image with one real"):
+        tiny_gan("r3gan", generator_batch_multiple=2)
+    with pytest.raises(RefusedInput, match="width=28 must be a multiple of group_width=8"):
+        tiny_gan("r3gan", generator_width=28)
+    with pytest.raises(RefusedInput, match="blocks=0"):
+        tiny_gan("r3gan", blocks=0)
+    with pytest.raises(RefusedInput, match="image_size=48"):
+        tiny_gan("r3gan", image_size=48)

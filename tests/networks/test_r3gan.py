@@ -1,0 +1,86 @@
+"""The residual networks of R3GAN: one rule for widths and precision, a start near the identity, bilinear resampling."""
+
+import pytest
+import torch
+
+from lit_gans.networks.r3gan import SIZES, R3GANDiscriminator, R3GANGenerator, _Block, _Resample
+
+WIDTHS = {  # coarsest first, as in the authors' train.py; 16 and 128 follow the same rule
+    16: [768] * 3,
+    32: [768] * 4,
+    64: [768] * 4 + [384],
+    128: [768] * 4 + [384, 192],
+    256: [768] * 4 + [384, 192, 96],
+}
+
+
+def stage_widths(network):
+    return [next(layer for layer in stage if isinstance(layer, _Block)).expand.in_channels for stage in network.stages]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_widths_and_precision_follow_from_the_size(size):
+    with torch.device("meta"):
+        generator, discriminator = R3GANGenerator(64, 3, size), R3GANDiscriminator(3, size)
+    assert stage_widths(generator) == stage_widths(discriminator)[::-1] == WIDTHS[size]
+    num = len(WIDTHS[size])
+    half = [stage.half_precision for stage in generator.stages]
+    assert half == [stage.half_precision for stage in discriminator.stages][::-1]
+    assert half == [False] * (num - min(4, num - 1)) + [True] * min(4, num - 1), "train.py, FP16Stages"
+
+
+@pytest.mark.parametrize("num_classes", [0, 5])
+@pytest.mark.parametrize("size", [16, 64])
+def test_shapes(size, num_classes):
+    generator = R3GANGenerator(6, 3, size, width=4, num_classes=num_classes)
+    discriminator = R3GANDiscriminator(3, size, width=4, num_classes=num_classes)
+    labels = (torch.tensor([0, 4]),) if num_classes else ()
+    images = generator(torch.randn(2, 6), *labels)
+    assert images.shape == (2, 3, size, size)
+    assert discriminator(images, *labels).shape == (2,)
+    if num_classes:
+        assert not torch.equal(generator(torch.ones(1, 6), labels[0][:1]), generator(torch.ones(1, 6), labels[0][1:]))
+        scores = [discriminator(images[:1], label[None]) for label in labels[0]]
+        assert not torch.equal(*scores)
+
+
+def test_every_block_starts_as_the_identity_with_the_variances_of_the_paper():
+    torch.manual_seed(0)
+    network = R3GANGenerator(64, 3, 32, width=256)
+    block = network.stages[1][1]
+    features = torch.randn(2, 256, 8, 8)
+    assert torch.equal(block(features), features)
+    gain = (2 / 1.04) ** 0.5 * 8**-0.25  # four stages of two blocks
+    assert block.expand.weight.std().item() == pytest.approx(gain / 16, rel=0.02)
+    assert block.mix.weight.std().item() == pytest.approx(gain / (16 * 9) ** 0.5, rel=0.02)
+    assert network.to_image.weight.std().item() == pytest.approx(1 / 16, rel=0.1)
+    assert block.mix.groups == 32
+
+
+def test_resampling_is_bilinear_with_zeros_outside():
+    images = torch.rand(2, 3, 6, 6)
+    padded = torch.nn.functional.pad(images, (1, 1, 1, 1))
+    doubled = torch.nn.functional.interpolate(padded, scale_factor=2, mode="bilinear")[:, :, 2:-2, 2:-2]
+    torch.testing.assert_close(_Resample(doubles=True)(images), doubled)
+    padded = torch.nn.functional.pad(images, (2, 2, 2, 2))
+    halved = torch.nn.functional.interpolate(padded, scale_factor=0.5, mode="bilinear", antialias=True)
+    torch.testing.assert_close(_Resample(doubles=False)(images), halved[:, :, 1:-1, 1:-1])
+
+
+def test_only_the_finest_stages_compute_in_half_precision_and_only_under_autocast():
+    torch.manual_seed(0)
+    generator, discriminator = R3GANGenerator(6, 3, 128, width=4), R3GANDiscriminator(3, 128, width=4)
+    seen = {}
+    for network in (generator, discriminator):
+        for index, stage in enumerate(network.stages):
+            stage[-1].register_forward_hook(
+                lambda layer, inputs, output, key=(network, index): seen.__setitem__(key, output.dtype)
+            )
+    expected = [False, False, True, True, True, True]
+    for half in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            discriminator(generator(torch.randn(2, 6)))
+        found = [seen[generator, index] == torch.bfloat16 for index in range(6)]
+        assert found == [half and each for each in expected]
+        found = [seen[discriminator, index] == torch.bfloat16 for index in range(6)]
+        assert found == [half and each for each in expected[::-1]]
