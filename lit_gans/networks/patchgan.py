@@ -12,14 +12,6 @@ from lit_gans.networks.blocks import Norm, normalisation
 _WIDEST = 8
 
 
-def receptive_field(depth: int) -> int:
-    """Returns the height and width of a patch: 70 pixels at the paper's depth 3."""
-    field = 7  # of the last two convolutions, 4x4 with stride 1
-    for _ in range(depth):
-        field = 2 * field + 2
-    return field
-
-
 class PatchGAN(nn.Module):
     """Maps images (N, C, S, S) and the inputs (N, A, S, S) that they translate to logits (N, P, P).
 
