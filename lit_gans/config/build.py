@@ -95,7 +95,7 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
     cores = max(os.cpu_count() or 1, 2)  # two processes are always allowed
     if trainer.strategy.root_device.type == "cpu" and trainer.num_devices > cores:
         raise RefusedInput(
-            f"trainer.devices={trainer.num_devices}: on a CPU that is processes, and there are {cores} cores."
+            f"trainer.devices={trainer.num_devices}: on a CPU, devices are processes, and there are only {cores} cores."
         )
     return module, data, trainer
 

@@ -206,7 +206,7 @@ def broadcast_from_rank_0(choose: Callable[[], str]) -> str:
     store = attempt_store()
     if store is None:
         return choose()
-    key = f"agreed/{next(_choices)}"
+    key = f"run_folder/{next(_choices)}"
     if os.environ["RANK"] == "0":
         store.set(key, choose())
     return store.get(key).decode()

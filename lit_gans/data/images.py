@@ -92,7 +92,7 @@ class Frame:
             return 0, 0, width, height
         side = min(width, height) if self.crop == "centre" else int(self.crop)
         if side > min(width, height):
-            raise RefusedInput(f"{name} is {width}x{height} pixels, crop={side} needs as many in both directions.")
+            raise RefusedInput(f"{name} is {width}x{height} pixels, smaller than crop={side}: use a smaller crop.")
         left, top = (width - side) // 2, (height - side) // 2
         return left, top, left + side, top + side
 

@@ -127,7 +127,7 @@ def test_the_command_prints_a_row_for_each_network(command, tmp_path):
 
 def test_wrong_input_is_one_sentence(command):
     code, _, err = command("describe", "model=sngan", "data.image_size=40")
-    assert (code, "image_size=40: the resnet networks make images of one of" in err) == (2, True)
+    assert (code, "image_size=40: the resnet networks support" in err) == (2, True)
     code, _, err = command("describe", "model=sngam")
     assert (code, "did you mean 'sngan'?" in err) == (2, True)
     assert len(err.strip().splitlines()) == 1

@@ -179,4 +179,4 @@ def test_other_sizes_are_refused_in_a_sentence_with_the_known_ones():
     refuse_size(32, (16, 32), "paper")
     with pytest.raises(RefusedInput) as refusal:
         refuse_size(40, (16, 32), "paper")
-    assert str(refusal.value) == "image_size=40: the paper networks make images of one of 16, 32 pixels."
+    assert str(refusal.value) == "image_size=40: the paper networks support 16, 32 pixels."

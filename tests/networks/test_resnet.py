@@ -53,7 +53,7 @@ def test_every_block_and_norm_has_a_gradient_everywhere(block, norm):
 )
 @pytest.mark.parametrize("image_size", [8, 33, 96, 512])
 def test_other_sizes_are_refused(network, image_size):
-    with pytest.raises(RefusedInput, match="resnet networks make images of one of 16, 32, 48, 64, 128, 256 pixels"):
+    with pytest.raises(RefusedInput, match="resnet networks support 16, 32, 48, 64, 128, 256 pixels"):
         network(image_size)
 
 

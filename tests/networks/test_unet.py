@@ -55,7 +55,7 @@ def test_shapes_and_range(image_size, norm):
 
 @pytest.mark.parametrize("image_size", [1, 8, 48, 1024])
 def test_other_sizes_are_refused(image_size):
-    with pytest.raises(RefusedInput, match="unet networks make images of one of 16, 32, 64, 128, 256, 512 pixels"):
+    with pytest.raises(RefusedInput, match="unet networks support 16, 32, 64, 128, 256, 512 pixels"):
         UNet(1, 1, image_size, 2)
 
 

@@ -86,7 +86,7 @@ class StackedDigits(ImageData):
 
     def real_batches(self, batch_size: int = 256) -> Any:
         indices = torch.arange(len(self.dataset))
-        return (self.dataset[part]["image"] for part in indices.split(batch_size))
+        return (self.dataset[rows]["image"] for rows in indices.split(batch_size))
 
     def set_classifier(self, classifier: Classifier) -> None:
         """Sets the classifier of single digits that `modes_of` uses."""

@@ -136,10 +136,10 @@ class Streaming(ImageData):
         return super()._sampler(window=self.window, chunks=self.dataset.chunks, **settings)
 
     def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c s s"]]:
-        return (self.dataset[part]["image"] for part in torch.arange(len(self.dataset)).split(batch_size))
+        return (self.dataset[rows]["image"] for rows in torch.arange(len(self.dataset)).split(batch_size))
 
     def real_labels(self) -> Int64[Tensor, " n"]:
-        return torch.cat([self.dataset[part]["label"] for part in torch.arange(len(self.dataset)).split(256)])
+        return torch.cat([self.dataset[rows]["label"] for rows in torch.arange(len(self.dataset)).split(256)])
 
 
 def write_stream(data: PackedData, folder: str | Path, chunk_bytes: int = 64_000_000) -> None:
@@ -160,7 +160,7 @@ def write_stream(data: PackedData, folder: str | Path, chunk_bytes: int = 64_000
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
-        raise RefusedInput(f"{folder} is not empty: a stream needs a folder of its own.")
+        raise RefusedInput(f"{folder} is not empty: a stream is written to a new or empty folder.")
     writer = BinaryWriter(str(folder), chunk_bytes=chunk_bytes)
     for row, (image, label) in enumerate(zip(data.packed.images, data.packed.labels.tolist(), strict=True)):
         writer.add_item(row, {"image": image.numpy().copy(), "label": label})

@@ -19,7 +19,7 @@ from lit_gans.data.sources.folder import Folder
 from .conftest import NUM, ORDER, numbers
 
 
-def test_without_a_terminal_lines_tell_how_far_a_long_packing_is(caplog):
+def test_progress_lines_without_a_terminal(caplog):
     caplog.set_level(logging.INFO, "lit_gans")
     notices = Notices(total=10_000, begun=2000, start=100.0)
     for done, now in ((2064, 105.0), (4000, 120.0), (4064, 121.0), (6000, 140.0), (10_000, 180.0)):
@@ -30,7 +30,7 @@ def test_without_a_terminal_lines_tell_how_far_a_long_packing_is(caplog):
     ]
 
 
-def test_a_packing_reports_every_chunk_where_there_is_no_bar(make, monkeypatch, caplog):
+def test_every_chunk_is_reported_without_a_progress_bar(make, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "lit_gans")
     monkeypatch.setattr(packing, "_CHUNK", 16)
     monkeypatch.setattr(progress, "_EVERY", 0.0)
@@ -41,7 +41,7 @@ def test_a_packing_reports_every_chunk_where_there_is_no_bar(make, monkeypatch, 
 
 @pytest.mark.parametrize("torn", [lambda text: text + '{"done": 9', lambda text: text.removesuffix("\n")])
 @pytest.mark.parametrize("half_written", [b"", b"garbage of a chunk that the journal does not know"])
-def test_an_interrupted_packing_goes_on_where_it_stopped(make, monkeypatch, half_written, torn):
+def test_interrupted_packing_continues(make, monkeypatch, half_written, torn):
     monkeypatch.setattr(packing, "_CHUNK", 4)
     monkeypatch.setattr(packing, "available_cores", lambda: 0)  # what is read is counted in this process
     whole = make(cache=None).packed_path  # never written: the name alone
@@ -84,7 +84,7 @@ def test_an_interrupted_packing_goes_on_where_it_stopped(make, monkeypatch, half
     assert not journal.exists()
 
 
-def test_processes_pack_the_same_bits_in_the_same_order(make, monkeypatch, tmp_path):
+def test_worker_processes_pack_bitwise_identical_files(make, monkeypatch, tmp_path):
     monkeypatch.setattr(packing, "_CHUNK", 4)
     files, before = [], torch.get_rng_state()
     for cores in (0, 2):
@@ -94,7 +94,7 @@ def test_processes_pack_the_same_bits_in_the_same_order(make, monkeypatch, tmp_p
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_processes_refuse_the_first_bad_picture(make, monkeypatch, tmp_path):
+def test_worker_processes_refuse_the_first_damaged_image(make, monkeypatch, tmp_path):
     monkeypatch.setattr(packing, "_CHUNK", 4)
     monkeypatch.setattr(packing, "available_cores", lambda: 2)
     data = make()
@@ -107,7 +107,7 @@ def test_processes_refuse_the_first_bad_picture(make, monkeypatch, tmp_path):
     assert len(make(on_error="skip").packed.images) == NUM - 3
 
 
-def test_two_that_pack_at_once_pack_once(make, monkeypatch):
+def test_concurrent_processes_pack_once(make, monkeypatch):
     packings, run = [], packing._Packing.run
     monkeypatch.setattr(packing._Packing, "run", lambda self, *more: (packings.append(1), run(self, *more)))
     several = [make() for _ in range(3)]
@@ -157,7 +157,7 @@ def zeroed(content):
 @pytest.mark.parametrize(
     "damage", [truncated, emptied, zeroed, one_pixel, one_label, one_letter, front_missing], ids=lambda f: f.__name__
 )
-def test_a_damaged_packed_file_is_named_and_packed_again(make, caplog, damage):
+def test_damaged_packed_file_is_reported_and_packed_again(make, caplog, damage):
     path = make().packed.path
     good = path.read_bytes()
     path.write_bytes(damage(good))
@@ -171,7 +171,7 @@ def test_a_damaged_packed_file_is_named_and_packed_again(make, caplog, damage):
     assert torch.equal(data._resident.images[:NUM], data.packed.images)
 
 
-def test_a_packed_file_of_another_version_is_refused_and_stays(make):
+def test_packed_file_of_another_version_is_refused_and_not_deleted(make):
     path = make().packed.path
     content = another_version(path.read_bytes())
     path.write_bytes(content)
@@ -180,7 +180,7 @@ def test_a_packed_file_of_another_version_is_refused_and_stays(make):
     assert path.read_bytes() == content
 
 
-def test_a_chunk_of_an_interrupted_packing_that_never_reached_the_disk_is_decoded_again(make, monkeypatch):
+def test_chunk_that_did_not_reach_the_disk_is_decoded_again(make, monkeypatch):
     """After a loss of power, the journal may confirm what is zeros on disk."""
     monkeypatch.setattr(packing, "_CHUNK", 4)
     monkeypatch.setattr(packing, "available_cores", lambda: 0)
@@ -197,7 +197,7 @@ def test_a_chunk_of_an_interrupted_packing_that_never_reached_the_disk_is_decode
     assert numbers(packed.images) == ORDER
 
 
-def test_no_place_to_write_is_refused(make, tmp_path):
+def test_unwritable_cache_is_refused(make, tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(RefusedInput, match=r"cannot be written .* choose another data.cache"):
         _ = make(cache=str(tmp_path / "file" / "inside")).packed

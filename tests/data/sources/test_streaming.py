@@ -56,7 +56,7 @@ def same(ours, theirs):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_without_a_window_it_serves_the_bits_of_the_packed_file(packed, stream, workers):
+def test_without_a_window_images_equal_the_packed_file_bitwise(packed, stream, workers):
     loader = stream(num_workers=workers).train_dataloader()
     assert same(epochs(loader, 0, 2), epochs(packed.train_dataloader(), 0, 2))
     assert torch.equal(torch.cat(list(stream().real_batches(7))), packed.packed.images)
@@ -69,7 +69,7 @@ def windowed(request, stream):
     return lambda **settings: stream(window=request.param, **settings)
 
 
-def test_workers_change_nothing(windowed):
+def test_number_of_workers_does_not_change_the_order(windowed):
     whole = epochs(windowed().train_dataloader(), 0, 2)
     assert same(epochs(windowed(num_workers=2).train_dataloader(), 0, 2), whole)
 
@@ -86,7 +86,7 @@ class OnItsWay:
         return row
 
 
-def test_a_chunk_that_another_process_fetches_is_waited_for(monkeypatch):
+def test_waits_for_a_chunk_that_another_process_downloads(monkeypatch):
     stream = OnItsWay()
     assert streaming._item(stream, 7) == 7
     assert stream.looks == 3
@@ -96,7 +96,7 @@ def test_a_chunk_that_another_process_fetches_is_waited_for(monkeypatch):
         streaming._item(stream, 7)
 
 
-def test_it_resumes_inside_an_epoch(windowed):
+def test_resumes_within_an_epoch(windowed):
     first, resumed = windowed().train_dataloader(), windowed().train_dataloader()
     whole = list(epochs(windowed().train_dataloader(), 0, 2))
     for _, _ in zip(range(7), first, strict=False):
@@ -105,7 +105,7 @@ def test_it_resumes_inside_an_epoch(windowed):
     assert same(epochs(resumed, 0, 2), whole[7:])
 
 
-def test_two_ranks_see_what_one_sees(windowed):
+def test_two_ranks_get_the_images_of_one_rank(windowed):
     whole = epochs(windowed().train_dataloader(), 0, 1)
     halves = []
     for rank in (0, 1):
@@ -116,7 +116,7 @@ def test_two_ranks_see_what_one_sees(windowed):
     assert same(joined, whole)
 
 
-def test_a_window_reads_neighbouring_chunks_together(stream):
+def test_window_reads_consecutive_chunks(stream):
     data = stream(window=10)
     loader, chunks = data.train_dataloader(), torch.tensor(data.dataset.chunks)
     rows = torch.cat(list(loader.sampler)) % NUM
@@ -128,7 +128,7 @@ def test_a_window_reads_neighbouring_chunks_together(stream):
         stream().train_dataloader().load_state_dict(loader.state_dict())
 
 
-def test_what_is_no_stream_or_of_another_size_is_refused(stream, tmp_path, packed):
+def test_missing_streams_and_other_sizes_are_refused(stream, tmp_path, packed):
     with pytest.raises(RefusedInput, match=r"its images are \(3, 8, 8\): set data.channels=3 and data.image_size=8"):
         stream(image_size=16).setup("fit")
     (tmp_path / "empty").mkdir()
