@@ -137,12 +137,13 @@ def configuration_groups() -> dict[str, tuple[str, dict[str, type], str]]:
     from lit_gans.training.optim import Optimizer
     from lit_gans.training.schedules import Schedule
 
+    scores = classes("lit_gans.metrics.scores", FeatureScore)
     return {
         "model": ("GANs", gans(), "model."),
         "data": ("sources of images", classes("lit_gans.data.sources", LightningDataModule), "data."),
         "callbacks": ("callbacks", classes("lit_gans.callbacks", Callback), ""),
         "metrics.extractor": ("feature extractors", classes("lit_gans.metrics.extractors", Extractor), ""),
-        "score": ("scores", classes("lit_gans.metrics.scores", FeatureScore), ""),
+        "score": ("scores", {k: cls for k, cls in scores.items() if not inspect.isabstract(cls)}, ""),
         "optimizer": ("optimizers of one network", classes("lit_gans.training.optim", Optimizer), ""),
         "schedule": ("schedules", classes("lit_gans.training.schedules", Schedule), ""),
         "strategy": ("strategies for several processes", classes("lit_gans.strategies", Strategy), "trainer.strategy."),

@@ -82,12 +82,12 @@ def find(package: str, base: type, name: str) -> type | None:
 
 
 def _own(module: ModuleType, base: type) -> dict[str, type]:
-    """Returns the public subclasses of `base` that a module defines, by name, without abstract ones."""
+    """Returns the public subclasses of `base` that a module defines, by name."""
     found = (cls for name, cls in inspect.getmembers(module, inspect.isclass) if not name.startswith("_"))
     return {
         _name(cls): cls
         for cls in found
-        if cls.__module__ == module.__name__ and issubclass(cls, base) and not (cls is base or inspect.isabstract(cls))
+        if cls.__module__ == module.__name__ and issubclass(cls, base) and cls is not base
     }
 
 
@@ -107,7 +107,8 @@ def is_gan(cls: type) -> bool:
 
 def _name(cls: type) -> str:
     stem = cls.__module__.rpartition(".")[2]
-    initials = "".join(re.findall("[A-Z]", cls.__name__)).lower()
+    words = re.fullmatch("(?:[A-Z][a-z]+)+", cls.__name__)
+    initials = "".join(re.findall("[A-Z]", words[0])).lower() if words else ""
     if stem == initials or stem.replace("_", "") == cls.__name__.lower():
         return stem
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z][A-Za-z])", "_", cls.__name__).lower()

@@ -10,6 +10,7 @@ Hydra queries its config sources for `group/option`; this source uses the regist
 from __future__ import annotations
 
 import importlib
+import inspect
 from typing import Any
 
 from hydra.core.object_type import ObjectType
@@ -121,7 +122,7 @@ def _offered(group: str, cls: type) -> bool:
         package, base = _GROUPS[group]
         ours = (other for other in classes(package, _import(base)).values() if other.__module__.startswith(package))
         return not any(issubclass(other, cls) and other is not cls for other in ours)
-    return True
+    return group != "score" or not inspect.isabstract(cls)
 
 
 def _bare(group: str) -> str:
