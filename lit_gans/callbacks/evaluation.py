@@ -18,7 +18,7 @@ from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.extractors.base import Extractor
 from lit_gans.metrics.protocol import stamp
 from lit_gans.metrics.scores.base import FeatureScore
-from lit_gans.metrics.scores.chosen import chosen, directions, measurable
+from lit_gans.metrics.scores.chosen import chosen, directions, measurable, without_labelled
 from lit_gans.training.attached import data_of
 from lit_gans.training.generative import GenerativeModule
 
@@ -29,8 +29,9 @@ class GenerativeMetrics(Measurement):
     """Measures scores during training, on all ranks; see `Measurement`, and `Evaluator` for the computation.
 
     Logs `metric/<name>_<extractor>`: `fid`; `is` and `is_spread`; `kid` and `kid_spread`; `mifid`; `precision`,
-    `recall`, `density`, `coverage`; and, where the extractor knows the classes, `metric/classes_covered`. Scores that
-    need more images are left out; a log message, the report of the run and the protocol give the reason.
+    `recall`, `density`, `coverage`; where the extractor knows the classes, `metric/classes_covered`; and for a
+    generator with classes `intra_fid` and `class_accuracy`. Scores that need more images are left out; a log message,
+    the report of the run and the protocol give the reason.
 
     Args:
         extractor: feature extractor.
@@ -39,7 +40,7 @@ class GenerativeMetrics(Measurement):
         batch_size: number of images generated and measured at once.
         seed: seed of the latents, the same in every measurement, and of splits and subsets.
         scores: scores by any name, null for those that are disabled; null measures FID, Inception Score and, where the
-            extractor knows the classes, their coverage.
+            extractor knows the classes, their coverage, and for a generator with classes those inside classes.
         cache: whether to cache the statistics of the real images for further runs (in `LIT_GANS_CACHE`).
 
     Raises:
@@ -83,7 +84,8 @@ class GenerativeMetrics(Measurement):
             )
         if data.image_size == 1:
             raise RefusedInput("points have no FID: use metrics=modes, or metrics=none.")
-        scores, reasons = measurable(self.requested, None, self.num_samples)
+        requested = self.requested if pl_module.num_classes else without_labelled(self.requested)
+        scores, reasons = measurable(requested, None, self.num_samples)
         self._choose(scores)
         self._leave_out(reasons, trainer)
 
@@ -111,13 +113,15 @@ class GenerativeMetrics(Measurement):
     def measure(self, trainer: Trainer, module: GenerativeModule) -> dict[str, float]:
         if self._evaluator is None:
             self._evaluator = self._begin(trainer, module)
-        return self._evaluator.measure(map(to_uint8, self.generated(trainer, module)))
+        images = map(to_uint8, self.generated(trainer, module))
+        return self._evaluator.measure(images, self.requested_labels(trainer, module))
 
     def _begin(self, trainer: Trainer, module: GenerativeModule) -> Evaluator:
         """Returns an evaluator with the real images, or with their cached statistics."""
         # MPS has no float64, which the covariances need
         device = torch.device("cpu") if module.device.type == "mps" else module.device
-        evaluator = Evaluator(self.extractor, self.scores, self.num_samples, self.batch_size, self.seed, device)
+        given = self.num_samples, self.batch_size, self.seed, device
+        evaluator = Evaluator(self.extractor, self.scores, *given, num_classes=module.num_classes)
         evaluator.add_real(data_of(trainer), self.cache)
         self._choose(evaluator.scores)
         self._leave_out(evaluator.left_out, trainer)

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Int64
 from lightning.pytorch import Trainer
+from torch import Tensor
 
 from lit_gans.callbacks.throughput import paused
 from lit_gans.common.errors import RefusedInput
@@ -159,11 +161,21 @@ class Measurement(GenerativeCallback):
 
     def generated(self, trainer: Trainer, module: GenerativeModule) -> Iterator[torch.Tensor]:
         """Yields this rank's batches of generated images in [0, 1], a contiguous share of all images."""
-        inputs = module.sampling_inputs(self.num_samples, self.seed, data_of(trainer))
-        own = inputs.tensor_split(trainer.world_size)[trainer.global_rank]
-        # a tensor without rows is split into one without rows
-        batches = (microbatch for microbatch in own.split(self.batch_size) if len(microbatch))
-        return (module.decode(microbatch, seed=self.seed) for microbatch in batches)
+        inputs = _share(module.sampling_inputs(self.num_samples, self.seed, data_of(trainer)), trainer)
+        labels = self.requested_labels(trainer, module)
+        for start in range(0, len(inputs), self.batch_size):
+            rows = slice(start, start + self.batch_size)
+            yield module.decode(inputs[rows], labels=None if labels is None else labels[rows], seed=self.seed)
+
+    def requested_labels(self, trainer: Trainer, module: GenerativeModule) -> Int64[Tensor, " n"] | None:
+        """Returns the classes that `generated` asks for, or None for a generator without classes."""
+        labels = module.labels(self.num_samples)
+        return None if labels is None else _share(labels, trainer)
+
+
+def _share(rows: Tensor, trainer: Trainer) -> Tensor:
+    """Returns this rank's rows."""
+    return rows.tensor_split(trainer.world_size)[trainer.global_rank]
 
 
 def share(batches: Iterable[Any], trainer: Trainer) -> Iterator[Any]:

@@ -23,10 +23,12 @@ from lit_gans.config.load import load
 from lit_gans.config.run_folder import refuse_folder
 from lit_gans.config.trained_with import trained_with
 from lit_gans.data.base import ImageData
+from lit_gans.data.contracts import Labelled
 from lit_gans.data.images import to_uint8
 from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.folder import PictureFolder
 from lit_gans.metrics.protocol import stamp
+from lit_gans.metrics.scores.labelled import with_labels
 from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.sampling import Weights
 
@@ -45,6 +47,8 @@ class Generated:
         batches: uint8 (n, c, h, w), generated or read lazily.
         shape: channels, height and width.
         weights: `ema` or `raw` weights of the generator, or `pictures` of a folder.
+        num_classes: number of classes that images are asked for, in turn; 0 without classes.
+        labels: class of each image; None without classes.
     """
 
     source: dict[str, str]
@@ -52,6 +56,8 @@ class Generated:
     batches: Iterable[Tensor]
     shape: tuple[int, ...]
     weights: str
+    num_classes: int = 0
+    labels: Tensor | None = None
 
 
 def evaluate(
@@ -97,7 +103,7 @@ def evaluate(
     else:
         generated = _images_of(str(fake), image_size, metrics)
     path = _place(checkpoint or str(fake), output)
-    settings = generated.num, metrics.batch_size, metrics.seed, where, required
+    settings = generated.num, metrics.batch_size, metrics.seed, where, required, generated.num_classes
     evaluator = Evaluator(metrics.extractor, metrics.requested, *settings)
     with Progress() as progress:
         record = _measured(generated, images, evaluator, image_size, metrics.cache, progress)
@@ -135,14 +141,16 @@ def _measured(
             f"generated images are {generated.shape[1]}x{generated.shape[2]}, real ones {shape[1]}x{shape[2]}: numbers"
             " of two sizes are not comparable; for folders, image_size=N resizes both."
         )
-    evaluator.leave_out(num_real, shape)
+    has_classes = generated.num_classes and isinstance(images, Labelled) and images.num_classes
+    labels = images.real_labels() if has_classes else None
+    evaluator.leave_out(num_real, shape, labels)
     stored = evaluator.stored_bytes()
     if stored:
         size_text = f"{stored / 2**20:,.1f} MiB" if stored >= 2**20 else f"{stored / 2**10:,.1f} KiB"
         logger.info("features and logits of single images are stored in memory: %s", size_text)
-    evaluator.add_real(_Followed(images, evaluator.extractor.name, num_real, progress), store)
+    evaluator.add_real(_Followed(images, evaluator.extractor.name, num_real, progress), store, labels)
     name = f"{evaluator.extractor.name} features of the generated images"
-    values = evaluator.measure(progress.follow(name, generated.batches, generated.num))
+    values = evaluator.measure(progress.follow(name, generated.batches, generated.num), generated.labels)
     resize = f"pictures to {image_size}x{image_size}, antialiased, uint8" if image_size else None
     protocol = stamp(evaluator, data=repr(images), weights=generated.weights, resize=resize)
     return _record(generated, evaluator, values, protocol.to_dict())
@@ -206,15 +214,18 @@ def _samples(
     elif isinstance(module, Pix2Pix):
         raise RefusedInput("translations are measured against the data whose images they translate: leave out real=.")
     inputs = module.sampling_inputs(metrics.num_samples, metrics.seed, images)
+    labels = module.labels(metrics.num_samples)
     return Generated(
         {"checkpoint": checkpoint},
         metrics.num_samples,
         (
-            to_uint8(module.decode(microbatch, weights=weights, seed=metrics.seed))
-            for microbatch in inputs.split(metrics.batch_size)
+            to_uint8(module.decode(microbatch, labels=classes, weights=weights, seed=metrics.seed))
+            for microbatch, classes in with_labels(inputs.split(metrics.batch_size), labels)
         ),
         (module.channels, module.image_size, module.image_size),
         "raw" if weights == "raw" or module.averaged_generator is None else "ema",
+        module.num_classes,
+        labels,
     )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -13,15 +13,14 @@ from torch import Tensor
 from torchmetrics import MetricCollection, SumMetric
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.data.contracts import RealImages
+from lit_gans.data.contracts import Labelled, RealImages
 from lit_gans.metrics import cache
 from lit_gans.metrics.extractors.base import Extractor
 from lit_gans.metrics.extractors.network import Features, Network, Widths
 from lit_gans.metrics.scores.base import FeatureScore, gather, place
-from lit_gans.metrics.scores.chosen import chosen, directions, measurable
+from lit_gans.metrics.scores.chosen import chosen, directions, measurable, warn_of_few, without_labelled
 from lit_gans.metrics.scores.fid import FrechetInceptionDistance
-
-logger = logging.getLogger(__name__)
+from lit_gans.metrics.scores.labelled import Classes, LabelledScore, with_labels
 
 
 class Evaluator:
@@ -42,6 +41,7 @@ class Evaluator:
         seed: seed of splits and subsets.
         device: device of the extractor.
         required: names of scores that are never left out.
+        num_classes: number of classes that generated images are asked for; 0 drops the scores that need classes.
 
     Attributes:
         scores: scores that are measured, by name.
@@ -64,10 +64,13 @@ class Evaluator:
         seed: int = 1,
         device: torch.device | str = "cpu",
         required: Collection[str] = (),
+        num_classes: int = 0,
     ) -> None:
         self.extractor, self.device, self.required = extractor, torch.device(device), required
         self.num_samples, self.batch_size, self.seed = num_samples, batch_size, seed
-        self.scores, self.left_out = chosen(extractor, scores), dict[str, str]()
+        self.num_classes, self.left_out = num_classes, dict[str, str]()
+        self.scores = chosen(extractor, scores)
+        self.scores = self.scores if num_classes else without_labelled(self.scores, required)
         self.num_real, self.data_sha256, self.real_halves = 0, "", math.nan
         self.shape: list[int] = []
         self.probe_sha256: str | None = None
@@ -99,23 +102,25 @@ class Evaluator:
         first = {key: self.scores[name] for key, (name, *_) in self._groups.items()}
         return {key: score for key, score in first.items() if score.real_states()}
 
-    def leave_out(self, num_real: int, shape: Sequence[int]) -> None:
-        """Leaves out scores that need more images or class logits; `add_real` calls it.
+    def leave_out(self, num_real: int, shape: Sequence[int], labels: Tensor | None = None) -> None:
+        """Leaves out scores that need more images, class logits or classes; `add_real` calls it.
 
         Args:
             num_real: number of real images on all ranks.
             shape: channels, height and width of the images.
+            labels: class of each real image, if known.
 
         Raises:
             RefusedInput: no score is left, or a required one would be left out, with every reason.
         """
         self.num_real, self.shape = num_real, list(shape)
         self.extractor.to(self.device)
-        self._widths = self._network.widths(shape)
+        self._widths = replace(self._network.widths(shape), classes=self.num_classes)
         if self.extractor.num_features is None or self.extractor.num_logits is None:
             features = self._network.probe(shape).features
             self.probe_sha256 = hashlib.sha256(features.float().cpu().numpy().data).hexdigest()
-        given = self.scores, num_real, self.num_samples, self._widths.logits, self.required
+        classes = Classes(self.num_classes, self.extractor.num_classes, self.num_samples, self._widths.features, labels)
+        given = self.scores, num_real, self.num_samples, self._widths.logits, self.required, classes
         self.scores, left_out = measurable(*given)
         self.left_out |= left_out
         for score in self.scores.values():
@@ -138,21 +143,24 @@ class Evaluator:
         _, world_size = place()
         return 4 * (sum(rows) if world_size == 1 else sum(rows) + 2 * sum(rows) // world_size)
 
-    def add_real(self, real: Tensor | RealImages, store: bool = False) -> None:
+    def add_real(self, real: Tensor | RealImages, store: bool = False, labels: Tensor | None = None) -> None:
         """Adds the real images, the same on every rank, of which each rank extracts a contiguous share.
 
         Args:
             real: uint8 (n, c, h, w), or data with `real_batches`, such as a datamodule or a folder of images.
             store: whether to read the statistics if an earlier run has stored them, and to store them otherwise.
+            labels: class of each image (n,), for scores that need classes; by default those of the data, if it has any.
 
         Raises:
             RefusedInput: there are too few images for every score.
         """
         self.data_sha256, num_real, shape = cache.fingerprint(self._batches(real))
-        self.leave_out(num_real, shape)
-        path = self._path() if store else None
+        if labels is None and isinstance(real, Labelled) and real.num_classes and self._labelled:
+            labels = real.real_labels()
+        self.leave_out(num_real, shape, labels)
+        path = self._path(labels) if store else None
         found = None if path is None else cache.load(path, self._stateful)
-        self.real_halves = self._extract_real(self._batches(real)) if found is None else found
+        self.real_halves = self._extract_real(with_labels(self._batches(real), labels)) if found is None else found
         if path is not None and found is None:
             cache.save(path, self._stateful, self.real_halves)
 
@@ -161,34 +169,33 @@ class Evaluator:
             return iter(images.split(self.batch_size))
         return iter(images.real_batches(self.batch_size))
 
-    def _extract_real(self, batches: Iterable[Tensor]) -> float:
+    def _extract_real(self, batches: Iterable[tuple[Tensor, Tensor | None]]) -> float:
         """Adds this rank's share of the real images to the scores, and returns the FID between the two halves."""
         rank, world_size = place()
         halves = FrechetInceptionDistance()
         halves.attach(self._network, self._widths)
         halves.to(self.device)
         start = 0
-        self._all.update(self._nothing(), real=True)
-        for images in batches:
+        self._all.update(Features.of_nothing(self._widths, self.device), real=True)
+        for images, labels in batches:
             if start * world_size // self.num_real == rank:
                 features, logits = self._network(images.to(self.device))
-                self._all.update(Features(features, logits), real=True)
+                self._all.update(Features(features, logits), real=True, labels=labels)
                 for half in (0, 1) if self.fits_gaussians else ():
                     rows = slice((start + half) % 2, None, 2)
                     halves.update(Features(features[rows], logits[rows]), real=half == 0)
             start += len(images)
         if not self.fits_gaussians:
             return math.nan
-        halves.update(self._nothing(), real=True)
+        halves.update(Features.of_nothing(self._widths, self.device), real=True)
         return halves.compute().item()
 
-    def _nothing(self) -> Features:
-        """Returns the features of no images."""
-        widths = self._widths
-        empty = (torch.empty(0, width, device=self.device) for width in (widths.features, widths.logits))
-        return Features(*empty)
+    @property
+    def _labelled(self) -> bool:
+        """Whether a score needs classes."""
+        return any(isinstance(score, LabelledScore) for score in self.scores.values())
 
-    def _path(self) -> Path | None:
+    def _path(self, labels: Tensor | None) -> Path | None:
         """Returns the path of the statistics of the real images, if their states do not depend on code elsewhere.
 
         An extractor that wraps a user's module is also identified by the features of a noise image, since its code may
@@ -204,44 +211,37 @@ class Evaluator:
             states=states,
             halves=self.fits_gaussians,
             device=self.device.type,
+            **({"labels": labels.tolist()} if labels is not None and self._labelled else {}),
         )
 
-    def measure(self, fake: Tensor | Iterable[Tensor]) -> dict[str, float]:
+    def measure(self, fake: Tensor | Iterable[Tensor], labels: Tensor | None = None) -> dict[str, float]:
         """Computes the values of generated images by key.
 
         Args:
             fake: images of this rank, uint8 (n, c, h, w) or batches of them, a contiguous share of all images.
+            labels: class that was asked for of each image of this rank (n,), for scores that need classes.
 
         Raises:
-            RefusedInput: the number of images on all ranks differs from `num_samples`.
+            RefusedInput: classes are missing, or the number of images on all ranks differs from `num_samples`.
             RuntimeError: the real images have not been added.
         """
         if not self.data_sha256:
             raise RuntimeError("Call Evaluator.add_real() first: there are no real images to compare with.")
         self._all.reset()
         self._num_fake.reset()
-        self._all.update(self._nothing(), real=False)
+        self._all.update(Features.of_nothing(self._widths, self.device), real=False)
         self._num_fake.update(0)
-        for images in fake.split(self.batch_size) if isinstance(fake, Tensor) else fake:
-            self._all.update(self._network(images.to(self.device)), real=False)
+        batches = fake.split(self.batch_size) if isinstance(fake, Tensor) else fake
+        for images, classes in with_labels(batches, labels):
+            self._all.update(self._network(images.to(self.device)), real=False, labels=classes)
             self._num_fake.update(len(images))
         num = int(self._num_fake.compute())
         if num != self.num_samples:
             raise RefusedInput(f"Expected {self.num_samples} generated images, received {num}.")
-        self._warn_of_few()
+        if self.fits_gaussians and not self._warned:
+            self._warned = warn_of_few(min(self.num_real, num), self._widths.features)
         values: dict[str, float] = {}
         for score in self.scores.values():
             keys = score.keys(self.extractor)
             values |= {keys[name]: value for name, value in score.named(score.compute()).items()}
         return values
-
-    def _warn_of_few(self) -> None:
-        num = min(self.num_real, self.num_samples)
-        if self.fits_gaussians and num <= self._widths.features and not self._warned:
-            self._warned = True
-            logger.warning(
-                "%d images are no more than the %d features: covariances do not have full rank, and the FID is far too"
-                " large to compare with the FID of more images.",
-                num,
-                self._widths.features,
-            )

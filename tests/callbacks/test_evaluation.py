@@ -137,7 +137,7 @@ def test_a_rank_measures_its_shard_of_the_generated_images(tiny_gan, random_imag
     seen = []
     module, data = tiny_gan(), random_images()
     trainer = fit(module, data, max_steps=1)
-    monkeypatch.setattr(Evaluator, "measure", lambda self, batches: seen.extend(batches) or {})
+    monkeypatch.setattr(Evaluator, "measure", lambda self, batches, labels: seen.extend(batches) or {})
     monkeypatch.setattr(type(trainer), "world_size", 2)
     monkeypatch.setattr(type(trainer), "global_rank", rank)
     metrics._measure(trainer, module)

@@ -4,7 +4,7 @@ import torch
 from lit_gans.callbacks import EMA, PairedL1
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.sources.points import Ring
-from lit_gans.metrics.protocol import fingerprint
+from lit_gans.metrics.cache import fingerprint
 
 
 @pytest.fixture

@@ -6,9 +6,11 @@ import torch
 from torch import distributed
 
 from lit_gans.metrics import (
+    ClassAccuracy,
     ClassCoverage,
     FrechetInceptionDistance,
     InceptionScore,
+    IntraFID,
     KernelInceptionDistance,
     MemorizationInformedFrechetInceptionDistance,
     PrecisionRecallDensityCoverage,
@@ -76,3 +78,39 @@ def scores(ends):
                 score.update(batch, real)
         found[name] = score.named(score.compute())
     return found
+
+
+class Labelled:
+    """Real images with classes."""
+
+    image_size, channels, num_classes = 2, 1, 4
+
+    def __init__(self, few=None):
+        self.images, self.few = images(100, 0), few
+
+    def real_batches(self, batch_size=256):
+        return iter(self.images.split(batch_size))
+
+    def real_labels(self):
+        """Returns the classes, of which the last has few images if so asked."""
+        labels = torch.arange(100) // 10 % 4
+        return labels if self.few is None else torch.cat([torch.arange(100 - self.few) % 3, torch.full((self.few,), 3)])
+
+
+def class_scores(**settings):
+    return {"intra_fid": IntraFID(**settings), "class_accuracy": ClassAccuracy()}
+
+
+def class_values(ends=None):
+    """Values of an evaluator of a generator with classes, whose images ranks share as in `evaluate`."""
+    if ends is None:
+        rows = slice(0, 61)
+    else:
+        distributed.init_process_group("gloo")
+        rank = distributed.get_rank()
+        rows = slice(0 if rank == 0 else ends[rank - 1], ends[rank])
+    scores = {"fid": FrechetInceptionDistance(), **class_scores()}
+    one = Evaluator(Pixels(), scores, num_samples=61, batch_size=16, num_classes=4)
+    one.add_real(Labelled())
+    share = images(61, 1)[rows]
+    return one.measure(share.split(8) if len(share) else [], (torch.arange(61) % 4)[rows])

@@ -4,7 +4,7 @@ import torch
 from lit_gans.common.cache_folder import cache_folder
 from lit_gans.metrics import FrechetInceptionDistance
 from lit_gans.metrics.evaluator import Evaluator
-from lit_gans.metrics.scores.base import StoredFeatures
+from lit_gans.metrics.scores.stored import StoredFeatures
 from tests.metrics.cells import Pixels, all_scores, evaluator, images
 
 

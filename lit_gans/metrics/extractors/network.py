@@ -21,13 +21,19 @@ class Features(NamedTuple):
     features: Float[Tensor, "n f"]
     logits: Float[Tensor, "n k"]
 
+    @staticmethod
+    def of_nothing(widths: Widths, device: torch.device) -> Features:
+        """Returns the features of no images."""
+        return Features(*(torch.empty(0, width, device=device) for width in (widths.features, widths.logits)))
+
 
 @dataclass(frozen=True)
 class Widths:
-    """Widths of features and logits, which the states of a score depend on."""
+    """Widths of features and logits, and number of classes asked for, which the states of a score depend on."""
 
     features: int = 0
     logits: int = 0
+    classes: int = 0
 
 
 class Network(nn.Module):

@@ -104,13 +104,27 @@ class FeatureScore(Metric):
             RefusedInput: images of another type, range or shape, or a score without an extractor.
             FloatingPointError: images or features are not finite.
         """
+        self.update_features(*self.extracted(imgs), real)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Adds images as `update` does, and returns the value of these alone.
+
+        Returns None for scores that compare with real images, since images of one call are either real or generated.
+        """
+        if not self.real_states():
+            return super().forward(*args, **kwargs)
+        self.update(*args, **kwargs)
+        return None
+
+    def extracted(self, imgs: Tensor | Features) -> Features:
+        """Returns the features of images; see `update`."""
         if not isinstance(imgs, Features) and "inception" not in self._modules:
             raise RefusedInput(f"{type(self).__name__}: give an extractor, feature=..., or Features instead of images.")
         features, logits = imgs if isinstance(imgs, Features) else self.inception(imgs)
         if self.widths == Widths():
             self.widths = Widths(features.shape[1], logits.shape[1])
             self.add_states()
-        self.update_features(features, logits, real)
+        return Features(features, logits)
 
     def update_features(self, features: Float[Tensor, "n f"], logits: Float[Tensor, "n k"], real: bool) -> None:
         """Adds the features and class logits of images to the states."""
@@ -207,27 +221,6 @@ class FeatureScore(Metric):
         """Plots a value of `compute`, by default the current one; of a mean and its spread, the mean."""
         val = self.compute() if val is None else val
         return self._plot(val[0] if isinstance(val, tuple) else val, ax)
-
-
-class StoredFeatures(FeatureScore):
-    """Base class of scores that need the features of single images, real and generated ones, in main memory."""
-
-    def add_states(self) -> None:
-        self.add_state("real_features", [], dist_reduce_fx="cat")
-        self.add_state("fake_features", [], dist_reduce_fx="cat")
-
-    def update_features(self, features: Float[Tensor, "n f"], logits: Float[Tensor, "n k"], real: bool) -> None:
-        self.accumulate("real_features" if real else "fake_features", features)
-
-    def stored(self) -> tuple[Float[Tensor, "n f"], Float[Tensor, "k f"]]:
-        """Returns the features of the real and of the generated images.
-
-        Raises:
-            RefusedInput: there are too few.
-        """
-        real, fake = self.rows("real_features"), self.rows("fake_features")
-        self.refuse_too_few(len(real), len(fake))
-        return real, fake
 
 
 def gather(tensor: Tensor, group: Any = None) -> list[Tensor]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.extractors.base import Extractor
 from lit_gans.metrics.scores.base import NO_LOGITS, FeatureScore
+from lit_gans.metrics.scores.class_accuracy import ClassAccuracy
 from lit_gans.metrics.scores.class_coverage import ClassCoverage
 from lit_gans.metrics.scores.fid import FrechetInceptionDistance
 from lit_gans.metrics.scores.inception_score import InceptionScore
+from lit_gans.metrics.scores.intra_fid import IntraFID
+from lit_gans.metrics.scores.labelled import Classes, LabelledScore
+
+logger = logging.getLogger(__name__)
 
 
 def chosen(extractor: Extractor, scores: Mapping[str, FeatureScore | None] | None) -> dict[str, FeatureScore]:
@@ -17,7 +23,8 @@ def chosen(extractor: Extractor, scores: Mapping[str, FeatureScore | None] | Non
 
     Args:
         extractor: feature extractor.
-        scores: scores by name, None for those that are disabled; by default FID, Inception Score and class coverage.
+        scores: scores by name, None for those that are disabled; by default FID, Inception Score, class coverage, FID
+            inside each class and the share of samples of the class that was asked for.
 
     Raises:
         RefusedInput: no score is left, or two scores have the same key in logs.
@@ -27,6 +34,8 @@ def chosen(extractor: Extractor, scores: Mapping[str, FeatureScore | None] | Non
             "fid": FrechetInceptionDistance(),
             "inception_score": InceptionScore(),
             "class_coverage": ClassCoverage(),
+            "intra_fid": IntraFID(),
+            "class_accuracy": ClassAccuracy(),
         }
     kept = {name: score for name, score in scores.items() if score is not None and score.applies(extractor)}
     if not kept:
@@ -36,6 +45,18 @@ def chosen(extractor: Extractor, scores: Mapping[str, FeatureScore | None] | Non
         for key in score.keys(extractor).values():
             if owners.setdefault(key, name) != name:
                 raise RefusedInput(f"the scores {owners[key]} and {name} both measure {key}: keep one of them.")
+    return kept
+
+
+def without_labelled(scores: Mapping[str, FeatureScore], required: Collection[str] = ()) -> dict[str, FeatureScore]:
+    """Returns the scores of a generator without classes: those that need none, and required ones.
+
+    Raises:
+        RefusedInput: no score is left.
+    """
+    kept = {name: score for name, score in scores.items() if name in required or not isinstance(score, LabelledScore)}
+    if not kept:
+        raise RefusedInput(f"the generator has no classes, which {', '.join(scores)} need: keep another score.")
     return kept
 
 
@@ -50,6 +71,7 @@ def measurable(
     num_fake: int,
     num_logits: int | None = None,
     required: Collection[str] = (),
+    classes: Classes | None = None,
 ) -> tuple[dict[str, FeatureScore], dict[str, str]]:
     """Returns the scores that the images allow, and the reason why each other score is left out, by name.
 
@@ -58,6 +80,7 @@ def measurable(
         num_real, num_fake: see `FeatureScore.too_few`.
         num_logits: number of class logits of the extractor; None if it is not known yet.
         required: names of scores that must not be left out.
+        classes: classes of the images; None if they are not known yet.
 
     Raises:
         RefusedInput: no score is left, or not all required ones; the message gives all reasons.
@@ -67,6 +90,8 @@ def measurable(
         reason = score.too_few(num_real, num_fake)
         if score.needs_logits and num_logits == 0:
             reason = NO_LOGITS
+        if reason is None and classes is not None and isinstance(score, LabelledScore):
+            reason = score.unmeasurable(classes)
         if reason is not None:
             left_out[name] = reason
     nothing = len(left_out) == len(scores)
@@ -75,3 +100,16 @@ def measurable(
         what = "no score can be measured" if nothing else "a score that was asked for cannot be measured"
         raise RefusedInput(f"{what}: {'; '.join(refused)}.")
     return {name: score for name, score in scores.items() if name not in left_out}, left_out
+
+
+def warn_of_few(num: int, num_features: int) -> bool:
+    """Logs a warning, and returns True, if there are no more images than features."""
+    few = num <= num_features
+    if few:
+        logger.warning(
+            "%d images are no more than the %d features: covariances do not have full rank, and the FID is far too"
+            " large to compare with the FID of more images.",
+            num,
+            num_features,
+        )
+    return few

@@ -12,7 +12,8 @@ from torchmetrics.image import kid
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import mix
-from lit_gans.metrics.scores.base import StoredFeatures, smaller
+from lit_gans.metrics.scores.base import smaller
+from lit_gans.metrics.scores.stored import StoredFeatures
 
 
 def squared_mmd(

@@ -11,8 +11,9 @@ from torch.nn.functional import normalize
 from torchmetrics.image import mifid
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.metrics.scores.base import StoredFeatures, smaller
+from lit_gans.metrics.scores.base import smaller
 from lit_gans.metrics.scores.fid import Gaussian, frechet_distance
+from lit_gans.metrics.scores.stored import StoredFeatures
 
 _ROWS = 1024  # number of rows of the cosine matrix in memory at once
 

@@ -10,7 +10,8 @@ from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.metrics.scores.base import StoredFeatures, smaller
+from lit_gans.metrics.scores.base import smaller
+from lit_gans.metrics.scores.stored import StoredFeatures
 
 _ROWS = 1024  # number of rows of the distance matrix in memory at once
 

@@ -52,7 +52,7 @@ def test_scores_of_one_key_are_refused_and_those_without_meaning_are_dropped():
     assert list(chosen(Unnamed(), {"fid": SCORES["fid"], "kid": None, "classes": ClassCoverage()})) == ["fid"]
     with pytest.raises(RefusedInput, match="no score is left"):
         chosen(Unnamed(), {"fid": None, "classes": ClassCoverage()})
-    assert list(chosen(Pixels(), None)) == ["fid", "inception_score", "class_coverage"]
+    assert list(chosen(Pixels(), None)) == ["fid", "inception_score", "class_coverage", "intra_fid", "class_accuracy"]
 
 
 def test_no_score_at_all_is_refused_with_every_reason():

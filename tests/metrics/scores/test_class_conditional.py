@@ -1,0 +1,136 @@
+"""Scores inside classes: generators that ignore their class, or know one image of each, look bad; real images good."""
+
+import pytest
+import torch
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.data.sources.digits import Digits
+from lit_gans.metrics import (
+    ClassAccuracy,
+    ClassCoverage,
+    FrechetInceptionDistance,
+    InceptionScore,
+    IntraFID,
+)
+from lit_gans.metrics.extractors.digits import DigitsExtractor
+from lit_gans.metrics.extractors.network import Features
+
+
+@pytest.fixture(scope="module")
+def generators():
+    """Images and the classes that were asked for: half of the real digits is compared with what these draw."""
+    digits = Digits().dataset
+    images, labels = digits.images[1::2], digits.labels[1::2]
+    first = torch.stack([images[labels == label][0] for label in range(10)])
+    return {
+        "real": (digits.images[::2], digits.labels[::2]),
+        "perfect": (images, labels),
+        "ignores": (images, labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))]),
+        "shuffled": (images, (labels + 1) % 10),
+        "one_each": (first[labels], labels),
+    }
+
+
+@pytest.fixture(scope="module")
+def values(generators):
+    network = DigitsExtractor()
+    features = {name: Features(*network(images)) for name, (images, _) in generators.items()}
+    intra_fid, accuracy = IntraFID(num_classes=10), ClassAccuracy()
+    intra_fid.update(features["real"], real=True, labels=generators["real"][1])
+    found = {}
+    for name in features.keys() - {"real"}:
+        intra_fid.reset_real_features = False
+        for score in (intra_fid, accuracy):
+            score.reset()
+            score.update(features[name], real=False, labels=generators[name][1])
+        inception_score, coverage = InceptionScore(), ClassCoverage()
+        for score in (inception_score, coverage):
+            score.update(features[name])
+        found[name] = {
+            "intra_fid": intra_fid.compute().item(),
+            "accuracy": accuracy.compute().item(),
+            "is": inception_score.compute()[0].item(),
+            "classes": coverage.compute().item(),
+        }
+    return found
+
+
+def test_real_images_look_good(values):
+    assert values["perfect"]["accuracy"] > 0.98
+    assert values["perfect"]["intra_fid"] < 10
+
+
+@pytest.mark.parametrize(("name", "accuracy"), [("ignores", 0.1), ("shuffled", 0.0)])
+def test_a_generator_that_ignores_its_class_looks_bad(values, name, accuracy):
+    assert values[name]["accuracy"] == pytest.approx(accuracy, abs=0.03)
+    assert values[name]["intra_fid"] > 40 * values["perfect"]["intra_fid"]
+
+
+def test_a_generator_of_one_image_a_class_looks_bad_where_other_scores_are_deceived(values):
+    assert values["one_each"]["is"] > values["perfect"]["is"]
+    assert values["one_each"]["classes"] == 10
+    assert values["one_each"]["accuracy"] > 0.98
+    assert values["one_each"]["intra_fid"] > 40 * values["perfect"]["intra_fid"]
+
+
+def test_the_distance_is_the_mean_of_those_of_the_classes():
+    generator = torch.Generator().manual_seed(0)
+    features = {real: torch.randn(90, 4, generator=generator) for real in (True, False)}
+    labels = {True: torch.arange(90) % 3, False: torch.arange(90) // 40}
+    intra_fid, expected = IntraFID(num_classes=3), []
+    for label in range(3):
+        fid = FrechetInceptionDistance()
+        for real, rows in features.items():
+            fid.update(Features(rows[labels[real] == label], rows[labels[real] == label, :0]), real=real)
+        expected.append(fid.compute())
+    for real, rows in features.items():
+        for batch in torch.arange(90).split(17):
+            intra_fid.update(Features(rows[batch], rows[batch, :0]), real=real, labels=labels[real][batch])
+    assert intra_fid.compute() == pytest.approx(torch.stack(expected).mean().item(), rel=1e-9)
+
+
+def rows(num, width=4):
+    return Features(
+        torch.randn(num, width, generator=torch.Generator().manual_seed(num)), torch.eye(width)[:1].expand(num, -1)
+    )
+
+
+def test_too_few_images_in_a_class_are_refused_and_measured_on_request():
+    labels = torch.tensor([0] * 9 + [1] * 4)
+    for rank_deficient in (False, True):
+        intra_fid = IntraFID(num_classes=2, rank_deficient=rank_deficient)
+        for real in (True, False):
+            intra_fid.update(rows(13), real=real, labels=labels)
+        if rank_deficient:
+            assert intra_fid.compute() == pytest.approx(0, abs=1e-9)
+        else:
+            with pytest.raises(RefusedInput, match="4 images in a class are too few for 4 features: use more than 4"):
+                intra_fid.compute()
+    intra_fid.reset()
+    intra_fid.update(rows(9), real=True, labels=labels[:9])
+    with pytest.raises(RefusedInput, match="0 image in a class has no covariance"):
+        intra_fid.compute()
+
+
+@pytest.mark.parametrize("make", [ClassAccuracy, lambda: IntraFID(num_classes=4)])
+def test_classes_that_do_not_fit_the_images_are_refused(make):
+    score = make()
+    for labels, sentence in {
+        None: "expected the classes of 3 images, received none",
+        (0, 1): "expected the classes of 3 images, received 2",
+        (0, 1, 4): "labels are 0 to 4, expected 0 to 3",
+        (-1, 0, 0): "labels are -1 to 0, expected 0 to 3",
+    }.items():
+        with pytest.raises(RefusedInput, match=sentence):
+            score.update(rows(3), labels=None if labels is None else torch.tensor(labels))
+    with pytest.raises(RefusedInput, match="num_classes=0"):
+        IntraFID(num_classes=0)
+
+
+def test_real_images_do_not_count_as_those_asked_for():
+    accuracy = ClassAccuracy()
+    accuracy.update(rows(5), real=True)
+    with pytest.raises(RefusedInput, match="no generated images"):
+        accuracy.compute()
+    accuracy.update(rows(2), real=False, labels=torch.tensor([0, 1]))
+    assert accuracy.compute() == 0.5
