@@ -11,6 +11,9 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lit_gans.checkpoints.format import FORMAT_KEY, flat
 from lit_gans.common.errors import RefusedInput
 
+# arguments of data sources that change neither images nor their order, or that the loader compares; a folder may move
+_SAME_IMAGES = ("batch_size", "num_workers", "placement", "cache", "on_error", "root", "seed", "flip")
+
 
 class RunConfig(Callback):
     """Stores the resolved configuration of a run and compares it over all ranks.
@@ -51,6 +54,17 @@ class RunConfig(Callback):
                 path = Path(trainer.default_root_dir) / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Raises `RefusedInput` if the resumed checkpoint was trained on other data."""
+        theirs = checkpoint.get(FORMAT_KEY, {}).get("config", {}).get("data")
+        theirs, ours = (flat({"data": data or {}}) for data in (theirs, self.config.get("data")))
+        for name in theirs.keys() & ours.keys():
+            if theirs[name] != ours[name] and name.rpartition(".")[2] not in _SAME_IMAGES:
+                raise RefusedInput(
+                    f"the checkpoint was trained with {name}={theirs[name]}, this run has {ours[name]}: a resumed run"
+                    " must see the same data. To start a new run from its networks, use init_from=PATH."
+                )
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         checkpoint[FORMAT_KEY] = checkpoint.get(FORMAT_KEY, {}) | {"config": self.config}

@@ -17,11 +17,13 @@ import torch
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.plugins.precision import MixedPrecision
+from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
-from lit_gans.checkpoints.format import FORMAT_KEY, CheckpointFiles
+from lit_gans.checkpoints.format import FORMAT_KEY, CheckpointFiles, flat, to_plain
+from lit_gans.common.errors import RefusedInput
 from lit_gans.networks.spectral import SpectralNorm, one_power_iteration
 from lit_gans.strategies.contracts import backward_arguments, block_backward_sync, clips_gradients
 from lit_gans.strategies.grad_scaling import NetworkScaling
@@ -157,6 +159,26 @@ class OptimizedModule(GenerativeModule):
             # each network gets a copy of the scaler that the user set
             strategy.precision_plugin = NetworkScaling(plugin.device, partial(deepcopy, plugin.scaler))
 
+    def _is_fitting(self) -> bool:
+        try:
+            return self.trainer.state.fn == TrainerFn.FITTING
+        except RuntimeError:  # no trainer
+            return False
+
+    def _refuse_other_optimizers(self, checkpoint: dict[str, Any]) -> None:
+        """Raises `RefusedInput` if the states of the optimizers do not fit; Lightning drops extra ones silently."""
+        how = "resume with the same optimizers, or start from its networks with init_from."
+        num = len(checkpoint["optimizer_states"])
+        if num != len(self.network_names):
+            raise RefusedInput(
+                f"the checkpoint has the states of {num} optimizers, this {type(self).__name__} has"
+                f" {len(self.network_names)} ({', '.join(self.network_names)}): {how}"
+            )
+        theirs, ours = (flat(to_plain(dict(each))) for each in (checkpoint.get("hyper_parameters", {}), self.hparams))
+        for name in ("generator_optimizer", "discriminator_optimizer"):
+            if name in theirs and theirs[name] != ours.get(name, theirs[name]):
+                raise RefusedInput(f"the checkpoint has {name}={theirs[name]}, this run has {ours[name]}: {how}")
+
     def configure_optimizers(self) -> Any:
         plugin = self.trainer.precision_plugin
         # a gradient scaler must unscale before clipping, but a fused step unscales internally
@@ -182,6 +204,8 @@ class OptimizedModule(GenerativeModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(checkpoint)
         self._images = checkpoint.get(FORMAT_KEY, {}).get("images", 0)
+        if self._is_fitting() and checkpoint.get("optimizer_states"):
+            self._refuse_other_optimizers(checkpoint)
 
     def on_fit_start(self) -> None:
         updates_average = any(each.updates_average for each in callbacks_of(self.trainer, GenerativeCallback))

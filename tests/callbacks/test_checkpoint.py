@@ -142,10 +142,10 @@ def test_numbers_out_of_range_are_refused(wrong):
 
 
 class RunsOut(Checkpoint):
-    """A clock that runs out on rank 0 alone, in the third iteration."""
+    """A clock that runs out on rank 0 alone, in the second iteration."""
 
     def _time_is_up(self, trainer):
-        self._saved_at = -1e9 if trainer.is_global_zero and trainer.global_step == 3 else module.monotonic()
+        self._saved_at = -1e9 if trainer.is_global_zero and trainer.global_step == 2 else module.monotonic()
         return super()._time_is_up(trainer)
 
 
@@ -159,7 +159,7 @@ def on_a_rank(where):
         devices=2,
         default_root_dir=where,
         strategy=NetworkFSDP(sharded_checkpoints=True),
-        callbacks=[RunsOut(every_n_train_steps=4, train_time_interval=60, keep_last=2, keep_every_n_train_steps=3)],
+        callbacks=[RunsOut(every_n_train_steps=4, train_time_interval=60, keep_last=4, keep_every_n_train_steps=3)],
         **quiet,
     )
     trainer.fit(GAN(**SMALL, **WIDTHS), RandomImages(image_size=16, channels=1, batch_size=4))
@@ -168,5 +168,5 @@ def on_a_rank(where):
 def test_ranks_agree_on_the_time_and_folders_are_kept_like_files(tmp_path):
     ranks.run("tests.callbacks.test_checkpoint.on_a_rank", tmp_path, where=tmp_path)
     found = {path.stem: verified_iteration(path) for path in (tmp_path / "checkpoints").iterdir()}
-    assert found == {"last": 5, **numbered("step", 3, 4, 5)}
+    assert found == {"last": 5, **numbered("step", 2, 3, 4, 5)}
     assert all(path.is_dir() for path in (tmp_path / "checkpoints").iterdir())

@@ -26,6 +26,10 @@ def contents():
     [
         ("data.seed=1", "data with seed=0"),
         ("model.generator_width=8", "another architecture"),
+        (
+            "optimizer@model.discriminator_optimizer=sgd",
+            "has discriminator_optimizer=lit_gans.training.optim.Adam, this",
+        ),
         ("trainer.max_steps=abc", "trainer.max_steps='abc' is not valid: expected int"),
         ("trainer.accelerator=cuda", "can not run on your system"),
     ],
@@ -87,3 +91,32 @@ def test_a_damaged_last_checkpoint_costs_only_the_iterations_since_the_best(trai
     (RUN / "checkpoints/best.ckpt").write_bytes(b"")
     assert train(*TINY, *few, "trainer.max_steps=6", "resume=auto") == 2
     assert "resume=none starts a new run" in train.err
+
+
+def edited(edit):
+    """Edits the content of the checkpoint of the run."""
+    path = RUN / "checkpoints/last.ckpt"
+    checkpoint = torch.load(path, weights_only=True)
+    edit(checkpoint)
+    torch.save(checkpoint, path)
+
+
+def with_other_data(checkpoint):
+    checkpoint["lit_gans"]["config"]["data"]["_target_"] = "lit_gans.data.sources.mnist.MNIST"
+
+
+@pytest.mark.parametrize(
+    ("edit", "sentence"),
+    [
+        (lambda c: c["optimizer_states"].pop(), "has the states of 1 optimizers, this DCGAN has 2 (generator, discrim"),
+        (lambda c: c["optimizer_states"].append(c["optimizer_states"][0]), "has the states of 3 optimizers"),
+        (with_other_data, "data._target_=lit_gans.data.sources.mnist.MNIST, this run has lit_gans.data.sources.digits"),
+        (lambda c: c["lit_gans"].update(format_version=9), "has format 9, this lit_gans reads up to 1: upgrade"),
+    ],
+)
+def test_a_checkpoint_of_another_training_is_refused_before_the_first_step(train, finished, edit, sentence):
+    edited(edit)
+    before = contents()
+    assert train(*TINY, "logger=default", "trainer.max_steps=4", "resume=auto") == 2
+    assert sentence in train.err
+    assert contents() == before
