@@ -13,6 +13,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from lit_gans.common._compat.hydra import run_hydra
 from lit_gans.common.errors import RefusedInput
@@ -111,7 +112,7 @@ class Groups:
         for kept in (self._groups, *([item for item in self._groups if item != left] for left in self._groups), bare):
             try:
                 return _compose(self._config_name, with_classes(kept))
-            except (HydraException, OmegaConfBaseException, RefusedInput):
+            except (HydraException, OmegaConfBaseException, RefusedInput, YAMLError):
                 continue
         return OmegaConf.create({})
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from lit_gans.common.errors import RefusedInput, nearest
 from lit_gans.config.hints import did_you_mean
@@ -37,6 +38,8 @@ def refusals(composed: Callable[[], Any]) -> Iterator[None]:
         yield
     except (HydraException, OmegaConfBaseException) as error:
         raise RefusedInput(_sentence(error, composed)) from error
+    except YAMLError as error:  # names the file and the line; tags of Python objects are errors, and run no code
+        raise RefusedInput(f"a configuration file is not plain YAML: {' '.join(str(error).split())}.") from error
 
 
 def _sentence(error: Exception, composed: Callable[[], Any]) -> str:

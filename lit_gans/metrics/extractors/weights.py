@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from lit_gans.checkpoints.torch_files import read_torch_file
 from lit_gans.common.errors import RefusedInput
 
 
@@ -31,11 +34,19 @@ def read_weights(path: Path, sha256: str | None) -> tuple[dict[str, Tensor], str
             f"{path} has the sha256 {found}, expected {sha256}: fetch it again; for weights of your own give"
             " metrics.extractor.sha256=null."
         )
+    # files of older versions of torch have no checksums, and claim sizes of their own: only known ones are read
+    known = sha256 is not None and not zipfile.is_zipfile(path)
+    state = _read_known(path) if known else read_torch_file(path, "weights")
+    if not (isinstance(state, dict) and all(isinstance(value, Tensor) for value in state.values())):
+        raise RefusedInput(f"{path} cannot be read as weights: it holds other things than named tensors.")
+    return state, found
+
+
+def _read_known(path: Path) -> Any:
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
         raise RefusedInput(f"{path} cannot be read as weights: {str(error).splitlines()[0]}") from error
-    return state, found
 
 
 def load_strictly(module: torch.nn.Module, state: dict[str, Tensor], path: Path) -> None:

@@ -1,0 +1,108 @@
+"""Hostile and mutated files: what runs code if it is believed, and random damage, from a seed."""
+
+import json
+import pickle
+import random
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+
+import torch
+
+
+class Payload:
+    """Leaves a file behind if it is unpickled by a reader that runs code."""
+
+    def __init__(self, trace):
+        self.trace = str(trace)
+
+    def __reduce__(self):
+        return Path.touch, (Path(self.trace),)
+
+
+def rewritten(path, edit):
+    """Rewrites a file of torch.save with correct checksums, after `edit(name, content)` of each entry."""
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in entries.items():
+            archive.writestr(name, edit(name, content))
+
+
+def larger_than_its_storage(path):
+    """A tensor of 4 numbers that claims 2 ** 40."""
+    tensor = torch.zeros(4).as_strided((4,), (1,))
+    torch.save({"state_dict": {"w": tensor}, "global_step": 1}, path)
+
+    def edit(name, content):
+        if not name.endswith("data.pkl"):
+            return content
+        found = content.replace(b"K\x00K\x04\x85", b"K\x00\x8a\x06" + (2**40).to_bytes(6, "little") + b"\x85")
+        assert found != content
+        return found
+
+    rewritten(path, edit)
+
+
+def bomb(path):
+    """A storage that is a thousand times larger than the file."""
+    torch.save({"state_dict": {"w": torch.zeros(2**20)}, "global_step": 1}, path)
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in entries.items():
+            archive.writestr(name, content)
+
+
+def huge_bytearray(path):
+    """A pickle that asks for 2 ** 50 bytes by an allowed constructor."""
+    torch.save({"state_dict": {}, "global_step": 1}, path)
+    number = b"\x8a\x07" + (2**50).to_bytes(7, "little")
+    program = b"\x80\x02c__builtin__\nbytearray\n" + number + b"\x85R."
+    rewritten(path, lambda name, content: program if name.endswith("data.pkl") else content)
+
+
+def packed_with(path, **about):
+    """A packed file whose description claims something else."""
+    content = path.read_bytes()
+    _, length, mark = struct.unpack("<IQ8s", content[-20:])
+    text = json.dumps(json.loads(content[-20 - length : -20]) | about).encode()
+    path.write_bytes(content[: -20 - length] + text + struct.pack("<IQ8s", zlib.crc32(text), len(text), mark))
+
+
+def mutated(content, draw):
+    """Damages bytes at random: flips, overwrites, removes, repeats or truncates."""
+    content = bytearray(content)
+    for _ in range(draw.randint(1, 4)):
+        at = draw.randrange(max(len(content), 1))
+        span = draw.choice([1, 1, 2, 8, 100])
+        match draw.randrange(5):
+            case 0 if content:
+                content[at] ^= 1 << draw.randrange(8)
+            case 1:
+                content[at : at + span] = draw.randbytes(span)
+            case 2:
+                del content[at : at + span]
+            case 3:
+                content[at:at] = content[at : at + span]
+            case _:
+                del content[at + (len(content) - at) // 2 :]
+    return bytes(content)
+
+
+def mutate_file(path, content, draw):
+    """Writes a mutation of a file; for half of those of torch.save, only inside the pickle, with right checksums."""
+    path.write_bytes(content)
+    if zipfile.is_zipfile(path) and draw.random() < 0.5:
+        rewritten(path, lambda name, inside: mutated(inside, draw) if name.endswith("data.pkl") else inside)
+    else:
+        path.write_bytes(mutated(content, draw))
+
+
+def draws(seed):
+    return random.Random(seed)
+
+
+def code_in_pickle(trace):
+    return pickle.dumps(Payload(trace), protocol=2)

@@ -1,0 +1,189 @@
+"""Untrusted files: no code runs, no more memory is taken than a file has bytes, and damage ends in a sentence."""
+
+import json
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+from safetensors.torch import save_file
+
+from lit_gans.checkpoints.format import CheckpointFiles, read_checkpoint
+from lit_gans.common.errors import RefusedInput
+from lit_gans.data.packed.format import open_packed
+from lit_gans.data.sources.folder import Folder
+from lit_gans.metrics.extractors.weights import read_weights
+
+from . import hostile
+from .killed_saves import save_file as save_checkpoint_file
+from .killed_saves import save_folder
+
+
+def packed_file(path):
+    Image.fromarray(np.arange(192, dtype=np.uint8).reshape(8, 8, 3)).save(path.parent / "one.png")
+    data = Folder(str(path.parent), image_size=8, cache=str(path.parent / "cache"))
+    data.packed.path.rename(path)
+
+
+def open_and_verify(path):
+    open_packed(path).verify()
+
+
+def weights_file(path):
+    torch.save({"layer.weight": torch.ones(20, 20), "layer.bias": torch.zeros(20)}, path)
+
+
+READERS = {  # how a good file is made, which of its files is hostile, and what reads it
+    "checkpoint": (lambda path: save_checkpoint_file(3, path), None, read_checkpoint),
+    "resumed": (lambda path: save_checkpoint_file(3, path), None, CheckpointFiles().load_checkpoint),
+    "folder": (lambda path: save_folder(3, path), "*.safetensors", read_checkpoint),
+    "rest of a folder": (lambda path: save_folder(3, path), "rest.pt", read_checkpoint),
+    "commit of a folder": (lambda path: save_folder(3, path), "commit.json", read_checkpoint),
+    "weights": (weights_file, None, lambda path: read_weights(path, None)),
+    "packed": (packed_file, None, open_and_verify),
+}
+
+
+@pytest.fixture
+def good(tmp_path):
+    """Makes a good file for a reader; returns the path to read and the file to damage."""
+
+    def make(name):
+        path = tmp_path / f"{name.replace(' ', '_')}.ckpt"
+        write, inside, read = READERS[name]
+        write(path)
+        read(path)
+        return path, next(path.glob(inside)) if inside else path
+
+    return make
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("how", ["torch.save", "pickle"])
+def test_no_reader_runs_the_code_of_a_file(good, tmp_path, name, how):
+    path, file = good(name)
+    trace = tmp_path / "executed"
+    if how == "pickle":
+        file.write_bytes(hostile.code_in_pickle(trace))
+    else:
+        torch.save({"state_dict": {"w": hostile.Payload(trace)}, "global_step": 1}, tmp_path / "hostile.pt")
+        torch.load(tmp_path / "hostile.pt", weights_only=False)
+        assert trace.exists(), "the file is hostile"
+        trace.unlink()
+        file.write_bytes((tmp_path / "hostile.pt").read_bytes())
+    with pytest.raises(RefusedInput):
+        READERS[name][2](path)
+    assert not trace.exists()
+
+
+def test_the_index_of_a_folder_of_the_first_edition_runs_no_code(tmp_path):
+    import torch.distributed.checkpoint as dcp
+
+    path, trace = tmp_path / "old.ckpt", tmp_path / "executed"
+    tensors = {"state_dict/w": torch.arange(6.0).reshape(2, 3)}
+    with pytest.warns(UserWarning, match="torch.distributed is disabled"):
+        dcp.save(tensors, checkpoint_id=str(path), no_dist=True)
+    torch.save({"global_step": 3, "state_dict": {}, "optimizer_states": []}, path / "rest.pt")
+    assert torch.equal(read_checkpoint(path)["state_dict"]["w"], tensors["state_dict/w"])
+    (path / ".metadata").write_bytes(hostile.code_in_pickle(trace))
+    with pytest.raises(RefusedInput, match="its index is damaged"):
+        read_checkpoint(path)
+    assert not trace.exists()
+
+
+def test_a_file_of_deepspeed_that_holds_code_is_refused_before_deepspeed_reads_it(tmp_path):
+    path, trace = tmp_path / "zero.ckpt", tmp_path / "executed"
+    (path / "generator").mkdir(parents=True)
+    made_by = {"networks": ["generator"], "stage": 2, "ranks": 1, "others": {}}
+    torch.save({"global_step": 3, "state_dict": {}, "deepspeed": made_by}, path / "rest.pt")
+    torch.save({"module": hostile.Payload(trace)}, path / "generator/mp_rank_00_model_states.pt")
+    with pytest.raises(RefusedInput, match=r"holds an object of .*: it could execute code"):
+        read_checkpoint(path)
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("make", [hostile.larger_than_its_storage, hostile.bomb, hostile.huge_bytearray])
+@pytest.mark.parametrize("read", [read_checkpoint, lambda path: read_weights(path, None)])
+def test_no_more_memory_is_taken_than_the_file_has_bytes(tmp_path, make, read):
+    path = tmp_path / "large.ckpt"
+    make(path)
+    with pytest.raises(RefusedInput, match="cannot be read as"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"shape": [2**40, 3, 8, 8]},
+        {"shape": [2**62, 2**62, 2**62, 2**62]},
+        {"shape": [1, -3, -8, 8]},
+        {"shape": [1, 3, 64]},
+        {"shape": 9},
+        {"shape": None},
+        {"shape": [1.0, 3, 8, 8]},
+        {"shape": [True, 3, 8, 8]},
+    ],
+)
+def test_a_packed_file_that_claims_other_sizes_is_refused(good, about):
+    path, _ = good("packed")
+    hostile.packed_with(path, **about)
+    tracemalloc.start()
+    with pytest.raises(RefusedInput, match="it is packed again"):
+        open_packed(path)
+    assert tracemalloc.get_traced_memory()[1] < 2**20
+    tracemalloc.stop()
+
+
+def test_tensors_larger_than_the_files_of_a_folder_are_refused(good):
+    path, file = good("folder")
+    (path / "commit.json").unlink()
+    rest = torch.load(path / "rest.pt", weights_only=True)
+    torch.save({key: value for key, value in rest.items() if key != "committed"}, path / "rest.pt")
+    sharding = {"generator.0": {"saved_offsets": [2**40]}}
+    save_file({"generator.0": torch.zeros(4)}, file, {"DCP_SHARDING_INFO": json.dumps(sharding)})
+    with pytest.raises(RefusedInput, match="its tensors are larger than its files"):
+        read_checkpoint(path)
+
+
+def test_yaml_of_a_run_runs_no_code(train, tmp_path):
+    trace = tmp_path / "executed"
+    text = f"!!python/object/apply:os.system ['touch {trace}']"
+    folder = tmp_path / "mine/experiment"
+    folder.mkdir(parents=True)
+    (folder / "bad.yaml").write_text(f"# @package _global_\nseed: {text}\n")
+    assert train("experiment=bad", f"hydra.searchpath=[file://{tmp_path}/mine]") == 2
+    assert "a configuration file is not plain YAML" in train.err
+    assert "bad.yaml" in train.err
+    assert not trace.exists()
+    with pytest.raises(yaml.YAMLError):
+        yaml.safe_load(text)
+
+
+def fuzz(good, name, num):
+    """Reads mutations of a good file: each is refused in a sentence or loads."""
+    path, file = good(name)
+    content, draw = file.read_bytes(), hostile.draws(name)
+    said = []
+    for _ in range(num):
+        hostile.mutate_file(file, content, draw)
+        try:
+            READERS[name][2](path)
+        except RefusedInput as error:
+            said.append(str(error))
+    assert all(sentence.endswith(".") and "\n" not in sentence for sentence in said)
+    assert len(said) > 0.8 * num, "of the others, some loads are harmless: bytes between entries, or of a comment"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", READERS)
+def test_fifty_mutations_end_in_a_sentence_or_load(good, name):
+    fuzz(good, name, 50)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", READERS)
+def test_a_thousand_mutations_end_in_a_sentence_or_load(good, name):
+    fuzz(good, name, 1000)
