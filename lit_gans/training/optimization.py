@@ -202,10 +202,11 @@ class OptimizedModule(GenerativeModule):
         checkpoint[FORMAT_KEY]["images"] = self._images
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        if self._is_fitting() and checkpoint.get("optimizer_states"):
+            self.refuse_other_architecture(checkpoint)
+            self._refuse_other_optimizers(checkpoint)
         super().on_load_checkpoint(checkpoint)
         self._images = checkpoint.get(FORMAT_KEY, {}).get("images", 0)
-        if self._is_fitting() and checkpoint.get("optimizer_states"):
-            self._refuse_other_optimizers(checkpoint)
 
     def on_fit_start(self) -> None:
         updates_average = any(each.updates_average for each in callbacks_of(self.trainer, GenerativeCallback))
