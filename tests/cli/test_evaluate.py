@@ -15,10 +15,13 @@ from lit_gans.cli import main as cli
 from lit_gans.cli.compare import compare, main
 from lit_gans.cli.evaluate import evaluate
 from lit_gans.common.errors import RefusedInput
+from lit_gans.data.images import to_uint8
 from lit_gans.metrics import (
+    ClassAccuracy,
     ClassCoverage,
     FrechetInceptionDistance,
     InceptionScore,
+    IntraFID,
     KernelInceptionDistance,
     PrecisionRecallDensityCoverage,
 )
@@ -78,6 +81,22 @@ def test_a_checkpoint_and_the_folder_of_its_samples_agree(checkpoint, random_ima
     assert direct["protocol"]["data_sha256"] == by_folder["protocol"]["data_sha256"]
     assert direct["weights"] == "raw"
     assert direct["protocol"]["batch_norm"] == "running statistics (evaluation mode)"
+
+
+def test_a_generator_with_classes_is_measured_inside_them(tiny_gan, random_images, fit, tmp_path):
+    module, path = tiny_gan(num_classes=10), str(tmp_path / "gan.ckpt")
+    fit(module, random_images(), max_steps=1).save_checkpoint(path)
+    inside = {"intra_fid": IntraFID(rank_deficient=True), "class_accuracy": ClassAccuracy()}
+    record = evaluate(checkpoint=path, data=random_images(), metrics=metrics(**inside), device="cpu")
+    by_hand = Evaluator(DigitsExtractor(), metrics(**inside).scores, 30, num_classes=10)
+    by_hand.add_real(random_images())
+    expected = by_hand.measure(to_uint8(module.sample(30, seed=1)), torch.arange(30) % 10)
+    assert {key: record[key] for key in expected} == pytest.approx(expected, rel=1e-4)
+    assert {"metric/intra_fid_digits", "metric/class_accuracy_digits"} < set(expected)
+    images = write(tmp_path / "real", pictures(30, 0))
+    record = evaluate(checkpoint=path, real=images, metrics=metrics(**inside), device="cpu")
+    assert record["left_out"] == {"intra_fid": "the real images have no classes."}
+    assert "metric/class_accuracy_digits" in record
 
 
 def test_folders_of_several_sizes_are_refused_until_a_size_is_given(tmp_path):
