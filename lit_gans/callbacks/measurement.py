@@ -13,7 +13,7 @@ from lightning.pytorch import Trainer
 from torch import Tensor
 
 from lit_gans.callbacks.throughput import paused
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import refuse_below
 from lit_gans.metrics.protocol import RUNNING_STATISTICS, versions
 from lit_gans.training.attached import callbacks_of, data_of
 from lit_gans.training.callback import GenerativeCallback
@@ -52,8 +52,7 @@ class Measurement(GenerativeCallback):
     directions: dict[str, str | None] = {}
 
     def __init__(self, every_n_steps: int, num_samples: int, batch_size: int, seed: int) -> None:
-        if min(every_n_steps, num_samples, batch_size) < 1:
-            raise RefusedInput(f"{every_n_steps=}, {num_samples=} and {batch_size=} must be at least 1.")
+        refuse_below(1, every_n_steps=every_n_steps, num_samples=num_samples, batch_size=batch_size)
         self.every_n_steps, self.num_samples, self.batch_size, self.seed = every_n_steps, num_samples, batch_size, seed
         self.values: dict[str, float] = {}
         self.first: dict[str, float] = {}

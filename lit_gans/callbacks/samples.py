@@ -11,7 +11,7 @@ from PIL import Image
 from torchvision.utils import save_image
 
 from lit_gans.callbacks.throughput import paused
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import refuse_below, refuse_not_positive
 from lit_gans.data.contracts import Plottable
 from lit_gans.training.attached import data_of
 from lit_gans.training.generative import GenerativeModule
@@ -36,8 +36,8 @@ class Samples(Callback):
     """
 
     def __init__(self, every_n_steps: int = 100, num: int = 64, seed: int = 0, frames_per_second: float = 4.0) -> None:
-        if every_n_steps < 1 or num < 1 or frames_per_second <= 0:
-            raise RefusedInput(f"{every_n_steps=}, {num=} and {frames_per_second=} must be greater than 0.")
+        refuse_below(1, every_n_steps=every_n_steps, num=num)
+        refuse_not_positive(frames_per_second=frames_per_second)
         self.every_n_steps, self.num, self.seed = every_n_steps, num, seed
         self.frames_per_second = frames_per_second
         self._written = -1

@@ -12,7 +12,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
 
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.noise import forked, mix
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.batch import prepare_batch, split_batch, take
@@ -42,8 +42,9 @@ class Watch(GenerativeCallback):
     """
 
     def __init__(self, every_n_steps: int = 50, patience: int = 500, min_diversity: float = 0.1) -> None:
-        if every_n_steps < 1 or patience < 1 or not 0 <= min_diversity < 1:
-            raise RefusedInput(f"{every_n_steps=} and {patience=} must be at least 1, {min_diversity=} lie in [0, 1).")
+        refuse_below(1, every_n_steps=every_n_steps, patience=patience)
+        if not 0 <= min_diversity < 1:
+            raise RefusedInput(f"{min_diversity=} must lie in [0, 1).")
         self.every_n_steps, self.patience, self.min_diversity = every_n_steps, patience, min_diversity
         self._failing_since: dict[str, int] = {}
         self._warned: set[str] = set()

@@ -26,6 +26,8 @@ PLACES = {  # modules of the functions
 
 _WITHOUT_WEIGHTS = ("describe",)  # models are built on the meta device
 
+_WITH_FILE = ("evaluate", *(name for name in PLACES if name.startswith("bench_")))  # `output` is a file
+
 
 def place(name: str) -> tuple[str, str]:
     """Returns the module and the name of a command's function."""
@@ -46,12 +48,15 @@ def run(name: str, given: list[str] | None = None) -> int:
     from lit_gans.common.quiet import quiet
     from lit_gans.config.build import resolve
     from lit_gans.config.hydra_app import hydra_command
+    from lit_gans.config.run_folder import refuse_file
     from lit_gans.config.signatures import call, schema
 
     def job(composed: DictConfig) -> None:
         arguments = {key: value for key, value in resolve(composed).items() if key in schema(function)}
         if "required" in arguments:
             arguments["required"] = [*arguments["required"], *scores_named(argv)]
+        if name in _WITH_FILE and arguments.get("output"):
+            refuse_file(arguments["output"], "output")
         with torch.device("meta") if name in _WITHOUT_WEIGHTS else nullcontext():
             call(function, arguments)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from argparse import ArgumentError
 from typing import Any
 
 import yaml
@@ -12,6 +13,7 @@ from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from lit_gans.checkpoints.renamed import current_paths
+from lit_gans.cli.lightning_errors import sentence
 from lit_gans.common._compat.jsonargparse import other_class_other_arguments
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.quiet import quiet
@@ -58,8 +60,9 @@ def _run(arguments: list[str]) -> int:
         name = argument.partition("=")[0].removeprefix("--model.").removeprefix("init_args.")
         if argument.startswith("--model.") and name in _LINKED:  # the link would silently overwrite it
             raise RefusedInput(f"--model.{name}: the model takes it from the data: use --data.{name}.")
-    gans()  # imports them, so that `--model DCGAN` needs no module path
-    classes("lit_gans.data.sources", LightningDataModule)
+    # imports them, so that `--model DCGAN` needs no module path
+    registered = {"model": gans(), "data": classes("lit_gans.data.sources", LightningDataModule)}
+    options = {name: [cls.__name__ for cls in found.values()] for name, found in registered.items()}
     classes("lit_gans.callbacks", object)
     load_yaml = get_loader("yaml")
     set_loader("lit_gans", lambda text: current_paths(load_yaml(text)), exceptions=(yaml.YAMLError,))
@@ -72,11 +75,14 @@ def _run(arguments: list[str]) -> int:
                 args=arguments,
                 subclass_mode_model=True,
                 subclass_mode_data=True,
-                parser_kwargs={"parser_mode": "lit_gans"},  # yaml, with class paths of the first edition renamed
+                # yaml, with class paths of the first edition renamed
+                parser_kwargs={"parser_mode": "lit_gans", "exit_on_error": False},
                 auto_configure_optimizers=False,  # the GANs bring one optimizer for each network
                 seed_everything_default=0,
                 save_config_kwargs={"overwrite": True},
             )
+    except ArgumentError as error:
+        raise _buried_refusal(error) or RefusedInput(sentence(str(error), options)) from error
     except ValueError as error:
         raise _buried_refusal(error) or error from error
     return DONE

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.config.run_folder import refuse_folder
 from lit_gans.data.base import ImageData
 from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.writer import list_of_skipped
-from lit_gans.data.sources.streaming import write_stream
+from lit_gans.data.sources.streaming import refuse_filled, write_stream
 
 
 def pack(data: ImageData, stream: str | None = None) -> dict[str, Any]:
@@ -27,6 +29,9 @@ def pack(data: ImageData, stream: str | None = None) -> dict[str, Any]:
     """
     if not isinstance(data, PackedData):
         raise RefusedInput(f"data: {type(data).__name__} generates its images, there is nothing to pack.")
+    if stream is not None:
+        refuse_folder(stream, "stream")
+        refuse_filled(Path(stream))
     fresh = not data.packed_path.exists()  # packing lists what it skips
     packed = data.packed
     packed.verify()

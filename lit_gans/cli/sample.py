@@ -15,7 +15,7 @@ from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.progress import Progress
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import load
-from lit_gans.config.run_folder import refuse_folder
+from lit_gans.config.run_folder import made_folder, refuse_folder
 from lit_gans.data.sources.paired import read_folder
 from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.interpolation import slerp
@@ -50,8 +50,10 @@ def sample(
     """
     _at_least_one("num", num)
     checkpoint = str(find_checkpoint(checkpoint))
+    folder = _folder(checkpoint, output)
     module = load(checkpoint)
     module.labels(num, label)  # raises before anything is generated
+    module.sampling_generator(weights)
     if isinstance(module, Pix2Pix):
         names, images = _translations(module, input, seed, weights)
     else:
@@ -60,7 +62,7 @@ def sample(
         logger.info("generating %s images", f"{num:,}")
         names = [f"{index:05d}" for index in range(num)]
         images = module.sample(num, seed=seed, label=label, weights=weights)
-    folder = _folder(checkpoint, output)
+    made_folder(folder, "output")
     if module.image_size == 1:
         return _write_points(images, folder)
     columns = module.num_classes if label is None and 0 < module.num_classes <= num else math.ceil(len(images) ** 0.5)
@@ -141,6 +143,7 @@ def interpolate(
     if steps < 2:
         raise RefusedInput(f"steps={steps} must be at least 2, for the two ends.")
     checkpoint = str(find_checkpoint(checkpoint))
+    folder = _folder(checkpoint, output)
     module = load(checkpoint)
     if isinstance(module, Pix2Pix) or module.image_size == 1:
         raise RefusedInput(f"{checkpoint}: only a generator of images from latents can walk between latents.")
@@ -149,7 +152,7 @@ def interpolate(
     logger.info("generating %s images", f"{num * steps:,}")
     walks = slerp(start, end, steps).flatten(0, 1)
     images = module.decode(walks, labels=None if labels is None else labels.repeat_interleave(steps), weights=weights)
-    path = _folder(checkpoint, output) / "interpolation.png"
+    path = made_folder(folder, "output") / "interpolation.png"
     save_image(images, path, nrow=steps)
     print(f"{num} walks of {steps} images: {path}")
     return path
@@ -166,5 +169,4 @@ def _folder(checkpoint: str, output: str | None) -> Path:
     run = beside.parent if beside.name == "checkpoints" else beside
     folder = Path(output) if output else run / "generated"
     refuse_folder(folder, "output")
-    folder.mkdir(parents=True, exist_ok=True)
     return folder

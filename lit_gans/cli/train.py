@@ -27,7 +27,7 @@ from lit_gans.cli.train_arguments import given_folders, is_sweep, with_defaults
 from lit_gans.common._compat.lightning import start_others_with
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.quiet import quiet
-from lit_gans.config.build import build, resolve, to_cli
+from lit_gans.config.build import build, refuse_start, resolve, to_cli
 from lit_gans.config.hydra_app import hydra_command
 from lit_gans.config.overrides import quote
 from lit_gans.config.refusals import DONE, FAILED, refused_is_2
@@ -87,6 +87,7 @@ def _job(composed: DictConfig, runs: list[Run]) -> int:
     hydra = HydraConfig.get()
     overrides, sweeping = list(hydra.overrides.task), hydra.mode == RunMode.MULTIRUN
     start = time.perf_counter()
+    refuse_start(composed.resume, composed.init_from)
     if composed.trainer.default_root_dir is None:
         composed.trainer.default_root_dir = str(_folder(composed, sweeping))
     config = resolve(composed)

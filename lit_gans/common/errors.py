@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable
 
 
@@ -16,10 +17,24 @@ class RefusedInput(Exception):
 def nearest(name: str, candidates: Iterable[str]) -> str:
     """Returns the end of an error message: the nearest valid name, or all valid names if none is similar."""
     names = sorted(set(candidates))
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if close:
         return f"did you mean '{close[0]}'?"
     return f"valid names: {', '.join(names)}." if names else "nothing can be set there."
+
+
+def refuse_below(least: float, **values: float) -> None:
+    """Raises `RefusedInput` for the first value that is less than `least`, not a number or infinite."""
+    for name, value in values.items():
+        if not least <= value < math.inf:
+            raise RefusedInput(f"{name}={value} must be at least {least}{' and finite' if value >= least else ''}.")
+
+
+def refuse_not_positive(**values: float) -> None:
+    """Raises `RefusedInput` for the first value that is not greater than 0, not a number or infinite."""
+    for name, value in values.items():
+        if not 0 < value < math.inf:
+            raise RefusedInput(f"{name}={value} must be greater than 0 and finite.")
 
 
 def install_command(extra: str) -> str:

@@ -6,13 +6,16 @@ Signatures are the single source of defaults: Hydra composes, jsonargparse valid
 from __future__ import annotations
 
 import os
+import socket
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.pytorch import LightningDataModule, Trainer, seed_everything
+from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
@@ -23,6 +26,8 @@ from lit_gans.config.signatures import call, construct
 from lit_gans.training.adversarial import AdversarialModule
 
 _LARGEST_SEED = 2**32 - 1  # of NumPy
+# arguments of the Trainer under automatic optimization alone: default, and the module's argument
+_OURS_INSTEAD = {"gradient_clip_val": (None, "clip_gradients"), "accumulate_grad_batches": (1, "accumulate_gradients")}
 
 
 def to_class_path(node: Any) -> Any:
@@ -92,12 +97,53 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
     arguments = {name: value for name, value in config["trainer"].items() if name != "_target_"}
     with trainer_refusals():
         trainer = call(partial(Trainer, callbacks=callbacks, logger=loggers or False), arguments, "trainer")
+    _refuse_processes(trainer)
+    return module, data, trainer
+
+
+def _refuse_processes(trainer: Trainer) -> None:
+    """Raises `RefusedInput` for more processes than cores, and for nodes that would wait for each other for ever."""
     cores = max(os.cpu_count() or 1, 2)  # two processes are always allowed
     if trainer.strategy.root_device.type == "cpu" and trainer.num_devices > cores:
         raise RefusedInput(
             f"trainer.devices={trainer.num_devices}: on a CPU, devices are processes, and there are only {cores} cores."
         )
-    return module, data, trainer
+    strategy = trainer.strategy
+    alone = isinstance(strategy, DDPStrategy) and isinstance(strategy.cluster_environment, LightningEnvironment)
+    if trainer.num_nodes > 1 and alone and "MASTER_ADDR" not in os.environ:
+        raise RefusedInput(
+            f"trainer.num_nodes={trainer.num_nodes}: nothing says where the other nodes are; start the command with"
+            " torchrun or srun, or set MASTER_ADDR, MASTER_PORT and NODE_RANK on each node."
+        )
+    if trainer.world_size > 1 and alone and not {"LOCAL_RANK", "NODE_RANK"} & {*os.environ}:
+        _refuse_port(os.environ.get("MASTER_PORT", ""))
+
+
+def _refuse_port(port: str) -> None:
+    """Raises `RefusedInput` if the first process of a run cannot listen on the port that the environment names."""
+    if not port:  # Lightning finds a free one
+        return
+    try:
+        with socket.create_server(("127.0.0.1", int(port))):
+            pass
+    except (OSError, OverflowError, ValueError) as error:
+        raise RefusedInput(
+            f"MASTER_PORT={port}: the processes cannot meet there ({error}); set another number, or unset it for a free"
+            " one."
+        ) from error
+
+
+def refuse_start(resume: Any, init_from: Any) -> None:
+    """Raises `RefusedInput` if a configuration does not say from which checkpoint a run starts, or says two."""
+    for key, value in {"resume": resume, "init_from": "none" if init_from is None else init_from}.items():
+        if not isinstance(value, str) or not value.strip():
+            choices = "none, auto, or " if key == "resume" else "null, or "
+            given = "null" if value is None else repr(value)
+            raise RefusedInput(f"{key}={given} is not valid: expected {choices}the path of a checkpoint or of a run.")
+    if init_from is not None and resume not in ("none", "auto"):
+        raise RefusedInput(
+            f"resume={resume} continues a run and init_from={init_from} begins a new one: leave one of them out."
+        )
 
 
 def _refuse_values(config: dict[str, Any]) -> None:
@@ -109,8 +155,19 @@ def _refuse_values(config: dict[str, Any]) -> None:
         raise RefusedInput(f"seed={seed} must lie in [0, {_LARGEST_SEED}].")
     for name in ("max_steps", "max_epochs"):
         value = trainer.get(name)
-        if isinstance(value, int) and value < 1 and value != -1:
+        if isinstance(value, int) and not isinstance(value, bool) and value < 1 and value != -1:
             raise RefusedInput(f"trainer.{name}={value} must be at least 1, or -1 for training without an end.")
+    devices = trainer.get("devices", "auto")
+    if (isinstance(devices, int) and devices < 1 and devices != -1) or devices == []:
+        raise RefusedInput(
+            f"trainer.devices={devices} must be auto, at least 1, or on CUDA a list of the devices' numbers, [0,1]."
+        )
+    for name, (default, ours) in _OURS_INSTEAD.items():
+        if trainer.get(name, default) != default:
+            raise RefusedInput(
+                f"trainer.{name}={trainer[name]} has no effect on networks with optimizers of their own: use"
+                f" model.{ours}={trainer[name]}."
+            )
     if trainer.get("limit_train_batches") in (0, "0", "0.0"):
         raise RefusedInput(
             f"trainer.limit_train_batches={trainer['limit_train_batches']} must be greater than 0; 1.0 is all batches."
@@ -129,7 +186,12 @@ def trainer_refusals() -> Iterator[None]:
                 "precision=fp16 needs a CUDA device: on a CPU Lightning would silently compute in bf16; use"
                 " precision=bf16 or precision=fp32."
             ) from error
-        except (MisconfigurationException, ValueError, RuntimeError) as error:  # for example, too few devices
+        except (
+            MisconfigurationException,
+            TypeError,
+            ValueError,
+            RuntimeError,
+        ) as error:  # for example, too few devices
             if "ModelParallelStrategy` does not support" in str(error):  # raised before our strategy's own check
                 from lit_gans.strategies.fsdp import refused_precision
 

@@ -19,7 +19,14 @@ from lit_gans.common._compat.hydra import run_hydra
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config import source
 from lit_gans.config.hints import did_you_mean
-from lit_gans.config.overrides import key_of, quoted, refuse_bare, refuse_options, with_classes
+from lit_gans.config.overrides import (
+    key_of,
+    quoted,
+    refuse_bare,
+    refuse_missing_folders,
+    refuse_options,
+    with_classes,
+)
 from lit_gans.config.refusals import DONE, refusals, refused_is_2
 from lit_gans.config.signatures import schema, target_class, text_arguments
 
@@ -61,7 +68,10 @@ def hydra_command(
     """
     codes: list[int] = []
 
+    started: list[bool] = []
+
     def caught(config: DictConfig) -> None:  # inside the job, so that an invalid run does not end a sweep
+        started.append(True)
         codes.append(refused_is_2(lambda: job(config) or DONE))
 
     def run() -> int:
@@ -70,9 +80,15 @@ def hydra_command(
         groups = Groups(config_name, arguments, function)
         refuse_options(arguments, lambda key, value: did_you_mean(key, groups.composed(), value))
         refuse_bare(arguments, lambda word: _key_for(word, function))
+        refuse_missing_folders(arguments)
         source.register()
         with refusals(groups.composed):
-            run_hydra(with_classes(quoted(arguments, groups.is_text)), caught, CONFIG_PACKAGE, config_name)
+            try:
+                run_hydra(with_classes(quoted(arguments, groups.is_text)), caught, CONFIG_PACKAGE, config_name)
+            except (TypeError, ValueError) as error:
+                if started:
+                    raise
+                raise RefusedInput(f"the overrides cannot be composed: {str(error).splitlines()[0]}.") from error
         return max(codes, default=DONE)
 
     return refused_is_2(run)

@@ -16,6 +16,8 @@ _FLAGS = {
     *("--shell-completion", "-sc", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd"),
     *("--info", "-i"),
 }
+_CHOICES = {"--cfg": ("job", "hydra", "all")}
+_CHOICES["-c"] = _CHOICES["--cfg"]
 _PLAIN = re.compile(r"[\w./:+-]*", re.ASCII)
 _LITERAL = re.compile(r"[+-]?(\d[\d_]*\.?\d*|\.\d+)(e[+-]?\d+)?|true|false|[+-]?inf|nan", re.IGNORECASE)
 _SWEEP = re.compile(r"(choice|range|interval|glob|shuffle|sort)\(.*\)")
@@ -39,6 +41,9 @@ def refuse_options(arguments: list[str], hint: Callable[[str, str], str]) -> Non
     """
     for index, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
+        chosen = value if equals else next(iter(arguments[index + 1 :]), "")
+        if name in _CHOICES and chosen not in _CHOICES[name]:
+            raise RefusedInput(f"{name} {chosen}: expected one of {', '.join(_CHOICES[name])}.")
         if not name.startswith("-") or name in _FLAGS or not name.strip("-"):
             continue
         if re.fullmatch(r"-(c|p|i|cd|cn|cp)\S+", name) and not name.startswith("--"):  # a short flag with its value
@@ -48,6 +53,22 @@ def refuse_options(arguments: list[str], hint: Callable[[str, str], str]) -> Non
             value = following
         key = name.lstrip("-").replace("-", "_")
         raise RefusedInput(f"{argument}: settings are given as key=value; {hint(key, value or 'VALUE')}")
+
+
+def refuse_missing_folders(arguments: list[str]) -> None:
+    """Raises `RefusedInput` for a folder of configurations that does not exist, which Hydra would silently skip."""
+    for index, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name in ("--config-dir", "-cd"):
+            folders = [value if equals else next(iter(arguments[index + 1 :]), "")]
+        elif name == "hydra.searchpath":
+            items = (item.strip(" '\"") for item in value.strip("[] ").split(","))
+            folders = [item.removeprefix("file://") for item in items if item.startswith("file://")]
+        else:
+            continue
+        for folder in folders:
+            if "${" not in folder and not Path(folder).is_dir():
+                raise RefusedInput(f"{name}: there is no folder '{folder}'; give the folder of your YAML files.")
 
 
 def refuse_bare(arguments: list[str], key_for: Callable[[str], str]) -> None:

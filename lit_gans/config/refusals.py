@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,15 +18,28 @@ from lit_gans.common.errors import RefusedInput, nearest
 from lit_gans.config.hints import did_you_mean
 
 DONE, FAILED, REFUSED = 0, 1, 2
+GROUPS = ("experiment", "model", "data", "metrics", "trainer", "strategy", "precision", "callbacks", "logger")
+GROUPS += ("optimizer", "schedule", "score")
+DEBUG_VARIABLE = "LIT_GANS_DEBUG"
 
 
 def refused_is_2(command: Callable[[], int]) -> int:
-    """Returns the exit code of `command`; for `RefusedInput`, prints its message to stderr and returns 2."""
+    """Returns the exit code of `command`; for `RefusedInput`, prints its message to stderr and returns 2.
+
+    With `LIT_GANS_DEBUG=1` in the environment, the traceback comes first.
+    """
     try:
         return command()
     except RefusedInput as error:
-        print(f"lit-gans: {error}", file=sys.stderr)
+        print_refusal(error)
         return REFUSED
+
+
+def print_refusal(error: Exception) -> None:
+    """Prints an error as one sentence to stderr, with `LIT_GANS_DEBUG=1` after its traceback."""
+    if os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0"):
+        traceback.print_exception(error)
+    print(f"lit-gans: {error}", file=sys.stderr)
 
 
 @contextmanager
@@ -49,6 +64,15 @@ def _sentence(error: Exception, composed: Callable[[], Any]) -> str:
         return f"{group}={option}: there is no such {group}; {nearest(option, error.options)}"
     if isinstance(error, OverrideParseException):
         return f"'{error.override}' cannot be read as key=value: {text.splitlines()[0]}."
+    ambiguous = re.match(r"Ambiguous value for argument '(\w[^=]*)=([^']*)'", text)
+    if ambiguous:
+        return f"{ambiguous[1]}={ambiguous[2]} has several values: -m trains with each of them, [A,B] is one list."
+    group = re.search(r"config group '([^']+)' does not exist", text)
+    if group:
+        return f"{group[1]}: there is no such group; {nearest(group[1], GROUPS)}"
+    deleted = re.search(r"Could not delete from config\. '([^']+)' does not exist", text)
+    if deleted:
+        return f"~{deleted[1]}: there is no such key; {did_you_mean(deleted[1], composed())}"
     override = re.search(r"Could not override '([^']+)'", text)
     if override:
         return f"{override[1]}: there is no such key; {did_you_mean(override[1], composed())}"

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from omegaconf import MISSING
@@ -116,8 +117,46 @@ def refuse_folder(path: str | Path, key: str) -> None:
         first = first.parent
     if not first.is_dir():
         raise RefusedInput(f"{key}={path}: the folder cannot be created, {first} is not a folder.")
-    if not os.access(first, os.W_OK | os.X_OK):
-        raise RefusedInput(f"{key}={path}: the folder cannot be created or written, {first} does not permit it.")
+    try:
+        with TemporaryDirectory(dir=first, prefix=".lit_gans_"):  # permissions alone do not say it to an administrator
+            pass
+    except OSError as error:
+        raise RefusedInput(
+            f"{key}={path}: the folder cannot be created or written, {first} does not permit it"
+            f" ({error.strerror or error})."
+        ) from error
+
+
+def made_folder(path: str | Path, key: str) -> Path:
+    """Returns a folder that exists afterwards.
+
+    Args:
+        path: path of the folder.
+        key: name of the folder in the error message.
+
+    Raises:
+        RefusedInput: the folder cannot be created or written.
+    """
+    refuse_folder(path, key)
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:  # for example on a full or read-only disk
+        raise RefusedInput(f"{key}={path}: the folder cannot be created, {error.strerror or error}.") from error
+    return Path(path)
+
+
+def refuse_file(path: str | Path, key: str) -> None:
+    """Raises `RefusedInput` if a file can be neither overwritten nor created.
+
+    Args:
+        path: path of the file.
+        key: name of the file in the error message.
+    """
+    if Path(path).is_dir():
+        raise RefusedInput(f"{key}={path} is a folder: give the path of a file in it.")
+    if Path(path).exists() and not os.access(path, os.W_OK):
+        raise RefusedInput(f"{key}={path}: the file cannot be overwritten, its permissions do not allow it.")
+    refuse_folder(Path(path).parent, key)
 
 
 @contextmanager
@@ -129,6 +168,7 @@ def nothing_left_if_refused(folder: Path, trained: Callable[[], bool] = lambda: 
         trained: returns whether any iteration was trained; if so, nothing is removed.
     """
     before = set(folder.rglob("*"))
+    ours = [parent for parent in folder.parents if parent.is_relative_to(OUTPUTS.absolute())]
     try:
         yield
     except RefusedInput:
@@ -136,8 +176,9 @@ def nothing_left_if_refused(folder: Path, trained: Callable[[], bool] = lambda: 
             for path in sorted(set(folder.rglob("*")) - before, reverse=True):
                 with suppress(OSError):
                     path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
-            with suppress(OSError):  # not empty: others use it
-                folder.rmdir()
+            for made in (folder, *ours):
+                with suppress(OSError):  # not empty: others use it
+                    made.rmdir()
         raise
 
 
@@ -175,11 +216,10 @@ def _next_version(parent: Path) -> Path:
         step = os.environ.get("SLURM_STEP_ID", "0")
         return parent / (f"version_{job}" if step == "0" else f"version_{job}.{step}")
     refuse_folder(parent, "folder of the run")
-    parent.mkdir(parents=True, exist_ok=True)
     number = max(map(_number, parent.glob("version_*")), default=(-1,))[0] + 1
     while True:
         try:
-            (parent / f"version_{number}").mkdir()
+            (parent / f"version_{number}").mkdir(parents=True)
             return parent / f"version_{number}"
         except FileExistsError:
             number += 1

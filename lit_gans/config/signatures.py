@@ -8,14 +8,13 @@ from __future__ import annotations
 import copy
 import inspect
 import pkgutil
-import re
 from argparse import ArgumentError
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from functools import cache, partial
 from pathlib import PurePath
-from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from jsonargparse import ArgumentParser
 from omegaconf import MISSING
@@ -23,6 +22,7 @@ from omegaconf import MISSING
 from lit_gans.checkpoints.format import to_plain
 from lit_gans.common.errors import RefusedInput, install_command, nearest
 from lit_gans.config.registry import current_folder_on_path
+from lit_gans.config.values import missing_arguments, sentence
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.schedules import Schedule
 
@@ -73,14 +73,38 @@ def text_arguments(target: Target, or_mapping: bool = False) -> frozenset[str]:
         target: class or function.
         or_mapping: includes arguments that take text or a dict.
     """
-    names: set[str] = set()
+    return frozenset(name for name, hint in _hints(target).items() if _is_text(hint, or_mapping))
+
+
+@cache
+def _hints(target: Target) -> dict[str, Any]:
+    """Returns the types of the arguments of a class or function, those of subclasses before those of their bases."""
+    found: dict[str, Any] = {}
     for function in constructors(target):
         try:
             hints = get_type_hints(function)
         except (NameError, TypeError):  # names that only type checkers see
             hints = {name: hint for name, hint in function.__annotations__.items() if not isinstance(hint, str)}
-        names |= {name for name, hint in hints.items() if _is_text(hint, or_mapping)}
-    return frozenset(names - {"return"})
+        found = hints | found
+    found.pop("return", None)
+    return found
+
+
+def _refuse_null(target: Target, values: dict[str, Any], prefix: str) -> None:
+    """Raises `RefusedInput` for a null where the type of the argument excludes it, which jsonargparse permits."""
+    hints, defaults = _hints(target), inspect.signature(target).parameters
+    for name, value in values.items():
+        hint = hints.get(name, Any)
+        members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        default = defaults[name].default if name in defaults else inspect.Parameter.empty
+        if value is None and default is not None and not {*members} & {Any, object, None, NoneType}:
+            raise RefusedInput(f"{prefix}{name}=null is not valid: expected {_type_name(hint)}.")
+
+
+def _type_name(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(map(str, get_args(hint)))}"
+    return hint.__name__ if isinstance(hint, type) and get_origin(hint) is None else str(hint)
 
 
 def _is_text(hint: Any, or_mapping: bool) -> bool:
@@ -108,7 +132,7 @@ def constructors(target: Target) -> list[Callable[..., Any]]:
     return found
 
 
-def construct(node: dict[str, Any], key: str) -> Any:
+def construct(node: Any, key: str) -> Any:
     """Validates and constructs a node (a class by `_target_` or `class_path`, with arguments) and the nodes inside it.
 
     Args:
@@ -118,6 +142,11 @@ def construct(node: dict[str, Any], key: str) -> Any:
     Raises:
         RefusedInput: a class that cannot be imported, an unknown argument, or an invalid value.
     """
+    if not _is_node(node):
+        raise RefusedInput(
+            f"{key}={node!r} is not valid: expected {key}.NAME=VALUE, which sets one of its arguments; null leaves it"
+            " out."
+        )
     path, arguments = _split(node)
     cls = target_class(path, key)
     return call(cls, _without_remains(cls, arguments), key)
@@ -136,6 +165,12 @@ def call(target: Target, arguments: dict[str, Any], key: str = "") -> Any:
     inner = {name: _construct_inside(value, f"{prefix}{name}") for name, value in arguments.items() if _has_node(value)}
     inner = {name: tuple(value) if _is_tuple(bare, name) else value for name, value in inner.items()}
     plain = {name: value for name, value in arguments.items() if name not in inner and name not in preset}
+    _refuse_null(bare, plain, prefix)
+    missing = missing_arguments(target, {*arguments})
+    if missing:
+        raise RefusedInput(
+            f"{prefix}{missing[0]} is required by {bare.__name__}: give it as {prefix}{missing[0]}=VALUE."
+        )
     parser = ArgumentParser(exit_on_error=False)
     add = parser.add_class_arguments if inspect.isclass(bare) else parser.add_function_arguments
     add(bare, "it", fail_untyped=False, skip={*inner, *preset})
@@ -143,12 +178,13 @@ def call(target: Target, arguments: dict[str, Any], key: str = "") -> Any:
         values = parser.parse_object({"it": plain}).it.as_dict() if plain else {}
         return target(**values, **inner)
     except RefusedInput as error:
-        raise RefusedInput(f"{key}: {error}" if key else str(error)) from error
+        named = not key or str(error).startswith(f"{key}.")  # the class has named its own key
+        raise RefusedInput(str(error) if named else f"{key}: {error}") from error
     except ArgumentError as error:
-        raise RefusedInput(_sentence(prefix, plain, str(error))) from error
+        raise RefusedInput(sentence(prefix, plain, str(error))) from error
     except ModuleNotFoundError as error:
         extra = next((extra for module, extra in _EXTRAS.items() if module in str(error)), None)
-        advice = install_command(extra) if extra else f"install {error.name}."
+        advice = install_command(extra) if extra else f"install {error.name or 'it'}."
         raise RefusedInput(
             f"{key}: a package is missing ({str(error).splitlines()[0].split('. ')[0]}); {advice}"
         ) from error
@@ -211,17 +247,3 @@ def _construct_inside(value: Any, key: str) -> Any:
     if isinstance(value, dict) and not _is_node(value):
         return {name: _construct_inside(item, f"{key}.{name}") for name, item in value.items()}
     return construct(value, key) if _is_node(value) else value
-
-
-def _sentence(prefix: str, values: dict[str, Any], report: str) -> str:
-    """Converts jsonargparse's report of an invalid value to a sentence."""
-    name = re.search(r'key "it\.([^"]+)"', report)
-    found = re.findall(r"Expected an? (.*?)(?:\. Got value.*)?\s*$", report, flags=re.M)
-    expected = " or ".join(dict.fromkeys(_readable(text) for text in found))
-    if name is None or not expected:
-        return f"{prefix}{' '.join(report.split())}"
-    return f"{prefix}{name[1]}={values.get(name[1].partition('.')[0])!r} is not valid: expected {expected}."
-
-
-def _readable(text: str) -> str:
-    return re.sub(r"<class '([\w.]+)'>", r"\1", text).replace("typing.", "").replace("NoneType", "null")

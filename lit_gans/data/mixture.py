@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positive
 from lit_gans.common.noise import mix
 from lit_gans.data.base import ImageData, ImagesInMemory
 
@@ -52,8 +52,8 @@ class Mixture(ImageData):
         super().__init__(image_size=image_size, channels=channels, batch_size=batch_size, **kwargs)
         if image_size != 1:
             raise RefusedInput(f"image_size={image_size}: a point is an image of 1 pixel.")
-        if num_points < 1 or std <= 0:
-            raise RefusedInput(f"{num_points=} and {std=} must be greater than 0.")
+        refuse_below(1, num_points=num_points)
+        refuse_not_positive(std=std)
         self.num_points, self.std = num_points, std
 
     def make_dataset(self) -> ImagesInMemory:

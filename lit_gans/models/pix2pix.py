@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.noise import Noise, mix
 from lit_gans.data.contracts import Paired
 from lit_gans.networks.blocks import Norm
@@ -75,8 +75,9 @@ class Pix2Pix(AdversarialModule):
                 "diffaugment: the L1 loss compares images that are not augmented; leave it out, pix2pix has jitter."
             )
         refuse_weight("l1_weight", l1_weight)
-        if generator_width < 1 or discriminator_width < 1 or patch_depth < 1:
-            raise RefusedInput(f"{generator_width=}, {discriminator_width=} and {patch_depth=} must be at least 1.")
+        refuse_below(
+            1, generator_width=generator_width, discriminator_width=discriminator_width, patch_depth=patch_depth
+        )
         self.l1_weight, self.jitter, self.norm = l1_weight, jitter, norm
         self.input_channels = input_channels or self.channels
         self.generator_width, self.discriminator_width = generator_width, discriminator_width

@@ -51,7 +51,7 @@ class NetworkStrategy:
     _hooks: tuple[RemovableHandle, ...] = ()
 
     def __init__(self, *, timeout: float, **kwargs: Any) -> None:
-        if timeout <= 0:
+        if not 0 < timeout < float("inf"):
             raise RefusedInput(f"timeout={timeout} must be greater than 0 seconds.")
         super().__init__(timeout=starting_timeout(timeout), **kwargs)
         self.networks: dict[str, Network] = {}

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lit_gans.common._compat.torch import WITHOUT_BUFFER_SYNC
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positive
 from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.strategies.comm_hooks import Compression, Nodes, communicate
 from lit_gans.strategies.grad_scaling import NetworkScaling
@@ -61,8 +61,8 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
         timeout: float = 1800.0,
         process_group_backend: Literal["nccl", "gloo"] | None = None,
     ) -> None:
-        if bucket_cap_mb <= 0 or powersgd_rank < 1:
-            raise RefusedInput(f"{bucket_cap_mb=} and {powersgd_rank=} must be greater than 0.")
+        refuse_not_positive(bucket_cap_mb=bucket_cap_mb)
+        refuse_below(1, powersgd_rank=powersgd_rank)
         if hierarchical and gradient_compression == "powersgd":
             raise RefusedInput(
                 "hierarchical=true does not work with gradient_compression=powersgd: use none, fp16 or bf16."

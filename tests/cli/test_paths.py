@@ -72,24 +72,6 @@ def test_runs_on_other_folders_are_not_resumed(command, odd):
     assert (code, "Nothing was trained" in out) == (0, True), "its own run, however the path is typed"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["hydra.run.dir=file/run"], "hydra.run.dir=file/run: the folder cannot be created"),
-        (["trainer.default_root_dir=file"], "trainer.default_root_dir=file: the folder cannot be created"),
-        (["hydra.sweep.dir=file/run", "-m", "seed=1,2"], "hydra.sweep.dir=file/run: the folder cannot be created"),
-        (["resume=file"], "file cannot be read as a checkpoint"),
-        (["init_from=file"], "file cannot be read as a checkpoint"),
-        (["trainer.max_steps=0"], "trainer.max_steps=0 must be at least 1"),
-    ],
-)
-def test_what_cannot_be_used_ends_in_a_sentence_and_leaves_nothing(command, tmp_path, arguments, sentence):
-    (tmp_path / "file").write_text("no checkpoint, and no folder")
-    code, _, err = command("train", *TINY, *arguments)
-    assert (code, sentence in err, len(err.strip().splitlines())) == (2, True, 1), err
-    assert not list(tmp_path.glob("outputs/*/*"))
-
-
 @pytest.mark.parametrize("name", ["sample", "interpolate", "evaluate"])
 def test_an_output_folder_that_cannot_be_made(command, tmp_path, tiny_gan, random_images, fit, name):
     (tmp_path / "file").touch()

@@ -202,7 +202,7 @@ class _Chunks(Dataset):
                 label = self.source.label(item)
             except RefusedInput as error:
                 if self.on_error == "raise":
-                    return {"refused": f"{error} data.on_error=skip leaves bad files out."}
+                    return {"refused": f"{str(error).rstrip('.')}; data.on_error=skip leaves bad files out."}
                 skipped.append(str(error))
                 continue
             images += image.tobytes()

@@ -142,6 +142,12 @@ class Streaming(ImageData):
         return torch.cat([self.dataset[rows]["label"] for rows in torch.arange(len(self.dataset)).split(256)])
 
 
+def refuse_filled(folder: Path) -> None:
+    """Raises `RefusedInput` if a folder for a stream contains anything."""
+    if folder.is_dir() and any(folder.iterdir()):
+        raise RefusedInput(f"stream={folder} is not empty: a stream needs a new or empty folder.")
+
+
 def write_stream(data: PackedData, folder: str | Path, chunk_bytes: int = 64_000_000) -> None:
     """Writes the packed images of a source as a stream, which can be copied to object storage.
 
@@ -158,9 +164,8 @@ def write_stream(data: PackedData, folder: str | Path, chunk_bytes: int = 64_000
     except ImportError as error:
         raise RefusedInput(f"a stream needs the package litdata: {install_command('streaming')}") from error
     folder = Path(folder)
+    refuse_filled(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    if any(folder.iterdir()):
-        raise RefusedInput(f"{folder} is not empty: a stream is written to a new or empty folder.")
     writer = BinaryWriter(str(folder), chunk_bytes=chunk_bytes)
     for row, (image, label) in enumerate(zip(data.packed.images, data.packed.labels.tolist(), strict=True)):
         writer.add_item(row, {"image": image.numpy().copy(), "label": label})

@@ -1,0 +1,55 @@
+"""Sentences about invalid command lines of `lit-gans fit`, from the reports of the Lightning CLI's parser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from lit_gans.common.errors import nearest
+from lit_gans.config.values import expected_values
+
+
+def sentence(report: str, classes: Mapping[str, list[str]]) -> str:
+    """Returns one sentence that names the option and what would be valid.
+
+    Args:
+        report: text of the parser's error.
+        classes: names of the classes that an option such as `model` accepts.
+    """
+    required = re.search(r"arguments are required: (.*)", report)
+    if required:
+        names = sorted(name.rpartition(".")[2] for name in required[1].split(", "))
+        options = " and ".join(f"--{name}" for name in names)
+        return f"{options} must be given: lit-gans fit --model NAME --data NAME, or -c FILE.yaml."
+    unrecognized = re.search(r"unrecognized arguments: (.*)", report)
+    if unrecognized:
+        return f"{unrecognized[1]}: there is no such option; lit-gans fit --help lists the options."
+    missing = re.search(r"File does not exist: '?([^'\n]+)", report)
+    if missing:
+        return f"-c {missing[1]}: there is no such file; give a YAML file, such as run.yaml of a run."
+    if "Problems parsing config" in report:
+        return f"-c: the file is not valid YAML ({_one_line(report.partition(':')[2])}); give run.yaml of a run."
+    keys = re.findall(r'Parser key "([\w.]+)"', report)
+    return _of_keys(report, keys, classes) if keys else f"{_one_line(report)}."
+
+
+def _of_keys(report: str, keys: list[str], classes: Mapping[str, list[str]]) -> str:
+    name = "--" + ".".join(keys)
+    unknown = re.search(r"Option '([\w.]+)' is not accepted", report)
+    made = re.search(r"class_path '[\w.]*?(\w+)'", report)
+    if unknown:
+        owner = made[1] if made else "its class"
+        return f"{name}.{unknown[1]}: {owner} has no such argument; lit-gans fit --{keys[0]}.help {owner} lists them."
+    path = re.search(r"dot import path string: (\S+)|Expected a path but (\S+) either", report)
+    if path and len(keys) == 1:
+        given = path[1] or path[2]
+        return f"{name}={given}: there is no such class; {nearest(given, classes.get(keys[0], []))}"
+    value = re.search(r"Got value: ([^\n]+)", report)
+    expected = expected_values(report.rpartition("Parser key")[2].split("\n    - ")[0])
+    if expected and value:
+        return f"{name}={value[1].strip()} is not valid: expected {expected}."
+    return f"{name}: {_one_line(report)}."
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).rstrip(".")

@@ -1,0 +1,64 @@
+"""Sentences about values that do not fit a signature."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+_GROUPS = {"Optimizer": "optimizer", "Schedule": "schedule", "Score": "score"}  # classes with a group of options
+
+
+def sentence(prefix: str, values: dict[str, Any], report: str) -> str:
+    """Converts jsonargparse's report of an invalid value to a sentence that names its key and what would be valid.
+
+    Args:
+        prefix: key of the object, with a dot at its end, or nothing.
+        values: the values that were given, by name.
+        report: text of jsonargparse's error.
+    """
+    found = re.search(r'key "it\.([^"]+)"', report)
+    if found is None:
+        return f"{prefix}{' '.join(report.split())}"
+    key, value = f"{prefix}{found[1]}", values.get(found[1].partition(".")[0])
+    base = re.search(r"Not a valid subclass of (\w+)", report)
+    expected = expected_values(report)
+    if base and not expected:
+        expected = _an_object(key, base[1])
+    if not expected:
+        return f"{prefix}{' '.join(report.split())}"
+    return f"{key}={value!r} is not valid: expected {expected}."
+
+
+def expected_values(report: str) -> str:
+    """Returns the types that a report of jsonargparse expects, in words; nothing if it names none."""
+    texts = re.findall(r"Expected an? (.*?)(?:\. Got value.*)?\s*$", report, flags=re.M)
+    return " or ".join(dict.fromkeys(_readable(text) for text in texts))
+
+
+def _an_object(key: str, base: str) -> str:
+    setting = f"{key}.NAME=VALUE, which sets one of its arguments"
+    group = _GROUPS.get(base)
+    return f"{group}@{key}=NAME, which chooses one, or {setting}" if group else setting
+
+
+def _readable(text: str) -> str:
+    text = re.sub(r"<class '([\w.]+)'>", r"\1", text).replace("typing.", "").replace("NoneType", "null")
+    literal = re.fullmatch(r"Literal\[(.*)\]", text)
+    if literal:
+        return f"one of {literal[1].replace(chr(39), '')}"
+    sized = re.fullmatch(r"tuple with (\d+) elements?", text)
+    if sized:
+        return f"a list of {sized[1]} values, [{','.join('ABCDEFGH'[: int(sized[1])])}]"
+    return {"tuple": "a list, [A,B]", "list": "a list, [A,B]", "dict": "a mapping, {KEY:VALUE}"}.get(text, text)
+
+
+def missing_arguments(target: Any, given: set[str]) -> list[str]:
+    """Returns the names of required arguments of a class or function that are not given."""
+    return [
+        name
+        for name, parameter in inspect.signature(target).parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        and name not in given
+    ]
