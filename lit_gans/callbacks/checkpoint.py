@@ -15,7 +15,7 @@ from lit_gans.callbacks.monitor import Monitor
 from lit_gans.callbacks.retention import Retention, numbered
 from lit_gans.callbacks.throughput import paused
 from lit_gans.common.atomic import duplicate, remove, sweep
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refuse_below
 
 
 class Checkpoint(LightningCheckpoint):
@@ -53,8 +53,7 @@ class Checkpoint(LightningCheckpoint):
         keep_every_n_train_steps: int | None = None,
         save_top_k: int = 1,
     ) -> None:
-        if every_n_train_steps < 1 or save_top_k < 1:
-            raise RefusedInput(f"{every_n_train_steps=} and {save_top_k=} must be at least 1.")
+        refuse_below(1, every_n_train_steps=every_n_train_steps, save_top_k=save_top_k)
         if train_time_interval is not None and not train_time_interval > 0:
             raise RefusedInput(f"{train_time_interval=} must be greater than 0 seconds, or null.")
         self.every_n_train_steps, self._monitor = every_n_train_steps, Monitor(monitor, mode)

@@ -16,6 +16,7 @@ PLACES = {  # modules of the functions
     "interpolate": "lit_gans.cli.sample",
     "evaluate": "lit_gans.cli.evaluate",
     "describe": "lit_gans.cli.describe",
+    "export": "lit_gans.cli.export",
     "pack": "lit_gans.cli.pack",
     "bench_step": "lit_gans.benchmark.step",
     "bench_metrics": "lit_gans.benchmark.metrics",

@@ -42,6 +42,11 @@ EXAMPLES = {
         "lit-gans describe model=sngan data.image_size=32 data.channels=1",
         "lit-gans describe model=wgan_gp model.network=resnet model.block=separable",
     ),
+    "export": (
+        f"lit-gans export checkpoint={_CHECKPOINT}",
+        "lit-gans export checkpoint=outputs/dcgan_digits/version_0 output=my_generator",
+        "lit-gans export checkpoint=outputs/dcgan_digits/version_0 format=onnx",
+    ),
     "pack": (
         "lit-gans pack data.root=PHOTOS data.image_size=64",
         "lit-gans pack data=cifar10 data.root=FOLDER",

@@ -18,6 +18,7 @@ lit-gans: GANs for PyTorch Lightning
   lit-gans evaluate checkpoint=PATH | fake=DIR real=DIR metrics=NAME        FID, Inception Score, KID and others
   lit-gans compare A.json B.json                                            two evaluations, where they compare
   lit-gans describe model=NAME data.image_size=64                           parameters, multiply-adds, memory
+  lit-gans export checkpoint=PATH [format=onnx]                             the generator as safetensors or ONNX
   lit-gans pack data=NAME data.root=PATH                                    decodes and resizes images once
   lit-gans bench step [preset=smoke]                                        speed of the training step
   lit-gans bench metrics [preset=smoke]                                     speed of evaluation, and torch-fidelity's

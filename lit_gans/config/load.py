@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from lit_gans.checkpoints.format import FORMAT_KEY, class_path, from_plain, read_checkpoint
 from lit_gans.checkpoints.renamed import current_path
@@ -29,17 +30,30 @@ def load(path: str | Path) -> AdversarialModule:
             f"{path} was not made by lit_gans: it does not say its class; load its weights"
             " with torch.load and load_state_dict."
         )
-    cls = _known(current_path(made_by))
-    if cls is None:
-        raise RefusedInput(
-            f"{path} was made by {current_path(made_by)}, which is neither imported here nor a registered GAN"
-            f" ({', '.join(sorted(gans()))}): import it first, or name its module in {IMPORT_VARIABLE}."
-        )
-    settings = {name: from_plain(value) for name, value in checkpoint["hyper_parameters"].items()}
-    module = cls(**settings)
+    module = module_of(made_by, checkpoint["hyper_parameters"], str(path))
     module.on_load_checkpoint(checkpoint)
     module.load_state_dict(checkpoint["state_dict"])
     return module
+
+
+def module_of(made_by: str, hyper_parameters: dict[str, Any], source: str) -> AdversarialModule:
+    """Constructs a module with new networks from the path of its class and its plain hyperparameters.
+
+    Args:
+        made_by: path of the class.
+        hyper_parameters: arguments of the class in plain containers.
+        source: where they come from, for the error message.
+
+    Raises:
+        RefusedInput: the class is neither registered nor imported in this process.
+    """
+    cls = _known(current_path(made_by))
+    if cls is None:
+        raise RefusedInput(
+            f"{source} was made by {current_path(made_by)}, which is neither imported here nor a registered GAN"
+            f" ({', '.join(sorted(gans()))}): import it first, or name its module in {IMPORT_VARIABLE}."
+        )
+    return cls(**{name: from_plain(value) for name, value in hyper_parameters.items()})
 
 
 def _known(path: str) -> type[AdversarialModule] | None:

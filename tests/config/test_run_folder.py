@@ -83,7 +83,7 @@ def test_a_folder_that_another_run_claims_meanwhile_is_left_to_it(monkeypatch):
     def late(path, *args, **kwargs):
         if path.name == "version_0" and not lost:
             lost.append(path)
-            mkdir(path)
+            mkdir(path, parents=True)
         mkdir(path, *args, **kwargs)
 
     monkeypatch.setattr(Path, "mkdir", late)

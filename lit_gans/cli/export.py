@@ -1,0 +1,56 @@
+"""`lit-gans export`: a checkpoint's generator as safetensors with its configuration, or as ONNX."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from lit_gans.checkpoints.locate import find_checkpoint
+from lit_gans.common.errors import RefusedInput
+from lit_gans.config.generator_files import save_generator
+from lit_gans.config.load import load
+from lit_gans.config.onnx_files import example_inputs, export_onnx
+from lit_gans.config.run_folder import refuse_file, refuse_folder
+from lit_gans.training.sampling import Weights
+
+
+def export(
+    checkpoint: str,
+    format: Literal["safetensors", "onnx"] = "safetensors",
+    output: str | None = None,
+    weights: Weights | None = None,
+) -> Path:
+    """Writes the generator of a checkpoint for use elsewhere.
+
+    `safetensors` writes a folder with the weights, the class with its arguments, and a model card, in the layout of the
+    Hugging Face Hub; `load_generator` reads it. `onnx` writes a file for runtimes without PyTorch.
+
+    Args:
+        checkpoint: path of a checkpoint, or folder of a run, which uses its best checkpoint, or the last if there is
+            none.
+        format: `safetensors` or `onnx`.
+        output: folder, or ONNX file; null uses `generator/` or `generator.onnx` in the run's folder.
+        weights: `ema` or `raw`; null uses the averaged weights if they exist.
+
+    Returns:
+        The path of the folder or file.
+
+    Raises:
+        RefusedInput: the checkpoint or the packages cannot be used, or the output cannot be written.
+    """
+    path = find_checkpoint(checkpoint)
+    run = path.parent.parent if path.parent.name == "checkpoints" else path.parent
+    target = Path(output) if output else run / ("generator" if format == "safetensors" else "generator.onnx")
+    refuse_folder(target, "output") if format == "safetensors" else refuse_file(target, "output")
+    module = load(path)
+    used = "raw" if weights == "raw" or module.averaged_generator is None else "ema"
+    try:
+        written = (save_generator if format == "safetensors" else export_onnx)(module, target, weights)
+    except OSError as error:  # such as a full disk
+        raise RefusedInput(f"output={target} cannot be written: {error.strerror or error}.") from error
+    print(f"generator of {type(module).__name__}, {used} weights: {written}")
+    if format == "onnx":
+        shapes = (f"{name} ({', '.join(map(str, ['n', *x.shape[1:]]))})" for name, x in example_inputs(module).items())
+        print(f"  inputs    {', '.join(shapes)}")
+        print(f"  output    images (n, {module.channels}, {module.image_size}, {module.image_size})")
+    return written

@@ -1,0 +1,134 @@
+"""Generators outside checkpoints: a folder of safetensors and JSON, in the layout of the Hugging Face Hub."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from lit_gans.checkpoints.format import FORMAT_VERSION, class_path, to_plain
+from lit_gans.common.atomic import replacing
+from lit_gans.common.errors import RefusedInput, install_command
+from lit_gans.config.load import module_of
+from lit_gans.training.generative import GenerativeModule
+from lit_gans.training.sampling import Weights
+
+WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
+_KEYS = {"class_path", "hyper_parameters", "format_version"}
+
+
+def save_generator(module: GenerativeModule, folder: str | Path, weights: Weights | None = None) -> Path:
+    """Writes a generator to a folder: `model.safetensors`, `config.json`, and `README.md`, a model card.
+
+    The folder can be uploaded to the Hugging Face Hub as it is; `load_generator` reads it.
+
+    Args:
+        module: module of a trained model.
+        folder: folder to write to; files of the same names are replaced.
+        weights: `ema` or `raw`; null uses the averaged weights if they exist.
+
+    Returns:
+        The folder.
+
+    Raises:
+        RefusedInput: averaged weights are requested but do not exist.
+    """
+    state = {name: value.cpu().contiguous() for name, value in module.sampling_generator(weights).state_dict().items()}
+    config = {
+        "library_name": "lit-gans",
+        "format_version": FORMAT_VERSION,
+        "class_path": class_path(type(module)),
+        "hyper_parameters": to_plain(dict(module.hparams)),
+    }
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / WEIGHTS) as part:
+        save_file({name: value.clone() for name, value in state.items()}, part, metadata={"format": "pt"})
+    for name, text in {CONFIG: json.dumps(config, indent=2) + "\n", CARD: _card(module)}.items():
+        with replacing(folder / name) as part:
+            part.write_text(text)
+    return folder
+
+
+def load_generator(place: str | Path, cache: str | Path | None = None) -> GenerativeModule:
+    """Loads what `save_generator` wrote, on the CPU, ready for `.sample()`; its discriminators are untrained.
+
+    Args:
+        place: folder, or `owner/name` of a repository on the Hugging Face Hub (extra `hub`).
+        cache: folder of downloads from the Hub; null uses its default.
+
+    Raises:
+        RefusedInput: a file is missing or damaged, or the class is neither registered nor imported in this process.
+            No code from the files is executed.
+    """
+    folder = Path(place) if Path(place).is_dir() else _downloaded(str(place), cache)
+    config = _read_config(folder / CONFIG)
+    module = module_of(config["class_path"], config["hyper_parameters"], str(folder))
+    try:
+        state = load_file(folder / WEIGHTS)
+    except (SafetensorError, OSError) as error:
+        raise RefusedInput(f"{folder / WEIGHTS} cannot be read as safetensors: {error}.") from error
+    ours = {name: tuple(value.shape) for name, value in module.generator.state_dict().items()}
+    theirs = {name: tuple(value.shape) for name, value in state.items()}
+    if ours != theirs:
+        first = next(name for name in [*ours, *theirs] if ours.get(name) != theirs.get(name))
+        raise RefusedInput(
+            f"{folder / WEIGHTS} does not fit {CONFIG} beside it: {first} is {theirs.get(first)} there, expected"
+            f" {ours.get(first)}; export the generator again."
+        )
+    module.generator.load_state_dict(state)
+    module.eval()
+    return module
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise RefusedInput(f"{path} cannot be read as JSON: {error}; give a folder of lit-gans export.") from error
+    if not isinstance(config, dict) or not config.keys() >= _KEYS:
+        raise RefusedInput(f"{path} describes no generator of lit_gans: give a folder of lit-gans export.")
+    if config["format_version"] > FORMAT_VERSION:
+        raise RefusedInput(
+            f"{path} has format {config['format_version']}, this lit_gans reads up to {FORMAT_VERSION}: upgrade."
+        )
+    return config
+
+
+def _downloaded(name: str, cache: str | Path | None) -> Path:
+    if name.count("/") != 1 or name.startswith((".", "/")):
+        raise RefusedInput(f"there is no folder {name}: give a folder of lit-gans export, or owner/name on the Hub.")
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    except ImportError as error:
+        raise RefusedInput(f"{name}: the Hub needs the package huggingface_hub; {install_command('hub')}") from error
+    try:
+        return Path(snapshot_download(name, allow_patterns=[WEIGHTS, CONFIG], cache_dir=cache))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise RefusedInput(
+            f"{name} is neither a folder nor a repository that the Hub delivers: {str(error).splitlines()[0]}"
+        ) from error
+
+
+def _card(module: GenerativeModule) -> str:
+    """Returns the model card, whose header the Hub reads."""
+    return f"""---
+library_name: lit-gans
+pipeline_tag: unconditional-image-generation
+tags: [gan, {type(module).__name__.lower()}]
+---
+
+# {type(module).__name__} generator
+
+Trained with lit_gans. `{WEIGHTS}` contains the generator's weights, `{CONFIG}` the class and its arguments.
+
+```python
+from lit_gans.config.generator_files import load_generator
+
+images = load_generator("FOLDER or owner/name").sample(16, seed=0)  # (16, channels, size, size) in [0, 1]
+```
+"""

@@ -1,0 +1,91 @@
+"""Generators as ONNX files, for runtimes without PyTorch."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from lit_gans.common.atomic import replacing
+from lit_gans.common.errors import RefusedInput, install_command
+from lit_gans.training.batch import Inputs, tensors
+from lit_gans.training.generative import GenerativeModule
+from lit_gans.training.sampling import Weights
+
+_ROWS = 2  # of the example batch; any other number of images works later
+
+
+class GeneratorGraph(nn.Module):
+    """Generator with named tensors as inputs and images in [0, 1] as output, as `GenerativeModule.sample` returns them.
+
+    Args:
+        module: module of a trained model.
+        weights: see `GenerativeModule.sample`.
+    """
+
+    def __init__(self, module: GenerativeModule, weights: Weights | None = None) -> None:
+        super().__init__()
+        self.generator = copy.deepcopy(module.sampling_generator(weights)).cpu().eval().requires_grad_(False)
+        self._module = [module]  # not a submodule: its other networks are not exported
+        self.names = list(example_inputs(module))
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Returns images (n, channels, size, size) in [0, 1]; points as they are."""
+        module = self._module[0]
+        batch = cast(Inputs, dict(zip(self.names, inputs, strict=True)))
+        return module.to_unit_range(module.generate(self.generator, batch))
+
+
+def example_inputs(module: GenerativeModule, num: int = _ROWS, seed: int = 0) -> dict[str, Tensor]:
+    """Returns random inputs of the exported generator by name: latents, and labels where the model has classes; for
+    pix2pix, the input images and the numbers of its dropout.
+    """
+    dummy = tensors(module.dummy_batch(num))
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(dummy.get("latents", dummy.get("input")).shape, generator=generator).clamp(-1, 1)
+    labels = torch.arange(num) % module.num_classes if module.num_classes else None
+    batch = tensors(module.sampling_batch(inputs, labels, seed))
+    return {name: value for name, value in batch.items() if name != "jitter"}
+
+
+def export_onnx(module: GenerativeModule, path: str | Path, weights: Weights | None = None) -> Path:
+    """Writes the generator as an ONNX file whose inputs have any number of rows and whose output is `images`.
+
+    Args:
+        module: module of a trained model.
+        path: file to write.
+        weights: `ema` or `raw`; null uses the averaged weights if they exist.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        RefusedInput: the packages of the extra `export` are missing, or averaged weights are requested but do not
+            exist.
+    """
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise RefusedInput(f"ONNX needs the package {error.name}; {install_command('export')}") from error
+    graph = GeneratorGraph(module, weights)
+    inputs = example_inputs(module)
+    rows = torch.export.Dim("num_images", min=1)
+    with replacing(Path(path)) as part, warnings.catch_warnings(), torch.no_grad():
+        warnings.filterwarnings("ignore")  # of the exporter about its own libraries
+        torch.onnx.export(
+            graph,
+            tuple(inputs.values()),
+            part,
+            input_names=list(inputs),
+            output_names=["images"],
+            dynamic_shapes=(tuple({0: rows} for _ in inputs),),
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+        )
+    return Path(path)

@@ -1,0 +1,54 @@
+"""`lit-gans export` on the checkpoint of a run."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from lit_gans.callbacks import EMA
+from lit_gans.config.generator_files import load_generator
+from lit_gans.config.load import load
+
+
+@pytest.fixture
+def run(tiny_gan, random_images, fit, tmp_path):
+    trainer = fit(tiny_gan(), random_images(), max_steps=2, callbacks=[EMA()])
+    trainer.save_checkpoint(tmp_path / "run/checkpoints/last.ckpt")
+    return tmp_path / "run"
+
+
+def test_the_folder_of_a_run_becomes_a_folder_of_safetensors(command, run):
+    code, out, err = command("export", "checkpoint=run")
+    assert code == 0, err
+    assert f"generator of DCGAN, ema weights: run/generator" in out
+    assert torch.equal(load_generator(run / "generator").sample(4), load(run).sample(4))
+    code, out, err = command("export", "checkpoint=run", "weights=raw", "output=mine")
+    assert (code, "raw weights: mine" in out) == (0, True), err
+    assert torch.equal(load_generator("mine").sample(4), load(run).sample(4, weights="raw"))
+
+
+def test_an_onnx_file(command, run):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    code, out, err = command("export", "checkpoint=run", "format=onnx")
+    assert code == 0, err
+    assert "inputs    latents (n, 6)" in out
+    module = load(run)
+    session = onnxruntime.InferenceSession(str(run / "generator.onnx"), providers=["CPUExecutionProvider"])
+    (images,) = session.run(None, {"latents": module.latents(3, seed=1).numpy()})
+    torch.testing.assert_close(torch.from_numpy(images), module.sample(3, seed=1), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("format=torch", "format='torch' is not valid: expected one of safetensors, onnx."),
+        ("output=text", "output=text: the folder cannot be created"),
+        ("format=onnx output=folder", "output=folder is a folder: give the path of a file in it."),
+        ("weights=both", "expected one of ema, raw or null."),
+    ],
+)
+def test_wrong_input(command, run, arguments, sentence):
+    Path("text").write_text("no folder")
+    Path("folder").mkdir()
+    code, _, err = command("export", "checkpoint=run", *arguments.split())
+    assert (code, sentence in err) == (2, True), err
