@@ -20,7 +20,7 @@ def run(tiny_gan, random_images, fit, tmp_path):
 def test_the_folder_of_a_run_becomes_a_folder_of_safetensors(command, run):
     code, out, err = command("export", "checkpoint=run")
     assert code == 0, err
-    assert f"generator of DCGAN, ema weights: run/generator" in out
+    assert "generator of DCGAN, ema weights: run/generator" in out
     assert torch.equal(load_generator(run / "generator").sample(4), load(run).sample(4))
     code, out, err = command("export", "checkpoint=run", "weights=raw", "output=mine")
     assert (code, "raw weights: mine" in out) == (0, True), err

@@ -53,10 +53,10 @@ callbacks.samples.frames_per_second=nan | frames_per_second=nan must be greater 
 callbacks.watch.min_diversity=nan | callbacks.watch: min_diversity=nan must lie in [0, 1).
 callbacks.checkpoint.every_n_train_steps=0 | every_n_train_steps=0 must be at least 1
 data.channels=2 | channels=2 must be 1 or 3
-data.image_size=40 | image_size=40: the dcgan networks make images of one of 16, 32, 48
+data.image_size=40 | image_size=40: the dcgan networks support 16, 32, 48
 data.batch_size=5001 | the data has 5000 images, one step needs 5001
 trainer.devices=0 | trainer.devices=0 must be auto, at least 1
-trainer.devices=1000 | trainer.devices=1000: on a CPU that is processes, and there are
+trainer.devices=1000 | trainer.devices=1000: on a CPU, devices are processes
 trainer.limit_train_batches=2.5 | invalid value 2.5 for limit_train_batches
 trainer.max_steps=0 | trainer.max_steps=0 must be at least 1
 seed=4294967296 | seed=4294967296 must lie in [0, 4294967295].
@@ -104,7 +104,7 @@ train data=folder data.root=photos data.crop=abc | data.crop='abc' is not valid:
 train data=folder data.root=photos data.cache=text.txt/x | choose another data.cache.
 train data=imagenet data.root=nowhere | data.root=nowhere: there is no folder train in it
 train data=lsun data.root=nowhere | data.root=nowhere: LSUN cannot be read there
-train data=ring model=dcgan | image_size=1: the dcgan networks make images of one of
+train data=ring model=dcgan | image_size=1: the dcgan networks support
 train data=ring model=gan metrics=digits | points have no FID: use metrics=modes
 train data=digits model=pix2pix metrics=none | pix2pix needs pairs
 pack | data.root is required
@@ -147,7 +147,7 @@ compare list.json nowhere.json | list.json is not an evaluation
 compare text.txt list.json | text.txt is not an evaluation
 compare empty empty | empty: there is no such file
 describe model=sngam | did you mean 'sngan'?
-describe model=dcgan data.image_size=41 | image_size=41: the dcgan networks make images of one of
+describe model=dcgan data.image_size=41 | image_size=41: the dcgan networks support
 describe model=dcgan model.latent_dim=-1 | latent_dim=-1 must be at least 1
 evaluate checkpoint=nowhere metrics=digits | there is no checkpoint at nowhere
 evaluate checkpoint=run fake=photos metrics=digits | checkpoint=PATH or fake=FOLDER, one of them
@@ -156,7 +156,7 @@ evaluate checkpoint=run metrics=digits output=text.txt/x.json | the folder canno
 bench stp | did you mean 'bench step'?
 bench step preset=tiny | preset='tiny' is not valid: expected one of full, smoke.
 bench step steps=0 | steps=0 must be at least 1.
-bench step image_size=41 | image_size=41: the dcgan networks make images of one of
+bench step image_size=41 | image_size=41: the dcgan networks support
 bench step output=text.txt/x.json | output=text.txt: the folder cannot be created
 bench step output=empty | output=empty is a folder
 bench metrics num=1 | num=1 must be at least 2
