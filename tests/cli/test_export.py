@@ -1,7 +1,5 @@
 """`lit-gans export` on the checkpoint of a run."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -36,19 +34,3 @@ def test_an_onnx_file(command, run):
     session = onnxruntime.InferenceSession(str(run / "generator.onnx"), providers=["CPUExecutionProvider"])
     (images,) = session.run(None, {"latents": module.latents(3, seed=1).numpy()})
     torch.testing.assert_close(torch.from_numpy(images), module.sample(3, seed=1), rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ("format=torch", "format='torch' is not valid: expected one of safetensors, onnx."),
-        ("output=text", "output=text: the folder cannot be created"),
-        ("format=onnx output=folder", "output=folder is a folder: give the path of a file in it."),
-        ("weights=both", "expected one of ema, raw or null."),
-    ],
-)
-def test_wrong_input(command, run, arguments, sentence):
-    Path("text").write_text("no folder")
-    Path("folder").mkdir()
-    code, _, err = command("export", "checkpoint=run", *arguments.split())
-    assert (code, sentence in err) == (2, True), err

@@ -139,6 +139,11 @@ sample checkpoint=run label=3 | label=3: the model was trained without classes
 sample checkpoint=run input=photos | a DCGAN generates images from noise; leave it out.
 sample checkpoint=run output=text.txt | output=text.txt: the folder cannot be created
 sample checkpoint=run output=/proc/x | /proc does not permit it
+export checkpoint=nowhere | there is no checkpoint at nowhere
+export checkpoint=run format=torch | format='torch' is not valid: expected one of safetensors, onnx.
+export checkpoint=run output=text.txt | output=text.txt: the folder cannot be created
+export checkpoint=run format=onnx output=empty | output=empty is a folder: give the path of a file in it.
+export checkpoint=run weights=both | expected one of ema, raw or null.
 interpolate checkpoint=x steps=1 | steps=1 must be at least 2
 interpolate checkpoint=x num=-1 | num=-1 must be at least 1
 interpolate checkpoint=run output=text.txt/x | output=text.txt/x: the folder cannot be created
