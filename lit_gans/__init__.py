@@ -8,6 +8,7 @@ Every GAN of `lit_gans.models` can be imported from here; modules are imported l
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -77,3 +78,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'lit_gans' has no attribute '{name}'")
     globals()[name] = found
     return found
+
+
+if "lightning.pytorch.strategies" in sys.modules:  # otherwise the first of the classes above registers the names
+    importlib.import_module("lit_gans.strategies")
