@@ -27,17 +27,20 @@ if TYPE_CHECKING:
     from lit_gans.models.sngan import SNGAN
     from lit_gans.models.wgan_gp import WGANGP
     from lit_gans.training.adversarial import AdversarialModule
+    from lit_gans.training.augmentation import Adaptive, Scheduled
     from lit_gans.training.schedules import Cosine, Linear
     from lit_gans.training.scored import Scored
 
 __version__ = "0.1.0"
 
 _PLACES = {
+    "Adaptive": "lit_gans.training.augmentation",
     "AdversarialModule": "lit_gans.training.adversarial",
     "Cosine": "lit_gans.training.schedules",
     "Digits": "lit_gans.data.sources.digits",
     "Linear": "lit_gans.training.schedules",
     "RefusedInput": "lit_gans.common.errors",
+    "Scheduled": "lit_gans.training.augmentation",
     "Scored": "lit_gans.training.scored",
     "build": "lit_gans.config.build",
     "compose": "lit_gans.config.hydra_app",
@@ -52,6 +55,7 @@ __all__ = [
     "R3GAN",
     "SNGAN",
     "WGANGP",
+    "Adaptive",
     "AdversarialModule",
     "Cosine",
     "Digits",
@@ -59,6 +63,7 @@ __all__ = [
     "Linear",
     "Pix2Pix",
     "RefusedInput",
+    "Scheduled",
     "Scored",
     "build",
     "compose",

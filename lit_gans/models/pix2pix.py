@@ -70,9 +70,10 @@ class Pix2Pix(AdversarialModule):
             discriminator_optimizer=discriminator_optimizer,
             **kwargs,
         )
-        if self.diffaugment:
+        if self.diffaugment or self.augmentation is not None:
+            name = "diffaugment" if self.diffaugment else "augmentation"
             raise RefusedInput(
-                "diffaugment: the L1 loss compares images that are not augmented; leave it out, pix2pix has jitter."
+                f"{name}: the L1 loss compares images that are not augmented; leave it out, pix2pix has jitter."
             )
         refuse_weight("l1_weight", l1_weight)
         refuse_below(

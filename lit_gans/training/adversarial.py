@@ -9,7 +9,8 @@ from torch import Tensor
 
 from lit_gans.checkpoints.format import from_plain
 from lit_gans.common.noise import Noise, mix, seed_dropout
-from lit_gans.training.augment import NUM_NUMBERS, Augmentation
+from lit_gans.training.augment import Augmentation
+from lit_gans.training.augmentation import Augmenter
 from lit_gans.training.batch import Batch, Inputs, prepare_batch, repeat_batch, split_batch
 from lit_gans.training.judging import JudgedModule
 from lit_gans.training.optim import Adam, Optimizer
@@ -45,6 +46,8 @@ class AdversarialModule(JudgedModule):
             on CPU and CUDA.
         compile: whether to compile the networks, in place.
         diffaugment: augmentations of all images that the discriminators see, for small datasets (Zhao et al. 2020).
+        augmentation: blits, geometry, colour and cutout of all images that the discriminators see, with a probability
+            that is scheduled or adaptive (Karras et al. 2020); null for none.
         seed: seed of weights, latents and all other random numbers of the training.
 
     Raises:
@@ -72,6 +75,7 @@ class AdversarialModule(JudgedModule):
         channels_last: bool = True,
         compile: bool = False,
         diffaugment: tuple[Augmentation, ...] = (),
+        augmentation: Augmenter | None = None,
         seed: int = 0,
     ) -> None:
         received = dict(locals())
@@ -81,6 +85,7 @@ class AdversarialModule(JudgedModule):
             r1_every=r1_every,
             share_scores=share_scores,
             diffaugment=diffaugment,
+            augmentation=augmentation,
             generator_optimizer=from_plain(generator_optimizer),
             discriminator_optimizer=from_plain(discriminator_optimizer),
             clip_gradients=clip_gradients,
@@ -115,10 +120,6 @@ class AdversarialModule(JudgedModule):
         """Returns a batch with the noise of `sample_noise` applied to its images; unchanged by default."""
         return batch
 
-    def classified_as_real(self, name: str, scores: Tensor) -> Tensor | None:
-        """Returns which scores of a discriminator classify an image as real; `None` if its scores have no threshold."""
-        return scores > 0
-
     @property
     def network_names(self) -> tuple[str, ...]:
         """Names of the generator and the discriminators."""
@@ -149,6 +150,7 @@ class AdversarialModule(JudgedModule):
             batch = repeat_batch(batches[-1], self.generator_batch_multiple)
             microbatches = self._microbatches(batch, ("generator", iteration))
         losses["generator"] = self._train_generator(microbatches, fakes)
+        self.adapt_augmentation()
         self.step_schedules()
         self.log_dict({f"loss/{name}": loss for name, loss in losses.items()}, prog_bar=True)
 
@@ -191,10 +193,7 @@ class AdversarialModule(JudgedModule):
         noise = Noise(self._noise_generator, (self.seed, *key), *ranks, self.accumulate_gradients)
         num = len(batch["image"])
         batch = self.augment(cast(Batch, {**batch, **self.sample_noise(noise, num)}))
-        if self.diffaugment:
-            columns = sum(NUM_NUMBERS[name] for name in self.diffaugment)
-            batch = {**batch, "diffaugment": noise.uniform("diffaugment", num, 2, columns)}
-        return split_batch(batch, self.accumulate_gradients)
+        return split_batch(cast(Batch, {**batch, **self.augmentation_noise(noise, num)}), self.accumulate_gradients)
 
     # ---- Lightning's hooks
 

@@ -18,7 +18,7 @@ class Inputs(TypedDict, total=False):
         latents: (n, z), standard normal.
         label: (n,), class indices, int64.
         input: (n, a, s, s) in [-1, 1], the image to translate.
-        eps, jitter, diffaugment: (n, ...), uniform in [0, 1), noise of one step.
+        eps, jitter, diffaugment, augmentation: (n, ...), uniform in [0, 1), noise of one step.
     """
 
     latents: Tensor
@@ -27,6 +27,7 @@ class Inputs(TypedDict, total=False):
     eps: Tensor
     jitter: Tensor
     diffaugment: Tensor
+    augmentation: Tensor
 
 
 class Batch(Inputs):

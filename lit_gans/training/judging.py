@@ -8,9 +8,13 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from lit_gans.checkpoints.format import from_plain
-from lit_gans.training.augment import Augmentation, augmented
-from lit_gans.training.batch import Batch
+from lit_gans.checkpoints.format import FORMAT_KEY, from_plain
+from lit_gans.common.noise import Noise
+from lit_gans.training import operations
+from lit_gans.training.augment import NUM_NUMBERS, Augmentation, augmented
+from lit_gans.training.augmentation import EVERY, Augmenter, is_due, new_state, observed
+from lit_gans.training.batch import Batch, Inputs
+from lit_gans.training.operations import transformed
 from lit_gans.training.optimization import OptimizedModule
 from lit_gans.training.penalties import r1_penalty, zero_centred_penalty
 from lit_gans.training.schedules import Number, is_zero
@@ -21,7 +25,7 @@ class JudgedModule(OptimizedModule):
     """Base class of modules whose images are judged by discriminators.
 
     Args:
-        r1_gamma, r2_gamma, r1_every, share_scores, diffaugment: see `AdversarialModule`.
+        r1_gamma, r2_gamma, r1_every, share_scores, diffaugment, augmentation: see `AdversarialModule`.
         **kwargs: see `OptimizedModule`.
     """
 
@@ -35,12 +39,15 @@ class JudgedModule(OptimizedModule):
         r1_every: int,
         share_scores: bool,
         diffaugment: tuple[Augmentation, ...],
+        augmentation: Augmenter | None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.r1_gamma, self.r2_gamma = from_plain(r1_gamma), from_plain(r2_gamma)
         self.r1_every, self.share_scores = r1_every, share_scores
         self.diffaugment = tuple(diffaugment)
+        self.augmentation = from_plain(augmentation)
+        self._augmentation_state = new_state()
 
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> Mapping[str, Tensor | Scored]:
         """Returns the loss of each discriminator with its scores; `fake` has no graph to the generator.
@@ -72,6 +79,9 @@ class JudgedModule(OptimizedModule):
                 penalty = r1_penalty(self.get_submodule(name), shown[kind], *self.condition(seen))
                 penalties[name] = penalties[name] + weight * penalty
         outputs = self.discriminator_losses(seen["image"], seen_fake, seen)
+        if self.augmentation is not None and self.augmentation.adapts:
+            for name, output in outputs.items():
+                self._observe(output, name)
         if self.share_scores:
             for name, (kind, weight) in product(self.discriminator_names, weights.items()):
                 output = scores_of(outputs[name], name, "share_scores=true")
@@ -81,8 +91,50 @@ class JudgedModule(OptimizedModule):
 
     def augmented_images(self, batch: Batch, fake: Tensor) -> tuple[Batch, Tensor]:
         """Returns real and generated images augmented as the discriminators see them, in the same way in every step."""
-        if not self.diffaugment:
-            return batch, fake
-        of_real, of_fake = batch["diffaugment"].unbind(1)
-        real = augmented(batch["image"], self.diffaugment, of_real)
-        return {**batch, "image": real}, augmented(fake, self.diffaugment, of_fake)
+        real = batch["image"]
+        if self.diffaugment:
+            of_real, of_fake = batch["diffaugment"].unbind(1)
+            real, fake = augmented(real, self.diffaugment, of_real), augmented(fake, self.diffaugment, of_fake)
+        if self.augmentation is not None:
+            probability = self.augmentation.probability(self._augmentation_state, self.progress)
+            of_real, of_fake = batch["augmentation"].unbind(1)
+            real, fake = transformed(real, of_real, probability), transformed(fake, of_fake, probability)
+        return {**batch, "image": real}, fake
+
+    def augmentation_noise(self, noise: Noise, num: int) -> Inputs:
+        """Returns the random numbers of the augmentations of `num` real and `num` generated images."""
+        drawn: Inputs = {}
+        if self.diffaugment:
+            columns = sum(NUM_NUMBERS[name] for name in self.diffaugment)
+            drawn["diffaugment"] = noise.uniform("diffaugment", num, 2, columns)
+        if self.augmentation is not None:
+            drawn["augmentation"] = noise.uniform("augmentation", num, 2, operations.NUM_NUMBERS)
+        return drawn
+
+    def adapt_augmentation(self) -> None:
+        """Changes the probability of an adaptive augmentation, at the end of an iteration, without waiting for it."""
+        if self.augmentation is not None and self.augmentation.adapts and is_due(self.progress.iterations):
+            state = self.mean_over_ranks(self._augmentation_state.clone())
+            self._augmentation_state = self.augmentation.adapted(state, EVERY * self.progress.images_per_iteration)
+
+    def _observe(self, output: Tensor | Scored, name: str) -> None:
+        scores = scores_of(output, name, "an adaptive augmentation")
+        margin = scores.real if self.classified_as_real(name, scores.real) is not None else scores.real - scores.fake
+        self._augmentation_state = observed(self._augmentation_state, margin)
+
+    def classified_as_real(self, name: str, scores: Tensor) -> Tensor | None:
+        """Returns which scores of a discriminator classify an image as real; `None` if its scores have no threshold."""
+        return scores > 0
+
+    def on_train_start(self) -> None:
+        super().on_train_start()
+        self._augmentation_state = self._augmentation_state.to(self.device)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_save_checkpoint(checkpoint)
+        if self.augmentation is not None and self.augmentation.adapts:
+            checkpoint[FORMAT_KEY]["augmentation"] = self.mean_over_ranks(self._augmentation_state.clone()).cpu()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_load_checkpoint(checkpoint)
+        self._augmentation_state = checkpoint.get(FORMAT_KEY, {}).get("augmentation", new_state())

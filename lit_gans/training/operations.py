@@ -1,0 +1,157 @@
+"""Blits, geometry, colour and cutout of ADA (Karras et al. 2020, appendix B, figure 12), each with a probability.
+
+Images are in [-1, 1], random numbers in [0, 1), a row for each image. All operations can be differentiated twice, as
+gradient penalties need. Unlike the paper's, geometric operations sample bilinearly, without low-pass filters.
+
+Shapes: N batch, C channels (1 or 3), S image size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+from lit_gans.common.precision import full_precision, without_autocast
+
+Images = Float[Tensor, "n c s s"]
+NUM_NUMBERS = 31
+_COLOUR = 0.5  # probability of an operation on colours, relative to the others (train.py of R3GAN)
+_SCALE = 0.2  # standard deviations of log2 of the scales, and of brightness
+_SHIFT = 1 / 8  # of the size: integer shifts at most, fractional shifts as standard deviation
+
+
+def transformed(images: Images, numbers: Float[Tensor, "n 31"], probability: Tensor | float) -> Images:
+    """Applies every operation to each image with a probability.
+
+    Args:
+        images: in [-1, 1].
+        numbers: random numbers in [0, 1).
+        probability: probability of an operation, in [0, 1].
+    """
+    with without_autocast(images):
+        images = full_precision(images)
+        columns = iter(numbers.to(images.dtype).unbind(1))
+        images = _sample(images, _geometry(columns, probability, images.shape[-1]))
+        return _cutout(_colour(images, columns, probability), columns, probability)
+
+
+def _if(columns: Iterator[Tensor], probability: Tensor | float, value: Tensor, otherwise: float) -> Tensor:
+    """Returns a value where the next random number is below a probability."""
+    return torch.where(next(columns) < probability, value, otherwise)
+
+
+def _normal(numbers: Tensor) -> Tensor:
+    return math.sqrt(2) * torch.erfinv((2 * numbers - 1).clamp(-1 + 1e-6, 1 - 1e-6))
+
+
+def _matrix(*rows: tuple[Tensor | float, ...]) -> Tensor:
+    like = next(entry for row in rows for entry in row if isinstance(entry, Tensor))
+    full = [[entry if isinstance(entry, Tensor) else torch.full_like(like, entry) for entry in row] for row in rows]
+    return torch.stack([torch.stack(row, -1) for row in full], -2)
+
+
+def _affine(x: Tensor | float, y: Tensor | float, shift: tuple[Tensor | float, Tensor | float] = (0.0, 0.0)) -> Tensor:
+    return _matrix((x, 0.0, shift[0]), (0.0, y, shift[1]), (0.0, 0.0, 1.0))
+
+
+def _rotation(angle: Tensor) -> Tensor:
+    return _matrix((angle.cos(), -angle.sin(), 0.0), (angle.sin(), angle.cos(), 0.0), (0.0, 0.0, 1.0))
+
+
+def _geometry(columns: Iterator[Tensor], probability: Tensor | float, size: int) -> Float[Tensor, "n 2 3"]:
+    """Returns the map from points of the result to points of the image, both in [-1, 1]."""
+    pixel, next_ = 2 / size, columns.__next__
+    matrix = _affine(_if(columns, probability, 1 - 2 * (2 * next_()).floor(), 1.0), 1.0)  # mirror images
+    matrix = matrix @ _rotation(_if(columns, probability, math.pi / 2 * (4 * next_()).floor(), 0.0))
+    shift = [((2 * next_() - 1) * _SHIFT * size).round() * pixel for _ in "xy"]
+    chosen = next_() < probability
+    matrix = matrix @ _affine(torch.ones_like(shift[0]), 1.0, (shift[0] * chosen, shift[1] * chosen))
+
+    scale = _if(columns, probability, torch.exp2(-_SCALE * _normal(next_())), 1.0)
+    matrix = matrix @ _affine(scale, scale)
+    turn = 1 - (1 - probability) ** 0.5  # before or after the other scale
+    matrix = matrix @ _rotation(_if(columns, turn, math.pi * (2 * next_() - 1), 0.0))
+    stretch = _if(columns, probability, torch.exp2(-_SCALE * _normal(next_())), 1.0)
+    matrix = matrix @ _affine(stretch, 1 / stretch)
+    matrix = matrix @ _rotation(_if(columns, turn, math.pi * (2 * next_() - 1), 0.0))
+    shift = [2 * _SHIFT * _normal(next_()) for _ in "xy"]
+    chosen = next_() < probability
+    matrix = matrix @ _affine(torch.ones_like(shift[0]), 1.0, (shift[0] * chosen, shift[1] * chosen))
+    return matrix[:, :2]
+
+
+def _colour(images: Images, columns: Iterator[Tensor], probability: Tensor | float) -> Images:
+    """Changes brightness, contrast, luma, hue and saturation, as one affine map of the colours."""
+    share, next_ = _COLOUR * probability, columns.__next__
+    shift = _if(columns, share, _SCALE * _normal(next_()), 0.0)
+    contrast = _if(columns, share, torch.exp2(0.5 * _normal(next_())), 1.0)
+    flip = _if(columns, share, (2 * next_()).floor(), 0.0)
+    hue = _if(columns, share, math.pi * (2 * next_() - 1), 0.0)
+    saturation = _if(columns, share, torch.exp2(_normal(next_())), 1.0)
+    images = (images + shift[:, None, None, None]) * contrast[:, None, None, None]
+    gray = images.mean(1, keepdim=True)
+    colour, luma = images - gray, gray * (1 - 2 * flip)[:, None, None, None]
+    if images.shape[1] != 3:
+        return colour + luma
+    # a rotation around the gray axis: the part orthogonal to it turns towards its cross product with the axis
+    across = (colour.roll(1, 1) - colour.roll(-1, 1)) / math.sqrt(3)
+    cosine, sine = (part[:, None, None, None] for part in (hue.cos(), hue.sin()))
+    return luma + (cosine * colour + sine * across) * saturation[:, None, None, None]
+
+
+def _cutout(images: Images, columns: Iterator[Tensor], probability: Tensor | float) -> Images:
+    """Sets a square of half the size, centred anywhere, to 0."""
+    size, chosen = images.shape[-1], next(columns) < probability
+    places = (torch.arange(size, device=images.device) + 0.5) / size
+    rows, across = ((places - next(columns)[:, None]).abs() < 0.25 for _ in "xy")
+    return images * ~(chosen[:, None, None] & rows[:, :, None] & across[:, None, :])[:, None]
+
+
+def _sample(images: Images, matrix: Float[Tensor, "n 2 3"]) -> Images:
+    grid = functional.affine_grid(matrix, list(images.shape), align_corners=False)
+    sampled: Tensor = _GridSample.apply(images, grid)
+    return sampled
+
+
+class _GridSample(torch.autograd.Function):
+    """Bilinear `grid_sample` with reflection, which is linear in the images: it has derivatives of any order.
+
+    torch itself does not differentiate the gradient of `grid_sample`.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, images: Tensor, grid: Tensor) -> Tensor:
+        ctx.save_for_backward(grid)
+        ctx.shape = images.shape
+        return torch.grid_sampler(images, grid, 0, 2, False)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (grid,) = ctx.saved_tensors
+        transposed: Tensor = _GridSampleBackward.apply(gradients[0], grid, ctx.shape)
+        return transposed, None
+
+
+class _GridSampleBackward(torch.autograd.Function):
+    """The transposed map of `_GridSample`."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, grid: Tensor, shape: torch.Size) -> Tensor:
+        ctx.save_for_backward(grid)
+        empty = gradient.new_zeros(1).expand(shape)  # the images do not matter for their own gradient
+        transposed: Tensor = torch.ops.aten.grid_sampler_2d_backward(gradient, empty, grid, 0, 2, False, (True, False))[
+            0
+        ]
+        return transposed
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (grid,) = ctx.saved_tensors
+        sampled: Tensor = _GridSample.apply(gradients[0], grid)
+        return sampled, None, None

@@ -1,0 +1,97 @@
+"""An augmentation with a probability in the loop: real and fake alike in both turns, its state, and ranks."""
+
+import pytest
+import torch
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.training.augmentation import Adaptive, Scheduled, new_state, observed
+from lit_gans.training.operations import transformed
+from lit_gans.training.schedules import Cosine, Linear
+
+from .test_augment import seeing
+from .test_judging import PLAIN, SMALL, Dense
+
+
+def test_all_images_are_augmented_alike_in_both_turns_with_the_scheduled_probability(random_images, fit):
+    schedule = Cosine(0.7, 0.0, over=100, unit="images")
+    module, plain = seeing(fit, random_images(), augmentation=Scheduled(schedule)), seeing(fit, random_images())
+    (real, fake, batch), (real_before, fake_before, _) = module.seen, plain.seen
+    numbers = batch["augmentation"]
+    assert torch.equal(real, transformed(real_before, numbers[:, 0], 0.7))
+    assert torch.equal(fake, transformed(fake_before, numbers[:, 1], 0.7))
+    assert not torch.equal(numbers[:, 0], numbers[:, 1])
+    fake, made, batch = module.generator_saw
+    assert torch.equal(fake, transformed(made, batch["augmentation"][:, 1], 0.7))
+    assert not torch.equal(batch["augmentation"], numbers)
+
+
+def test_an_adaptive_probability_by_hand():
+    settings, state = Adaptive(target=0.5, over=100), new_state()
+    for scores in ([1.0, 2.0, -1.0], [3.0]):  # mean sign (1 + 1 - 1 + 1) / 4 = target
+        state = observed(state, torch.tensor(scores))
+    assert state.tolist() == [0, 2, 4]
+    assert settings.adapted(state, 32).tolist() == [0, 0, 0]
+    state = observed(state, torch.ones(4))
+    state = settings.adapted(state, 32)
+    assert state.tolist() == [pytest.approx(0.32), 0, 0]
+    state = settings.adapted(observed(state, -torch.ones(4)), 20)
+    assert state.tolist() == [pytest.approx(0.12), 0, 0]
+    assert settings.adapted(observed(state, -torch.ones(4)), 20)[0] == 0, "never below 0"
+
+
+def test_in_a_training_the_probability_follows_the_scores_and_is_in_the_checkpoint(random_images, fit, tmp_path):
+    settings = {**SMALL, **PLAIN, "augmentation": Adaptive(target=-0.999, over=64), "seed": 1}
+    module = Dense(**settings)
+    trainer = fit(module, random_images(), max_steps=4)
+    assert module._augmentation_state.tolist() == [0.5, 0, 0], "4 iterations of 8 images, of 64"
+    trainer.save_checkpoint(tmp_path / "four.ckpt")
+    again = Dense.load_from_checkpoint(tmp_path / "four.ckpt")
+    assert torch.equal(again._augmentation_state, module._augmentation_state)
+    assert again.augmentation == settings["augmentation"]
+    fit(module, random_images(), max_steps=2)
+    assert module._augmentation_state[2] == 16, "scores of two iterations wait for the next change"
+
+
+def test_the_mean_over_ranks_decides(random_images, fit):
+    module, seen = Dense(**SMALL, **PLAIN, augmentation=Adaptive(over=64)), []
+    others = torch.tensor([0.0, 100.0, 100.0])  # another rank, whose discriminator overfits
+    module.mean_over_ranks = lambda state: seen.append(state) or (state + others) / 2
+    fit(module, random_images(), max_steps=4)
+    assert len(seen) == 1
+    assert module._augmentation_state[0] == 0.5
+
+
+def test_penalties_are_differentiated_through_the_augmentation(random_images, fit):
+    """The penalty at the images before their augmentation, against a plain double backward."""
+    settings = {**SMALL, **PLAIN, "r1_gamma": 0.7, "share_scores": True, "augmentation": Scheduled(0.9)}
+    module, plain, seen = Dense(**settings), Dense(**settings), []
+    losses = module.losses_and_penalties
+    module.losses_and_penalties = lambda *given: seen.append((given, losses(*given))) or seen[-1][1]
+    fit(module, random_images(), max_steps=1)
+    (batch, _, _), (_, penalties) = seen[0]
+    images = batch["image"].clone().requires_grad_()
+    shown = transformed(images, batch["augmentation"][:, 0], 0.9)
+    (slope,) = torch.autograd.grad(plain.discriminator(shown).sum(), images)
+    expected = 0.7 * slope.flatten(1).square().sum(1).mean() / 2
+    torch.testing.assert_close(penalties["discriminator"], expected, rtol=1e-5, atol=1e-7)
+
+
+def test_refusals(tiny_gan, random_images, fit):
+    with pytest.raises(RefusedInput, match=r"strength=.* must lie in \[0, 1\]"):
+        Scheduled(Linear(0.0, 1.5))
+    with pytest.raises(RefusedInput, match=r"target=1\.0"):
+        Adaptive(target=1.0)
+    with pytest.raises(RefusedInput, match=r"augmentation: .*L1"):
+        tiny_gan("pix2pix", augmentation=Scheduled())
+    module = Dense(**SMALL, augmentation=Adaptive())
+    module.bare = True
+    with pytest.raises(RefusedInput, match="an adaptive augmentation needs the scores of discriminator"):
+        fit(module, random_images(), max_steps=1)
+
+
+@pytest.mark.parametrize("name", ["d2gan", "r3gan"])
+@pytest.mark.parametrize("augmentation", [Scheduled(), Adaptive()])
+def test_gans_train_with_it_and_with_microbatches(tiny_gan, random_images, fit, name, augmentation):
+    module = tiny_gan(name, accumulate_gradients=2, augmentation=augmentation, r1_gamma=1.0)
+    fit(module, random_images(batch_size=4), max_steps=4)
+    assert all(parameter.isfinite().all() for parameter in module.parameters())
