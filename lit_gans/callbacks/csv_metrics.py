@@ -83,9 +83,11 @@ class CSVMetrics(Logger):
         self.save()
 
     def _continue(self, step: int) -> None:
-        """Keeps the rows of an earlier run up to `step`."""
+        """Keeps the rows of an earlier run up to `step`: the row of `step` has what was measured before the checkpoint,
+        and its losses are logged again.
+        """
         self._columns = []
-        kept = {number: row for number, row in self._read().items() if number < step}
+        kept = {number: row for number, row in self._read().items() if number <= step} if step else {}
         if kept:
             self._rewrite(kept)
 

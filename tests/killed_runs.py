@@ -1,0 +1,134 @@
+"""Tiny trainings that are killed at a point of an iteration, and go on as `resume=auto` does."""
+
+import os
+import random
+import signal
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+from lightning.pytorch import Trainer
+
+from lit_gans.callbacks import EMA, Checkpoint, Samples
+from lit_gans.callbacks.csv_metrics import CSVMetrics
+from lit_gans.callbacks.measurement import Measurement
+from lit_gans.checkpoints.newest import newest_good
+from lit_gans.config.registry import gans
+from lit_gans.training.optim import Adam
+from lit_gans.training.schedules import Linear
+from tests.conftest import SETTINGS, SMALL, WIDTHS, RandomImages
+
+STEPS = 8  # three in an epoch; a checkpoint every 2, a measurement every 3
+POINTS = ("epoch boundary", "mid-epoch", "mid-n_critic", "mid-evaluation", "mid-save")
+
+
+class Killed(BaseException):
+    """Stands for the end of the process: nothing of the training handles it."""
+
+
+class Kill(Measurement):
+    """Ends the training at a point of an iteration; measures the mean of samples otherwise."""
+
+    headline = "metric/mean"
+
+    def __init__(self, point, step, end):
+        super().__init__(3, 1, 1, 0)
+        self.point, self.step, self.end, self.steps_of_critics = point, step, end, 0
+        self.directions = {"metric/mean": "min"}
+
+    def measure(self, trainer, module):
+        mean = module.sample_grid(4, 0, trainer.datamodule)[0].mean().item()
+        if self.point == "mid-evaluation" and trainer.global_step >= self.step:
+            self.end()
+        return {"metric/mean": mean}
+
+    def on_train_start(self, trainer, pl_module):
+        super().on_train_start(trainer, pl_module)
+        step_network = pl_module.step_network
+
+        def counted(network):
+            step_network(network)
+            if network != "generator" and trainer.global_step >= self.step and self.point == "mid-n_critic":
+                self.steps_of_critics += 1
+                if self.steps_of_critics == 2:
+                    self.end()
+
+        pl_module.step_network = counted
+
+    def on_train_batch_start(self, trainer, *_):
+        if self.point == "mid-epoch" and trainer.global_step >= self.step and trainer.global_step % 3:
+            self.end()
+
+    def on_train_epoch_end(self, trainer, *_):
+        if self.point == "epoch boundary" and trainer.global_step >= self.step:
+            self.end()
+
+
+def killed_while_saving(kill):
+    """Lets torch.save write a part of a checkpoint, and ends the training."""
+    save = torch.save
+
+    def torn(content, path, *arguments):
+        save(content, path, *arguments)
+        if kill.point == "mid-save" and content["global_step"] >= kill.step:
+            os.truncate(path, Path(path).stat().st_size // 2)
+            kill.end()
+
+    return patch("torch.save", torn)
+
+
+def raise_killed():
+    raise Killed
+
+
+def kill_process():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def train(folder, name, workers=0, point=None, step=0, end=raise_killed, world_size=1, strategy="auto", kind=Adam):
+    """Trains a GAN in a folder, from its newest good checkpoint, until the end or until it is killed."""
+    torch.set_num_threads(1)
+    folder, linear = Path(folder), Linear()
+    optimizers = {f"{each}_optimizer": kind(schedule=linear) for each in ("generator", "discriminator")}
+    module = gans()[name](**{**SMALL, **WIDTHS, **SETTINGS.get(name, {}), **optimizers, "n_critic": 2, "seed": 3})
+    data = RandomImages(image_size=16, channels=1, batch_size=8 // world_size, num_workers=workers)
+    kill = Kill(point, step, end)
+    found = newest_good(folder)
+    trainer = Trainer(
+        max_steps=STEPS,
+        max_epochs=-1,
+        accelerator="cpu",
+        devices=world_size,
+        strategy=strategy,
+        default_root_dir=folder,
+        logger=CSVMetrics(str(folder), flush_every=1),
+        log_every_n_steps=1,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[EMA(0.5), kill, Samples(every_n_steps=3, num=4), Checkpoint(every_n_train_steps=2)],
+    )
+    with killed_while_saving(kill):
+        trainer.fit(module, datamodule=data, ckpt_path=found and found[0], weights_only=True)
+
+
+def results(folder):
+    """Everything that a resumed training must have in common with an uninterrupted one."""
+    checkpoint = torch.load(folder / "checkpoints/last.ckpt", weights_only=True)
+    kept = ("global_step", "epoch", "state_dict", "optimizer_states", "generator_ema", "lr_schedulers")
+    files = {path.name: path.read_bytes() for path in sorted((folder / "samples").glob("*.png"))}
+    return {name: checkpoint[name] for name in kept}, (folder / "metrics.csv").read_text(), files
+
+
+def assert_same(folder, expected):
+    """Compares two trainings bitwise: weights, averages, moments, schedules, logged values and grids of samples."""
+    (ours, table, files), (theirs, expected_table, expected_files) = results(folder), results(expected)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    assert table == expected_table
+    assert files == expected_files
+    assert not [*folder.rglob("*.part"), *folder.rglob("*.old")]
+
+
+def random_kills(name, num):
+    """Draws points and iterations, from the name as the seed."""
+    draw = random.Random(name)
+    return [(draw.choice(POINTS), draw.randint(1, STEPS - 2), draw.choice((0, 2))) for _ in range(num)]

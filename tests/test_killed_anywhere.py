@@ -1,0 +1,60 @@
+"""A training that is killed anywhere and goes on by itself ends bitwise as an uninterrupted one."""
+
+import pytest
+
+from lit_gans.config.registry import gans
+from tests.killed_runs import POINTS, Killed, assert_same, random_kills, train
+
+GANS = sorted(gans())
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """Trains each GAN once, and returns its folder."""
+    folders = {}
+
+    def folder(name):
+        if name not in folders:
+            folders[name] = tmp_path_factory.mktemp(name)
+            train(folders[name], name)
+        return folders[name]
+
+    return folder
+
+
+def kill_and_resume(folder, name, point, step, workers):
+    with pytest.raises(Killed):
+        train(folder, name, workers, point, step)
+    train(folder, name, workers)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_training_goes_on_bitwise(tmp_path, uninterrupted, point):
+    kill_and_resume(tmp_path, "wgan_gp", point, 4, workers=0)
+    assert_same(tmp_path, uninterrupted("wgan_gp"))
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("name", GANS)
+def test_every_gan_goes_on_bitwise(tmp_path, uninterrupted, name, point, workers):
+    kill_and_resume(tmp_path, name, point, 4, workers)
+    assert_same(tmp_path, uninterrupted(name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GANS)
+def test_every_gan_survives_ten_random_kills(tmp_path, uninterrupted, name):
+    for number, (point, step, workers) in enumerate(random_kills(name, 10)):
+        folder = tmp_path / str(number)
+        kill_and_resume(folder, name, point, step, workers)
+        assert_same(folder, uninterrupted(name))
+
+
+def test_two_kills_in_one_training(tmp_path, uninterrupted):
+    for point, step in (("mid-save", 2), ("mid-n_critic", 5), ("mid-save", 6)):
+        with pytest.raises(Killed):
+            train(tmp_path, "wgan_gp", 0, point, step)
+    train(tmp_path, "wgan_gp")
+    assert_same(tmp_path, uninterrupted("wgan_gp"))
