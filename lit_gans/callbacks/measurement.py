@@ -94,8 +94,8 @@ class Measurement(GenerativeCallback):
 
     def state_dict(self) -> dict[str, Any]:
         best = {name: list(pair) for name, pair in self.best.items()}
-        kept = {"values": self.values, "first": self.first, "measured_at": self.measured_at, "best": best}
-        return kept | {"protocol": self.protocol}
+        values = {"values": self.values, "first": self.first, "measured_at": self.measured_at, "best": best}
+        return values | {"protocol": self.protocol}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.values, self.first = state_dict["values"], state_dict["first"]

@@ -21,8 +21,8 @@ NO_LOGITS = "the extractor has no class logits."
 class FeatureScore(Metric):
     """Compares generated with real images by their features, as a torchmetrics `Metric`.
 
-    Subclasses define `add_states`, `update_features` and `compute`. States have `real_` or `fake_` in front of their
-    names. States that are lists hold rows in main memory, are gathered in the order of the ranks, and may be empty on
+    Subclasses define `add_states`, `update_features` and `compute`. Names of states begin with `real_` or
+    `fake_`. States that are lists hold rows in main memory, are gathered in the order of the ranks, and may be empty on
     some ranks.
 
     Args:
@@ -149,11 +149,11 @@ class FeatureScore(Metric):
 
     def reset(self) -> None:
         """Resets the states, and those of the real images only with `reset_real_features`."""
-        kept = {} if self.reset_real_features else self.real_states()
+        real = {} if self.reset_real_features else self.real_states()
         for name in self.lists:
             setattr(self, name, [])  # torchmetrics clears lists, which metrics of a collection share
         super().reset()
-        self.load_states(kept)
+        self.load_states(real)
 
     def real_states(self) -> dict[str, Any]:
         """Returns the states of the real images, by name."""
@@ -173,7 +173,7 @@ class FeatureScore(Metric):
             setattr(self, name, state + value)
 
     def rows(self, name: str) -> Float[Tensor, "n f"]:
-        """Returns all rows of a state that is a list, and keeps them as one tensor."""
+        """Returns all rows of a state that is a list, and stores them as one tensor."""
         state = self.metric_state[name]
         if isinstance(state, list) and len(state) != 1:
             state[:] = [torch.cat(state) if state else torch.empty(0, self.width(name))]

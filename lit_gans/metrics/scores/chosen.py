@@ -37,15 +37,15 @@ def chosen(extractor: Extractor, scores: Mapping[str, FeatureScore | None] | Non
             "intra_fid": IntraFID(),
             "class_accuracy": ClassAccuracy(),
         }
-    kept = {name: score for name, score in scores.items() if score is not None and score.applies(extractor)}
-    if not kept:
+    applicable = {name: score for name, score in scores.items() if score is not None and score.applies(extractor)}
+    if not applicable:
         raise RefusedInput("no score is left to measure: keep one, for example the fid, or use metrics=none.")
     owners: dict[str, str] = {}
-    for name, score in kept.items():
+    for name, score in applicable.items():
         for key in score.keys(extractor).values():
             if owners.setdefault(key, name) != name:
                 raise RefusedInput(f"the scores {owners[key]} and {name} both measure {key}: keep one of them.")
-    return kept
+    return applicable
 
 
 def without_labelled(scores: Mapping[str, FeatureScore], required: Collection[str] = ()) -> dict[str, FeatureScore]:
