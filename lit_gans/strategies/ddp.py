@@ -19,25 +19,30 @@ from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positi
 from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.strategies.comm_hooks import Compression, Nodes, communicate
 from lit_gans.strategies.grad_scaling import NetworkScaling
-from lit_gans.strategies.module_networks import network_named
+from lit_gans.strategies.module_networks import Network, network_named
 
 
 class NetworkDDP(NetworkStrategy, DDPStrategy):
     """Data parallel training of a module with several networks and manual optimization.
 
     Lightning's DDP wraps the full module: it raises an error for GANs or, with `find_unused_parameters`, reduces every
-    network in every backward. This strategy wraps each child of the module that has trainable parameters in its own
-    DistributedDataParallel, whose gradients are averaged over all ranks only in the backward that trains it. The module
-    keeps its unwrapped networks: forward passes, penalties and state dicts do not involve a wrapper.
+    network in every backward. This strategy gives the parameters that each optimizer steps, wherever they are in the
+    module, to a DistributedDataParallel of their own, which averages their gradients over all ranks only in the
+    backward that trains them. The module keeps its unwrapped networks: forward passes, penalties and state dicts do not
+    involve a wrapper, and what no optimizer steps is left alone.
 
     A backward trains the networks whose parameters require gradients: freeze the others (`toggle_optimizer` does), or
-    name the network, `manual_backward(loss, network="generator")`. That backward must reach all of its parameters.
+    name the network, `manual_backward(loss, network="generator")`. That backward must reach all of its parameters,
+    unless `find_unused_parameters` is set.
 
     Running statistics of batch norm are averaged over the ranks after each training step, so that all ranks, samples
     and checkpoints agree; each rank normalises a batch with its own statistics (see `sync_batchnorm`).
 
     Args:
         bucket_cap_mb: size of the gradient buckets in MiB.
+        find_unused_parameters: whether a backward may reach only some of the parameters that it trains. DDP then
+            searches the graph in each backward.
+        gradient_as_bucket_view: whether gradients are views of the buckets, which avoids a second copy of them.
         gradient_compression: `none`, `fp16`, `bf16`, or `powersgd`, a low-rank approximation with error feedback
             (Vogels et al. 2019), which is reset in a resumed run.
         powersgd_rank: rank of the low-rank approximation.
@@ -54,6 +59,8 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
         self,
         *,
         bucket_cap_mb: float = 25.0,
+        find_unused_parameters: bool = False,
+        gradient_as_bucket_view: bool = True,
         gradient_compression: Compression = "none",
         powersgd_rank: int = 2,
         hierarchical: bool = False,
@@ -69,9 +76,10 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
             )
         super().__init__(timeout=timeout, process_group_backend=process_group_backend)
         self.bucket_cap_mb, self.hierarchical, self.sync_batchnorm = bucket_cap_mb, hierarchical, sync_batchnorm
+        self.find_unused_parameters, self.gradient_as_bucket_view = find_unused_parameters, gradient_as_bucket_view
         self.gradient_compression, self.powersgd_rank = gradient_compression, powersgd_rank
         self.replicas: dict[str, DistributedDataParallel] = {}
-        self._network: str | None = None  # the network that the current backward names
+        self._trained: Network | None = None  # the network that the current backward names
 
     # ---- setup and end
 
@@ -94,7 +102,8 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
                 nn.ParameterList(network.parameters),
                 device_ids=self.determine_ddp_device_ids(),
                 **WITHOUT_BUFFER_SYNC,
-                gradient_as_bucket_view=True,  # avoids a second copy of the gradients
+                find_unused_parameters=self.find_unused_parameters,
+                gradient_as_bucket_view=self.gradient_as_bucket_view,
                 bucket_cap_mb=self.bucket_cap_mb,
             )
             communicate(replica, self.gradient_compression, self.powersgd_rank, nodes)
@@ -130,22 +139,21 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
         network: str | None = None,
         **kwargs: Any,
     ) -> Tensor:
-        if network is not None:
-            trained = network_named(self.networks, network)
-            self._network = trained.name
-            if any(other.trains for other in self.networks.values() if other is not trained):
-                kwargs["inputs"] = [parameter for parameter in trained.parameters if parameter.requires_grad]
+        self._trained = None if network is None else network_named(self.networks, network)
+        if self._trained and any(each.trains for each in self.networks.values() if each is not self._trained):
+            kwargs["inputs"] = [parameter for parameter in self._trained.parameters if parameter.requires_grad]
         plugin = self.precision_plugin
         try:
-            with plugin.naming(self._network) if isinstance(plugin, NetworkScaling) else nullcontext():
+            with plugin.naming(network) if isinstance(plugin, NetworkScaling) else nullcontext():
                 return super().backward(closure_loss, optimizer, *args, **kwargs)
         finally:
-            self._network = None
+            self._trained = None
 
     def pre_backward(self, closure_loss: Tensor) -> None:
-        # before each backward rather than in forward, since a replica reduces once per preparation
+        # before each backward rather than in forward, since a replica reduces once per preparation; not of a frozen
+        # network, which would still be prepared in a microbatch that must not reduce
         for name, network in self.networks.items():
-            if name == self._network or (self._network is None and network.trains):
+            if network is self._trained or (self._trained is None and network.trains):
                 prepare_for_backward(self.replicas[name], closure_loss)
 
     def post_backward(self, closure_loss: Tensor) -> None:

@@ -24,7 +24,13 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies import contracts
 from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.strategies.fsdp_checkpoints import FSDPCheckpoints
-from lit_gans.strategies.fsdp_units import exchange_parameters, refuse_shared, shard_layers, shard_network
+from lit_gans.strategies.fsdp_units import (
+    exchange_parameters,
+    precision_policy,
+    refuse_shared,
+    shard_layers,
+    shard_network,
+)
 from lit_gans.strategies.module_networks import (
     Network,
     call_in_backward,
@@ -58,6 +64,10 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
         wrap: `network` unshards a full network at once; `layer` unshards each layer with parameters separately, except
             in penalised networks, which stay unsharded until their step.
         hybrid: whether to shard within a node and replicate across nodes.
+        reshard_after_forward: whether a unit frees its full weights between forward and backward; `False` trades memory
+            for communication.
+        param_dtype: precision of the weights that a network computes with; the shards that are stepped stay in float32.
+        reduce_dtype: precision in which gradients are averaged over the ranks.
         sharded_checkpoints: whether each rank writes its shards with torch.distributed.checkpoint, so that a checkpoint
             is a folder. It loads and resumes like a file.
         timeout: seconds that a rank waits for the others, once all have started.
@@ -74,6 +84,9 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
         *,
         wrap: Literal["network", "layer"] = "network",
         hybrid: bool = False,
+        reshard_after_forward: bool = True,
+        param_dtype: Literal["fp32", "bf16"] = "fp32",
+        reduce_dtype: Literal["fp32", "bf16"] = "fp32",
         sharded_checkpoints: bool = False,
         timeout: float = 1800.0,
         process_group_backend: Literal["nccl", "gloo"] | None = None,
@@ -85,6 +98,8 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
             timeout=timeout,
         )
         self.wrap, self.hybrid, self.sharded_checkpoints = wrap, hybrid, sharded_checkpoints
+        self.param_dtype, self.reduce_dtype = param_dtype, reduce_dtype
+        self.reshard_after_forward = reshard_after_forward
         self._roots: dict[str, FSDPModule] = {}
         self._penalised: dict[str, nn.Module] = {}
         self._accumulates = False  # whether the current backward skips the reduction
@@ -101,6 +116,11 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
             raise RefusedInput(refused_precision(precision))
         if synchronises_batch_norm(self):
             raise RefusedInput("sync_batchnorm=True has no effect with NetworkFSDP: use NetworkDDP, or leave it out.")
+        if self.param_dtype != "fp32" and contracts.penalised_networks(module):
+            raise RefusedInput(
+                f"param_dtype={self.param_dtype} does not work with a gradient penalty, which is computed in float32:"
+                " use precision=bf16, which computes it so, and leave param_dtype out."
+            )
 
     def prepare_networks(self, trainer: Trainer) -> None:
         module = self.lightning_module
@@ -131,6 +151,7 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
     def _shard(self, mesh: DeviceMesh) -> None:
         refuse_shared(self.lightning_module, self._roots)
         penalised = contracts.penalised_networks(self.lightning_module)
+        settings = {"mesh": mesh} | precision_policy(self.param_dtype, self.reduce_dtype)
         for path, root in self._roots.items():
             declared = any(f"{path}.".startswith(f"{name}.") or f"{name}.".startswith(f"{path}.") for name in penalised)
             if declared:
@@ -141,8 +162,8 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
                 continue
             root.to(memory_format=torch.contiguous_format)  # FSDP2 shards no other layout
             if self.wrap == "layer" and not declared:
-                shard_layers(root, mesh=mesh)
-            shard_network(root, penalised=declared, mesh=mesh)
+                shard_layers(root, reshard_after_forward=self.reshard_after_forward, **settings)
+            shard_network(root, self.reshard_after_forward, declared, **settings)
 
     def _mesh(self) -> DeviceMesh:
         if not self.hybrid:

@@ -7,10 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from lit_gans.common.errors import RefusedInput
+
+REDUCES_FROZEN_ALIKE = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15)
 
 
 def shard_layers(network: nn.Module, **settings: Any) -> None:
@@ -25,12 +27,30 @@ def shard_layers(network: nn.Module, **settings: Any) -> None:
             fully_shard(layer, **settings)
 
 
-def shard_network(network: nn.Module, penalised: bool, **settings: Any) -> None:
+def precision_policy(param_dtype: str, reduce_dtype: str) -> dict[str, Any]:
+    """Returns the arguments of `fully_shard` for the precisions of weights and reductions; none for float32.
+
+    Raises:
+        RefusedInput: torch reduces a network whose first forward runs frozen in the precision of its weights.
+    """
+    dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16}
+    if param_dtype == reduce_dtype == "fp32":
+        return {}
+    if not REDUCES_FROZEN_ALIKE:  # https://github.com/pytorch/pytorch/issues/186998
+        raise RefusedInput(
+            f"param_dtype={param_dtype} and reduce_dtype={reduce_dtype} need torch 2.15 or newer: older versions"
+            " silently reduce a network in the wrong precision if its first forward runs while it is frozen."
+        )
+    policy = MixedPrecisionPolicy(param_dtype=dtypes[param_dtype], reduce_dtype=dtypes[reduce_dtype])
+    return {"mp_policy": policy}
+
+
+def shard_network(network: nn.Module, reshard_after_forward: bool, penalised: bool, **settings: Any) -> None:
     """Shards a network. A penalised one stays unsharded from its forward to its step, as double backward requires.
 
     If its layers were sharded separately, they would be reduced before the gradients of the penalty exist.
     """
-    sharded = fully_shard(network, **settings, reshard_after_forward=not penalised)
+    sharded = fully_shard(network, **settings, reshard_after_forward=reshard_after_forward and not penalised)
     if penalised:
         sharded.set_reshard_after_backward(False, recurse=True)
 

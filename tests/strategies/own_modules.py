@@ -161,6 +161,32 @@ class Names(Own):
         super().manual_backward(loss, **self.named)
 
 
+class Partly(Own):
+    """A generator with two outputs, of which each iteration trains one."""
+
+    def __init__(self):
+        super().__init__()
+        self.generator = nn.Sequential(nn.Linear(3, 5), nn.Tanh())
+        self.heads = nn.ModuleDict({"even": nn.Linear(5, 4), "odd": nn.Linear(5, 4)})
+
+    def training_step(self, batch, batch_idx):
+        real, latents = batch
+        for_generator, for_critic = self.optimizers()
+        fake = self.heads["odd" if batch_idx % 2 else "even"](self.generator(latents))
+        self.toggle_optimizer(for_critic)
+        self.critic_backward(real, fake.detach())
+        self.step(for_critic)
+        self.untoggle_optimizer(for_critic)
+        self.toggle_optimizer(for_generator)
+        self.manual_backward(softplus(-self.critic(fake)).mean())
+        self.step(for_generator)
+        self.untoggle_optimizer(for_generator)
+
+    def configure_optimizers(self):
+        groups = ([*self.generator.parameters(), *self.heads.parameters()], self.critic.parameters())
+        return [torch.optim.SGD(group, 0.1) for group in groups]
+
+
 class TwoOptimizers(Own):
     """Two optimizers for one child, each of some layers."""
 

@@ -21,6 +21,7 @@ from .own_modules import (
     Misnames,
     Names,
     Own,
+    Partly,
     Penalised,
     SeededByRank,
     StepsTheBareOptimizer,
@@ -43,6 +44,7 @@ PARITY = {
     "seeded_by_rank": (SeededByRank, STRATEGIES),
     "two_optimizers": (TwoOptimizers, STRATEGIES),
     "names": (Names, STRATEGIES),
+    "partly": (Partly, {**STRATEGIES, "ddp": partial(NetworkDDP, find_unused_parameters=True)}),
 }
 CELLS = [(kind, name) for kind, (_, strategies) in PARITY.items() for name in strategies]
 
@@ -88,7 +90,7 @@ def on_a_rank(where):
         saved(where / f"{name}.ckpt", devices=2, strategy=strategy())
     weights, refusals = {}, {}
     for kind, name in CELLS:
-        module = train(PARITY[kind][0], devices=2, strategy=STRATEGIES[name]())
+        module = train(PARITY[kind][0], devices=2, strategy=PARITY[kind][1][name]())
         weights[kind, name] = module.trainer.strategy.lightning_module_state_dict()
     for module, name in MISTAKES:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,10 +13,7 @@ from lit_gans.strategies.module_networks import Network, refuse_second_different
 
 
 class Pieces(nn.Module):
-    """A container of a network's submodules and single parameters, which are computed with one by one.
-
-    An engine of ZeRO stage 3 begins a step in the forward of its module, which is called before that of each piece.
-    """
+    """A container of a network's submodules and single parameters, which are computed with one by one."""
 
     def __init__(self, network: Network) -> None:
         super().__init__()
@@ -28,14 +24,6 @@ class Pieces(nn.Module):
 
     def forward(self) -> None:
         """Computes nothing."""
-
-    def follow(self) -> tuple[RemovableHandle, ...]:
-        """Calls the container before the forward of each submodule, until the handles are removed."""
-        return tuple(piece.register_forward_pre_hook(partial(_call, self)) for piece in self.children())
-
-
-def _call(pieces: Pieces, *_: object) -> None:
-    pieces()
 
 
 def engine_module(network: Network) -> nn.Module:
@@ -61,7 +49,7 @@ def prepare_stage_3(network: Network, module: nn.Module) -> tuple[RemovableHandl
     Raises:
         RefusedInput: stage 3 frees a parameter that no forward of its layer gathers.
     """
-    hooks = module.follow() if isinstance(module, Pieces) else ()
+    hooks: tuple[RemovableHandle, ...] = ()
     if isinstance(module, Pieces):
         module()  # gathers its own parameters
     for path, root in network.roots.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.strategies.deepspeed import settings as deepspeed_settings
 from lit_gans.strategies.deepspeed.checkpoints import DeepSpeedCheckpoints
 from lit_gans.strategies.deepspeed.engine_module import engine_module, prepare_stage_3, refuse_scalars, run_backward
-from lit_gans.strategies.deepspeed.zero import ZeroOptimizer
+from lit_gans.strategies.deepspeed.zero import ZeroOptimizer, showing_parameters
 from lit_gans.strategies.module_networks import Network, network_named, trained_network
 
 
@@ -110,7 +110,7 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
             self._make_engine(deepspeed, network)
         self.limit_waiting()  # in DeepSpeed's own groups too
         if self.stage:
-            run_toggles_in(module, self._plain_parameters)
+            run_toggles_in(module, partial(showing_parameters, self._zero))
 
     def _make_engine(self, deepspeed: Any, network: Network) -> None:
         name, optimizer, module = network.name, network.optimizer, engine_module(network)
@@ -124,14 +124,6 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
         if self.stage == 3:
             self._hooks += prepare_stage_3(network, module)
 
-    @contextmanager
-    def _plain_parameters(self) -> Iterator[None]:
-        """Shows the optimizers with the parameters of the module, in place of the flat shards that they step."""
-        with ExitStack() as stack:
-            for zero in self._zero.values():
-                stack.enter_context(zero.showing_parameters())
-            yield
-
     def setup_precision_plugin(self) -> None:
         super().setup_precision_plugin()
         if not self.stage or not self.engines:
@@ -144,8 +136,14 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
         self.precision_plugin.clip_gradients = self._refuse_clipping
 
     def _zero_grad(self, name: str, set_to_none: bool = True) -> None:
-        self._reduced.discard(name)
+        self._forget(name)
         self.engines[name].optimizer.zero_grad(set_to_none)
+
+    def _forget(self, name: str) -> None:
+        self._reduced.discard(name)
+        if self.stage == 3:  # which would step once more with the last gradients of what a backward does not reach
+            for gradients in stored_gradients(self.engines[name], self.stage):
+                gradients.zero_()
 
     def _refuse_clipping(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
         raise RefusedInput(
@@ -202,8 +200,8 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
     def _refuse_second(self, name: str) -> None:
         if name in self._reduced:
             raise RefusedInput(
-                f"two backwards of {name} before its step, but ZeRO stage {self.stage} would store the gradients of"
-                " the last one only: add up the losses, or put all but the last into"
+                f"two backwards of {name} before its step, but ZeRO stage {self.stage} would store the gradients of the"
+                " last one only: add up the losses, or put all but the last into"
                 " `with self.trainer.strategy.block_backward_sync():`."
             )
         self._reduced.add(name)
@@ -226,7 +224,7 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
             self.engines[name].step()
         finally:
             self._steps = False
-        self._reduced.discard(name)
+        self._forget(name)
         return result
 
     @contextmanager

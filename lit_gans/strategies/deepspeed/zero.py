@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from typing import Any
 
@@ -99,6 +99,15 @@ class ZeroOptimizer:
             safe_set_local_optimizer_state(parameter, shard(value, parameter), key)
         else:
             safe_set_full_optimizer_state(parameter, value, key)
+
+
+@contextmanager
+def showing_parameters(optimizers: Mapping[str, ZeroOptimizer]) -> Iterator[None]:
+    """Returns a context in which all optimizers have the parameters of the module, not flat shards."""
+    with ExitStack() as stack:
+        for zero in optimizers.values():
+            stack.enter_context(zero.showing_parameters())
+        yield
 
 
 @contextmanager

@@ -1,0 +1,90 @@
+"""A strategy with one mechanism broken trains other weights than one process, reduces more, or raises."""
+
+from functools import cache
+
+import pytest
+
+from . import broken, ranks
+from .acceptance.cells import EXAMPLES, STEPS, Cell, trained_alone
+from .acceptance.cells import train as train_example
+from .own_modules import Names, Partly
+from .test_own_module import train as train_own
+
+BROKEN = {
+    "never armed": (broken.NotArmed, {}, Cell("Vocoder", "")),
+    "armed too early": (broken.ArmedTooEarly, {}, Cell("Vocoder", "", accumulate=2)),
+    "another network armed": (broken.ArmsAnother, {}, Cell("LightningGAN", "")),
+    "ddp gives others gradients": (broken.ReachesOthers, {}, Names),
+    "fsdp leaves others gradients": (broken.KeepsOthers, {}, Names),
+    "fsdp averages no single parameter": (broken.LooseAlone, {}, Cell("Autoencoder", "")),
+    "zero toggles flat shards": (broken.TogglesShards, {"stage": 2}, Cell("LightningGAN", "")),
+    "stage 0 gives others gradients": (broken.ReachesOthersUnderZero, {"stage": 0}, Names),
+    "stage 1 gives others gradients": (broken.ReachesOthersUnderZero, {"stage": 1}, Names),
+    "stage 3 overwrites what accumulates": (broken.KeepsState, {"stage": 3}, Cell("Vocoder", "", accumulate=2)),
+    "stage 3 keeps gradients": (broken.KeepsGradients, {"stage": 3}, Partly),
+}
+PLAIN, ACCUMULATED = Cell("LightningGAN", ""), Cell("LightningGAN", "", accumulate=2)
+REDUCED = {
+    "plain": (broken.Counts, {}, PLAIN),
+    "accumulated": (broken.Counts, {}, ACCUMULATED),
+    "searched": (broken.Counts, {"find_unused_parameters": True}, PLAIN),
+    "every network armed": (broken.ArmsAll, {}, ACCUMULATED),
+    "every microbatch reduced": (broken.ReducesTwice, {}, ACCUMULATED),
+}
+
+
+def train(what, **arguments):
+    """Trains an example or a module of `own_modules`."""
+    run = train_example if isinstance(what, Cell) else train_own
+    return run(what, **arguments)
+
+
+def on_a_rank():
+    """Returns the weights or the error of each broken strategy, and the elements that strategies reduce."""
+    ended, reduced = {}, {}
+    for name, (cls, settings, what) in BROKEN.items():
+        strategy = cls(**settings)
+        try:
+            train(what, strategy=strategy, devices=2)
+            ended[name] = {key: value.clone() for key, value in strategy.lightning_module_state_dict().items()}
+        except Exception as error:
+            ended[name] = f"{type(error).__name__}: {error}"
+    for name, (cls, settings, what) in REDUCED.items():
+        strategy = cls(**settings)
+        train(what, strategy=strategy, devices=2)
+        reduced[name] = strategy.reduced
+    return ended, reduced
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    return ranks.run("tests.strategies.test_broken.on_a_rank", tmp_path_factory.mktemp("broken"))
+
+
+@pytest.mark.filterwarnings("ignore:The total number of parameters")
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_strategy_is_found(found, name):
+    what = BROKEN[name][-1]
+    for ended, _ in found:
+        if isinstance(ended[name], str):
+            assert ended[name].startswith("RefusedInput: a backward must train exactly one network")
+            continue
+        alone = trained_alone(what.example, what.accumulate, None, False) if isinstance(what, Cell) else own(what)
+        assert max((ended[name][key] - value).abs().max() for key, value in alone.items()) > 1e-4
+
+
+@cache
+def own(module):
+    return train_own(module, devices=1).state_dict()
+
+
+def test_each_network_is_reduced_once_a_step(found):
+    for _, reduced in found:
+        once = STEPS * sum(parameter.numel() for parameter in EXAMPLES["LightningGAN"]().parameters())
+        assert reduced.pop("every network armed") > once
+        assert reduced == {
+            "plain": once,
+            "accumulated": once,
+            "searched": once,
+            "every microbatch reduced": 2 * once,
+        }
