@@ -12,7 +12,7 @@ from lightning.pytorch.plugins.precision import MixedPrecision
 from torch import Tensor
 
 from lit_gans.strategies import contracts
-from lit_gans.strategies.module_networks import Network, find_networks, network_named, trained_network
+from lit_gans.strategies.module_networks import Network, find_networks, network_named, stepped_network, trained_network
 
 
 class NetworkScaling(MixedPrecision):
@@ -56,16 +56,16 @@ class NetworkScaling(MixedPrecision):
 
     def clip_gradients(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
         """Clips the gradients of a network, which are unscaled before."""
-        name = self._stepped_by(optimizer)
-        if name not in self._unscaled:
-            self._scaler(name).unscale_(optimizer)
-            self._unscaled.add(name)
+        network = stepped_network(self._networks, optimizer)
+        if network.name not in self._unscaled:
+            self._scaler(network.name).unscale_(network.optimizer)  # not Lightning's wrapper of it
+            self._unscaled.add(network.name)
         super().clip_gradients(optimizer, *args, **kwargs)
 
     def optimizer_step(
         self, optimizer: torch.optim.Optimizer, model: LightningModule, closure: Callable[[], Any], **kwargs: Any
     ) -> Any:
-        name = self._stepped_by(optimizer)
+        name = stepped_network(self._networks, optimizer).name
         self.scaler = self._scaler(name)
         if name not in self._unscaled:
             return super().optimizer_step(optimizer, model=model, closure=closure, **kwargs)
@@ -85,6 +85,3 @@ class NetworkScaling(MixedPrecision):
 
     def _scaler(self, name: str) -> torch.amp.GradScaler:
         return self._scalers.setdefault(name, self._make_scaler())
-
-    def _stepped_by(self, optimizer: torch.optim.Optimizer) -> str:
-        return next(name for name, network in self._networks.items() if network.optimizer is optimizer)

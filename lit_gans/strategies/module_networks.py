@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
+from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -107,6 +108,19 @@ def trained_network(networks: Mapping[str, Network]) -> Network:
             " manual_backward(loss, network=NAME)."
         )
     return found[0]
+
+
+def stepped_network(networks: Mapping[str, Network], optimizer: torch.optim.Optimizer | LightningOptimizer) -> Network:
+    """Returns the network that an optimizer, or Lightning's wrapper of it, steps.
+
+    Raises:
+        RefusedInput: `configure_optimizers` did not return the optimizer.
+    """
+    bare = optimizer.optimizer if isinstance(optimizer, LightningOptimizer) else optimizer
+    for network in networks.values():
+        if network.optimizer is bare:
+            return network
+    raise RefusedInput("an optimizer steps that configure_optimizers did not return: return it from there.")
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:

@@ -3,11 +3,16 @@ from unittest.mock import create_autospec
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.plugins.precision import MixedPrecision
 
+from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.grad_scaling import NetworkScaling
 from lit_gans.training import adversarial as base
 from lit_gans.training.optim import SGD
+
+from . import ranks
+from .acceptance.cells import STEPS, Cell, train, trained_alone
 
 
 class WithoutAutocast(NetworkScaling):
@@ -62,10 +67,47 @@ def test_each_optimizer_has_a_scaler_of_its_own():
     optimizers = [torch.optim.SGD([parameter], 0.1) for parameter in module.one.parameters()]
     plugin = NetworkScaling("cpu")
     plugin.connect(module, optimizers, [])
-    assert [plugin._stepped_by(optimizer) for optimizer in optimizers] == ["one.weight", "one.bias"]
+    assert list(plugin._networks) == ["one.weight", "one.bias"]
 
 
 class TwoNetworks(LightningModule):
     def __init__(self):
         super().__init__()
         self.one, self.two = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+
+
+IN_TURN = {"every second": "Distillation", "starts late": "Autoencoder", "toggled": "LightningGAN"}
+
+
+@pytest.mark.filterwarnings("ignore:Found .* in eval mode")
+@pytest.mark.parametrize("clip", [None, 0.05])
+@pytest.mark.parametrize("name", IN_TURN)
+def test_scalers_of_optimizers_that_step_in_turn(name, clip):
+    """The scale doubles after every step: gradients that are clipped before they are unscaled would be too small."""
+    cell = Cell(IN_TURN[name], "", clip=clip)
+    scaled = train(cell, devices=1, plugins=[plugin := WithoutAutocast()]).state_dict()
+    torch.testing.assert_close(scaled, trained_alone(cell.example, 1, clip, False), rtol=1e-5, atol=1e-6)
+    late = STEPS // 2 if name != "toggled" else STEPS
+    assert sorted(scaler.get_scale() for scaler in plugin._scalers.values()) == [4.0 * 2**late, 4.0 * 2**STEPS]
+
+
+def on_a_rank():
+    """Trains with Lightning's scaler under autocast to float16, and returns the weights and the networks' scales."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1)
+    strategy = NetworkDDP()
+    scales = {}
+
+    def look(trainer, _):
+        scales.update({name: each.get_scale() for name, each in trainer.strategy.precision_plugin._scalers.items()})
+
+    plugins, callbacks = [MixedPrecision("16-mixed", "cpu", scaler)], [LambdaCallback(on_train_end=look)]
+    train(Cell("LightningGAN", ""), devices=2, strategy=strategy, plugins=plugins, callbacks=callbacks)
+    return strategy.lightning_module_state_dict(), scales
+
+
+def test_ddp_gives_each_network_a_scaler_and_trains_in_float16(tmp_path):
+    alone = trained_alone("LightningGAN", 1, None, False)
+    for weights, scales in ranks.run("tests.strategies.test_grad_scaling.on_a_rank", tmp_path):
+        assert scales == {"generator": 4.0 * 2**STEPS, "discriminator": 4.0 * 2**STEPS}
+        off = max((weights[name] - value).abs().max() for name, value in alone.items())
+        assert 0 < off < 1e-3

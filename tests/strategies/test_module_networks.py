@@ -5,6 +5,7 @@ from copy import deepcopy
 import pytest
 import torch
 from lightning.pytorch import LightningModule
+from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import nn
 
 from lit_gans.common.errors import RefusedInput
@@ -13,6 +14,7 @@ from lit_gans.strategies.module_networks import (
     find_networks,
     network_named,
     refuse_unstepped,
+    stepped_network,
     trained_network,
 )
 from lit_gans.strategies.rank_tensors import running_statistics
@@ -91,6 +93,17 @@ def test_the_network_that_is_not_frozen_trains():
     module.requires_grad_(False)
     module.discriminators.two.requires_grad_(True)
     assert trained_network(networks).name == "discriminators"
+
+
+def test_an_optimizer_steps_its_network_also_in_lightnings_wrapper():
+    module = Everything()
+    optimizers = module.configured()
+    networks = find_networks(optimizers, module)
+    for optimizer, name in zip(optimizers, networks, strict=True):
+        assert stepped_network(networks, optimizer).name == name
+        assert stepped_network(networks, LightningOptimizer(optimizer)).name == name
+    with pytest.raises(RefusedInput, match="that configure_optimizers did not return"):
+        stepped_network(networks, module.configured()[0])
 
 
 def test_parameters_that_would_train_wrong_are_refused_by_name():

@@ -17,7 +17,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.checkpoint_folders import replacing
 from lit_gans.strategies.deepspeed.engine_module import prefixes
 from lit_gans.strategies.deepspeed.zero import ZeroOptimizer
-from lit_gans.strategies.module_networks import Network, names_of_parameters
+from lit_gans.strategies.module_networks import Network, names_of_parameters, stepped_network
 
 
 class DeepSpeedCheckpoints:
@@ -81,7 +81,7 @@ class DeepSpeedCheckpoints:
             return {}
         if not self.stage or not self._zero:
             return optimizer.state_dict()
-        return self._zero[self._stepped_by(optimizer)].state_dict()
+        return self._zero[stepped_network(self.networks, optimizer).name].state_dict()
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
         if not self.sharded_checkpoints:
@@ -140,7 +140,7 @@ class DeepSpeedCheckpoints:
             return
         for optimizer, saved in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
             if self.stage:
-                self._zero[self._stepped_by(optimizer)].load_state_dict(saved, self.shard)
+                self._zero[stepped_network(self.networks, optimizer).name].load_state_dict(saved, self.shard)
             else:
                 optimizer.load_state_dict(saved)
 

@@ -21,7 +21,7 @@ from lit_gans.strategies.deepspeed import settings as deepspeed_settings
 from lit_gans.strategies.deepspeed.checkpoints import DeepSpeedCheckpoints
 from lit_gans.strategies.deepspeed.engine_module import engine_module, prepare_stage_3, refuse_scalars, run_backward
 from lit_gans.strategies.deepspeed.zero import ZeroOptimizer, showing_parameters
-from lit_gans.strategies.module_networks import Network, network_named, trained_network
+from lit_gans.strategies.module_networks import Network, network_named, stepped_network, trained_network
 
 
 class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
@@ -132,7 +132,7 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
         # ZeRO, and what the plugin would clip is not what an engine steps with
         wrappers = self.lightning_module.optimizers()
         for wrapper in wrappers if isinstance(wrappers, list) else [wrappers]:
-            wrapper.zero_grad = partial(self._zero_grad, self._stepped_by(wrapper.optimizer))
+            wrapper.zero_grad = partial(self._zero_grad, stepped_network(self.networks, wrapper).name)
         self.precision_plugin.clip_gradients = self._refuse_clipping
 
     def _zero_grad(self, name: str, set_to_none: bool = True) -> None:
@@ -206,9 +206,6 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
             )
         self._reduced.add(name)
 
-    def _stepped_by(self, optimizer: torch.optim.Optimizer) -> str:
-        return next(name for name, network in self.networks.items() if network.optimizer is optimizer)
-
     def optimizer_step(
         self,
         optimizer: torch.optim.Optimizer,
@@ -218,7 +215,7 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
     ) -> Any:
         result = closure()
         run_step_hooks(self, model or self.lightning_module, optimizer)
-        name = self._stepped_by(optimizer)
+        name = stepped_network(self.networks, optimizer).name
         self._steps = True
         try:
             self.engines[name].step()

@@ -36,6 +36,8 @@ def found_in_full(tmp_path_factory):
 
 def check(outcome, cell):
     sentence = REFUSED.get(Cell(cell.example, cell.strategy))
+    if cell.example == "WGANGP" and "fsdp" in cell.strategy and cell.accumulate > 1:
+        sentence = "a backward of generator inside block_backward_sync reaches critic, which requires gradients"
     if sentence is None:
         assert_like_one_process(outcome, cell)
     else:
