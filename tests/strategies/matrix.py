@@ -1,4 +1,4 @@
-"""`python -m tests.strategies.matrix` writes the table of what each strategy trains, or refuses and why, into the docs.
+"""`python -m tests.strategies.matrix` writes the tables of what each strategy trains, or refuses, into the docs.
 
 GANs and strategies come from the registry. What the table says works is trained by the tests beside this file, and what
 it says is refused is refused there.
@@ -12,6 +12,7 @@ from lightning.pytorch.strategies import Strategy
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.registry import classes
 
+from .acceptance import table as examples
 from .cells import Cell, build, names
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/distributed.md"
@@ -82,3 +83,4 @@ def written():
 if __name__ == "__main__":
     text, begin, end = written()
     GUIDE.write_text(text[:begin] + table() + text[end:])
+    examples.write()

@@ -6,6 +6,7 @@ from lit_gans.strategies.fsdp import NetworkFSDP
 from tests.strategies import ranks
 
 from .cells import ADAM, EXAMPLES, HYBRID, OPTIONS, PLAIN, Cell, assert_like_one_process, outcomes, trained_alone
+from .table import written
 
 FREED = "ZeRO stage 3 frees the weights of {} before its gradient penalty"
 REFUSED = {
@@ -48,6 +49,13 @@ def check(outcome, cell):
 def test_two_ranks_train_like_one_process(found, cell):
     for rank in found:
         check(rank[cell], cell)
+
+
+def test_the_guide_has_the_table_of_what_ran(found):
+    entries = written()
+    for cell in (cell for cell in FIRST if cell in PLAIN):
+        refused = isinstance(found[0][cell], str)
+        assert entries[cell.example, cell.strategy].startswith("refused" if refused else "equal")
 
 
 @pytest.mark.slow
