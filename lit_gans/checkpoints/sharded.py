@@ -14,6 +14,7 @@ from lit_gans.checkpoints.torch_files import read_torch_file, refuse_code
 from lit_gans.common.errors import RefusedInput
 
 REST = "rest.pt"
+TIED = "tied"  # key of `rest.pt`: further names of tensors in `state_dict`, with the name that is stored
 COMMITTED = "committed"  # key of `rest.pt`: a commit marker belongs to the folder
 # what the files of DeepSpeed hold beside tensors and plain values
 _DEEPSPEED = frozenset(
@@ -66,7 +67,7 @@ def _read_deepspeed(folder: Path, rest: dict[str, Any]) -> dict[str, Any]:
     for name, renamed in prefixes.items():
         tensors = get_fp32_state_dict_from_zero_checkpoint(str(folder), name)
         state |= {_renamed(key, renamed): value for key, value in tensors.items()}
-    tied = {name: state[first] for name, first in made_by.get("tied", {}).items()}
+    tied = {name: state[first] for name, first in made_by.get(TIED, {}).items()}
     return rest | {"state_dict": state | tied}
 
 
@@ -159,4 +160,6 @@ def merge_tensors(rest: dict[str, Any], tensors: dict[str, torch.Tensor]) -> dic
             number, index, key = name.split("/")
             state = checkpoint["optimizer_states"][int(number)]["state"]
             state[int(index)] = state.get(int(index), {}) | {key: value}
+    for name, stored in checkpoint.pop(TIED, {}).items():
+        checkpoint["state_dict"][name] = checkpoint["state_dict"][stored]
     return checkpoint

@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from lit_gans.checkpoints.sharded import (
     COMMITTED,
     REST,
+    TIED,
     merge_tensors,
     read_index,
     read_rest,
@@ -76,7 +77,10 @@ class FSDPCheckpoints:
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
         if not self.sharded_checkpoints:
             return Strategy.save_checkpoint(self, checkpoint, filepath, storage_options)
-        rest, tensors = split_tensors(checkpoint)
+        state = checkpoint["state_dict"]  # without tensors that have two names, which safetensors refuses
+        tied = {name: first for name, first in _tied(self.lightning_module).items() if {name, first} <= state.keys()}
+        single = {name: value for name, value in state.items() if name not in tied}
+        rest, tensors = split_tensors(checkpoint | {"state_dict": single, TIED: tied})
         with replacing(Path(filepath), self) as folder:
             dcp.save(tensors, storage_writer=dcp.HuggingFaceStorageWriter(str(folder), save_distributed=True))
             if self.is_global_zero:
@@ -118,6 +122,13 @@ class FSDPCheckpoints:
                 for index, values in state["state"].items()
             }
             optimizer.load_state_dict(state | {"state": moments})
+
+
+def _tied(module: nn.Module) -> dict[str, str]:
+    """Returns for each further name of a parameter or buffer its first one."""
+    first: dict[int, str] = {}
+    named = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
+    return {name: first[id(tensor)] for name, tensor in named if first.setdefault(id(tensor), name) != name}
 
 
 def _full(value: Any) -> Any:

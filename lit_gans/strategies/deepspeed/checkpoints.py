@@ -11,7 +11,7 @@ import torch.distributed as dist
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 
-from lit_gans.checkpoints.sharded import COMMITTED, REST, read_rest, verify_shards
+from lit_gans.checkpoints.sharded import COMMITTED, REST, TIED, read_rest, verify_shards
 from lit_gans.common._compat.deepspeed import zero3_shape, zero3_shard
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.checkpoint_folders import replacing
@@ -102,7 +102,7 @@ class DeepSpeedCheckpoints:
         sharded = {id(parameter) for network in self.networks.values() for parameter in network.parameters}
         tied = {name: next(filter(stored.__contains__, names[key])) for key in sharded for name in names[key]}
         others = {n: v for n, v in module.state_dict().items() if n not in stored and n not in tied}
-        return {"others": others, "tied": {name: first for name, first in tied.items() if name != first}}
+        return {"others": others, TIED: {name: first for name, first in tied.items() if name != first}}
 
     # ---- reading
 

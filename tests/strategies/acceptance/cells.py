@@ -54,17 +54,21 @@ OPTIONS = [
 ADAM = [Cell(e, strategy, adam=True) for e in EXAMPLES for strategy in STRATEGIES if "deepspeed" not in strategy]
 
 
-def train(cell, **arguments):
-    """Trains a cell and returns its module."""
+def train(cell, resume=None, **arguments):
+    """Trains a cell for an epoch, or for another one from a checkpoint, and returns its module."""
     torch.set_num_threads(1)
     module = EXAMPLES[cell.example](accumulate=cell.accumulate, clip=cell.clip, adam=cell.adam)
     module = module.double() if cell.adam else module
     switches = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
     trainer = Trainer(
-        max_epochs=1, accelerator="cpu", use_distributed_sampler=False, **dict.fromkeys(switches, False), **arguments
+        max_epochs=1 if resume is None else 2,
+        accelerator="cpu",
+        use_distributed_sampler=False,
+        **dict.fromkeys(switches, False),
+        **arguments,
     )
-    trainer.fit(module)
-    assert trainer.fit_loop.epoch_loop.batch_progress.total.completed == STEPS
+    trainer.fit(module, ckpt_path=resume, weights_only=True)
+    assert trainer.fit_loop.epoch_loop.batch_progress.current.completed == STEPS
     return module
 
 

@@ -36,7 +36,11 @@ class Example(LightningModule):
 
     def optimizer(self, *parameters):
         listed = [parameter for group in parameters for parameter in group]
-        return torch.optim.Adam(listed, 1e-3, betas=(0.5, 0.9)) if self.adam else torch.optim.SGD(listed, 0.05)
+        return (
+            torch.optim.Adam(listed, 1e-3, betas=(0.5, 0.9))
+            if self.adam
+            else torch.optim.SGD(listed, 0.05, momentum=0.5)
+        )
 
     def accumulated(self, loss_of, batch, **named):
         """Runs the backward of a loss in microbatches; the last one reduces the gradients."""

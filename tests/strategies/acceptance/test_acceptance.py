@@ -14,7 +14,9 @@ REFUSED = {
     Cell("Autoencoder", "deepspeed stage=3"): FREED.format("decoder"),
 }
 FIRST = [
-    *(cell for cell in PLAIN if cell.strategy in ("ddp", "deepspeed stage=2", "deepspeed stage=3", "fsdp wrap=layer")),
+    *(cell for cell in PLAIN if cell.strategy in ("ddp", "fsdp wrap=layer")),
+    *(Cell(example, "deepspeed stage=3") for example in ("Vocoder", "Distillation", "WGANGP")),
+    *(Cell(example, "deepspeed stage=2") for example in ("LightningGAN", "Autoencoder")),
     Cell("Vocoder", "fsdp wrap=layer", 2, 0.05),
     Cell("Distillation", "deepspeed stage=2", 2, 0.05),
 ]

@@ -1,0 +1,97 @@
+"""Checkpoints of networks in several pieces are those of one process: files of full tensors, and folders of shards."""
+
+from functools import partial
+
+import pytest
+import torch
+from lightning.pytorch.callbacks import LambdaCallback
+
+from lit_gans.checkpoints.format import read_checkpoint
+from lit_gans.strategies.ddp import NetworkDDP
+from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
+from lit_gans.strategies.fsdp import NetworkFSDP
+from tests.strategies import ranks
+
+from .cells import Cell, train
+
+ZERO2, ZERO3 = (partial(NetworkDeepSpeed, stage=stage) for stage in (2, 3))
+WRITTEN = {
+    "ddp": ("Autoencoder", NetworkDDP),
+    "zero2": ("Autoencoder", ZERO2),
+    "zero3": ("Distillation", ZERO3),
+    "fsdp": ("Autoencoder", NetworkFSDP),
+    "zero2 sharded": ("Autoencoder", partial(ZERO2, sharded_checkpoints=True)),
+    "zero3 sharded": ("Distillation", partial(ZERO3, sharded_checkpoints=True)),
+    "fsdp sharded": ("Distillation", partial(NetworkFSDP, sharded_checkpoints=True)),
+}
+RESUMED = {"ddp": "zero2", "zero2": "fsdp", "fsdp": "ddp", "zero2 sharded": "zero2 sharded"}
+FIRST = ["zero2", "zero3 sharded", "fsdp sharded"]
+
+pytestmark = pytest.mark.filterwarnings("ignore:The total number of parameters", "ignore:Found .* in eval mode")
+
+
+def saved(path, example, resume=None, **arguments):
+    """Trains an example, saves it to a path, and returns the strategy."""
+    save = LambdaCallback(on_train_end=lambda trainer, _: trainer.save_checkpoint(path))
+    module = train(Cell(example, ""), callbacks=[save], resume=resume, **arguments)
+    return module.trainer.strategy
+
+
+def on_a_rank(where, names, resumed):
+    for name in names:
+        example, strategy = WRITTEN[name]
+        saved(where / f"{name}.ckpt", example, devices=2, strategy=strategy())
+    for name in resumed:
+        example, strategy = WRITTEN[name]
+        path = where / f"{RESUMED[name]}.ckpt"
+        saved(where / f"{name} resumed.ckpt", example, resume=path, devices=2, strategy=strategy())
+
+
+def write(folder, names, resumed):
+    for example in ("Autoencoder", "Distillation"):
+        saved(folder / f"{example}.ckpt", example, devices=1)
+    saved(folder / "resumed.ckpt", "Autoencoder", resume=folder / "Autoencoder.ckpt", devices=1)
+    place = "tests.strategies.acceptance.test_checkpoints.on_a_rank"
+    ranks.run(place, folder, where=folder, names=names, resumed=resumed)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("pieces"), FIRST, [])
+
+
+@pytest.fixture(scope="module")
+def folder_of_all(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("pieces"), [*WRITTEN], [*RESUMED])
+
+
+def assert_same(found, alone):
+    near = partial(torch.testing.assert_close, rtol=0, atol=1e-6)
+    near(found["state_dict"], alone["state_dict"])
+    for one, other in zip(found.get("optimizer_states", []), alone["optimizer_states"], strict=True):
+        assert one["state"].keys() == other["state"].keys()
+        near(one["state"], other["state"])
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_a_checkpoint_has_the_names_and_tensors_of_one_process(folder, name):
+    found, alone = (read_checkpoint(folder / f"{stem}.ckpt") for stem in (name, WRITTEN[name][0]))
+    if "zero" in name and "sharded" in name:  # DeepSpeed's optimizer states are its own
+        found["optimizer_states"] = alone["optimizer_states"]
+    assert_same(found, alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in WRITTEN if name not in FIRST])
+def test_so_it_has_under_the_other_strategies(folder_of_all, name):
+    test_a_checkpoint_has_the_names_and_tensors_of_one_process(folder_of_all, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RESUMED)
+def test_training_goes_on_from_the_checkpoint_of_another_strategy(folder_of_all, name):
+    found, alone = (read_checkpoint(folder_of_all / f"{stem}.ckpt") for stem in (f"{name} resumed", "resumed"))
+    if "sharded" in name:
+        found["optimizer_states"] = alone["optimizer_states"]
+    assert_same(found, alone)
