@@ -87,7 +87,7 @@ def _spelled_almost_so(key: str, config: Any) -> str | None:
     parent, _, name = key.rpartition(".")
     node = OmegaConf.select(config, parent) if parent else config
     names = [str(item) for item in node if item != "_target_"] if isinstance(node, DictConfig) else []
-    names += _GROUPS if not parent else ()
+    names += _GROUPS if not parent and isinstance(config, DictConfig) and "trainer" in config else ()  # of training
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return f"{parent}.{close[0]}".lstrip(".") if close else None
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from lit_gans.common.atomic import replacing
 from lit_gans.common.errors import RefusedInput, install_command
-from lit_gans.training.batch import Inputs, tensors
+from lit_gans.training.batch import tensors
 from lit_gans.training.generative import GenerativeModule
 from lit_gans.training.sampling import Weights
 
@@ -30,14 +30,13 @@ class GeneratorGraph(nn.Module):
     def __init__(self, module: GenerativeModule, weights: Weights | None = None) -> None:
         super().__init__()
         self.generator = copy.deepcopy(module.sampling_generator(weights)).cpu().eval().requires_grad_(False)
-        self._module = [module]  # not a submodule: its other networks are not exported
+        self._parts: tuple[Callable[..., Tensor], Callable[[Tensor], Tensor]] = (module.generate, module.to_unit_range)
         self.names = list(example_inputs(module))
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Returns images (n, channels, size, size) in [0, 1]; points as they are."""
-        module = self._module[0]
-        batch = cast(Inputs, dict(zip(self.names, inputs, strict=True)))
-        return module.to_unit_range(module.generate(self.generator, batch))
+        generate, to_unit_range = self._parts  # methods, so that the other networks are not exported
+        return to_unit_range(generate(self.generator, dict(zip(self.names, inputs, strict=True))))
 
 
 def example_inputs(module: GenerativeModule, num: int = _ROWS, seed: int = 0) -> dict[str, Tensor]:
@@ -46,7 +45,8 @@ def example_inputs(module: GenerativeModule, num: int = _ROWS, seed: int = 0) ->
     """
     dummy = tensors(module.dummy_batch(num))
     generator = torch.Generator().manual_seed(seed)
-    inputs = torch.randn(dummy.get("latents", dummy.get("input")).shape, generator=generator).clamp(-1, 1)
+    shape = dummy["latents" if "latents" in dummy else "input"].shape
+    inputs = torch.randn(shape, generator=generator).clamp(-1, 1)
     labels = torch.arange(num) % module.num_classes if module.num_classes else None
     batch = tensors(module.sampling_batch(inputs, labels, seed))
     return {name: value for name, value in batch.items() if name != "jitter"}

@@ -67,9 +67,9 @@ def _sentence(error: Exception, composed: Callable[[], Any]) -> str:
     ambiguous = re.match(r"Ambiguous value for argument '(\w[^=]*)=([^']*)'", text)
     if ambiguous:
         return f"{ambiguous[1]}={ambiguous[2]} has several values: -m trains with each of them, [A,B] is one list."
-    group = re.search(r"config group '([^']+)' does not exist", text)
-    if group:
-        return f"{group[1]}: there is no such group; {nearest(group[1], GROUPS)}"
+    unknown = re.search(r"config group '([^']+)' does not exist", text)
+    if unknown:
+        return f"{unknown[1]}: there is no such group; {nearest(unknown[1], GROUPS)}"
     deleted = re.search(r"Could not delete from config\. '([^']+)' does not exist", text)
     if deleted:
         return f"~{deleted[1]}: there is no such key; {did_you_mean(deleted[1], composed())}"

@@ -14,7 +14,7 @@ from dataclasses import is_dataclass
 from functools import cache, partial
 from pathlib import PurePath
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from jsonargparse import ArgumentParser
 from omegaconf import MISSING
@@ -22,7 +22,7 @@ from omegaconf import MISSING
 from lit_gans.checkpoints.format import to_plain
 from lit_gans.common.errors import RefusedInput, install_command, nearest
 from lit_gans.config.registry import current_folder_on_path
-from lit_gans.config.values import missing_arguments, sentence
+from lit_gans.config.values import missing_arguments, sentence, type_name
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.schedules import Schedule
 
@@ -98,13 +98,7 @@ def _refuse_null(target: Target, values: dict[str, Any], prefix: str) -> None:
         members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
         default = defaults[name].default if name in defaults else inspect.Parameter.empty
         if value is None and default is not None and not {*members} & {Any, object, None, NoneType}:
-            raise RefusedInput(f"{prefix}{name}=null is not valid: expected {_type_name(hint)}.")
-
-
-def _type_name(hint: Any) -> str:
-    if get_origin(hint) is Literal:
-        return f"one of {', '.join(map(str, get_args(hint)))}"
-    return hint.__name__ if isinstance(hint, type) and get_origin(hint) is None else str(hint)
+            raise RefusedInput(f"{prefix}{name}=null is not valid: expected {type_name(hint)}.")
 
 
 def _is_text(hint: Any, or_mapping: bool) -> bool:
@@ -176,10 +170,14 @@ def call(target: Target, arguments: dict[str, Any], key: str = "") -> Any:
     add(bare, "it", fail_untyped=False, skip={*inner, *preset})
     try:
         values = parser.parse_object({"it": plain}).it.as_dict() if plain else {}
+        # a mapping without a class becomes a node of the argument's own class
+        values = {name: _construct_inside(value, f"{prefix}{name}") for name, value in values.items()}
         return target(**values, **inner)
     except RefusedInput as error:
         named = not key or str(error).startswith(f"{key}.")  # the class has named its own key
         raise RefusedInput(str(error) if named else f"{key}: {error}") from error
+    except NotImplementedError as error:
+        raise RefusedInput(f"{key}: {str(error).splitlines()[0]}: a base class; name another by _target_.") from error
     except ArgumentError as error:
         raise RefusedInput(sentence(prefix, plain, str(error))) from error
     except ModuleNotFoundError as error:

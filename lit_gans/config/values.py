@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 _GROUPS = {"Optimizer": "optimizer", "Schedule": "schedule", "Score": "score"}  # classes with a group of options
 
@@ -51,6 +51,13 @@ def _readable(text: str) -> str:
     if sized:
         return f"a list of {sized[1]} values, [{','.join('ABCDEFGH'[: int(sized[1])])}]"
     return {"tuple": "a list, [A,B]", "list": "a list, [A,B]", "dict": "a mapping, {KEY:VALUE}"}.get(text, text)
+
+
+def type_name(hint: Any) -> str:
+    """Returns the type of an argument in words."""
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(map(str, get_args(hint)))}"
+    return hint.__name__ if isinstance(hint, type) and get_origin(hint) is None else str(hint)
 
 
 def missing_arguments(target: Any, given: set[str]) -> list[str]:

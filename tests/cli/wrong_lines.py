@@ -152,6 +152,7 @@ compare list.json nowhere.json | list.json is not an evaluation
 compare text.txt list.json | text.txt is not an evaluation
 compare empty empty | empty: there is no such file
 describe model=sngam | did you mean 'sngan'?
+describe experiment=dcgan_digits | experiment: there is no such key; valid names: data, model, seed.
 describe model=dcgan data.image_size=41 | image_size=41: the dcgan networks support
 describe model=dcgan model.latent_dim=-1 | latent_dim=-1 must be at least 1
 evaluate checkpoint=nowhere metrics=digits | there is no checkpoint at nowhere

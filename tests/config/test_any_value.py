@@ -1,0 +1,79 @@
+"""Any value of any key of any class that the configuration offers is accepted or refused in a sentence."""
+
+import warnings
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from omegaconf import MISSING
+
+from lit_gans import RefusedInput
+from lit_gans.config.registry import gans
+from lit_gans.config.signatures import construct, schema
+from lit_gans.config.source import option, options
+
+GROUPS = ("model", "optimizer", "schedule", "callbacks/_schema", "strategy/_schema", "score", "data")
+OPTIONS = [f"{group}/{name}" for group in GROUPS for name in options(group)]
+TINY = {"image_size": 16, "channels": 1, "latent_dim": 4, "generator_width": 4, "discriminator_width": 4}
+TINY |= {"patch_depth": 2, "num_points": 8, "num_images": 8}
+# numbers small enough that accepted networks fit in memory; whether large ones fit is no question of the signature
+NUMBERS = st.one_of(st.integers(-3, 20), st.sampled_from([0.0, -1.0, 0.5, 2.5, 1e30, float("nan"), float("inf")]))
+VALUES = st.one_of(
+    NUMBERS,
+    st.sampled_from([None, True, False, "", "abc", "none", "null", "1", [], {}, "[", "é", {"_target_": "nothing"}]),
+    st.lists(NUMBERS | st.just("abc"), max_size=3),
+    st.dictionaries(st.sampled_from(["a", "_target_", "class_path"]), st.just("x"), max_size=1),
+)
+
+
+def node(path):
+    """Returns a tiny configuration of an option with all required values."""
+    made = schema(option(path))
+    made |= {name: value for name, value in TINY.items() if name in made}
+    made |= {name: "nowhere" for name, value in made.items() if value == MISSING}
+    if made.get("image_size") and path in ("data/ring", "data/grid"):
+        made |= {"image_size": 1, "channels": 2}
+    return made
+
+
+def accepted_or_refused(path, key, value):
+    """Returns whether a class accepts a value of a key; any error but a refusal fails."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            construct(node(path) | {key: value}, "it")
+        except RefusedInput as refused:
+            sentence = str(refused)
+            assert sentence.startswith("it"), sentence
+            assert "\n" not in sentence
+            assert "Traceback" not in sentence
+            return False
+    return True
+
+
+def check(path, data):
+    keys = sorted(name for name in schema(option(path)) if name != "_target_")
+    if keys:
+        accepted_or_refused(path, data.draw(st.sampled_from(keys)), data.draw(VALUES))
+
+
+@pytest.mark.parametrize("path", OPTIONS)
+@settings(max_examples=6, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_a_value_is_accepted_or_refused(path, data):
+    check(path, data)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("path", OPTIONS)
+@settings(max_examples=300, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_many_values_are_accepted_or_refused(path, data):
+    check(path, data)
+
+
+def test_what_is_drawn_is_both_accepted_and_refused():
+    assert accepted_or_refused("model/dcgan", "n_critic", 2)
+    assert not accepted_or_refused("model/dcgan", "n_critic", 0)
+    assert len(OPTIONS) > len(gans()) + 20
