@@ -1,0 +1,44 @@
+"""Two ranks that are killed within an iteration go on bitwise under their strategy, and closely under another one."""
+
+import signal
+from functools import partial
+
+import pytest
+import torch
+
+from lit_gans.checkpoints.newest import newest_good
+from lit_gans.training.optim import SGD
+from tests.killed_runs import assert_same, kill_process, results, train
+
+from . import ranks
+from .test_checkpoints import STRATEGIES
+
+NAMES = [*STRATEGIES]
+OTHERS = dict(zip(NAMES, NAMES[1:] + NAMES[:1], strict=True))
+
+
+def on_a_rank(folder, strategy, point=None, step=0):
+    """Trains with momentum: Adam divides rounding by rounding where gradients are as small as that."""
+    momentum = partial(SGD, learning_rate=0.02, momentum=0.9)
+    train(folder, "dcgan", 0, point, step, kill_process, world_size=2, strategy=STRATEGIES[strategy](), kind=momentum)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("name", NAMES)
+def test_two_ranks_go_on(tmp_path, name):
+    whole, killed, other = (tmp_path / kind for kind in ("whole", "killed", "other"))
+    for folder in (whole, killed, other):
+        folder.mkdir()
+    this = "tests.strategies.test_killed_ranks.on_a_rank"
+    ranks.run(this, tmp_path, folder=whole, strategy=name)
+    for folder in (killed, other):
+        codes, printed, _ = ranks.launch(this, tmp_path, folder=folder, strategy=name, point="mid-n_critic", step=5)
+        assert codes == [-signal.SIGKILL] * 2, printed
+        assert newest_good(folder)[1] == 4
+    ranks.run(this, tmp_path, folder=killed, strategy=name)
+    assert_same(killed, whole)
+    ranks.run(this, tmp_path, folder=other, strategy=OTHERS[name])
+    ours, theirs = (results(folder)[0] for folder in (other, whole))
+    assert ours["global_step"] == theirs["global_step"]
+    for key in ("state_dict", "generator_ema"):
+        torch.testing.assert_close(ours[key], theirs[key], rtol=1e-6, atol=1e-6)
