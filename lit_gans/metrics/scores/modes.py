@@ -6,7 +6,7 @@ import math
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float64, Int64
 from torch import Tensor
 from torchmetrics import Metric
 
@@ -28,7 +28,8 @@ class ModeCoverage(Metric):
         >>> coverage = ModeCoverage(num_modes=4, min_samples=2)
         >>> coverage.update(torch.tensor([0, 0, 2, 2, 3, -1, 2, 0]))  # -1: outside all modes
         >>> coverage.compute()
-        {'modes_covered': tensor(2.), 'high_quality': tensor(0.8750), 'kl_uniform': tensor(0.3821)}
+        {'modes_covered': tensor(2., dtype=torch.float64), 'high_quality': tensor(0.8750, dtype=torch.float64),
+         'kl_uniform': tensor(0.3821, dtype=torch.float64)}
 
     Args:
         num_modes: number of modes of the data.
@@ -76,7 +77,7 @@ class ModeCoverage(Metric):
         self.counts += modes[modes >= 0].bincount(minlength=self.num_modes)
         self.num += len(modes)
 
-    def compute(self) -> dict[str, Float[Tensor, ""]]:
+    def compute(self) -> dict[str, Float64[Tensor, ""]]:
         """Returns the values by name.
 
         Raises:
@@ -84,16 +85,16 @@ class ModeCoverage(Metric):
         """
         if not self.num:
             raise RefusedInput("no sample was added: call update with the modes of the samples first.")
-        counts = self.counts.cpu().double()  # MPS has no float64
-        inside = counts.sum()
-        shares = counts[counts > 0] / inside
-        divergence = (shares * shares.log()).sum() + math.log(len(counts)) if inside else torch.tensor(math.inf)
+        counts = self.counts.cpu().float()
+        inside = counts.sum().item()
+        shares = counts[counts > 0] / max(inside, 1)
+        divergence = (shares * shares.log()).sum().item() + math.log(len(counts)) if inside else math.inf
         values = {
-            "modes_covered": (counts >= self.min_samples).sum(),
-            "high_quality": inside / self.num.cpu(),
-            "kl_uniform": divergence.clamp(min=0),
+            "modes_covered": float((counts >= self.min_samples).sum()),
+            "high_quality": inside / self.num.item(),
+            "kl_uniform": max(0.0, divergence),
         }
-        return {name: value.float().to(self.device) for name, value in values.items()}
+        return {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """Plots values of `compute`; see `torchmetrics.Metric.plot`."""

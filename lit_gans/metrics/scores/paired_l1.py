@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor
 from torchmetrics import MeanAbsoluteError
 
@@ -12,7 +12,7 @@ _RANGE_NOISE = 1e-4  # rounding of an image that was scaled to [0, 1]
 
 
 class PairedL1(MeanAbsoluteError):
-    """Mean absolute difference between images and their targets, in [0, 1].
+    """Mean absolute difference between images and their targets, in [0, 1], over images of one size.
 
     Images are uint8, or floats in [0, 1]; both scales may be mixed.
 
@@ -23,11 +23,14 @@ class PairedL1(MeanAbsoluteError):
         >>> l1.update(torch.full((2, 1, 4, 4), 0.5), torch.full((2, 1, 4, 4), 255, dtype=torch.uint8))
         >>> l1.update(torch.zeros(2, 1, 4, 4), torch.zeros(2, 1, 4, 4))
         >>> l1.compute()
-        tensor(0.2500)
+        tensor(0.2500, dtype=torch.float64)
 
     Args:
         **kwargs: see `torchmetrics.Metric`.
     """
+
+    sum_abs_error: Tensor
+    total: Tensor
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Adds images and their targets, both (n, c, h, w).
@@ -39,15 +42,21 @@ class PairedL1(MeanAbsoluteError):
             raise RefusedInput(
                 f"Images are {tuple(preds.shape)}, their targets {tuple(target.shape)}: expected the same shape."
             )
-        super().update(_in_unit_range(preds), _in_unit_range(target))
+        differences = (_in_unit_range(preds) - _in_unit_range(target)).abs()
+        self.sum_abs_error += differences.mean((1, 2, 3)).sum()
+        self.total += len(preds)
+
+    def compute(self) -> Float64[Tensor, ""]:
+        """Returns the mean over images."""
+        return self.sum_abs_error.cpu().double().squeeze() / self.total.cpu()  # MPS has no float64
 
 
-def _in_unit_range(images: Tensor) -> Float[Tensor, " m"]:
+def _in_unit_range(images: Tensor) -> Float[Tensor, "n c h w"]:
     """Returns the values of images, scaled from uint8 to [0, 1]; NaN stays, and makes the metric NaN."""
     if not images.is_floating_point():
-        return images.flatten().float() / 255
-    values = images.flatten().float()
-    if len(values) and (values.min() < -_RANGE_NOISE or values.max() > 1 + _RANGE_NOISE):
+        return images.float() / 255
+    values = images.float()
+    if values.numel() and (values.min() < -_RANGE_NOISE or values.max() > 1 + _RANGE_NOISE):
         raise RefusedInput(
             f"Images have values from {values.min():.3g} to {values.max():.3g}, expected floats in [0, 1] or uint8."
         )
