@@ -74,6 +74,25 @@ def newest_good(run: Path) -> tuple[Path, int] | None:
     return None
 
 
+def resume_point(resume: str, folder: Path) -> tuple[Path | None, int]:
+    """Returns the checkpoint to resume from, verified, and its iteration; None and 0 for a new run.
+
+    Args:
+        resume: `none`, `auto` (the newest good checkpoint in `folder`), or the path of a checkpoint or of the folder of
+            a run.
+        folder: folder of this run.
+
+    Raises:
+        RefusedInput: the checkpoint does not exist or is damaged.
+    """
+    if resume == "none":
+        return None, 0
+    path = folder if resume == "auto" else Path(resume)
+    if not path.exists() and resume != "auto":
+        raise RefusedInput(f"resume={resume}: there is no such checkpoint; resume=auto takes the newest run.")
+    return newest_good(path) or ((None, 0) if resume == "auto" else (path, verified_iteration(path)))
+
+
 def _loss(run: Path, path: Path, iteration: int) -> str:
     """Returns which checkpoint is used instead, and which iterations are lost."""
     reached = _last_logged(run / "metrics.csv")

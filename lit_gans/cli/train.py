@@ -21,6 +21,7 @@ from omegaconf import DictConfig
 from lit_gans.callbacks import RunConfig
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
+from lit_gans.checkpoints.newest import resume_point
 from lit_gans.cli.report import STOPPED, report, run_of, shown
 from lit_gans.cli.sweep import Run, write_summary
 from lit_gans.cli.train_arguments import given_folders, is_sweep, with_defaults
@@ -36,7 +37,6 @@ from lit_gans.config.run_folder import (
     moved,
     nothing_left_if_refused,
     refuse_folder,
-    resume_point,
     run_folder,
     run_name,
     sweep_folder,

@@ -14,7 +14,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from lit_gans.checkpoints.newest import checkpoints_of, newest_good, verified_iteration
+from lit_gans.checkpoints.newest import checkpoints_of
 from lit_gans.common.errors import RefusedInput
 
 OUTPUTS = Path("outputs")
@@ -186,25 +186,6 @@ def newest_run(parent: Path) -> Path | None:
     """Returns the highest version in `parent` that has a checkpoint."""
     versions = [folder for folder in parent.glob("version_*") if checkpoints_of(folder)]
     return max(versions, key=_number, default=None)
-
-
-def resume_point(resume: str, folder: Path) -> tuple[Path | None, int]:
-    """Returns the checkpoint to resume from, verified, and its iteration; None and 0 for a new run.
-
-    Args:
-        resume: `none`, `auto` (the newest good checkpoint in `folder`), or the path of a checkpoint or of the folder of
-            a run.
-        folder: folder of this run.
-
-    Raises:
-        RefusedInput: the checkpoint does not exist or is damaged.
-    """
-    if resume == "none":
-        return None, 0
-    path = folder if resume == "auto" else Path(resume)
-    if not path.exists() and resume != "auto":
-        raise RefusedInput(f"resume={resume}: there is no such checkpoint; resume=auto takes the newest run.")
-    return newest_good(path) or ((None, 0) if resume == "auto" else (path, verified_iteration(path)))
 
 
 def _next_version(parent: Path) -> Path:

@@ -7,6 +7,7 @@ import torch
 from omegaconf import OmegaConf
 
 from lit_gans import compose
+from lit_gans.checkpoints.newest import resume_point
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.run_folder import (
     LAST,
@@ -15,7 +16,6 @@ from lit_gans.config.run_folder import (
     newest_run,
     nothing_left_if_refused,
     refuse_folder,
-    resume_point,
     run_folder,
     run_name,
     sweep_folder,
