@@ -141,8 +141,9 @@ def _measured(
             f"generated images are {generated.shape[1]}x{generated.shape[2]}, real ones {shape[1]}x{shape[2]}: numbers"
             " of two sizes are not comparable; for folders, image_size=N resizes both."
         )
-    has_classes = generated.num_classes and isinstance(images, Labelled) and images.num_classes
-    labels = images.real_labels() if has_classes else None
+    labels = None
+    if isinstance(images, Labelled) and generated.num_classes and images.num_classes:
+        labels = images.real_labels()
     evaluator.leave_out(num_real, shape, labels)
     stored = evaluator.stored_bytes()
     if stored:
