@@ -12,22 +12,22 @@ from torch import Tensor, nn
 
 from lit_gans.common.atomic import replacing
 from lit_gans.common.errors import RefusedInput, install_command
+from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.batch import tensors
-from lit_gans.training.generative import GenerativeModule
 from lit_gans.training.sampling import Weights
 
 _ROWS = 2  # of the example batch; any other number of images works later
 
 
 class GeneratorGraph(nn.Module):
-    """Generator with named tensors as inputs and images in [0, 1] as output, as `GenerativeModule.sample` returns them.
+    """Generator with named tensors as inputs and images in [0, 1] as output, as `SamplingModule.sample` returns them.
 
     Args:
         module: module of a trained model.
-        weights: see `GenerativeModule.sample`.
+        weights: see `SamplingModule.sample`.
     """
 
-    def __init__(self, module: GenerativeModule, weights: Weights | None = None) -> None:
+    def __init__(self, module: AdversarialModule, weights: Weights | None = None) -> None:
         super().__init__()
         self.generator = copy.deepcopy(module.sampling_generator(weights)).cpu().eval().requires_grad_(False)
         self._parts: tuple[Callable[..., Tensor], Callable[[Tensor], Tensor]] = (module.generate, module.to_unit_range)
@@ -39,7 +39,7 @@ class GeneratorGraph(nn.Module):
         return to_unit_range(generate(self.generator, dict(zip(self.names, inputs, strict=True))))
 
 
-def example_inputs(module: GenerativeModule, num: int = _ROWS, seed: int = 0) -> dict[str, Tensor]:
+def example_inputs(module: AdversarialModule, num: int = _ROWS, seed: int = 0) -> dict[str, Tensor]:
     """Returns random inputs of the exported generator by name: latents, and labels where the model has classes; for
     pix2pix, the input images and the numbers of its dropout.
     """
@@ -52,7 +52,7 @@ def example_inputs(module: GenerativeModule, num: int = _ROWS, seed: int = 0) ->
     return {name: value for name, value in batch.items() if name != "jitter"}
 
 
-def export_onnx(module: GenerativeModule, path: str | Path, weights: Weights | None = None) -> Path:
+def export_onnx(module: AdversarialModule, path: str | Path, weights: Weights | None = None) -> Path:
     """Writes the generator as an ONNX file whose inputs have any number of rows and whose output is `images`.
 
     Args:

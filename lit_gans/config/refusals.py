@@ -18,7 +18,17 @@ from lit_gans.common.errors import RefusedInput, nearest
 from lit_gans.config.hints import did_you_mean
 
 DONE, FAILED, REFUSED = 0, 1, 2
-GROUPS = ("experiment", "model", "data", "metrics", "trainer", "strategy", "precision", "callbacks", "logger")
+GROUPS: tuple[str, ...] = (
+    "experiment",
+    "model",
+    "data",
+    "metrics",
+    "trainer",
+    "strategy",
+    "precision",
+    "callbacks",
+    "logger",
+)
 GROUPS += ("optimizer", "schedule", "score")
 DEBUG_VARIABLE = "LIT_GANS_DEBUG"
 
