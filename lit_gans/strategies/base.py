@@ -17,6 +17,7 @@ from lit_gans.checkpoints.format import CheckpointFiles
 from lit_gans.common._compat.lightning import process_group_backend
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.grad_scaling import NetworkScaling
+from lit_gans.strategies.manual_optimization import SchedulerWatch
 from lit_gans.strategies.module_networks import (
     Network,
     find_networks,
@@ -49,6 +50,7 @@ class NetworkStrategy:
     _failed = False
     _statistics: list[Tensor] | None = None
     _hooks: tuple[RemovableHandle, ...] = ()
+    _watch: SchedulerWatch | None = None
 
     def __init__(self, *, timeout: float, **kwargs: Any) -> None:
         if not 0 < timeout < float("inf"):
@@ -110,13 +112,23 @@ class NetworkStrategy:
         self.networks = find_networks(self.optimizers, self.lightning_module)
         refuse_unstepped(self.networks, self.lightning_module)
 
+    def on_train_start(self) -> None:
+        if not self.lightning_module.automatic_optimization:
+            self._watch = SchedulerWatch(config.scheduler for config in self.lr_scheduler_configs)
+        super().on_train_start()
+
+    def on_train_end(self) -> None:
+        if self._watch is not None and self.lightning_module.trainer.fit_loop.epoch_loop.batch_progress.current.ready:
+            self._watch.warn()
+        super().on_train_end()
+
     def on_exception(self, exception: BaseException) -> None:
         self._failed = True
         super().on_exception(exception)
         end_children(self.launcher)
 
     def teardown(self) -> None:
-        self._statistics = None
+        self._statistics = self._watch = None
         for hook in self._hooks:
             hook.remove()
         self._hooks = ()

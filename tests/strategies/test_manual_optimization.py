@@ -1,0 +1,59 @@
+"""What Lightning leaves to manual optimization: it is said, or one callback changes it."""
+
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+from lit_gans.strategies.ddp import NetworkDDP
+from lit_gans.strategies.manual_optimization import CountIterations
+
+from .own_modules import Own
+from .test_own_module import train
+
+
+class Scheduled(Own):
+    steps_schedulers = False
+
+    def configure_optimizers(self):
+        optimizers = super().configure_optimizers()
+        return optimizers, [torch.optim.lr_scheduler.ExponentialLR(each, 0.9) for each in optimizers]
+
+    def on_train_batch_end(self, *arguments):
+        super().on_train_batch_end(*arguments)
+        for scheduler in self.lr_schedulers()[: 2 * self.steps_schedulers]:
+            scheduler.step()
+
+
+class Stepped(Scheduled):
+    steps_schedulers = True
+
+
+def test_schedulers_that_never_step_are_said():
+    with pytest.warns(UserWarning, match="a ExponentialLR was configured and never stepped") as said:
+        train(Scheduled, devices=1, strategy=NetworkDDP())
+    assert sum("never stepped" in str(each.message) for each in said) == 2
+    train(Stepped, devices=1, strategy=NetworkDDP())  # any warning is an error
+
+
+def test_global_step_counts_the_batches_in_which_an_optimizer_steps():
+    assert train(devices=1).trainer.global_step == 12  # two optimizers in six batches
+    assert train(devices=1, callbacks=[CountIterations()]).trainer.global_step == 6
+    assert train(devices=1, callbacks=[CountIterations()], max_steps=4).trainer.global_step == 4
+
+
+def test_a_batch_without_a_step_counts_nothing():
+    class EverySecond(Own):
+        def step(self, optimizer):
+            if self.trainer.fit_loop.epoch_loop.batch_idx % 2:
+                super().step(optimizer)
+
+    assert train(EverySecond, devices=1, callbacks=[CountIterations()]).trainer.global_step == 3
+
+
+@pytest.mark.filterwarnings("ignore:Using ModelCheckpoint with manual optimization")
+def test_checkpoints_go_by_iterations(tmp_path):
+    every = ModelCheckpoint(tmp_path, every_n_train_steps=2, save_top_k=-1)
+    switches = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+    Trainer(max_epochs=1, accelerator="cpu", callbacks=[CountIterations(), every], **switches).fit(Own())
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"epoch=0-step={step}.ckpt" for step in (2, 4, 6)]

@@ -1,0 +1,28 @@
+"""The page of known problems and the tests of this folder agree: one test a row, by its number."""
+
+import re
+from pathlib import Path
+
+from tests.callbacks import test_ranks
+from tests.docs.blocks import ROOT
+from tests.strategies import test_average
+
+ROWS = dict(re.findall(r"^\| (\d+) \|.* \| (\w+) \|$", (ROOT / "docs/explain/known_problems.md").read_text(), re.M))
+ELSEWHERE = {  # rows with a test that is large, and is where its subject is
+    13: test_average.test_is_the_same_under_every_strategy_without_a_gather_in_a_step,
+    19: test_ranks.test_two_ranks_measure_what_one_does,
+}
+OPEN = {20}
+
+
+def test_each_row_has_a_test_and_each_test_a_row():
+    files = Path(__file__).parent.glob("test_*.py")
+    numbers = [int(found) for file in files for found in re.findall(r"^def test_(\d\d)_", file.read_text(), re.M)]
+    assert len(numbers) == len(set(numbers)), "one test a row"
+    assert {int(row) for row in ROWS} == {*numbers, *ELSEWHERE, *OPEN} == set(range(1, 25))
+    assert not set(numbers) & (ELSEWHERE.keys() | OPEN)
+
+
+def test_only_open_rows_are_called_open():
+    assert {int(row) for row, whom in ROWS.items() if whom == "open"} == OPEN
+    assert set(ROWS.values()) <= {"any", "own", "refused", "open"}
