@@ -114,11 +114,11 @@ class NetworkStrategy:
 
     def on_train_start(self) -> None:
         if not self.lightning_module.automatic_optimization:
-            self._watch = SchedulerWatch(config.scheduler for config in self.lr_scheduler_configs)
+            self._watch = SchedulerWatch(self.lightning_module.trainer)
         super().on_train_start()
 
     def on_train_end(self) -> None:
-        if self._watch is not None and self.lightning_module.trainer.fit_loop.epoch_loop.batch_progress.current.ready:
+        if self._watch is not None:
             self._watch.warn()
         super().on_train_end()
 

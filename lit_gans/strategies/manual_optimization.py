@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -33,11 +32,15 @@ class CountIterations(Callback):
 class SchedulerWatch:
     """Notes the schedulers' epochs at the start of a training, to warn at its end about those that never stepped."""
 
-    def __init__(self, schedulers: Iterable[Any]) -> None:
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer, self._first = trainer, trainer.global_step
+        schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
         self._epochs = [(each, each.state_dict().get("last_epoch")) for each in schedulers]
 
     def warn(self) -> None:
-        """Warns about schedulers with an unchanged epoch."""
+        """Warns about schedulers with an unchanged epoch, if an optimizer has stepped."""
+        if self._trainer.global_step == self._first:
+            return
         for scheduler, epoch in self._epochs:
             if epoch is not None and scheduler.state_dict().get("last_epoch") == epoch:
                 rank_zero_warn(
