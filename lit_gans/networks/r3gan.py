@@ -72,7 +72,7 @@ class _Block(nn.Module):
         return features + self.project(functional.leaky_relu(self.mix(branch), _SLOPE))
 
 
-class _Resample(nn.Module):
+class Resample(nn.Module):
     """Doubles or halves a map with the filter (1, 3, 3, 1) in both directions, which is bilinear, and zeros outside."""
 
     kernel: Tensor
@@ -92,12 +92,12 @@ class _Resample(nn.Module):
 
 def _upsample(wide: int, narrow: int) -> list[nn.Module]:
     change = [] if wide == narrow else [_scaled(nn.Conv2d(wide, narrow, 1, bias=False), wide)]
-    return [*change, _Resample(doubles=True)]
+    return [*change, Resample(doubles=True)]
 
 
 def _downsample(narrow: int, wide: int) -> list[nn.Module]:
     change = [] if wide == narrow else [_scaled(nn.Conv2d(narrow, wide, 1, bias=False), narrow)]
-    return [_Resample(doubles=False), *change]
+    return [Resample(doubles=False), *change]
 
 
 class _FromLatents(nn.Module):

@@ -5,6 +5,7 @@ from torch import nn
 from lit_gans.cli.describe import describe
 from lit_gans.config.registry import gans
 from lit_gans.models.gan import GAN
+from lit_gans.networks.r3gan import Resample
 
 GANS = sorted(name for name, cls in gans().items() if cls.__module__.startswith("lit_gans."))
 MIB = 2**20
@@ -47,12 +48,14 @@ def multiply_adds(network, forward):
     def count(layer, inputs, output):
         if isinstance(layer, nn.Linear):
             counted.append(layer.in_features * output.numel())
+        elif isinstance(layer, Resample):
+            counted.append((inputs[0] if layer.doubles else output).numel() * layer.kernel.numel())
         elif isinstance(layer, nn.ConvTranspose2d):
             counted.append(inputs[0].numel() * layer.weight[0].numel())
         else:
             counted.append(output.numel() * layer.weight[0].numel())
 
-    kinds = nn.Linear | nn.Conv2d | nn.ConvTranspose2d
+    kinds = nn.Linear | nn.Conv2d | nn.ConvTranspose2d | Resample
     hooks = [layer.register_forward_hook(count) for layer in network.modules() if isinstance(layer, kinds)]
     network.eval()
     forward()
@@ -108,14 +111,14 @@ def test_networks_too_large_for_any_memory_are_described():
 
 def test_the_command_makes_no_weight(command):
     code, out, err = command("describe", "model=gan", f"model.generator_width={2**22}")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, "counting the operations of GAN for one image\n")
     assert "GAN, 64x64" in out
 
 
 def test_the_command_prints_a_row_for_each_network(command, tmp_path):
     sizes = ["data.image_size=16", "data.channels=1", "model.generator_width=8", "model.discriminator_width=8"]
     code, out, err = command("describe", "model=d2gan", *sizes)
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, "counting the operations of D2GAN for one image\n")
     module = gans()["d2gan"](image_size=16, channels=1, generator_width=8, discriminator_width=8)
     assert "D2GAN, 16x16, 1 channels" in out
     for name in module.network_names:

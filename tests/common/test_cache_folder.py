@@ -6,6 +6,7 @@ from PIL import Image
 from lit_gans.common.cache_folder import cache_folder
 from lit_gans.data.sources.folder import Folder
 from lit_gans.metrics.cache import reference_path
+from lit_gans.metrics.extractors.digits import DigitsExtractor
 
 
 @pytest.fixture
@@ -28,6 +29,6 @@ def test_what_is_given_comes_before_our_variable_before_the_user_s_cache(environ
 
 def test_packed_images_and_statistics_share_it(environment, tmp_path):
     environment.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert reference_path({"some": "key"}).parent == tmp_path / "lit_gans/references"
+    assert reference_path(DigitsExtractor(), some="key").parent == tmp_path / "lit_gans/references"
     Image.new("RGB", (8, 8)).save(tmp_path / "image.png")
     assert Folder(root=str(tmp_path)).cache == tmp_path / "lit_gans"

@@ -63,6 +63,8 @@ def mine(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("LIT_GANS_IMPORT", "lsgan,stripes")
+    for name in ("lsgan", "stripes"):
+        monkeypatch.delitem(sys.modules, name, raising=False)  # files of other tests have these names, too
     for cached in (registry.outside_modules, registry.classes):
         cached.cache_clear()
     yield tmp_path

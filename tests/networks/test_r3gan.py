@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lit_gans.networks.r3gan import SIZES, R3GANDiscriminator, R3GANGenerator, _Block, _Resample
+from lit_gans.networks.r3gan import SIZES, R3GANDiscriminator, R3GANGenerator, _Block, Resample
 
 WIDTHS = {  # coarsest first, as in the authors' train.py; 16 and 128 follow the same rule
     16: [768] * 3,
@@ -61,10 +61,10 @@ def test_resampling_is_bilinear_with_zeros_outside():
     images = torch.rand(2, 3, 6, 6)
     padded = torch.nn.functional.pad(images, (1, 1, 1, 1))
     doubled = torch.nn.functional.interpolate(padded, scale_factor=2, mode="bilinear")[:, :, 2:-2, 2:-2]
-    torch.testing.assert_close(_Resample(doubles=True)(images), doubled)
+    torch.testing.assert_close(Resample(doubles=True)(images), doubled)
     padded = torch.nn.functional.pad(images, (2, 2, 2, 2))
     halved = torch.nn.functional.interpolate(padded, scale_factor=0.5, mode="bilinear", antialias=True)
-    torch.testing.assert_close(_Resample(doubles=False)(images), halved[:, :, 1:-1, 1:-1])
+    torch.testing.assert_close(Resample(doubles=False)(images), halved[:, :, 1:-1, 1:-1])
 
 
 def test_only_the_finest_stages_compute_in_half_precision_and_only_under_autocast():
