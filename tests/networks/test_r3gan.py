@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lit_gans.networks.r3gan import SIZES, R3GANDiscriminator, R3GANGenerator, _Block, Resample
+from lit_gans.networks.r3gan import SIZES, R3GANDiscriminator, R3GANGenerator, Resample, _Block
 
 WIDTHS = {  # coarsest first, as in the authors' train.py; 16 and 128 follow the same rule
     16: [768] * 3,
