@@ -7,6 +7,8 @@ from lit_gans.metrics.scores.inception_score import InceptionScore
 from lit_gans.metrics.scores.intra_fid import IntraFID
 from lit_gans.metrics.scores.kid import KernelInceptionDistance
 from lit_gans.metrics.scores.mifid import MemorizationInformedFrechetInceptionDistance
+from lit_gans.metrics.scores.modes import ModeCoverage
+from lit_gans.metrics.scores.paired_l1 import PairedL1
 from lit_gans.metrics.scores.prdc import PrecisionRecallDensityCoverage
 
 __all__ = [
@@ -17,5 +19,7 @@ __all__ = [
     "IntraFID",
     "KernelInceptionDistance",
     "MemorizationInformedFrechetInceptionDistance",
+    "ModeCoverage",
+    "PairedL1",
     "PrecisionRecallDensityCoverage",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +36,7 @@ class Evaluator:
 
     Args:
         extractor: extractor of features and logits; keys end with its name.
-        scores: scores by name, see `chosen`; they take the extractor, the seed and the device of the evaluator.
+        scores: scores by name, see `chosen`; their copies take the extractor, the seed and the device of the evaluator.
         num_samples: number of generated images on all ranks.
         batch_size: number of images extracted at once.
         seed: seed of splits and subsets.
@@ -69,8 +70,9 @@ class Evaluator:
         self.extractor, self.device, self.required = extractor, torch.device(device), required
         self.num_samples, self.batch_size, self.seed = num_samples, batch_size, seed
         self.num_classes, self.left_out = num_classes, dict[str, str]()
-        self.scores = chosen(extractor, scores)
-        self.scores = self.scores if num_classes else without_labelled(self.scores, required)
+        applicable = chosen(extractor, scores)
+        applicable = applicable if num_classes else without_labelled(applicable, required)
+        self.scores = {name: deepcopy(score) for name, score in applicable.items()}  # two evaluators share no states
         self.num_real, self.data_sha256, self.real_halves = 0, "", math.nan
         self.shape: list[int] = []
         self.probe_sha256: str | None = None

@@ -114,3 +114,13 @@ def test_an_extractor_without_the_data_s_classes_measures_inside_classes_alone()
     evaluator.add_real(Labelled())
     assert list(evaluator.scores) == ["fid", "intra_fid"]
     assert ClassAccuracy().applies(Pixels())
+
+
+def test_two_evaluators_of_the_same_scores_do_not_meet():
+    scores = {"fid": FrechetInceptionDistance()}
+    one, other = (Evaluator(Pixels(), scores, num_samples=61) for _ in range(2))
+    one.add_real(images(100, 0))
+    expected = one.measure(images(61, 1))
+    other.add_real(images(100, 0) // 2)
+    assert one.measure(images(61, 1)) == expected
+    assert not scores["fid"].real_features_num_samples

@@ -5,9 +5,13 @@ import pickle
 import matplotlib.pyplot as plt
 import pytest
 import torch
+from lightning.pytorch import LightningModule, Trainer
+from torch.utils.data import DataLoader
 from torchmetrics import Metric, MetricCollection
+from torchmetrics.wrappers import FeatureShare
 
 from lit_gans import metrics
+from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.scores.labelled import LabelledScore
 from tests.metrics.cells import Pixels, all_scores, images
 
@@ -66,9 +70,13 @@ def test_a_score_states_what_its_values_are(score):
 
 
 def test_a_score_can_be_plotted(score):
-    figure, axis = score.plot()
-    assert axis.has_data()
-    plt.close(figure)
+    for given in (None, [score.compute(), score.compute()]):
+        figure, axis = score.plot(given)
+        assert axis.has_data()
+        low, high = axis.get_ylim()
+        first = next(iter(score.named(score.compute()).values()))
+        assert low <= first <= high, "a value is not cut off"
+        plt.close(figure)
 
 
 def test_a_score_begins_anew_after_a_reset(score):
@@ -128,3 +136,56 @@ def test_a_collection_gives_what_each_score_gives():
     assert found.keys() == flat.keys()
     for name, value in flat.items():
         torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-9)
+
+
+def test_shared_features_are_extracted_once():
+    extractor, calls = Pixels(), []
+    extractor.register_forward_hook(lambda _, given, __: calls.append(len(given[0])))
+    alone = {name: add(score) for name, score in all_scores(Pixels()).items()}
+    shared = add(FeatureShare(all_scores(extractor)))
+    assert calls == [40, 40, 20, 40, 21]
+    for name, score in alone.items():
+        same(shared[name].compute(), score.compute())
+    same(shared.compute()["fid"], alone["fid"].compute())
+
+
+def test_torchmetrics_users_give_the_same_arguments_in_the_same_order():
+    score = metrics.FrechetInceptionDistance(Pixels(), False, True, (1, 2, 2))
+    assert (score.reset_real_features, score.normalize) == (False, True)
+    with pytest.raises(RefusedInput, match="feature=2048 is no extractor"):
+        metrics.FrechetInceptionDistance(2048)
+    assert issubclass(metrics.ModeCoverage, Metric)
+    assert issubclass(metrics.PairedL1, Metric)
+
+
+class Validated(LightningModule):
+    """Logs a score of several values, as the guide says."""
+
+    def __init__(self, score):
+        super().__init__()
+        self.score = score
+
+    def validation_step(self, batch, _):
+        self.score.update(batch, real=True)
+        self.score.update(batch // 2, real=False)
+
+    def on_validation_epoch_end(self):
+        self.log_dict(self.score.named(self.score.compute()))
+        self.score.reset()
+
+
+@pytest.mark.filterwarnings("ignore:.*num_workers")
+@pytest.mark.parametrize("name", ["inception_score", "kid", "prdc"])
+def test_scores_of_several_values_are_logged_in_a_module(name):
+    score = make(name)
+    trainer = Trainer(
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    (found,) = trainer.validate(Validated(score), DataLoader(REAL, batch_size=40), verbose=False)
+    for real, given in ((True, REAL), (False, REAL // 2)):
+        score.update(given, real=real)
+    assert found == pytest.approx(score.named(score.compute()), rel=1e-6)

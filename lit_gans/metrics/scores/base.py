@@ -27,10 +27,10 @@ class FeatureScore(Metric):
 
     Args:
         feature: extractor, see `Network`; None leaves it to an `Evaluator`, or to `update` with `Features`.
-        normalize: whether images are floats in [0, 1], which are rounded to uint8; otherwise uint8.
         reset_real_features: whether `reset` also resets the states of the real images.
-        seed: seed of splits and subsets, which use no global random numbers.
+        normalize: whether images are floats in [0, 1], which are rounded to uint8; otherwise uint8.
         input_img_size: channels, height and width of an image that determines undeclared widths of `feature`.
+        seed: seed of splits and subsets, which use no global random numbers.
         kwargs: arguments of `torchmetrics.Metric`.
 
     Attributes:
@@ -46,6 +46,7 @@ class FeatureScore(Metric):
     higher_is_better: bool = False
     full_state_update = False
     plot_lower_bound = 0.0
+    plot_upper_bound: float | None = None  # not that of torchmetrics' KID, which cuts larger values off
     feature_network = "inception"  # the attribute that torchmetrics' FeatureShare replaces
 
     directions: ClassVar[dict[str, str | None]]
@@ -57,16 +58,19 @@ class FeatureScore(Metric):
 
     def __init__(
         self,
-        feature: nn.Module | None = None,
-        normalize: bool = False,
+        feature: nn.Module | int | None = None,
         reset_real_features: bool = True,
-        seed: int = 0,
+        normalize: bool = False,
         input_img_size: tuple[int, int, int] = (3, 64, 64),
+        seed: int = 0,
         **kwargs: Any,
     ) -> None:
         Metric.__init__(self, **{"dist_sync_fn": gather, **kwargs})  # not those of torchmetrics' scores
         self.normalize, self.reset_real_features, self.seed = normalize, reset_real_features, seed
         self.widths, self.lists = Widths(), set[str]()
+        if isinstance(feature, int):  # as torchmetrics names its own Inception
+            known = "for example InceptionExtractor() of lit_gans.metrics.extractors.inception"
+            raise RefusedInput(f"feature={feature} is no extractor: expected a torch.nn.Module, {known}.")
         if feature is None:
             self.add_states()
         else:
@@ -186,7 +190,9 @@ class FeatureScore(Metric):
             num_real: number of real images; None if it is not known yet.
             num_fake: number of generated images.
         """
-        return None
+        fewest = smaller(num_real, num_fake)
+        few = self.needs_covariance and fewest < 2
+        return f"{fewest} image has no covariance: use at least 2." if few else None
 
     def refuse_too_few(self, num_real: int | None, num_fake: int) -> None:
         """Raises `RefusedInput` if there are too few images."""
@@ -218,9 +224,10 @@ class FeatureScore(Metric):
         return f"{owner.__module__}.{owner.__qualname__}{settings or ''}"
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Plots a value of `compute`, by default the current one; of a mean and its spread, the mean."""
+        """Plots a value of `compute`, by default the current one, or a list of values; of mean and spread, the mean."""
         val = self.compute() if val is None else val
-        return self._plot(val[0] if isinstance(val, tuple) else val, ax)
+        means = [one[0] if isinstance(one, tuple) else one for one in (val if isinstance(val, list) else [val])]
+        return self._plot(means if isinstance(val, list) else means[0], ax)
 
 
 def gather(tensor: Tensor, group: Any = None) -> list[Tensor]:

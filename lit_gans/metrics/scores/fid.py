@@ -11,7 +11,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 from torchmetrics.image import fid
 
-from lit_gans.metrics.scores.base import FeatureScore, smaller
+from lit_gans.metrics.scores.base import FeatureScore
 
 _NOISE = 1e-12  # relative to the largest eigenvalue: smaller ones are rounding errors of a rank-deficient covariance
 
@@ -112,10 +112,6 @@ class FrechetInceptionDistance(FeatureScore, fid.FrechetInceptionDistance):
         self.accumulate(f"{kind}_features_sum", wide.sum(0))
         self.accumulate(f"{kind}_features_cov_sum", wide.T @ wide)
         self.accumulate(f"{kind}_features_num_samples", torch.tensor(len(features), device=wide.device))
-
-    def too_few(self, num_real: int | None, num_fake: int) -> str | None:
-        fewest = smaller(num_real, num_fake)
-        return f"{fewest} image has no covariance: use at least 2." if fewest < 2 else None
 
     def compute(self) -> Float64[Tensor, ""]:
         """Returns the distance.

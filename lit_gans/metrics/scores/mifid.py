@@ -11,7 +11,6 @@ from torch.nn.functional import normalize
 from torchmetrics.image import mifid
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.metrics.scores.base import smaller
 from lit_gans.metrics.scores.fid import Gaussian, frechet_distance
 from lit_gans.metrics.scores.stored import StoredFeatures
 
@@ -56,7 +55,6 @@ class MemorizationInformedFrechetInceptionDistance(StoredFeatures, mifid.Memoriz
     """
 
     needs_covariance = True
-    plot_lower_bound = 0.0
     directions = {"mifid": "min"}
 
     _real: Gaussian | None = None  # with its root, as long as the real images stay the same
@@ -66,10 +64,6 @@ class MemorizationInformedFrechetInceptionDistance(StoredFeatures, mifid.Memoriz
             raise RefusedInput(f"cosine_distance_eps={cosine_distance_eps} must be in (0, 1].")
         super().__init__(feature, **kwargs)
         self.cosine_distance_eps = cosine_distance_eps
-
-    def too_few(self, num_real: int | None, num_fake: int) -> str | None:
-        fewest = smaller(num_real, num_fake)
-        return f"{fewest} image has no covariance: use at least 2." if fewest < 2 else None
 
     def compute(self) -> Float64[Tensor, ""]:
         """Returns the distance.

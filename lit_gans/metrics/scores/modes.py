@@ -24,7 +24,7 @@ class ModeCoverage(Metric):
 
     Example:
         >>> import torch
-        >>> from lit_gans.metrics.scores.modes import ModeCoverage
+        >>> from lit_gans.metrics import ModeCoverage
         >>> coverage = ModeCoverage(num_modes=4, min_samples=2)
         >>> coverage.update(torch.tensor([0, 0, 2, 2, 3, -1, 2, 0]))  # -1: outside all modes
         >>> coverage.compute()

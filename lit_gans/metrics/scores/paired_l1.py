@@ -18,7 +18,7 @@ class PairedL1(MeanAbsoluteError):
 
     Example:
         >>> import torch
-        >>> from lit_gans.metrics.scores.paired_l1 import PairedL1
+        >>> from lit_gans.metrics import PairedL1
         >>> l1 = PairedL1()
         >>> l1.update(torch.full((2, 1, 4, 4), 0.5), torch.full((2, 1, 4, 4), 255, dtype=torch.uint8))
         >>> l1.update(torch.zeros(2, 1, 4, 4), torch.zeros(2, 1, 4, 4))

@@ -75,7 +75,6 @@ class PrecisionRecallDensityCoverage(StoredFeatures):
     """
 
     higher_is_better = True
-    plot_upper_bound = None  # density may exceed 1
     directions = {"precision": "max", "recall": "max", "density": "max", "coverage": "max"}
 
     def __init__(self, feature: nn.Module | None = None, nearest: int = 5, **kwargs: Any) -> None:
