@@ -46,7 +46,7 @@ class FeatureScore(Metric):
     higher_is_better: bool = False
     full_state_update = False
     plot_lower_bound = 0.0
-    plot_upper_bound: float | None = None  # not that of torchmetrics' KID, which cuts larger values off
+    plot_upper_bound: Any = None  # not that of torchmetrics' KID, which cuts larger values off
     feature_network = "inception"  # the attribute that torchmetrics' FeatureShare replaces
 
     directions: ClassVar[dict[str, str | None]]
