@@ -36,7 +36,7 @@ class Checkpoint(LightningCheckpoint):
         train_time_interval: number of seconds after which the last checkpoint is also written, at the next iteration
             boundary; null writes by iterations alone.
         keep_last: number of the last checkpoints to keep.
-        keep_every_n_train_steps: the checkpoints of every n-th generator iteration are kept for ever; null keeps none.
+        keep_every_n_train_steps: keeps the checkpoint of every n-th generator iteration permanently; null keeps none.
         save_top_k: number of the best checkpoints to keep.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Which checkpoints of earlier iterations are kept beside the last and the best one."""
+"""Retention of checkpoints of earlier iterations, beside the last and the best one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from lit_gans.common.errors import RefusedInput
 
 
 class Retention:
-    """Keeps the last few checkpoints, and some for ever, as `step-00000500.ckpt`, the number of the iteration.
+    """Keeps the last few checkpoints, and some permanently, as `step-00000500.ckpt`, the number of the iteration.
 
     They are further names (hard links) of what was written as `last.ckpt`, and cost no time. What is removed depends
     only on the names in the folder, so that a killed run leaves nothing behind that a resumed run would not remove.
 
     Args:
         keep_last: number of the last checkpoints to keep, including `last.ckpt`.
-        keep_every_n_train_steps: checkpoints whose iteration is a multiple of it are kept for ever; None keeps none.
+        keep_every_n_train_steps: checkpoints whose iteration is a multiple of it are kept permanently; None keeps none.
     """
 
     def __init__(self, keep_last: int, keep_every_n_train_steps: int | None) -> None:
@@ -28,7 +28,7 @@ class Retention:
         self.keep_last, self.every = keep_last, keep_every_n_train_steps
 
     def for_ever(self, step: int) -> bool:
-        """Returns whether the checkpoint of an iteration is kept for ever."""
+        """Returns whether the checkpoint of an iteration is kept permanently."""
         return self.every is not None and step % self.every == 0
 
     def keep(self, last: Path, step: int) -> None:

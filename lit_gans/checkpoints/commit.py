@@ -54,7 +54,7 @@ def _files(folder: Path) -> dict[str, Any]:
     except OSError as error:
         raise RefusedInput(f"{folder} is not complete: its {COMMIT} cannot be read ({error.strerror}).") from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise RefusedInput(f"{folder} is damaged: its {COMMIT} cannot be read.") from error
+        raise RefusedInput(f"{folder} is damaged: its {COMMIT} cannot be read; use another checkpoint.") from error
 
 
 def _checksum(path: Path) -> Entry:

@@ -103,7 +103,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
 
 class CheckpointFiles(TorchCheckpointIO):
     """Writes local checkpoint files atomically and durably, and reads files and sharded folders without executing code
-    from them. Other addresses are Lightning's.
+    from them. Lightning handles remote addresses.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, *args: Any, **kwargs: Any) -> None:

@@ -138,8 +138,8 @@ def _measured(
     shape = next(images.real_batches(1)).shape[1:]
     if shape[1:] != generated.shape[1:]:
         raise RefusedInput(
-            f"generated images are {generated.shape[1]}x{generated.shape[2]}, real ones {shape[1]}x{shape[2]}: numbers"
-            " of two sizes are not comparable; for folders, image_size=N resizes both."
+            f"generated images are {generated.shape[1]}x{generated.shape[2]}, real images {shape[1]}x{shape[2]}:"
+            " both must have the same size; for folders, image_size=N resizes both."
         )
     labels = None
     if isinstance(images, Labelled) and generated.num_classes and images.num_classes:
@@ -211,7 +211,10 @@ def _samples(
             ("channels", images.channels, module.channels),
         ):
             if theirs != ours:
-                raise RefusedInput(f"data.{name}={theirs}, the checkpoint's model has {ours}: add data.{name}={ours}.")
+                raise RefusedInput(
+                    f"data.{name}={theirs} differs from the checkpoint's model, which has {ours}: add"
+                    f" data.{name}={ours}."
+                )
     elif isinstance(module, Pix2Pix):
         raise RefusedInput("translations are measured against the data whose images they translate: leave out real=.")
     inputs = module.sampling_inputs(metrics.num_samples, metrics.seed, images)

@@ -102,7 +102,7 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
 
 
 def _refuse_processes(trainer: Trainer) -> None:
-    """Raises `RefusedInput` for more processes than cores, and for nodes that would wait for each other for ever."""
+    """Raises `RefusedInput` for more processes than cores, and nodes that would wait for each other indefinitely."""
     cores = max(os.cpu_count() or 1, 2)  # two processes are always allowed
     if trainer.strategy.root_device.type == "cpu" and trainer.num_devices > cores:
         raise RefusedInput(

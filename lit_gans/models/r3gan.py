@@ -27,9 +27,9 @@ _ADAM = Adam(
 class R3GAN(ImageGAN):
     """The relativistic pairing loss with R1 and R2 on its own scores, and residual networks without normalisation.
 
-    The defaults are those of CIFAR-10 in the authors' `train.py`: gamma, learning rate and beta 2 follow a cosine over
-    the first 20 million images. The generator's step compares with the real images of the last discriminator step,
-    where the authors' code loads others.
+    The defaults are the CIFAR-10 settings of the authors' `train.py`: gamma, learning rate and beta 2 follow a cosine
+    over the first 20 million images. The generator's step compares with the real images of the last discriminator
+    step, where the authors' code loads others.
 
     Args:
         blocks: residual blocks of each resolution (r3gan).

@@ -19,7 +19,7 @@ class NetworkAverage(Callback):
     """Maintains an exponential moving average of the parameters of a network, and validates with it.
 
     Each rank averages what it stores of the parameters: their shards under FSDP and ZeRO stage 3, which are gathered
-    only in a checkpoint and in `full_average`. Buffers, such as running statistics, are those of the network.
+    only in a checkpoint and in `full_average`. Buffers, such as running statistics, are not averaged.
 
     The checkpoint has the full average under the callback's `state_key`, so that it resumes under every strategy.
 

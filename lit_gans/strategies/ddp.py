@@ -87,7 +87,7 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
         if self.gradient_compression == "powersgd" and precision == "16-mixed":
             raise RefusedInput(
                 "gradient_compression=powersgd does not work with precision=fp16, because its error feedback would keep"
-                " the first overflow for ever: use precision=bf16, or gradient_compression=fp16."
+                " the first overflow permanently: use precision=bf16, or gradient_compression=fp16."
             )
 
     def configure_ddp(self) -> None:

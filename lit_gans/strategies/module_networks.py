@@ -44,7 +44,7 @@ class Network:
         return any(parameter.requires_grad for parameter in self.parameters)
 
     def has(self, path: str) -> bool:
-        """Returns whether a path in the module is that of a submodule or parameter of the network, or its name."""
+        """Returns whether a path is the network's name, or names a submodule or parameter of it."""
         return path == self.name or any(name == path or name.startswith(f"{path}.") for name in self.names)
 
 
@@ -83,7 +83,7 @@ def network_named(networks: Mapping[str, Network], path: str) -> Network:
     """Returns the network that a backward names by its name or the path of any of its submodules or parameters.
 
     Raises:
-        RefusedInput: the path is that of no network, or of several.
+        RefusedInput: the path belongs to no network, or to several.
     """
     found = [network for network in networks.values() if network.has(path)]
     if len(found) != 1:

@@ -53,7 +53,6 @@ class OptimizedModule(GenerativeModule):
         **kwargs: see `ConstructedModule`.
     """
 
-    training_networks: tuple[str, ...] = ()  # trained by the current step; the others are frozen
     backpropagated_network: str | None = None  # trained by the current backward
 
     def __init__(
@@ -128,7 +127,6 @@ class OptimizedModule(GenerativeModule):
     @contextmanager
     def training_only(self, names: tuple[str, ...]) -> Iterator[None]:
         """Freezes all other networks, so that no gradients of their weights are computed."""
-        self.training_networks = names
         for network, parameters in self._trainable.items():
             for parameter in parameters:
                 parameter.requires_grad_(network in names)
@@ -136,7 +134,6 @@ class OptimizedModule(GenerativeModule):
             with one_power_iteration(self._spectral_norms):
                 yield
         finally:
-            self.training_networks = ()
             for parameters in self._trainable.values():
                 for parameter in parameters:
                     parameter.requires_grad_(True)

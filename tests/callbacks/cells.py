@@ -1,5 +1,7 @@
 """What one rank does in the tests of callbacks that measure."""
 
+import tempfile
+
 import torch
 from lightning.pytorch import Trainer
 
@@ -15,16 +17,18 @@ def measured(name, data, callback, world_size, **sizes):
     torch.set_num_threads(1)
     module = gans()[name](**{**SMALL, **WIDTHS, **SETTINGS.get(name, {}), "seed": 3, **sizes})
     switches = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-    trainer = Trainer(
-        max_steps=1,
-        max_epochs=-1,
-        accelerator="cpu",
-        devices=world_size,
-        strategy=NetworkDDP(process_group_backend="gloo") if world_size > 1 else "auto",
-        callbacks=[callback],
-        **dict.fromkeys(switches, False),
-    )
-    trainer.fit(module, datamodule=data)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(
+            max_steps=1,
+            max_epochs=-1,
+            accelerator="cpu",
+            devices=world_size,
+            strategy=NetworkDDP(process_group_backend="gloo") if world_size > 1 else "auto",
+            callbacks=[callback],
+            default_root_dir=folder,
+            **dict.fromkeys(switches, False),
+        )
+        trainer.fit(module, datamodule=data)
     return callback.first
 
 

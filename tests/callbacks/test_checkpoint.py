@@ -1,4 +1,4 @@
-"""Which checkpoints a training leaves: by iterations, by time, the last few, some for ever, and the best few."""
+"""Checkpoints that a training keeps: by iterations, by time, the last few, some permanently, and the best few."""
 
 import pytest
 import torch

@@ -2,12 +2,12 @@
 
 import pytest
 from lightning.pytorch.callbacks import LambdaCallback
-from lightning.pytorch.overrides.distributed import prepare_for_backward
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
 
 from lit_gans.strategies.ddp import NetworkDDP
 
 from . import ranks
+from .broken import ArmedTooEarly, NotArmed
 from .cells import (
     LOOPS,
     Cell,
@@ -29,31 +29,11 @@ ADAM = {"optimizer": "adam", "precision": "64-true"}
 CELLS = [*covering(), *(Cell(gan, 2, 0.05, **ADAM) for gan in LOOPS), *map(half, LOOPS)]
 REST = without([*matrix(), *matrix(**ADAM), *map(half, names())], CELLS)
 
-
-class NotAveraged(NetworkDDP):
-    """Broken: no replica takes part in a backward."""
-
-    def pre_backward(self, closure_loss):
-        pass
-
-
-class ArmedInForward(NetworkDDP):
-    """Broken: a replica is prepared before the forward passes of a step, and not for each backward that follows."""
-
-    def training_step(self, *args, **kwargs):
-        for replica in self.replicas.values():
-            prepare_for_backward(replica, None)
-        return super().training_step(*args, **kwargs)
-
-    def pre_backward(self, closure_loss):
-        pass
-
-
 # where a step has several backwards of a network: torch is silent, and reduces in the first of them
 SEVERAL_BACKWARDS = [Cell("dcgan", accumulate=2), Cell("wgan_gp")]
 BROKEN = [
-    *((NotAveraged, cell) for cell in (Cell("dcgan"), half("dcgan"))),
-    *((ArmedInForward, cell) for cell in SEVERAL_BACKWARDS),
+    *((NotArmed, cell) for cell in (Cell("dcgan"), half("dcgan"))),
+    *((ArmedTooEarly, cell) for cell in SEVERAL_BACKWARDS),
 ]
 
 OPTIONS = {

@@ -169,7 +169,7 @@ class FeatureScore(Metric):
             setattr(self, name, state)
 
     def accumulate(self, name: str, value: Tensor) -> None:
-        """Adds to a state: a sum, or rows, which are moved to main memory."""
+        """Adds a value to a sum, or appends rows to a list, in main memory."""
         state = self.metric_state[name]
         if isinstance(state, list):
             state.append(value.float().cpu())

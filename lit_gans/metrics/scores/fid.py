@@ -79,8 +79,8 @@ def frechet_distance(real: Gaussian, fake: Gaussian) -> float:
 class FrechetInceptionDistance(FeatureScore, fid.FrechetInceptionDistance):
     """Fréchet distance between Gaussians fitted to the features (Heusel et al. 2017, equation 6).
 
-    As torchmetrics' class, with moments streamed in float64, covariances normalised by n - 1, and the symmetric square
-    root. See `FeatureScore` for the arguments. `compute` returns a scalar.
+    Like torchmetrics' class, with moments streamed in float64, covariances normalised by n - 1, and the symmetric
+    square root. See `FeatureScore` for the arguments. `compute` returns a scalar.
 
     Example:
         >>> import torch

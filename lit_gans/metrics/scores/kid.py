@@ -46,8 +46,8 @@ def kernel_distances(
 class KernelInceptionDistance(StoredFeatures, kid.KernelInceptionDistance):
     """Kernel Inception Distance (Bińkowski et al. 2018): mean and spread of the squared MMD of random subsets.
 
-    As torchmetrics' class, with seeded subsets, which are drawn without replacement, and in float64; the spread is the
-    standard deviation normalised by n. `compute` returns both as scalars. See `FeatureScore` for further arguments.
+    Like torchmetrics' class, with seeded subsets, which are drawn without replacement, and in float64; the spread is
+    the standard deviation normalised by n. `compute` returns both as scalars. See `FeatureScore` for further arguments.
 
     Args:
         subsets: number of pairs of subsets.

@@ -31,7 +31,8 @@ def memorization_distance(real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"]
 class MemorizationInformedFrechetInceptionDistance(StoredFeatures, mifid.MemorizationInformedFrechetInceptionDistance):
     """FID, divided by the memorization distance if it is below a threshold (Bai et al. 2021, equation 3).
 
-    As torchmetrics' class, but the distance is that of each generated image to its nearest real image, as in the paper.
+    Like torchmetrics' class, except that distances run from each generated image to its nearest real image, as in the
+    paper.
     `compute` returns a scalar. See `FeatureScore` for further arguments.
 
     Args:

@@ -25,8 +25,6 @@ class Example(LightningModule):
         adam: whether to train with Adam instead of SGD.
     """
 
-    steps_a_batch = 2  # of optimizers, which the trainer counts
-
     def __init__(self, accumulate=1, clip=None, adam=False):
         super().__init__()
         self.automatic_optimization = False
