@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 
+from torch import nn
+
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.extractors.base import Extractor
 from lit_gans.metrics.scores.base import NO_LOGITS, FeatureScore
@@ -18,7 +20,7 @@ from lit_gans.metrics.scores.labelled import Classes, LabelledScore
 logger = logging.getLogger(__name__)
 
 
-def chosen(extractor: Extractor, scores: Mapping[str, FeatureScore | None] | None) -> dict[str, FeatureScore]:
+def chosen(extractor: nn.Module, scores: Mapping[str, FeatureScore | None] | None) -> dict[str, FeatureScore]:
     """Returns the scores that apply to an extractor, by name.
 
     Args:
@@ -27,8 +29,13 @@ def chosen(extractor: Extractor, scores: Mapping[str, FeatureScore | None] | Non
             inside each class and the share of samples of the class that was asked for.
 
     Raises:
-        RefusedInput: no score is left, or two scores have the same key in logs.
+        RefusedInput: `extractor` is another module, no score is left, or two scores have the same key in logs.
     """
+    if not isinstance(extractor, Extractor):
+        raise RefusedInput(
+            f"{type(extractor).__name__} is no extractor: ModuleExtractor(net) of lit_gans.metrics.extractors.base"
+            " wraps any module that maps images in [0, 1] to features."
+        )
     if scores is None:
         scores = {
             "fid": FrechetInceptionDistance(),

@@ -1,4 +1,5 @@
 import pytest
+from torch import nn
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics import (
@@ -53,6 +54,11 @@ def test_scores_of_one_key_are_refused_and_those_without_meaning_are_dropped():
     with pytest.raises(RefusedInput, match="no score is left"):
         chosen(Unnamed(), {"fid": None, "classes": ClassCoverage()})
     assert list(chosen(Pixels(), None)) == ["fid", "inception_score", "class_coverage", "intra_fid", "class_accuracy"]
+
+
+def test_a_module_that_is_no_extractor_is_refused():
+    with pytest.raises(RefusedInput, match=r"Linear is no extractor: ModuleExtractor\(net\)"):
+        chosen(nn.Linear(2, 2), None)
 
 
 def test_no_score_at_all_is_refused_with_every_reason():
