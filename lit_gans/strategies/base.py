@@ -28,6 +28,8 @@ from lit_gans.strategies.process_lifetime import announce_parent, end_children, 
 from lit_gans.strategies.rank_tensors import average_over_ranks, broadcast_from_first_rank, running_statistics, storages
 from lit_gans.strategies.rendezvous import join_world, limit_waiting, starting_timeout
 
+_LONGEST_TIMEOUT = 1e9  # seconds: what a timedelta and torch's milliseconds hold
+
 
 class NetworkStrategy:
     """Base class of multi-process strategies, to be mixed in before Lightning's class.
@@ -53,8 +55,8 @@ class NetworkStrategy:
     _watch: SchedulerWatch | None = None
 
     def __init__(self, *, timeout: float, **kwargs: Any) -> None:
-        if not 0 < timeout < float("inf"):
-            raise RefusedInput(f"timeout={timeout} must be greater than 0 seconds.")
+        if not 0 < timeout <= _LONGEST_TIMEOUT:
+            raise RefusedInput(f"timeout={timeout} must be greater than 0 seconds and at most {_LONGEST_TIMEOUT:.0e}.")
         super().__init__(timeout=starting_timeout(timeout), **kwargs)
         self.networks: dict[str, Network] = {}
         self._waits = timedelta(seconds=timeout)

@@ -87,6 +87,7 @@ def test_every_rank_refuses_before_the_first_step(said, name):
         (NetworkDeepSpeed, {"config": {"gradient_cliping": 1.0}}, "no effect here; did you mean 'gradient_clipping'"),
         (NetworkDeepSpeed, {"stage": 0, "sharded_checkpoints": True}, "every rank has everything: use stage=1"),
         (NetworkDDP, {"timeout": -1.0}, "timeout=-1.0 must be greater than 0 seconds"),
+        (NetworkDDP, {"timeout": 1e30}, r"timeout=1e\+30 must be greater than 0 seconds and at most 1e\+09"),
         (NetworkDDP, {"bucket_cap_mb": 0.0}, "must be greater than 0"),
         (NetworkDDP, {"hierarchical": True, "gradient_compression": "powersgd"}, "use none, fp16 or bf16"),
         (NetworkFSDP, {"timeout": 0.0}, "timeout=0.0 must be greater than 0"),

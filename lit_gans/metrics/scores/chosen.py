@@ -31,7 +31,7 @@ def chosen(extractor: nn.Module, scores: Mapping[str, FeatureScore | None] | Non
     Raises:
         RefusedInput: `extractor` is another module, no score is left, or two scores have the same key in logs.
     """
-    if not isinstance(extractor, Extractor):
+    if not isinstance(extractor, Extractor) or type(extractor) is Extractor:
         raise RefusedInput(
             f"{type(extractor).__name__} is no extractor: ModuleExtractor(net) of lit_gans.metrics.extractors.base"
             " wraps any module that maps images in [0, 1] to features."
