@@ -6,7 +6,8 @@ import inspect
 import re
 from typing import Any, Literal, get_args, get_origin
 
-_GROUPS = {"Optimizer": "optimizer", "Schedule": "schedule", "Score": "score"}  # classes with a group of options
+_GROUPS = {"Optimizer": "optimizer", "Schedule": "schedule", "FeatureScore": "score"}  # classes with a group of options
+_NODE = "a class with its arguments, {_target_: CLASS, NAME: VALUE}"
 
 
 def sentence(prefix: str, values: dict[str, Any], report: str) -> str:
@@ -33,7 +34,10 @@ def sentence(prefix: str, values: dict[str, Any], report: str) -> str:
 def expected_values(report: str) -> str:
     """Returns the types that a report of jsonargparse expects, in words; nothing if it names none."""
     texts = re.findall(r"Expected an? (.*?)(?:\. Got value.*)?\s*$", report, flags=re.M)
-    return " or ".join(dict.fromkeys(_readable(text) for text in texts))
+    words = [_readable(text) for text in texts]
+    if words and "Not a valid subclass of" in report:
+        words.append(_NODE)
+    return " or ".join(dict.fromkeys(words))
 
 
 def _an_object(key: str, base: str) -> str:
@@ -44,6 +48,8 @@ def _an_object(key: str, base: str) -> str:
 
 def _readable(text: str) -> str:
     text = re.sub(r"<class '([\w.]+)'>", r"\1", text).replace("typing.", "").replace("NoneType", "null")
+    if text.startswith("dot import path string"):  # of a value that is text, where a class is expected
+        return _NODE
     literal = re.fullmatch(r"Literal\[(.*)\]", text)
     if literal:
         return f"one of {literal[1].replace(chr(39), '')}"

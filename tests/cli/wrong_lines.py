@@ -37,6 +37,9 @@ model.generator_optimizer=3 | model.generator_optimizer=3 is not valid: expected
 model.generator_optimizer.betas=[0.5] | expected a list of 2 values, [A,B].
 model.generator_optimizer.betas=0.5 | model.generator_optimizer.betas=0.5 is not valid: expected a list, [A,B].
 model.diffaugment=[colours] | model.diffaugment=['colours'] is not valid: expected one of
+model.r1_gamma=abc | expected float or a class with its arguments, {_target_: CLASS, NAME: VALUE}.
+model.augmentation=3 | expected null or a class with its arguments, {_target_: CLASS, NAME: VALUE}.
+model.generator_optimizer.schedule=abc | schedule='abc' is not valid: expected a class with its arguments, {_target_
 callbacks.ema=3 | callbacks.ema=3 is not valid: expected callbacks.ema.NAME=VALUE
 seed=abc | seed='abc' is not valid: expected int.
 data.batch_size=nan | data.batch_size=nan is not valid: expected int.

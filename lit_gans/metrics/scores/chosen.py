@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from torch import nn
 
@@ -20,7 +21,7 @@ from lit_gans.metrics.scores.labelled import Classes, LabelledScore
 logger = logging.getLogger(__name__)
 
 
-def chosen(extractor: nn.Module, scores: Mapping[str, FeatureScore | None] | None) -> dict[str, FeatureScore]:
+def chosen(extractor: nn.Module, scores: Mapping[str, Any] | None) -> dict[str, FeatureScore]:
     """Returns the scores that apply to an extractor, by name.
 
     Args:
@@ -29,7 +30,8 @@ def chosen(extractor: nn.Module, scores: Mapping[str, FeatureScore | None] | Non
             inside each class and the share of samples of the class that was asked for.
 
     Raises:
-        RefusedInput: `extractor` is another module, no score is left, or two scores have the same key in logs.
+        RefusedInput: `extractor` is another module, a value is no score, no score is left, or two
+            scores have the same key in logs.
     """
     if not isinstance(extractor, Extractor) or type(extractor) is Extractor:
         raise RefusedInput(
@@ -44,6 +46,12 @@ def chosen(extractor: nn.Module, scores: Mapping[str, FeatureScore | None] | Non
             "intra_fid": IntraFID(),
             "class_accuracy": ClassAccuracy(),
         }
+    for name, score in scores.items():
+        if score is not None and not isinstance(score, FeatureScore):
+            raise RefusedInput(
+                f"metrics.scores.{name}={score!r} is not a score: choose one with score@metrics.scores.{name}=NAME, or"
+                " null for none."
+            )
     applicable = {name: score for name, score in scores.items() if score is not None and score.applies(extractor)}
     if not applicable:
         raise RefusedInput("no score is left to measure: keep one, for example the fid, or use metrics=none.")

@@ -61,6 +61,11 @@ def test_a_module_that_is_no_extractor_is_refused():
         chosen(nn.Linear(2, 2), None)
 
 
+def test_a_value_that_is_no_score_is_refused():
+    with pytest.raises(RefusedInput, match=r"metrics\.scores\.fid=5 is not a score: choose one with score@metrics"):
+        chosen(Pixels(), {"fid": 5})
+
+
 def test_no_score_at_all_is_refused_with_every_reason():
     with pytest.raises(RefusedInput, match=r"no score can be measured: fid: 1 image .* 2; .*; kid: .*; prdc: 1 images"):
         measurable(SCORES, 1, 1)
