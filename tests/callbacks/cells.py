@@ -5,14 +5,14 @@ import tempfile
 import torch
 from lightning.pytorch import Trainer
 
-from lit_gans.callbacks import ModeCoverage, PairedL1
+from lit_gans.callbacks import GenerativeMetrics, ModeCoverage, PairedL1
 from lit_gans.config.registry import gans
 from lit_gans.data.sources.points import Ring
-from lit_gans.strategies.ddp import NetworkDDP
+from lit_gans.metrics.extractors.digits import DigitsExtractor
 from tests.conftest import SETTINGS, SMALL, WIDTHS, RandomImages
 
 
-def measured(name, data, callback, world_size, **sizes):
+def measured(name, data, callback, world_size, strategy="network_ddp", **sizes):
     """Returns the values at iteration 0, where ranks have the weights that one process has."""
     torch.set_num_threads(1)
     module = gans()[name](**{**SMALL, **WIDTHS, **SETTINGS.get(name, {}), "seed": 3, **sizes})
@@ -23,7 +23,7 @@ def measured(name, data, callback, world_size, **sizes):
             max_epochs=-1,
             accelerator="cpu",
             devices=world_size,
-            strategy=NetworkDDP(process_group_backend="gloo") if world_size > 1 else "auto",
+            strategy=strategy if world_size > 1 else "auto",
             callbacks=[callback],
             default_root_dir=folder,
             **dict.fromkeys(switches, False),
@@ -42,3 +42,10 @@ def pairs(num_samples, world_size=2):
     """Measures translations."""
     data = RandomImages(image_size=16, channels=1, batch_size=4)
     return measured("pix2pix", data, PairedL1(num_samples=num_samples, batch_size=8), world_size)
+
+
+def scores(num_samples, world_size=2, strategy="network_ddp"):
+    """Measures generated against real images."""
+    data = RandomImages(image_size=16, channels=1, batch_size=4)
+    callback = GenerativeMetrics(DigitsExtractor(), num_samples=num_samples, batch_size=20, cache=False)
+    return measured("dcgan", data, callback, world_size, strategy)

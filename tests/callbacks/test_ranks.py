@@ -17,3 +17,12 @@ def test_two_ranks_measure_what_one_does(measure, num_samples, tmp_path):
     found = run(f"tests.callbacks.cells.{measure}", tmp_path, num_samples=num_samples)
     assert all(math.isfinite(value) and (value > 0 or name == "metric/modes_covered") for name, value in alone.items())
     assert found == [pytest.approx(alone, rel=1e-6)] * 2
+
+
+@pytest.mark.parametrize("strategy", ["network_ddp", "network_fsdp", "network_deepspeed_stage_3"])
+def test_networks_in_shards_are_measured_as_unsharded_ones(strategy, tmp_path):
+    alone = cells.scores(61, world_size=1)
+    assert alone["metric/fid_digits"] > 1
+    # the spread of the Inception Score of noise is a difference of rounding errors
+    expected = pytest.approx(alone, rel=1e-6, abs=1e-6)
+    assert run("tests.callbacks.cells.scores", tmp_path, num_samples=61, strategy=strategy) == [expected] * 2
