@@ -1,4 +1,4 @@
-"""Share of samples that show the class that was asked for."""
+"""Share of samples that show the class that was asked for, as a torchmetrics `Metric`."""
 
 from __future__ import annotations
 

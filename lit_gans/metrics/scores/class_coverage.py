@@ -1,4 +1,4 @@
-"""Number of classes of the data that the samples cover."""
+"""Number of classes of the data that the samples cover, as a torchmetrics `Metric`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FID inside each class."""
+"""FID inside each class, as a torchmetrics `Metric`."""
 
 from __future__ import annotations
 

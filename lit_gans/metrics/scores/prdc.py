@@ -1,4 +1,4 @@
-"""Precision, recall, density and coverage."""
+"""Precision, recall, density and coverage, as a torchmetrics `Metric`."""
 
 from __future__ import annotations
 
