@@ -21,6 +21,22 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests sta
 os.environ["LIT_GANS_CACHE"] = tempfile.mkdtemp()  # also of the processes that tests start
 
 
+LAUNCH = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "RANK", "LOCAL_RANK", "WORLD_SIZE")
+
+
+@pytest.fixture(autouse=True)
+def nothing_of_a_training_remains():
+    """Ends the process group that a training in this process began, which the next test would gather over, and removes
+    the variables that its launcher has set, which processes of the next test would connect to.
+    """
+    before = {name: os.environ.get(name) for name in LAUNCH}
+    yield
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+    for name, value in before.items():
+        os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+
+
 class RandomImages(PairedData):
     """Seeded random images of 10 classes, paired with others: enough for anything that needs no picture."""
 

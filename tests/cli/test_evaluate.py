@@ -101,7 +101,7 @@ def test_a_generator_with_classes_is_measured_inside_them(tiny_gan, random_image
 
 def test_folders_of_several_sizes_are_refused_until_a_size_is_given(tmp_path):
     real, fake = write(tmp_path / "real", pictures(30, 0)), write(tmp_path / "fake", pictures(30, 1, size=20))
-    with pytest.raises(RefusedInput, match="generated images are 20x20, real ones 16x16"):
+    with pytest.raises(RefusedInput, match="generated images are 20x20, real images 16x16"):
         evaluate(fake=fake, real=real, metrics=metrics(), device="cpu")
     record = evaluate(fake=fake, real=real, metrics=metrics(), image_size=16, device="cpu")
     assert record["protocol"]["resize"].startswith("pictures to 16x16")
