@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from lit_gans.common.errors import nearest
+from lit_gans.common.errors import nearest, one_line
 from lit_gans.config.values import expected_values
 
 
@@ -28,9 +28,9 @@ def sentence(report: str, classes: Mapping[str, list[str]]) -> str:
     if missing:
         return f"-c {missing[1]}: there is no such file; give a YAML file, such as run.yaml of a run."
     if "Problems parsing config" in report:
-        return f"-c: the file is not valid YAML ({_one_line(report.partition(':')[2])}); give run.yaml of a run."
+        return f"-c: the file is not valid YAML ({_clause(report.partition(':')[2])}); give run.yaml of a run."
     keys = re.findall(r'Parser key "([\w.]+)"', report)
-    return _of_keys(report, keys, classes) if keys else f"{_one_line(report)}."
+    return _of_keys(report, keys, classes) if keys else f"{_clause(report)}."
 
 
 def _of_keys(report: str, keys: list[str], classes: Mapping[str, list[str]]) -> str:
@@ -48,8 +48,8 @@ def _of_keys(report: str, keys: list[str], classes: Mapping[str, list[str]]) -> 
     expected = expected_values(report.rpartition("Parser key")[2].split("\n    - ")[0])
     if expected and value:
         return f"{name}={value[1].strip()} is not valid: expected {expected}."
-    return f"{name}: {_one_line(report)}."
+    return f"{name}: {_clause(report)}."
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split()).rstrip(".")
+def _clause(text: str) -> str:
+    return one_line(text).rstrip(".")

@@ -14,6 +14,11 @@ class RefusedInput(Exception):
     """
 
 
+def one_line(text: object) -> str:
+    """Returns a text, such as an error of a library, with every run of spaces and line breaks as one space."""
+    return " ".join(str(text).split())
+
+
 def nearest(name: str, candidates: Iterable[str]) -> str:
     """Returns the end of an error message: the nearest valid name, or all valid names if none is similar."""
     names = sorted(set(candidates))

@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from lit_gans.checkpoints.renamed import current_paths
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, one_line
 from lit_gans.config.signatures import call, construct
 from lit_gans.training.adversarial import AdversarialModule
 
@@ -196,4 +196,4 @@ def trainer_refusals() -> Iterator[None]:
                 from lit_gans.strategies.fsdp import refused_precision
 
                 raise RefusedInput(refused_precision(str(error).split("'")[1])) from error
-            raise RefusedInput(f"trainer: {' '.join(str(error).split())}") from error
+            raise RefusedInput(f"trainer: {one_line(error)}") from error

@@ -14,7 +14,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from lit_gans.common.errors import RefusedInput, nearest
+from lit_gans.common.errors import RefusedInput, nearest, one_line
 from lit_gans.config.hints import did_you_mean
 
 DONE, FAILED, REFUSED = 0, 1, 2
@@ -64,7 +64,7 @@ def refusals(composed: Callable[[], Any]) -> Iterator[None]:
     except (HydraException, OmegaConfBaseException) as error:
         raise RefusedInput(_sentence(error, composed)) from error
     except YAMLError as error:  # names the file and the line; tags of Python objects are errors, and run no code
-        raise RefusedInput(f"a configuration file is not plain YAML: {' '.join(str(error).split())}.") from error
+        raise RefusedInput(f"a configuration file is not plain YAML: {one_line(error)}.") from error
 
 
 def _sentence(error: Exception, composed: Callable[[], Any]) -> str:

@@ -6,6 +6,8 @@ import inspect
 import re
 from typing import Any, Literal, get_args, get_origin
 
+from lit_gans.common.errors import one_line
+
 _GROUPS = {"Optimizer": "optimizer", "Schedule": "schedule", "FeatureScore": "score"}  # classes with a group of options
 _NODE = "a class with its arguments, {_target_: CLASS, NAME: VALUE}"
 
@@ -20,14 +22,14 @@ def sentence(prefix: str, values: dict[str, Any], report: str) -> str:
     """
     found = re.search(r'key "it\.([^"]+)"', report)
     if found is None:
-        return f"{prefix}{' '.join(report.split())}"
+        return f"{prefix}{one_line(report)}"
     key, value = f"{prefix}{found[1]}", values.get(found[1].partition(".")[0])
     base = re.search(r"Not a valid subclass of (\w+)", report)
     expected = expected_values(report)
     if base and not expected:
         expected = _an_object(key, base[1])
     if not expected:
-        return f"{prefix}{' '.join(report.split())}"
+        return f"{prefix}{one_line(report)}"
     return f"{key}={value!r} is not valid: expected {expected}."
 
 
