@@ -26,7 +26,7 @@ class ImageGAN(AdversarialModule):
             for r3gan at 32 pixels.
         bias: whether convolutions before a batch norm have biases, which the batch norm cancels (dcgan).
         dense_stem: whether to add a dense layer between the latent and the generator's first convolution (dcgan).
-        block: type of the convolutions inside the networks: `plain`, or the cheaper `separable` and
+        block: type of the convolutions inside the networks: `plain`, or the cheaper `grouped`, `separable` and
             `inverted_residual` (dcgan and resnet).
         num_classes: number of classes that generator and discriminators are conditioned on, using the labels of the
             data: an embedding (dcgan, mlp, r3gan) or conditional batch norm (resnet) in the generator, projection in

@@ -6,8 +6,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from lit_gans.common.errors import refuse_below
 from lit_gans.models.image_gan import ImageGAN
-from lit_gans.networks import NetworkName
+from lit_gans.networks import NetworkName, refuse_options
 from lit_gans.networks.spectral import spectrally_normalised
 from lit_gans.training.batch import Batch
 from lit_gans.training.losses import critic_generator, hinge_discriminator
@@ -24,6 +25,8 @@ class SNGAN(ImageGAN):
 
     Args:
         spectral_generator: whether to apply spectral norm to the generator too.
+        stem_norm: whether the generator's only batch norm is that of its stem (dcgan).
+        top_width: channels of one further convolution before the discriminator's dense layer; 0 for none (dcgan).
         network, latent_dim, n_critic, generator_batch_multiple, generator_optimizer, discriminator_optimizer: see
             `ImageGAN` and `AdversarialModule`.
         **kwargs: see `ImageGAN`.
@@ -32,6 +35,8 @@ class SNGAN(ImageGAN):
     def __init__(
         self,
         spectral_generator: bool = False,
+        stem_norm: bool = False,
+        top_width: int = 0,
         network: NetworkName = "resnet",
         latent_dim: int = 128,
         n_critic: int = 5,
@@ -49,13 +54,15 @@ class SNGAN(ImageGAN):
             discriminator_optimizer=discriminator_optimizer,
             **kwargs,
         )
-        self.spectral_generator = spectral_generator
+        refuse_below(0, top_width=top_width)
+        refuse_options(network, self.image_size, stem_norm=stem_norm, top_width=top_width)
+        self.spectral_generator, self.stem_norm, self.top_width = spectral_generator, stem_norm, top_width
 
     def configure_networks(self) -> dict[str, nn.Module]:
-        generator = self.build_generator()
+        generator = self.build_generator(stem_norm=self.stem_norm)
         return {
             "generator": spectrally_normalised(generator) if self.spectral_generator else generator,
-            "discriminator": spectrally_normalised(self.build_discriminator(norm="none")),
+            "discriminator": spectrally_normalised(self.build_discriminator(norm="none", top_width=self.top_width)),
         }
 
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:

@@ -5,6 +5,7 @@ Shapes: N batch, C channels, H and W height and width, F features.
 
 from __future__ import annotations
 
+from math import gcd
 from typing import Any, Literal, TypeGuard
 
 import torch
@@ -14,11 +15,12 @@ from torchvision.ops.misc import SqueezeExcitation
 
 from lit_gans.common.errors import RefusedInput
 
-Block = Literal["plain", "separable", "inverted_residual"]
+Block = Literal["plain", "grouped", "separable", "inverted_residual"]
 Norm = Literal["none", "batch", "layer", "instance"]
 
 _EXPANSION = 2  # ratio of the channels inside an inverted residual to those at its narrower end
 _SQUEEZE = 8
+_GROUPS = 4  # of a grouped convolution; as many as divide both numbers of channels
 
 
 def convolution(
@@ -34,16 +36,18 @@ def convolution(
     """Returns a convolution or a cheaper replacement.
 
     Args:
-        block: `plain`; `separable`, a depthwise and a 1x1 convolution (Howard et al. 2017); `inverted_residual`, a 1x1
-            expansion, a depthwise convolution, squeeze-and-excitation and a 1x1 projection (Howard et al. 2019).
+        block: `plain`; `grouped`, in 4 groups of channels (Krizhevsky et al. 2012), a quarter of the weights;
+            `separable`, a depthwise and a 1x1 convolution (Howard et al. 2017); `inverted_residual`, a 1x1 expansion, a
+            depthwise convolution, squeeze-and-excitation and a 1x1 projection (Howard et al. 2019).
         channels_in, channels_out: number of input and output channels.
         kernel_size, stride, padding: settings of the spatial convolution.
         bias: whether the last convolution has a bias.
         transposed: whether the spatial convolution is transposed, which enlarges the map.
     """
     spatial: Any = nn.ConvTranspose2d if transposed else nn.Conv2d
-    if block == "plain":
-        return spatial(channels_in, channels_out, kernel_size, stride, padding, bias=bias)
+    if block in ("plain", "grouped"):
+        groups = gcd(channels_in, channels_out, _GROUPS) if block == "grouped" else 1
+        return spatial(channels_in, channels_out, kernel_size, stride, padding, groups=groups, bias=bias)
     wide = channels_in if block == "separable" else _EXPANSION * min(channels_in, channels_out)
     depthwise = spatial(wide, wide, kernel_size, stride, padding, groups=wide, bias=block == "inverted_residual")
     project = nn.Conv2d(wide, channels_out, 1, bias=bias)
@@ -67,7 +71,7 @@ class Residual(nn.Module):
 
 
 def is_cheap(layer: nn.Module) -> TypeGuard[nn.Conv2d | nn.ConvTranspose2d]:
-    """Whether a convolution is depthwise or 1x1, with a fan-in too small for a fixed standard deviation of weights."""
+    """Whether a convolution is grouped, depthwise or 1x1, with a fan-in too small for a fixed standard deviation of weights."""
     return isinstance(layer, nn.Conv2d | nn.ConvTranspose2d) and (layer.groups > 1 or layer.kernel_size == (1, 1))
 
 

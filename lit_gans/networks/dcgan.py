@@ -58,6 +58,10 @@ def initialise(network: nn.Module) -> None:
             nn.init.zeros_(parameter)
 
 
+def _norm(channels: int, wanted: bool) -> list[nn.Module]:
+    return [nn.BatchNorm2d(channels)] if wanted else []
+
+
 class DCGANGenerator(nn.Module):
     """Maps latents (N, Z) to images (N, C, S, S) in [-1, 1] by transposed 4x4 convolutions.
 
@@ -68,6 +72,7 @@ class DCGANGenerator(nn.Module):
         width: channels of the last hidden map; each coarser map has twice as many, up to 8 x width.
         bias: whether convolutions before a batch norm have biases, which the batch norm cancels.
         dense_stem: whether to add a dense layer Z -> Z before the first convolution.
+        stem_norm: whether the only batch norm is that of the stem, instead of one after each hidden convolution.
         block: type of the convolutions between two maps.
         num_classes: number of classes, concatenated with the latent as an embedding of size Z; 0 for an unconditional
             network.
@@ -81,6 +86,7 @@ class DCGANGenerator(nn.Module):
         width: int = 128,
         bias: bool = False,
         dense_stem: bool = False,
+        stem_norm: bool = False,
         block: Block = "plain",
         num_classes: int = 0,
     ) -> None:
@@ -89,12 +95,14 @@ class DCGANGenerator(nn.Module):
         smallest = smallest_map(image_size)
         self.embedding = class_embedding(num_classes, latent_dim) if num_classes else None
         stem_size = latent_dim * (2 if num_classes else 1)
-        self.stem = nn.Linear(stem_size, stem_size) if dense_stem else nn.Identity()
+        self.stem: nn.Module = nn.Linear(stem_size, stem_size) if dense_stem else nn.Identity()
+        if stem_norm:
+            self.stem = nn.Sequential(self.stem, nn.BatchNorm1d(stem_size))
         layers: list[nn.Module] = [nn.ConvTranspose2d(stem_size, widths[0], smallest, smallest, bias=bias)]
         for wide, narrow in pairwise(widths):
-            layers += [nn.BatchNorm2d(wide), nn.ReLU(inplace=True)]
+            layers += [*_norm(wide, not stem_norm), nn.ReLU(inplace=True)]
             layers += [convolution(block, wide, narrow, 4, 2, 1, bias, transposed=True)]
-        layers += [nn.BatchNorm2d(widths[-1]), nn.ReLU(inplace=True)]
+        layers += [*_norm(widths[-1], not stem_norm), nn.ReLU(inplace=True)]
         layers += [nn.ConvTranspose2d(widths[-1], channels, 4, 2, 1), nn.Tanh()]
         self.layers = nn.Sequential(*layers)
         initialise(self)
@@ -116,6 +124,7 @@ class DCGANDiscriminator(nn.Module):
         width: channels of the first map; each coarser map has twice as many, up to 8 x width.
         bias: whether convolutions before a batch norm have biases, which the batch norm cancels.
         norm: normalisation after every convolution but the first.
+        top_width: channels of one further convolution of stride 2 before the dense layer; 0 for none.
         block: type of the convolutions after the first.
         num_classes: number of classes, included by a projection of the features; 0 for an unconditional network.
     """
@@ -127,17 +136,19 @@ class DCGANDiscriminator(nn.Module):
         width: int = 64,
         bias: bool = False,
         norm: Norm = "batch",
+        top_width: int = 0,
         block: Block = "plain",
         num_classes: int = 0,
     ) -> None:
         super().__init__()
-        widths = _widths(image_size, width)
+        widths = [*_widths(image_size, width), *([top_width] if top_width else [])]
         layers: list[nn.Module] = [nn.Conv2d(channels, widths[0], 4, 2, 1), nn.LeakyReLU(0.2, inplace=True)]
         for narrow, wide in pairwise(widths):
             layers += [convolution(block, narrow, wide, 4, 2, 1, bias or norm != "batch")]
             layers += [normalisation(norm, wide), nn.LeakyReLU(0.2, inplace=True)]
         self.layers = nn.Sequential(*layers)
-        self.head = ScoreHead(widths[-1] * smallest_map(image_size) ** 2, num_classes)
+        last = smallest_map(image_size) // (2 if top_width else 1)
+        self.head = ScoreHead(widths[-1] * last**2, num_classes)
         initialise(self)
 
     def forward(

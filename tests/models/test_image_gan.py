@@ -25,7 +25,7 @@ def test_every_gan_trains_with_every_pair_of_networks_and_classes(tiny_gan, rand
     assert torch.equal(module.sample(12), module.decode(module.latents(12), labels=torch.arange(12) % 10))
 
 
-@pytest.mark.parametrize("block", ["separable", "inverted_residual"])
+@pytest.mark.parametrize("block", ["grouped", "separable", "inverted_residual"])
 @pytest.mark.parametrize("network", ["dcgan", "resnet"])
 def test_cheap_blocks_make_the_networks_cheaper(tiny_gan, random_images, fit, network, block):
     sizes = {"network": network, "generator_width": 16, "discriminator_width": 16}

@@ -26,7 +26,7 @@ def cost(block, kernel_size, stride, padding, transposed):
 
 
 @pytest.mark.parametrize(("kernel_size", "stride", "padding", "transposed"), SPATIAL)
-@pytest.mark.parametrize("block", ["separable", "inverted_residual"])
+@pytest.mark.parametrize("block", ["grouped", "separable", "inverted_residual"])
 @pytest.mark.parametrize("channels_out", [3, 5])
 def test_cheap_blocks_make_maps_of_the_plain_convolution_s_size(
     block, channels_out, kernel_size, stride, padding, transposed
@@ -55,6 +55,19 @@ def test_cheap_blocks_have_far_fewer_parameters_and_multiply_adds(kernel_size, s
     assert separable[0] == 64 * kernel_size**2 + 64 * 64
     assert all(cheap < full / (3 if transposed else 6) for cheap, full in zip(separable, plain, strict=True))
     assert all(cheap < full * 0.7 for cheap, full in zip(inverted, plain, strict=True))
+    assert all(4 * cheap == full for cheap, full in zip(cost("grouped", *geometry), plain, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("channels_in", "channels_out", "groups"), [(8, 12, 4), (6, 4, 2), (4, 3, 1), (3, 3, 1), (512, 256, 4)]
+)
+def test_a_grouped_convolution_sees_only_the_channels_of_its_group(channels_in, channels_out, groups):
+    layer = convolution("grouped", channels_in, channels_out, 3, 1, 1, False)
+    assert (layer.groups, is_cheap(layer)) == (groups, groups > 1)
+    features = torch.zeros(1, channels_in, 5, 5)
+    features[:, : channels_in // groups] = 1  # the first group alone
+    reached = layer(features).detach().abs().sum((0, 2, 3)) > 0
+    assert reached.tolist() == [index < channels_out // groups for index in range(channels_out)]
 
 
 @pytest.mark.parametrize(("channels_in", "channels_out"), [(3, 8), (8, 3), (5, 5)])

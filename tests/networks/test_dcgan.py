@@ -1,16 +1,10 @@
 import pytest
 import torch
+from torch import nn
 
-from lit_gans import compose
 from lit_gans.common.errors import RefusedInput
-from lit_gans.config.build import resolve, to_class_path
-from lit_gans.config.signatures import construct
 from lit_gans.models.dcgan import DCGAN
 from lit_gans.networks.dcgan import SIZES, DCGANDiscriminator, DCGANGenerator, smallest_map
-
-
-def count(network):
-    return sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad)
 
 
 @pytest.mark.parametrize("image_size", SIZES)
@@ -26,13 +20,6 @@ def test_shapes_and_range(image_size, channels):
 def test_other_sizes_are_refused(image_size):
     with pytest.raises(RefusedInput, match="16, 32, 48, 64, 96, 128, 256 pixels"):
         smallest_map(image_size)
-
-
-def test_the_scaling_study_has_its_exact_parameter_counts():
-    config = resolve(compose("experiment=dcgan_scaling_study", "trainer.default_root_dir=x"))
-    module = construct(to_class_path(config["model"]), "model")
-    assert (module.image_size, module.channels) == (64, 3)
-    assert (count(module.generator), count(module.discriminator)) == (3_823_555, 2_766_529)
 
 
 def test_the_defaults_are_the_papers():
@@ -95,3 +82,13 @@ def test_the_dense_stem_is_applied_and_no_layer_is_wider_than_eight_times_the_wi
     torch.testing.assert_close(generator(latents), expected)
     assert max(layer.out_channels for layer in DCGANGenerator(6, 3, 256, 2).layers if hasattr(layer, "stride")) == 16
     assert max(layer.out_channels for layer in DCGANDiscriminator(3, 256, 2).layers if hasattr(layer, "stride")) == 16
+
+
+def test_the_only_batch_norm_may_be_that_of_the_stem_and_a_further_convolution_halves_the_last_map():
+    generator = DCGANGenerator(6, 3, 32, 2, dense_stem=True, stem_norm=True)
+    norms = [layer for layer in generator.modules() if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d)]
+    assert [layer.num_features for layer in norms] == [6]
+    assert generator(torch.randn(5, 6)).shape == (5, 3, 32, 32)
+    discriminator = DCGANDiscriminator(3, 32, 2, norm="none", top_width=5)
+    assert discriminator.head.in_features == 5 * 2 * 2
+    assert discriminator(torch.rand(4, 3, 32, 32)).shape == (4,)
