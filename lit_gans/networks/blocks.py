@@ -71,7 +71,7 @@ class Residual(nn.Module):
 
 
 def is_cheap(layer: nn.Module) -> TypeGuard[nn.Conv2d | nn.ConvTranspose2d]:
-    """Whether a convolution is grouped, depthwise or 1x1, with a fan-in too small for a fixed standard deviation of weights."""
+    """Whether a convolution is grouped or 1x1, with a fan-in too small for a fixed standard deviation of weights."""
     return isinstance(layer, nn.Conv2d | nn.ConvTranspose2d) and (layer.groups > 1 or layer.kernel_size == (1, 1))
 
 
