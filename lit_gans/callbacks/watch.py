@@ -1,4 +1,4 @@
-"""Detection of failing trainings: dominant discriminators, collapsed samples, and losses that are not finite."""
+"""Detection of failing trainings: dominant discriminators and collapsed samples."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _NUM = 64  # number of real images, and of generated images, per check
 
 
 class Watch(GenerativeCallback):
-    """Warns if a discriminator dominates or samples collapse, and stops the training if a loss is not finite.
+    """Warns if a discriminator dominates or samples collapse.
 
     A discriminator dominates if it classifies more than 99 % of real and generated images correctly, at every check in
     `patience` iterations: the generator then learns nothing. Samples have collapsed if their mean pairwise distance
     stays below `min_diversity` times that of real images for as long; with classes, samples of one class are compared
-    with real images of that class. Each warning is issued once. Losses are recorded on the device in every iteration,
-    and read at every check and before a checkpoint is written.
+    with real images of that class. Each warning is issued once. (The module itself stops a training whose losses or
+    weights are not finite, see `lit_gans.training.finite`.)
 
     Args:
         every_n_steps: number of generator iterations between two checks.
@@ -38,7 +38,6 @@ class Watch(GenerativeCallback):
 
     Raises:
         RefusedInput: a number is out of range.
-        FloatingPointError: a loss is not finite; raised by the hooks, names the network and the iteration.
     """
 
     def __init__(self, every_n_steps: int = 50, patience: int = 500, min_diversity: float = 0.1) -> None:
@@ -48,7 +47,6 @@ class Watch(GenerativeCallback):
         self.every_n_steps, self.patience, self.min_diversity = every_n_steps, patience, min_diversity
         self._failing_since: dict[str, int] = {}
         self._warned: set[str] = set()
-        self._broken: dict[str, Tensor] = {}  # first iteration with a loss that is not finite
 
     def state_dict(self) -> dict[str, Any]:
         return {"failing_since": self._failing_since, "warned": sorted(self._warned)}
@@ -59,37 +57,8 @@ class Watch(GenerativeCallback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: AdversarialModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        never = torch.iinfo(torch.int64).max
-        for name, loss in trainer.callback_metrics.items():
-            if name.startswith("loss/"):
-                first = torch.where(torch.isfinite(loss), never, trainer.global_step)
-                self._broken[name] = torch.minimum(self._broken[name], first) if name in self._broken else first
-        if trainer.global_step % self.every_n_steps:
-            return
-        self.refuse_broken()
-        self._look(trainer, pl_module, batch)
-
-    def on_save_checkpoint(self, trainer: Trainer, pl_module: AdversarialModule, checkpoint: dict[str, Any]) -> None:
-        self.refuse_broken()  # before it overwrites a good checkpoint
-
-    def on_measure_start(self, trainer: Trainer, description: str) -> None:
-        self.refuse_broken()  # more specific than the error about images that are not finite
-
-    def on_train_end(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
-        self.refuse_broken()
-
-    def refuse_broken(self) -> None:
-        """Raises `FloatingPointError` if a loss was not finite, naming the network and its first such iteration."""
-        first = {name: step.item() for name, step in self._broken.items()}
-        if not first:
-            return
-        name = min(first, key=lambda key: first[key])
-        if first[name] < torch.iinfo(torch.int64).max:
-            raise FloatingPointError(
-                f"the loss of the {name.removeprefix('loss/')} is not finite since iteration {first[name]}: the"
-                " training has diverged. Resume from the last checkpoint with a smaller learning rate,"
-                " clip_gradients or precision=fp32."
-            )
+        if trainer.global_step % self.every_n_steps == 0:
+            self._look(trainer, pl_module, batch)
 
     @torch.no_grad()
     def _look(self, trainer: Trainer, module: AdversarialModule, data: Any) -> None:

@@ -82,7 +82,7 @@ class WGANGP(ImageGAN):
         penalty = gradient_penalty(self.discriminator, real, fake, batch["eps"], *condition)
         real, fake = self.discriminator(real, *condition), self.discriminator(fake, *condition)
         loss = wasserstein_critic(real, fake) + self.now(self.gradient_penalty) * penalty
-        return {"discriminator": Scored(loss, real, fake)}
+        return {"discriminator": Scored(loss, real, fake, penalty)}
 
     def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
         return critic_generator(self.discriminator(fake, *self.condition(batch)))

@@ -11,6 +11,7 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.plugins.precision import MixedPrecision
 from torch import Tensor
 
+from lit_gans.common._compat.torch import scale_of
 from lit_gans.strategies import contracts
 from lit_gans.strategies.module_networks import Network, find_networks, network_named, stepped_network, trained_network
 
@@ -82,6 +83,11 @@ class NetworkScaling(MixedPrecision):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         for name, state in state_dict.items():
             self._scaler(name).load_state_dict(state)
+
+    def scales(self) -> dict[str, Tensor]:
+        """Returns the current scale of each network on its device."""
+        found = {name: scale_of(scaler) for name, scaler in self._scalers.items()}
+        return {name: scale for name, scale in found.items() if scale is not None}
 
     def _scaler(self, name: str) -> torch.amp.GradScaler:
         return self._scalers.setdefault(name, self._make_scaler())

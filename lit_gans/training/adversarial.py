@@ -12,6 +12,7 @@ from lit_gans.common.noise import Noise, mix, seed_dropout
 from lit_gans.training.augment import Augmentation
 from lit_gans.training.augmentation import Augmenter
 from lit_gans.training.batch import Batch, Inputs, prepare_batch, repeat_batch, split_batch
+from lit_gans.training.finite import LOSS
 from lit_gans.training.judging import JudgedModule
 from lit_gans.training.optim import Adam, Optimizer
 from lit_gans.training.schedules import Number
@@ -150,6 +151,7 @@ class AdversarialModule(JudgedModule):
             batch = repeat_batch(batches[-1], self.generator_batch_multiple)
             microbatches = self._microbatches(batch, ("generator", iteration))
         losses["generator"] = self._train_generator(microbatches, fakes)
+        self.end_iteration(iteration + 1)
         self.adapt_augmentation()
         self.step_schedules()
         self.log_dict({f"loss/{name}": loss for name, loss in losses.items()}, prog_bar=True)
@@ -184,6 +186,7 @@ class AdversarialModule(JudgedModule):
                 with self.synchronised_only_if(index == len(microbatches) - 1):
                     self.backpropagate(loss / len(microbatches), "generator")
                 total = total + loss.detach() / len(microbatches)
+                self.finite.add(LOSS, "generator", loss)
             self.step_network("generator")
         return cast(Tensor, total)
 

@@ -10,10 +10,13 @@ from torch import Tensor, nn
 
 from lit_gans.checkpoints.format import FORMAT_KEY, from_plain
 from lit_gans.common.noise import Noise
+from lit_gans.strategies.contracts import sharding
+from lit_gans.strategies.grad_scaling import NetworkScaling
 from lit_gans.training import operations
 from lit_gans.training.augment import NUM_NUMBERS, Augmentation, augmented
 from lit_gans.training.augmentation import EVERY, Augmenter, is_due, new_state, observed
 from lit_gans.training.batch import Batch, Inputs
+from lit_gans.training.finite import LOSS, PENALTY, SCALE, FiniteCheck
 from lit_gans.training.operations import transformed
 from lit_gans.training.optimization import OptimizedModule
 from lit_gans.training.penalties import r1_penalty, zero_centred_penalty
@@ -48,6 +51,7 @@ class JudgedModule(OptimizedModule):
         self.diffaugment = tuple(diffaugment)
         self.augmentation = from_plain(augmentation)
         self._augmentation_state = new_state()
+        self.finite = FiniteCheck((*self.discriminator_names, "generator"))
 
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> Mapping[str, Tensor | Scored]:
         """Returns the loss of each discriminator with its scores; `fake` has no graph to the generator.
@@ -87,7 +91,16 @@ class JudgedModule(OptimizedModule):
                 output = scores_of(outputs[name], name, "share_scores=true")
                 scores = output.real if kind == "real" else output.fake
                 penalties[name] = penalties[name] + weight * zero_centred_penalty(images[kind], scores)
+        self._add_terms(outputs, penalties)
         return {name: loss_of(output) for name, output in outputs.items()}, penalties
+
+    def _add_terms(self, outputs: Mapping[str, Tensor | Scored], penalties: Mapping[str, Tensor | float]) -> None:
+        """Adds penalties and losses to the values that must be finite."""
+        for name, output in outputs.items():
+            for penalty in (penalties[name], output.penalty if isinstance(output, Scored) else None):
+                if isinstance(penalty, Tensor):
+                    self.finite.add(PENALTY, name, penalty)
+            self.finite.add(LOSS, name, loss_of(output))
 
     def augmented_images(self, batch: Batch, fake: Tensor) -> tuple[Batch, Tensor]:
         """Returns real and generated images augmented as the discriminators see them, in the same way in every step."""
@@ -126,9 +139,36 @@ class JudgedModule(OptimizedModule):
         """Returns which scores of a discriminator classify an image as real; `None` if its scores have no threshold."""
         return scores > 0
 
+    # ---- trainings that diverge
+
+    def end_iteration(self, iteration: int) -> None:
+        """Raises `FloatingPointError` if the training has diverged, see `FiniteCheck`."""
+        plugin = self.trainer.precision_plugin
+        if isinstance(plugin, NetworkScaling):
+            for network, scale in plugin.scales().items():
+                self.finite.add(SCALE, network, scale)
+        self.finite.end_iteration(iteration)
+
+    def gather_generator(self) -> None:
+        """Gathers the generator, see `SamplingModule`. Every save, sample and measurement begins with it, so that none
+        is made of a training that has diverged.
+        """
+        self.finite.refuse()
+        super().gather_generator()
+
+    # ---- Lightning's hooks
+
     def on_train_start(self) -> None:
         super().on_train_start()
         self._augmentation_state = self._augmentation_state.to(self.device)
+        strategy = sharding(self.trainer.strategy)
+        own = (lambda weight: weight) if strategy is None else strategy.local_shard
+        self.finite.start({name: [own(weight) for weight in weights] for name, weights in self._trainable.items()})
+        self.end_iteration(self.trainer.global_step)
+
+    def on_train_end(self) -> None:
+        super().on_train_end()
+        self.finite.start({})
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)

@@ -16,11 +16,13 @@ class Scored(NamedTuple):
         loss: scalar.
         real: scores of the real images, (n, ...).
         fake: scores of the generated images, (n, ...).
+        penalty: scalar that is part of the loss, named if it is not finite; None for none.
     """
 
     loss: Tensor
     real: Tensor
     fake: Tensor
+    penalty: Tensor | None = None
 
 
 def loss_of(output: Tensor | Scored) -> Tensor:

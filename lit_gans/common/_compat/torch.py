@@ -16,15 +16,18 @@ from torch.utils._pytree import tree_leaves
 try:  # public since https://github.com/pytorch/pytorch/pull/193607
     from torch.foreach import copy_ as _copy
     from torch.foreach import lerp_ as _lerp
+    from torch.foreach import norm as _norm
 except ImportError:
-    _copy, _lerp = torch._foreach_copy_, torch._foreach_lerp_
+    _copy, _lerp, _norm = torch._foreach_copy_, torch._foreach_lerp_, torch._foreach_norm
 
 __all__ = [
     "WITHOUT_BUFFER_SYNC",
     "NormBase",
     "copy_all",
     "lerp_all",
+    "norm_all",
     "process_groups",
+    "scale_of",
     "set_timeout",
     "tree_leaves",
 ]
@@ -78,3 +81,20 @@ def lerp_all(targets: Sequence[Tensor], sources: Sequence[Tensor], weight: float
     Public since https://github.com/pytorch/pytorch/pull/193607.
     """
     _lerp(list(targets), list(sources), weight)
+
+
+def norm_all(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Returns the Euclidean norm of each tensor, in few kernels on CUDA: `torch.foreach.norm`, in older versions
+    `torch._foreach_norm`.
+
+    Public since https://github.com/pytorch/pytorch/pull/193607.
+    """
+    return _norm(list(tensors)) if tensors else ()
+
+
+def scale_of(scaler: torch.amp.GradScaler) -> Tensor | None:
+    """Returns the scale of a gradient scaler on its device, from `GradScaler._scale`; None before its first use.
+
+    The public `get_scale` waits for the device. No issue found.
+    """
+    return scaler._scale
