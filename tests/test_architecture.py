@@ -46,7 +46,7 @@ def test_no_attribute_is_found_by_a_fixed_name():
 # private names that are reached from outside: ours, and one that Python documents
 OWN_PRIVATE = {
     ("callbacks/throughput.py", "_excluded"),
-    ("data/sources/paired.py", "_packed"),
+    ("data/packed/pairs.py", "_packed"),
     ("data/sources/paired.py", "_pairs"),
     ("strategies/process_lifetime.py", "_exit"),
     ("training/construction.py", "_after_init"),

@@ -39,7 +39,7 @@ class PairedL1(Measurement):
 
     def setup(self, trainer: Trainer, pl_module: GenerativeModule, stage: str) -> None:
         if not isinstance(data_of(trainer), Paired):
-            raise RefusedInput("metric/l1 needs pairs: data=digit_edges or data=paired_folder.")
+            raise RefusedInput("metric/l1 needs pairs: data=digit_edges, data=emoji_lines or data=paired_folder.")
 
     def stamp(self, trainer: Trainer, module: GenerativeModule) -> dict[str, Any]:
         pairs = data_of(trainer).held_out["image"][: self.num_samples]

@@ -5,13 +5,14 @@ Signatures are the single source of defaults: Hydra composes, jsonargparse valid
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.pytorch import LightningDataModule, Trainer, seed_everything
@@ -24,6 +25,8 @@ from lit_gans.checkpoints.renamed import current_paths
 from lit_gans.common.errors import RefusedInput, one_line
 from lit_gans.config.signatures import call, construct
 from lit_gans.training.adversarial import AdversarialModule
+
+logger = logging.getLogger(__name__)
 
 _LARGEST_SEED = 2**32 - 1  # of NumPy
 # arguments of the Trainer under automatic optimization alone: default, and the module's argument
@@ -46,15 +49,29 @@ def resolve(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
     Raises:
         RefusedInput: a required value is missing, or an interpolation refers to a key that does not exist.
     """
+    return _without_settings_of_nothing(current_paths(_plain(config)))
+
+
+def _without_settings_of_nothing(config: dict[str, Any]) -> dict[str, Any]:
+    """Returns a configuration in which `metrics=none` also leaves out the settings of an experiment's metrics."""
+    metrics = config.get("metrics")
+    if isinstance(metrics, dict) and not {"_target_", "class_path"} & {*metrics}:
+        logger.info("metrics=none: no effect of %s", ", ".join(f"metrics.{name}" for name in metrics))
+        return config | {"metrics": None}
+    return config
+
+
+def _plain(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
     if isinstance(config, dict):
-        return current_paths(config)
+        return config
     trainer: Any = config.get("trainer") or {}
     # outside of `lit-gans train`; the trainer of a benchmark has a precision and no folder
     if "default_root_dir" in trainer and trainer.default_root_dir is None:
         config = config.copy()
         config.trainer.default_root_dir = os.getcwd()
     try:
-        return current_paths(OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
+        plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        return cast(dict[str, Any], plain)
     except MissingMandatoryValue as error:
         raise RefusedInput(f"{error.full_key} is required: give it as {error.full_key}=...") from error
     except OmegaConfBaseException as error:

@@ -33,7 +33,8 @@ class Pix2Pix(AdversarialModule):
 
     The defaults follow sections 3 and 6: 100 times L1, the discriminator's loss halved, Adam at 2e-4 with
     beta_1 = 0.5, constant for half of the training and then decaying to zero; the paper's batch size is 1. Dropout is
-    the only noise and stays active when sampling. The data must be pairs: `data=digit_edges`, `data=paired_folder`.
+    the only noise and stays active when sampling. The data must be pairs: `data=digit_edges`, `emoji_lines` or
+    `paired_folder`.
 
     Args:
         l1_weight: weight of the mean absolute difference to the target; may be a schedule.
@@ -98,7 +99,8 @@ class Pix2Pix(AdversarialModule):
         if data is not None and theirs != self.input_channels:
             raise RefusedInput(
                 f"pix2pix needs pairs whose inputs have {self.input_channels} channels, and this data has"
-                f" {theirs or 'no pairs'}: use data=digit_edges or data=paired_folder, or set model.input_channels."
+                f" {theirs or 'no pairs'}: use data=digit_edges, data=emoji_lines or data=paired_folder, or set"
+                " model.input_channels."
             )
 
     # ---- the batch: pairs, one crop for both images, and dropout noise

@@ -57,7 +57,7 @@ def test_the_averaged_generator_is_measured_in_a_training_that_stays_bitwise(mod
 
 
 def test_data_without_pairs_are_refused(tiny_gan, fit):
-    with pytest.raises(RefusedInput, match="metric/l1 needs pairs: data=digit_edges or data=paired_folder"):
+    with pytest.raises(RefusedInput, match="needs pairs: data=digit_edges, data=emoji_lines or data=paired_folder"):
         fit(
             tiny_gan("gan", image_size=1, channels=2),
             Ring(num_points=64, batch_size=16),

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from lit_gans import RefusedInput, build, compose
+from lit_gans.config.build import resolve
 from lit_gans.config.source import options
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -38,3 +39,10 @@ def test_every_option_composes(option):
 def test_values_that_cannot_work_are_refused(override, sentence):
     with pytest.raises(RefusedInput, match=sentence):
         build(compose(override, "trainer.accelerator=cpu"))
+
+
+@pytest.mark.parametrize("experiment", ["dcgan_stacked", "dcgan_emoji"])
+def test_metrics_none_also_leaves_out_the_settings_of_an_experiment_s_metrics(experiment):
+    config = compose(f"experiment={experiment}", "metrics=none")
+    assert "num_samples" in config.metrics
+    assert resolve(config)["metrics"] is None

@@ -62,7 +62,7 @@ def test_dropout_is_the_only_noise_and_a_function_of_the_seed(module, random_ima
 
 
 def test_needs_pairs(module, fit, tiny_gan):
-    with pytest.raises(RefusedInput, match="has no pairs: use data=digit_edges or data=paired_folder"):
+    with pytest.raises(RefusedInput, match="no pairs: use data=digit_edges, data=emoji_lines or data=paired_folder"):
         fit(module, Digits(image_size=16), max_steps=1)
     with pytest.raises(RefusedInput, match="call translate"):
         module.sample(2)

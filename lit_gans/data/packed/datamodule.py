@@ -76,7 +76,7 @@ class PackedData(ImageData):
         RefusedInput: a value is invalid or, on first use, a file cannot be read.
     """
 
-    possible_channels = (1, 3, 4)
+    possible_channels: tuple[int, ...] = (1, 3, 4)
 
     def __init__(
         self,

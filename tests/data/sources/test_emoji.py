@@ -7,7 +7,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.data.emoji_groups import GROUPS, group_of
 from lit_gans.data.images import WHITE
 from lit_gans.data.sources import emoji
-from lit_gans.data.sources.emoji import Emoji, _Drawings, code_points
+from lit_gans.data.sources.emoji import Drawings, Emoji, code_points
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,7 @@ def small(tmp_path_factory):
 
 
 def drawn(*codes, size=32, background=WHITE):
-    return np.asarray(_Drawings([codes], size, background).picture(0, []))
+    return np.asarray(Drawings([codes], size, background).picture(0, []))
 
 
 def test_skin_tones_and_trademarks_are_left_out():
