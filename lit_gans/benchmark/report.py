@@ -22,15 +22,20 @@ def report(result: dict[str, Any], tables: Sequence[Table], notes: Sequence[str]
         tables, notes: tables and notes to print before the line of JSON.
         output: optional JSON file to write.
     """
-    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
-    for table in tables:
-        console.print(table)
+    show(tables)
     print(*notes, json.dumps(result), sep="\n")
     if output is not None:
         path = Path(output)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result, indent=2) + "\n")
     return result
+
+
+def show(tables: Sequence[Table]) -> None:
+    """Prints tables to stdout."""
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    for table in tables:
+        console.print(table)
 
 
 def table_of(title: str, *columns: str) -> Table:

@@ -23,11 +23,13 @@ PLACES = {  # modules of the functions
     "bench_data": "lit_gans.benchmark.data",
     "bench_strategies": "lit_gans.benchmark.strategies",
     "bench_startup": "lit_gans.benchmark.startup",
+    "bench_study": "lit_gans.benchmark.study.command",
 }
 
 _WITHOUT_WEIGHTS = ("describe",)  # models are built on the meta device
 
-_WITH_FILE = ("evaluate", *(name for name in PLACES if name.startswith("bench_")))  # `output` is a file
+# `output` is a file
+_WITH_FILE = ("evaluate", *(name for name in PLACES if name.startswith("bench_") and name != "bench_study"))
 
 
 def place(name: str) -> tuple[str, str]:

@@ -77,6 +77,11 @@ EXAMPLES = {
         "lit-gans bench startup rounds=20",
         "lit-gans bench startup output=startup.json",
     ),
+    "bench study": (
+        "lit-gans bench study minutes=55",
+        "lit-gans bench study parts=[batch,scaling] gans=[dcgan,wgan_gp]",
+        "torchrun --nproc-per-node 4 -m lit_gans bench study parts=[scaling]",
+    ),
     "bench strategies": (
         "lit-gans bench strategies preset=smoke",
         "lit-gans bench strategies gans=[dcgan]",

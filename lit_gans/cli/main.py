@@ -24,6 +24,7 @@ lit-gans: GANs for PyTorch Lightning
   lit-gans bench metrics [preset=smoke]                                     speed of evaluation, and torch-fidelity's
   lit-gans bench data [preset=smoke]                                        speed of packing and serving images
   lit-gans bench strategies                                                 speed and bytes of strategy=ddp
+  lit-gans bench study [parts=[batch,scaling]]                              every table of the studies, on this machine
   lit-gans bench startup                                                    seconds until a command has done its work
   lit-gans fit ...                                                          the Lightning CLI
 

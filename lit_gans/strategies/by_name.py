@@ -35,6 +35,17 @@ def register() -> None:
         )
 
 
+def named(name: str, **arguments: Any) -> Strategy:
+    """Returns a new strategy.
+
+    Args:
+        name: one of `NAMES`.
+        **arguments: arguments that replace those of the name.
+    """
+    place, own = NAMES[name]
+    return _make(place, **(own | arguments))
+
+
 def _make(place: str, **arguments: Any) -> Strategy:
     module, _, cls = place.rpartition(".")
     strategy: Strategy = getattr(importlib.import_module(module), cls)(**arguments)

@@ -173,6 +173,10 @@ bench metrics batch_size=0 | batch_size=0 must be at least 1
 bench data placement=nowhere | expected one of auto, device, memory, disk.
 bench strategies gans=[vgg] | gans=['vgg']: there are
 bench strategies gans=dcgan | gans='dcgan' is not valid: expected a list, [A,B].
+bench study parts=[scalin] | there is no part 'scalin' of the study; did you mean 'scaling'?
+bench study gans=[dcgna] | gans: there is no GAN 'dcgna'; did you mean 'dcgan'?
+bench study sizes={step:3} | sizes.step: there is no such size; did you mean 'steps'?
+bench study sizes={batch_sizes:4} | sizes.batch_sizes=4 is not valid: expected a list of numbers, at least 1 each.
 bench startup rounds=1.5 | rounds=1.5 is not valid: expected int or null.
 validate | use lit-gans evaluate checkpoint=PATH
 predict | use lit-gans sample checkpoint=PATH

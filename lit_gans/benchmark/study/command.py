@@ -1,0 +1,135 @@
+"""`lit-gans bench study`: every table and plot of the studies behind this project, measured on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from lit_gans.benchmark.measure import chosen_device, refuse_below_1
+from lit_gans.benchmark.report import show, table_of
+from lit_gans.benchmark.study.contract import Cell
+from lit_gans.benchmark.study.launch import Launcher, OutsideLauncher, launcher
+from lit_gans.benchmark.study.registry import parts as registered_parts
+from lit_gans.benchmark.study.report import sections, write
+from lit_gans.benchmark.study.runner import run
+from lit_gans.benchmark.study.settings import Settings
+from lit_gans.benchmark.study.settings import preset as preset_settings
+from lit_gans.benchmark.study.stamp import stamp
+from lit_gans.benchmark.study.store import RESULTS, Store
+from lit_gans.common.errors import RefusedInput, nearest
+from lit_gans.config.registry import gans as registered_gans
+from lit_gans.config.run_folder import refuse_file
+from lit_gans.data.packed.writer import available_cores
+
+
+def study(
+    parts: list[str] = [],  # noqa: B006 - read only
+    preset: Literal["auto", "full", "cpu", "smoke"] = "auto",
+    output: str = "outputs/study",
+    repeats: int = 3,
+    minutes: float | None = None,
+    gans: list[str] = [],  # noqa: B006 - read only
+    device: Literal["cpu", "cuda"] | None = None,
+    max_ranks: int | None = None,
+    sizes: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Measures the parts of the study and writes a report: `report.html`, `report.md` and `results.json`.
+
+    The cells of all parts are measured in turns, each in processes of its own; the report has medians and quartiles. A
+    cell is stored once it has been measured: the same command goes on where it was interrupted, and measures a cell
+    again only if its settings, the machine, a version or the commit has changed. Cells that this machine cannot measure
+    are listed with the reason. On several machines, start the command with torchrun or srun, a process for each device.
+
+    Args:
+        parts: names of the parts; an empty list runs all of them.
+        preset: `full` has the sizes of the studies, `cpu` takes under an hour on two cores, `smoke` is tiny and its
+            times are meaningless; `auto` is `full` on CUDA and `cpu` elsewhere.
+        output: folder of the results and the report.
+        repeats: number of measurements of each cell.
+        minutes: time after which no cell is repeated; null for no limit.
+        gans: names of the GANs in `batch` and `scaling`; an empty list takes all of them.
+        device: device of all parts but `batch`, which measures every device; null uses CUDA if available.
+        max_ranks: largest number of processes; null uses the number of devices, or of cores on a CPU.
+        sizes: values that replace those of the preset, as in `sizes={steps:20,batch_sizes:[8,16]}`.
+
+    Raises:
+        RefusedInput: there is no such part, GAN or size, or a number is below 1.
+    """
+    chosen = registered_parts(parts)
+    refuse_below_1(repeats=repeats, max_ranks=1 if max_ranks is None else max_ranks)
+    refuse_file(Path(output) / RESULTS, "output")
+    cores = 1 if preset == "smoke" else available_cores()
+    processes = launcher(cores)
+    if isinstance(processes, OutsideLauncher) and processes.rank:
+        processes.follow()
+        return {}
+    settings = _settings(processes, chosen_device(device).type, cores, gans, max_ranks)
+    settings = preset_settings(preset, settings, sizes or {})
+    cells = [cell for part in chosen.values() for cell in part.cells(settings)]
+    store = Store(Path(output), stamp(settings.device, processes.nodes))
+    return _measure(cells, store, processes, settings, repeats, minutes)
+
+
+def _settings(processes: Launcher, device: str, cores: int, gans: Sequence[str], max_ranks: int | None) -> Settings:
+    """Returns the settings of this machine.
+
+    Raises:
+        RefusedInput: there is no such GAN.
+    """
+    known = registered_gans()
+    for name in gans:
+        if name not in known:
+            raise RefusedInput(f"gans: there is no GAN '{name}'; {nearest(name, known)}")
+    return Settings(
+        device=device,
+        devices=("cpu", "cuda") if torch.cuda.is_available() else ("cpu",),
+        ranks=_ranks(processes, device, max_ranks),
+        cores=cores,
+        gans=tuple(gans or sorted(known)),
+    )
+
+
+def _ranks(processes: Launcher, device: str, most: int | None) -> tuple[int, ...]:
+    """Returns the numbers of processes to measure: powers of two on one machine, then multiples of the machines."""
+    here = torch.cuda.device_count() if device == "cuda" else available_cores()
+    if isinstance(processes, OutsideLauncher):
+        here = processes.local_ranks
+    elif most is not None and device == "cpu":
+        here = most
+    numbers = {2**power for power in range(here.bit_length()) if 2**power <= here} | {here}
+    doubled = {here * 2**power for power in range(processes.nodes.bit_length()) if 2**power <= processes.nodes}
+    numbers |= doubled | {here * processes.nodes}
+    return tuple(sorted(number for number in numbers if most is None or number <= most))
+
+
+def _measure(
+    cells: list[Cell], store: Store, processes: Launcher, settings: Settings, repeats: int, minutes: float | None
+) -> dict[str, Any]:
+    """Measures the cells, writes and shows the report, and returns the numbers of cells by outcome."""
+    try:
+        results = run(cells, store, processes.measure, repeats, minutes)
+    finally:
+        processes.close()
+    names = {result.cell.part for result in results}
+    found = store.others(names)
+    for result in results:
+        found.setdefault(result.cell.part, []).append(result)
+    file = store.write_all(found, settings.to_dict())
+    pages = sections(registered_parts(), found)
+    written = write(store.folder, pages, store.stamp, settings.to_dict())
+    tables = []
+    for page in pages:
+        for table in page.tables if page.name in names else ():
+            tables.append(table_of(f"{page.title}: {table.title}", *table.columns))
+            for row in table.rows:
+                tables[-1].add_row(*row)
+    show(tables)
+    print(*written, file, sep="\n")
+    failed = [result.cell.name for result in results if result.failed]
+    if failed:
+        raise RuntimeError(f"{len(failed)} of {len(results)} cells failed: {', '.join(failed)}; see above.")
+    measured = sum(bool(result.repeats) for result in results)
+    return {"cells": len(results), "measured": measured, "unavailable": len(results) - measured}

@@ -1,0 +1,1 @@
+"""Parts of the study, one file each: which cells it has, how one is measured, its tables and its plots."""

@@ -1,0 +1,59 @@
+"""One of the processes that measure a cell. It is forked from a process that has imported the libraries."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import traceback
+import warnings
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from typing import Any
+
+import lightning  # noqa: F401 - imported once, before the processes are forked
+import torch
+
+from lit_gans.benchmark.study.contract import Cell, Unavailable
+from lit_gans.benchmark.study.registry import parts
+from lit_gans.common.errors import RefusedInput, one_line
+from lit_gans.common.quiet import quiet
+
+
+def main(cell: Cell, environment: Mapping[str, str], threads: int, results: Connection, alive: Connection) -> None:
+    """Measures a cell and sends (kind, content): a `result`, a `reason` for which there is none, or an `error`.
+
+    Args:
+        cell: cell to measure.
+        environment: environment variables of this process.
+        threads: number of threads that torch computes with.
+        results: pipe for the answer.
+        alive: pipe that closes when the study ends.
+    """
+    threading.Thread(target=_end_with, args=(alive,), daemon=True, name="end-with-study").start()
+    os.environ.update(environment)
+    torch.set_num_threads(threads)
+    quiet()
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    results.send(_answer(cell))
+    threading.Event().wait()  # the study ends this process; finalizers of libraries may wait for other ranks
+
+
+def _end_with(alive: Connection) -> None:
+    try:
+        alive.recv()
+    except (EOFError, OSError):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _answer(cell: Cell) -> tuple[str, Any]:
+    try:
+        return "result", parts([cell.part])[cell.part].measure(cell)
+    except (Unavailable, RefusedInput) as reason:
+        return "reason", one_line(reason)
+    except torch.OutOfMemoryError:
+        return "reason", "the device has too little memory."
+    except Exception:
+        return "error", traceback.format_exc()

@@ -1,0 +1,131 @@
+"""Settings of the study, and the sizes of its presets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal
+
+from lit_gans.common.errors import RefusedInput, nearest
+
+PresetName = Literal["auto", "full", "cpu", "smoke"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the parts may choose their cells from.
+
+    Args:
+        device: `cpu` or `cuda`, on which all cells but those of `batch` run.
+        devices: all devices of this machine, for `batch`.
+        ranks: numbers of processes, ascending, beginning with 1.
+        cores: number of cores of this machine that this process may use.
+        gans: names of the GANs.
+        batch_sizes: batch sizes of `batch`.
+        image_size: height and width of the images in `batch` and `scaling`.
+        batch_size: batch size per process of the other parts.
+        small_image_size: height and width of the images in the other parts.
+        width: width of the networks; None leaves that of the study's networks.
+        steps: most timed steps of a cell.
+        fixed_steps: number of steps where losses are compared after the same images.
+        warmup: steps before the timed ones.
+        seconds: time after which a cell ends, once it has timed two steps.
+        step_limit: seconds that one step may take; longer ones are listed instead of measured.
+        seeds: seeds of the trainings in `dual`.
+        dual_batch_sizes: batch sizes in `dual`.
+        dual_images: number of real images that each training in `dual` sees.
+        dual_samples: number of generated images per evaluation in `dual`.
+        evaluations: number of evaluations per training in `dual`.
+        seed: seed of all random numbers elsewhere.
+    """
+
+    device: str
+    devices: tuple[str, ...]
+    ranks: tuple[int, ...]
+    cores: int
+    gans: tuple[str, ...]
+    batch_sizes: tuple[int, ...] = (8, 16, 32, 64, 128, 256, 512)
+    image_size: int = 64
+    batch_size: int = 64
+    small_image_size: int = 64
+    width: int | None = None
+    steps: int = 50
+    fixed_steps: int = 100
+    warmup: int = 3
+    seconds: float = 5.0
+    step_limit: float = 30.0
+    seeds: tuple[int, ...] = (0, 1, 2)
+    dual_batch_sizes: tuple[int, ...] = (64, 256, 512)
+    dual_images: int = 500_000
+    dual_samples: int = 5000
+    evaluations: int = 10
+    seed: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the settings as plain values."""
+        return asdict(self)
+
+
+_PRESETS: dict[str, dict[str, Any]] = {
+    "full": {},
+    # under an hour on two cores
+    "cpu": {
+        "batch_size": 8,
+        "small_image_size": 32,
+        "steps": 10,
+        "fixed_steps": 10,
+        "warmup": 1,
+        "seconds": 2.0,
+        "step_limit": 15.0,
+        "dual_images": 15_000,
+        "dual_samples": 500,
+        "evaluations": 5,
+    },
+    # two minutes; its times mean nothing
+    "smoke": {
+        "batch_sizes": (2, 4),
+        "image_size": 16,
+        "batch_size": 2,
+        "small_image_size": 16,
+        "width": 4,
+        "steps": 2,
+        "fixed_steps": 2,
+        "warmup": 1,
+        "seconds": 0.1,
+        "seeds": (0, 1, 2),
+        "dual_batch_sizes": (64,),
+        "dual_images": 128,
+        "dual_samples": 64,
+        "evaluations": 1,
+    },
+}
+
+
+_OF_MACHINE = ("device", "devices", "ranks", "cores", "gans")
+
+
+def preset(name: PresetName, settings: Settings, given: Mapping[str, Any]) -> Settings:
+    """Returns settings with the sizes of a preset, and then the given ones.
+
+    Args:
+        name: preset; `auto` is `full` on CUDA and `cpu` elsewhere.
+        settings: settings of the machine.
+        given: values that replace those of the preset.
+
+    Raises:
+        RefusedInput: a value has no such name, another type or is below 1.
+    """
+    if name == "auto":
+        name = "full" if settings.device == "cuda" else "cpu"
+    known = {field.name: field.default for field in fields(settings) if field.name not in _OF_MACHINE}
+    for key, value in given.items():
+        if key not in known:
+            raise RefusedInput(f"sizes.{key}: there is no such size; {nearest(key, known)}")
+        several = isinstance(known[key], tuple)
+        numbers = (list(value) if isinstance(value, Sequence) else []) if several else [value]
+        least = 0 if key in ("seed", "seeds", "seconds") else 1
+        if not numbers or any(isinstance(n, bool) or not isinstance(n, int | float) or n < least for n in numbers):
+            expected = f"a list of numbers, at least {least} each" if several else f"a number, at least {least}"
+            raise RefusedInput(f"sizes.{key}={value!r} is not valid: expected {expected}.")
+    values = {key: tuple(value) if isinstance(value, Sequence) else value for key, value in given.items()}
+    return replace(settings, **(_PRESETS[name] | values))

@@ -1,0 +1,77 @@
+"""Results on disk: one JSON file for each cell, replaced atomically, so that an interrupted study goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from lit_gans.benchmark.study.contract import Cell, Result
+from lit_gans.common.atomic import replacing
+
+RESULTS = "results.json"
+
+
+class Store:
+    """The folder of a study.
+
+    Args:
+        folder: folder of the study.
+        stamp: hardware, versions and commit; results with another stamp are not read.
+    """
+
+    def __init__(self, folder: Path, stamp: Mapping[str, Any]) -> None:
+        self.folder, self.stamp = folder, dict(stamp)
+
+    def path(self, cell: Cell) -> Path:
+        """Returns the file of a cell."""
+        return self.folder / "cells" / cell.part / f"{cell.key(self.stamp)}.json"
+
+    def read(self, cell: Cell) -> Result:
+        """Returns the result of a cell as far as it has been measured; errors are forgotten."""
+        if cell.reason is not None:
+            return Result(cell, reason=cell.reason)
+        path = self.path(cell)
+        if not path.is_file():
+            return Result(cell)
+        found = result_of(json.loads(path.read_text())["result"])
+        return Result(cell, found.repeats) if found.failed else Result(cell, found.repeats, found.reason)
+
+    def write(self, result: Result) -> None:
+        """Writes the result of a cell."""
+        text = json.dumps({"stamp": self.stamp, "result": asdict(result)}, indent=1)
+        with replacing(self.path(result.cell)) as part:
+            part.write_text(text + "\n")
+
+    def others(self, names: Collection[str]) -> dict[str, list[Result]]:
+        """Returns the results with this stamp of all parts but those named, as the last study of this folder left them.
+
+        Args:
+            names: parts whose results are left out.
+        """
+        path = self.folder / RESULTS
+        stamp, found = read_results(path) if path.is_file() else ({}, {})
+        return {name: results for name, results in found.items() if stamp == self.stamp and name not in names}
+
+    def write_all(self, results: Mapping[str, list[Result]], settings: Mapping[str, Any]) -> Path:
+        """Writes all results into one file, from which the report can be drawn again; returns its path."""
+        parts = {name: [asdict(result) for result in found] for name, found in results.items()}
+        path = self.folder / RESULTS
+        with replacing(path) as part:
+            part.write_text(json.dumps({"stamp": self.stamp, "settings": settings, "parts": parts}, indent=1) + "\n")
+        return path
+
+
+def result_of(content: Mapping[str, Any]) -> Result:
+    """Returns a result from its JSON."""
+    repeats = tuple(content["repeats"])
+    return Result(Cell(**content["cell"]), repeats, content["reason"], content["failed"])
+
+
+def read_results(path: str | Path) -> tuple[dict[str, Any], dict[str, list[Result]]]:
+    """Returns the stamp and the results by part from a `results.json`."""
+    content = json.loads(Path(path).read_text())
+    parts = {name: [result_of(result) for result in found] for name, found in content["parts"].items()}
+    return content["stamp"], parts

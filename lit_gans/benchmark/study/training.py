@@ -1,0 +1,221 @@
+"""Timed training steps of a GAN under any strategy: what most parts of the study measure."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
+from torch.utils.data import IterableDataset
+
+from lit_gans.benchmark.measure import now, peak_process_memory, quiet_trainer
+from lit_gans.benchmark.study.contract import Unavailable
+from lit_gans.benchmark.study.settings import Settings
+from lit_gans.config.build import resolve, trainer_refusals
+from lit_gans.config.hydra_app import compose
+from lit_gans.config.signatures import construct
+from lit_gans.strategies.by_name import NAMES, named
+from lit_gans.training.adversarial import AdversarialModule
+
+CELEBA_IMAGES = 202_599
+# the networks of the studies where an experiment has them; other GANs have their paper's
+EXPERIMENTS = {"dcgan": "dcgan_scaling_study"}
+_PROBE = 8  # images of the first step on a CPU, which predicts how long a large one would take
+
+
+@cache
+def _composed(gan: str, overrides: tuple[str, ...]) -> dict[str, Any]:
+    chosen = f"experiment={EXPERIMENTS[gan]}" if gan in EXPERIMENTS else f"model={gan}"
+    return dict(resolve(compose(chosen, "data=folder", "data.root=.", "metrics=none", *overrides))["model"])
+
+
+def model_node(gan: str, image_size: int, width: int | None = None, **arguments: Any) -> dict[str, Any]:
+    """Returns the configuration of a GAN as plain values: the studies' networks where an experiment has them.
+
+    Args:
+        gan: name of the GAN.
+        image_size: height and width of the images.
+        width: width of all networks; None leaves that of the experiment or paper.
+        **arguments: further arguments of the GAN that replace its own.
+    """
+    overrides: list[str] = [f"data.image_size={image_size}"]
+    if gan == "pix2pix" and image_size < 64:
+        overrides.append("model.patch_depth=1")  # three layers leave no patch of so small an image
+    if width is not None:
+        overrides += [f"model.generator_width={width}", f"model.discriminator_width={width}"]
+    return _composed(gan, tuple(overrides)) | arguments
+
+
+def timing(settings: Settings) -> dict[str, Any]:
+    """Returns the settings of `train` that limit the time of a cell."""
+    names = ("warmup", "steps", "seconds", "step_limit")
+    return {name: value for name, value in settings.to_dict().items() if name in names}
+
+
+def train(settings: Mapping[str, Any], callbacks: Sequence[Callback] = (), strategy: Any = None) -> dict[str, Any]:
+    """Trains on random images and returns the timings of rank 0 as JSON.
+
+    Args:
+        settings: `model`, a node of `model_node`; `batch_size` per rank; `device`; `steps`, the most timed steps;
+            `warmup`, steps before them; optionally `precision`, `strategy` (a name of `by_name` and its arguments as
+            `{"name": ..., ...}`), `seconds` after which the training ends, `step_limit`, `seed`.
+        callbacks: further callbacks of the trainer.
+        strategy: a strategy that replaces the one that `settings` names.
+
+    Returns:
+        `images_per_second`, real images of all critic steps and ranks; `generator_images_per_second`, the same divided
+        by the critic steps; `seconds`, mean of a step; `fit_seconds`, all of `Trainer.fit`; `peak_memory` in bytes, on
+        a CPU the growth of the process; `loss/...` after the last step; `steps`; `parameters` of all networks.
+
+    Raises:
+        Unavailable: a step would take longer than `step_limit`.
+        RefusedInput: the settings do not go together.
+    """
+    if settings["device"] == "cuda" and not torch.cuda.is_available():
+        raise Unavailable("torch finds no CUDA device.")
+    module = construct(settings["model"], "model")
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    clock = Clock(settings, module)
+    before = _used(settings["device"])
+    with trainer_refusals():
+        trainer = quiet_trainer(
+            settings["device"],
+            max_steps=settings["warmup"] + settings["steps"],
+            max_epochs=-1,
+            devices=local,
+            num_nodes=ranks // local,
+            strategy=strategy or strategy_of(settings.get("strategy"), ranks),
+            precision=settings.get("precision", "32-true"),
+            callbacks=[clock, *callbacks],
+        )
+    start = time.perf_counter()
+    trainer.fit(module, clock.images())
+    fit_seconds = time.perf_counter() - start
+    if clock.refusal is not None:
+        raise Unavailable(clock.refusal)
+    losses = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("loss/")}
+    memory = _used(settings["device"]) - before
+    return {**clock.result(ranks), "fit_seconds": fit_seconds, "peak_memory": memory, **losses}
+
+
+def strategy_of(node: Mapping[str, Any] | None, ranks: int) -> Any:
+    """Returns a strategy from its name and arguments; by default `network_ddp` for several processes."""
+    if node is None:
+        node = {"name": "auto" if ranks == 1 else "network_ddp"}
+    if node["name"] not in NAMES:
+        return node["name"]
+    return named(**node)
+
+
+def _used(device: str) -> int:
+    return torch.cuda.max_memory_allocated() if device == "cuda" else (peak_process_memory() or 0)
+
+
+class Clock(Callback):
+    """Times the steps after the warm-up, without waiting for the device in each, and ends the training in time.
+
+    Args:
+        settings: see `train`.
+        module: module that will be trained.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], module: AdversarialModule) -> None:
+        self.settings, self.module = settings, module
+        self.refusal: str | None = None
+        self.parameters = sum(parameter.numel() for parameter in module.parameters())
+        self._marks: list[float] = []
+        self._last = settings["warmup"] + settings["steps"]
+        self._since = self._whole = 0.0
+
+    @property
+    def _probes(self) -> bool:
+        limited = self.settings.get("step_limit") is not None and self.settings["device"] == "cpu"
+        return limited and self.settings["batch_size"] > _PROBE and not self.module.compile_networks
+
+    def images(self) -> LightningDataModule:
+        """Returns the data: the same random images in every step, after fewer of them in the first."""
+        module, size = self.module, self.settings["batch_size"]
+        sizes = [_PROBE * module.batches_per_step] if self._probes else []
+        channels = module.dummy_batch(1).get("input")
+        return _Images(module, sizes, size * module.batches_per_step, channels)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._since = now(pl_module.device)
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        step, warmup = trainer.global_step, self.settings["warmup"] + self._probes
+        if step <= warmup:
+            elapsed, self._since = now(pl_module.device) - self._since, now(pl_module.device)
+            if step == 1 and self._probes:
+                self._predict(trainer, elapsed * self.settings["batch_size"] / _PROBE)
+            if step == warmup:
+                self._plan(trainer, elapsed)
+                self._marks = [now(pl_module.device)]
+            return
+        if step >= self._last:
+            self._marks.append(now(pl_module.device))
+            trainer.should_stop = True
+
+    def _predict(self, trainer: Trainer, seconds: float) -> None:
+        seconds = float(trainer.strategy.broadcast(seconds))
+        if seconds > self.settings["step_limit"]:
+            limit = self.settings["step_limit"]
+            self.refusal = f"a step would take about {seconds:.0f} s here, longer than step_limit={limit:g}."
+            trainer.should_stop = True
+
+    def _plan(self, trainer: Trainer, step_seconds: float) -> None:
+        """Chooses the number of timed steps, the same on every rank."""
+        steps = self.settings["steps"]
+        if self.settings.get("seconds") is not None:
+            steps = min(steps, max(2, round(self.settings["seconds"] / max(step_seconds, 1e-9))))
+        self._last = trainer.global_step + int(trainer.strategy.broadcast(steps))
+
+    def result(self, ranks: int) -> dict[str, Any]:
+        """Returns the timings, see `train`."""
+        start, end = self._marks
+        steps = self._last - self.settings["warmup"] - self._probes
+        seconds = (end - start) / steps
+        images = self.settings["batch_size"] * self.module.batches_per_step * ranks
+        return {
+            "images_per_second": images / seconds,
+            "generator_images_per_second": images / self.module.n_critic / seconds,
+            "seconds": seconds,
+            "steps": steps,
+            "parameters": self.parameters,
+        }
+
+
+class _Images(LightningDataModule):
+    def __init__(self, module: AdversarialModule, first: list[int], num: int, inputs: torch.Tensor | None) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(int(os.environ.get("RANK", "0")))
+        shape = (num, module.channels, module.image_size, module.image_size)
+        self.batch = {"image": torch.rand(shape, generator=generator) * 2 - 1}
+        if inputs is not None:
+            self.batch["input"] = torch.rand((num, *inputs.shape[1:]), generator=generator) * 2 - 1
+            self.input_channels = inputs.shape[1]
+        self.first = first
+
+    def train_dataloader(self) -> Any:
+        return _Forever(self.batch, self.first)
+
+    @property
+    def held_out(self) -> dict[str, torch.Tensor]:
+        """The first pair as uint8."""
+        return {name: images[:1].add(1).mul(127.5).to(torch.uint8) for name, images in self.batch.items()}
+
+
+class _Forever(IterableDataset):
+    def __init__(self, batch: dict[str, torch.Tensor], first: list[int]) -> None:
+        self.batch, self.first = batch, first
+
+    def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
+        for num in self.first:
+            yield {name: images[:num] for name, images in self.batch.items()}
+        while True:
+            yield self.batch

@@ -1,0 +1,136 @@
+"""The study's runner: interleaved rounds, stored cells, and what a second run does again."""
+
+import json
+
+import pytest
+
+from lit_gans.benchmark.study.contract import Cell, Part, Result, Table
+from lit_gans.benchmark.study.progress import Progress
+from lit_gans.benchmark.study.report import markdown_table, sections, write
+from lit_gans.benchmark.study.runner import run
+from lit_gans.benchmark.study.store import Store, read_results
+
+STAMP = {"commit": "abc"}
+CELLS = [Cell("batch", "one", {"size": 1}), Cell("batch", "two", {"size": 2}), Cell("batch", "three", {"size": 3})]
+
+
+class Measured:
+    """Counts the measurements of each cell; `answers` replaces what some of them return."""
+
+    def __init__(self, **answers):
+        self.names, self.answers = [], answers
+
+    def __call__(self, cell):
+        self.names.append(cell.name)
+        return self.answers.get(cell.name, ("result", {"value": float(len(self.names))}))
+
+
+def test_rounds_are_interleaved_and_reversed(tmp_path):
+    measure = Measured()
+    results = run(CELLS, Store(tmp_path, STAMP), measure, 2, None)
+    assert measure.names == ["one", "two", "three", "three", "two", "one"]
+    assert [[repeat["value"] for repeat in result.repeats] for result in results] == [[1, 6], [2, 5], [3, 4]]
+    assert results[0].spread("value") == {"median": 3.5, "lower_quartile": 2.25, "upper_quartile": 4.75}
+
+
+def test_an_interrupted_study_measures_only_what_is_missing(tmp_path):
+    def interrupted(cell):
+        if cell.name == "three":
+            raise KeyboardInterrupt
+        return "result", {"value": 0.0}
+
+    with pytest.raises(KeyboardInterrupt):
+        run(CELLS, Store(tmp_path, STAMP), interrupted, 1, None)
+    measure = Measured()
+    results = run(CELLS, Store(tmp_path, STAMP), measure, 1, None)
+    assert measure.names == ["three"]
+    assert all(result.repeats for result in results)
+    run(CELLS, Store(tmp_path, STAMP), measure, 2, None)  # one more repeat of each
+    assert measure.names == ["three", "three", "two", "one"]
+    assert not list(tmp_path.rglob("*.part"))
+
+
+@pytest.mark.parametrize(
+    ("cell", "stamp"),
+    [
+        (Cell("batch", "one", {"size": 9}), STAMP),
+        (Cell("batch", "one", {"size": 1}, ranks=2), STAMP),
+        (Cell("batch", "one", {"size": 1}), {"commit": "def"}),
+    ],
+    ids=["settings", "ranks", "commit"],
+)
+def test_a_cell_is_measured_again_if_it_or_the_machine_changed(tmp_path, cell, stamp):
+    measure = Measured()
+    run(CELLS[:1], Store(tmp_path, STAMP), measure, 1, None)
+    run([cell], Store(tmp_path, stamp), measure, 1, None)
+    assert len(measure.names) == 2
+
+
+def test_reasons_are_kept_and_errors_are_tried_again(tmp_path):
+    known = Cell("batch", "four", reason="needs two devices.")
+    measure = Measured(one=("reason", "no CUDA."), two=("error", "Traceback\nValueError: 1"))
+    results = {r.cell.name: r for r in run([*CELLS, known], Store(tmp_path, STAMP), measure, 1, None)}
+    assert (results["one"].reason, results["four"].reason) == ("no CUDA.", "needs two devices.")
+    assert results["two"].failed
+    again = Measured()
+    run([*CELLS, known], Store(tmp_path, STAMP), again, 1, None)
+    assert again.names == ["two"]
+
+
+def test_no_repeat_starts_once_the_time_is_over(tmp_path):
+    measure = Measured()
+    results = run(CELLS, Store(tmp_path, STAMP), measure, 5, 0.0)
+    assert measure.names == ["one", "two", "three"]
+    assert all(len(result.repeats) == 1 for result in results)
+
+
+def test_a_cell_with_its_own_repeats_is_measured_once(tmp_path):
+    measure = Measured()
+    run([Cell("dual", "seed 0", once=True)], Store(tmp_path, STAMP), measure, 3, None)
+    assert measure.names == ["seed 0"]
+
+
+def test_the_time_left_is_that_of_the_cells_to_come():
+    with Progress(CELLS, {"batch: two": 100.0, "batch: three": 200.0}) as progress:
+        assert progress.remaining() == "about 8 min left"  # 150, the mean, and 100 and 200
+    with Progress(CELLS, {}) as progress:
+        assert progress.remaining() == "time left unknown"
+
+
+class Sizes(Part):
+    title = "Sizes | of things"
+    question = "How large?"
+
+    def cells(self, settings):
+        return CELLS
+
+    def measure(self, cell):
+        return {}
+
+    def tables(self, results):
+        return [Table("All", ["a|b", "c"], [["<1>", "2"]], ["A note."])]
+
+
+def test_the_report_lists_every_cell_without_a_measurement(tmp_path):
+    results = {"sizes": [Result(CELLS[0], ({"value": 1.0},)), Result(CELLS[1], reason="needs | two devices.")]}
+    found = sections({"sizes": Sizes()}, results)
+    markdown, page = write(tmp_path, found, {"commit": "abc"}, {"seed": 0})
+    for text in (markdown.read_text(), page.read_text()):
+        assert "needs" in text
+        assert "two devices." in text
+        assert "A note." in text
+        assert "abc" in text
+    assert "&lt;1&gt;" in page.read_text()
+    assert markdown_table(found[0].tables[0]) == ["| a\\|b | c |", "|---|---|", "| <1> | 2 |"]
+
+
+def test_all_results_are_in_one_file_and_other_parts_stay(tmp_path):
+    store = Store(tmp_path, STAMP)
+    path = store.write_all({"sizes": [Result(CELLS[0], ({"value": 1.0},))]}, {"seed": 0})
+    stamp, found = read_results(path)
+    assert stamp == STAMP
+    assert found == {"sizes": [Result(CELLS[0], ({"value": 1.0},))]}
+    assert store.others({"batch"}) == found
+    assert store.others({"sizes"}) == {}
+    assert Store(tmp_path, {"commit": "def"}).others({"batch"}) == {}
+    assert json.loads(path.read_text())["settings"] == {"seed": 0}
