@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from copy import deepcopy
 from datetime import timedelta
 from functools import partial
@@ -16,6 +17,7 @@ from torch.utils.hooks import RemovableHandle
 from lit_gans.checkpoints.format import CheckpointFiles
 from lit_gans.common._compat.lightning import process_group_backend
 from lit_gans.common.errors import RefusedInput
+from lit_gans.strategies.binding import Bind, CoreBinding
 from lit_gans.strategies.grad_scaling import NetworkScaling
 from lit_gans.strategies.manual_optimization import SchedulerWatch
 from lit_gans.strategies.module_networks import (
@@ -54,10 +56,13 @@ class NetworkStrategy:
     _hooks: tuple[RemovableHandle, ...] = ()
     _watch: SchedulerWatch | None = None
 
-    def __init__(self, *, timeout: float, **kwargs: Any) -> None:
+    _binding: CoreBinding | None = None
+
+    def __init__(self, *, timeout: float, bind: Bind = "none", **kwargs: Any) -> None:
         if not 0 < timeout <= _LONGEST_TIMEOUT:
             raise RefusedInput(f"timeout={timeout} must be greater than 0 seconds and at most {_LONGEST_TIMEOUT:.0e}.")
         super().__init__(timeout=starting_timeout(timeout), **kwargs)
+        self.bind = bind
         self.networks: dict[str, Network] = {}
         self._waits = timedelta(seconds=timeout)
 
@@ -71,11 +76,18 @@ class NetworkStrategy:
     def setup_environment(self) -> None:
         if type(self.checkpoint_io) is TorchCheckpointIO:
             self.checkpoint_io = CheckpointFiles()
+        if self.bind == "cores":  # before the threads of the process group begin, and after Lightning's processes
+            self._binding = CoreBinding(self.cluster_environment.local_rank(), self.processes_per_node)
         self._join_world()
         super().setup_environment()
         self.barrier()
         self.limit_waiting()
         follow_parent()
+
+    @property
+    def processes_per_node(self) -> int:
+        """Number of processes on this machine."""
+        return int(os.environ.get("LOCAL_WORLD_SIZE", self.num_processes))
 
     def _join_world(self) -> None:
         environment = self.cluster_environment
@@ -135,6 +147,9 @@ class NetworkStrategy:
             hook.remove()
         self._hooks = ()
         self.networks = {}
+        if self._binding is not None:
+            self._binding.release()
+            self._binding = None
         super().teardown()
 
     # ---- refusals

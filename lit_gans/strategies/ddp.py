@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
@@ -17,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from lit_gans.common._compat.torch import WITHOUT_BUFFER_SYNC
 from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positive
 from lit_gans.strategies.base import NetworkStrategy
+from lit_gans.strategies.binding import Bind
 from lit_gans.strategies.comm_hooks import Compression, Nodes, communicate
 from lit_gans.strategies.grad_scaling import NetworkScaling
 from lit_gans.strategies.module_networks import Network, network_named
@@ -48,6 +48,7 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
         powersgd_rank: rank of the low-rank approximation.
         hierarchical: whether to reduce within each node first, then between the first ranks of the nodes.
         sync_batchnorm: whether batch norm normalises over the batch of all ranks; CUDA only.
+        bind: `cores` gives each process of a machine cores of its own, and as many threads; Linux only.
         timeout: seconds that a rank waits for the others, once all have started.
         process_group_backend: backend of torch.distributed; null uses nccl on CUDA and gloo elsewhere.
 
@@ -65,6 +66,7 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
         powersgd_rank: int = 2,
         hierarchical: bool = False,
         sync_batchnorm: bool = False,
+        bind: Bind = "none",
         timeout: float = 1800.0,
         process_group_backend: Literal["nccl", "gloo"] | None = None,
     ) -> None:
@@ -74,7 +76,7 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
             raise RefusedInput(
                 "hierarchical=true does not work with gradient_compression=powersgd: use none, fp16 or bf16."
             )
-        super().__init__(timeout=timeout, process_group_backend=process_group_backend)
+        super().__init__(timeout=timeout, bind=bind, process_group_backend=process_group_backend)
         self.bucket_cap_mb, self.hierarchical, self.sync_batchnorm = bucket_cap_mb, hierarchical, sync_batchnorm
         self.find_unused_parameters, self.gradient_as_bucket_view = find_unused_parameters, gradient_as_bucket_view
         self.gradient_compression, self.powersgd_rank = gradient_compression, powersgd_rank
@@ -96,7 +98,7 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
     def setup_optimizers(self, trainer: Trainer) -> None:
         super().setup_optimizers(trainer)
         self._synchronise_batch_norm()
-        nodes = Nodes.of_size(self._node_size()) if self.hierarchical else None
+        nodes = Nodes.of_size(self.processes_per_node) if self.hierarchical else None
         for name, network in self.networks.items():
             replica = DistributedDataParallel(
                 nn.ParameterList(network.parameters),
@@ -121,9 +123,6 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
         for network in self.networks.values():
             for path, root in network.roots.items():  # the layers change, their parameters do not
                 self.lightning_module.set_submodule(path, nn.SyncBatchNorm.convert_sync_batchnorm(root))
-
-    def _node_size(self) -> int:
-        return int(os.environ.get("LOCAL_WORLD_SIZE", self.num_processes))
 
     def teardown(self) -> None:
         self.replicas.clear()

@@ -23,6 +23,7 @@ from lit_gans.common._compat.lightning import (
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies import contracts
 from lit_gans.strategies.base import NetworkStrategy
+from lit_gans.strategies.binding import Bind
 from lit_gans.strategies.fsdp_checkpoints import FSDPCheckpoints
 from lit_gans.strategies.fsdp_units import (
     exchange_parameters,
@@ -31,13 +32,7 @@ from lit_gans.strategies.fsdp_units import (
     shard_layers,
     shard_network,
 )
-from lit_gans.strategies.module_networks import (
-    Network,
-    call_in_backward,
-    find_networks,
-    largest_modules,
-    network_named,
-)
+from lit_gans.strategies.module_networks import Network, call_in_backward, find_networks, largest_modules, network_named
 from lit_gans.strategies.rank_tensors import average_over_ranks
 
 
@@ -70,6 +65,7 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
         reduce_dtype: precision in which gradients are averaged over the ranks.
         sharded_checkpoints: whether each rank writes its shards with torch.distributed.checkpoint, so that a checkpoint
             is a folder. It loads and resumes like a file.
+        bind: `cores` gives each process of a machine cores of its own, and as many threads; Linux only.
         timeout: seconds that a rank waits for the others, once all have started.
         process_group_backend: backend of torch.distributed; null uses nccl on CUDA and gloo elsewhere.
 
@@ -88,6 +84,7 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
         param_dtype: Literal["fp32", "bf16"] = "fp32",
         reduce_dtype: Literal["fp32", "bf16"] = "fp32",
         sharded_checkpoints: bool = False,
+        bind: Bind = "none",
         timeout: float = 1800.0,
         process_group_backend: Literal["nccl", "gloo"] | None = None,
     ) -> None:
@@ -96,10 +93,14 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
             save_distributed_checkpoint=False,
             process_group_backend=process_group_backend,
             timeout=timeout,
+            bind=bind,
         )
         self.wrap, self.hybrid, self.sharded_checkpoints = wrap, hybrid, sharded_checkpoints
-        self.param_dtype, self.reduce_dtype = param_dtype, reduce_dtype
-        self.reshard_after_forward = reshard_after_forward
+        self.param_dtype, self.reduce_dtype, self.reshard_after_forward = (
+            param_dtype,
+            reduce_dtype,
+            reshard_after_forward,
+        )
         self._roots: dict[str, FSDPModule] = {}
         self._penalised: dict[str, nn.Module] = {}
         self._accumulates = False  # whether the current backward skips the reduction

@@ -17,6 +17,7 @@ from lit_gans.common._compat.lightning import restore_toggles, run_step_hooks, r
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies import contracts
 from lit_gans.strategies.base import NetworkStrategy
+from lit_gans.strategies.binding import Bind
 from lit_gans.strategies.deepspeed import settings as deepspeed_settings
 from lit_gans.strategies.deepspeed.checkpoints import DeepSpeedCheckpoints
 from lit_gans.strategies.deepspeed.engine_module import engine_module, prepare_stage_3, refuse_scalars, run_backward
@@ -48,6 +49,7 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
         config: DeepSpeed's own settings, or the path of a JSON file with them; its keys override the arguments.
         sharded_checkpoints: whether each rank writes its shards in a folder in DeepSpeed's own format. Its networks
             load on one CPU; training resumes from it only under the same stage and number of ranks.
+        bind: `cores` gives each process of a machine cores of its own, and as many threads; Linux only.
         timeout: seconds that a rank waits for the others, once all have started.
         process_group_backend: backend of torch.distributed; null uses nccl on CUDA and gloo elsewhere.
 
@@ -64,10 +66,11 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
         offload_optimizer: bool = False,
         config: dict[str, Any] | str | None = None,
         sharded_checkpoints: bool = False,
+        bind: Bind = "none",
         timeout: float = 1800.0,
         process_group_backend: Literal["nccl", "gloo"] | None = None,
     ) -> None:
-        super().__init__(timeout=timeout, process_group_backend=process_group_backend)
+        super().__init__(timeout=timeout, bind=bind, process_group_backend=process_group_backend)
         self.config = {"zero_optimization": {}} | deepspeed_settings.read(config)
         self.config["zero_optimization"] = {"stage": stage} | self.config["zero_optimization"]
         if offload_optimizer:
