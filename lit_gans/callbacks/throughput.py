@@ -1,4 +1,4 @@
-"""Training throughput in images per second, measured without device synchronisation."""
+"""Training throughput, utilisation of the processor and the device, and the time that metrics take to pass a value."""
 
 from __future__ import annotations
 
@@ -7,47 +7,109 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+import torch
+from lightning.pytorch import LightningModule, Trainer
 
+from lit_gans.callbacks.time_to import TimeTo
 from lit_gans.training.attached import callbacks_of
+from lit_gans.training.callback import GenerativeCallback
+
+_GIB = 2**30
 
 
-class Throughput(Callback):
-    """Logs `throughput/images_per_second`, the real images of all discriminator steps and ranks per second.
+class Throughput(GenerativeCallback):
+    """Logs images per second, and how busy processor and device are, without device synchronisation.
 
-    Evaluation, sample grids and checkpoints run inside `paused` and are excluded. The value is logged every
-    `log_every_n_steps` iterations, like other values.
+    `throughput/images_per_second` counts the real images of all discriminator steps and ranks.
+    `utilisation/processor` is the processor time of this process per second, 1 for one busy core, without that of the
+    loader's processes. `utilisation/waiting` is the share of the time between two steps, in which the next batch is
+    fetched and copied. On CUDA, `utilisation/device_memory_gib` is the peak of torch's allocations, and
+    `utilisation/device` the share of the last moments in which the device computed, where the package nvidia-ml-py is
+    installed.
+
+    Evaluation, sample grids and checkpoints run inside `paused` and are excluded. Values are of the last
+    `log_every_n_steps` iterations, and logged then.
+
+    Args:
+        time_to: values of metrics whose time is reported at the end of the run: `{fid_digits: 50}` are the seconds of
+            training until `metric/fid_digits` is at most 50 (at least, where larger is better).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, time_to: dict[str, float] = {}) -> None:  # noqa: B006 - read only
         self.images_per_second = 0.0
-        self._all_images, self._all_seconds = 0, 0.0
+        self.time_to = TimeTo(time_to)
+        self.utilisation: dict[str, float] = {}
+        self._all_images, self._all_seconds, self._earlier_seconds = 0, 0.0, 0.0
         self._start = self._excluded = 0.0
         self._images = 0
+        self._waited, self._step_end, self._processor = 0.0, 0.0, 0.0
+        self._excluded_then = 0.0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._step_end = 0.0
         self._restart()
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        if self._step_end:
+            self._waited += time.monotonic() - self._step_end - (self._excluded - self._excluded_then)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         image = batch["image"] if isinstance(batch, dict) else batch[0] if isinstance(batch, list | tuple) else batch
         self._images += len(image) * trainer.world_size
-        if trainer.global_step % trainer.log_every_n_steps:  # type: ignore[attr-defined]  # set by a connector
-            return
-        seconds = max(time.perf_counter() - self._start - self._excluded, 1e-9)
-        self.images_per_second = self._images / seconds
-        self._all_images, self._all_seconds = self._all_images + self._images, self._all_seconds + seconds
-        pl_module.log("throughput/images_per_second", self.images_per_second)
-        self._restart()
+        if trainer.global_step % trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]  # set by a connector
+            seconds = max(time.perf_counter() - self._start - self._excluded, 1e-9)
+            self.images_per_second = self._images / seconds
+            self._all_images, self._all_seconds = self._all_images + self._images, self._all_seconds + seconds
+            self.utilisation = self._utilisation(seconds, pl_module.device)
+            pl_module.log("throughput/images_per_second", self.images_per_second)
+            pl_module.log_dict(self.utilisation)
+            self._restart()
+        self._step_end, self._excluded_then = time.monotonic(), self._excluded
+
+    def on_measure_end(self, trainer: Trainer) -> None:
+        self.time_to.observe(trainer, self.seconds)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seconds": self.seconds, "time_to": self.time_to.state()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._earlier_seconds = state_dict["seconds"]
+        self.time_to.load(state_dict["time_to"])
 
     @property
     def mean_images_per_second(self) -> float:
         """Mean images per second over the full training in this process."""
         return self._all_images / self._all_seconds if self._all_seconds else 0.0
 
+    @property
+    def seconds(self) -> float:
+        """Seconds of training until now, those before a resume included."""
+        since_logged = time.perf_counter() - self._start - self._excluded if self._start else 0.0
+        return self._earlier_seconds + self._all_seconds + since_logged
+
+    def _utilisation(self, seconds: float, device: torch.device) -> dict[str, float]:
+        found = {
+            "utilisation/processor": (time.process_time() - self._processor) / seconds,
+            "utilisation/waiting": self._waited / seconds,
+        }
+        if device.type == "cuda":
+            found["utilisation/device_memory_gib"] = torch.cuda.max_memory_allocated(device) / _GIB
+            found |= _device_utilisation(device)
+        return found
+
     def _restart(self) -> None:
         self._start, self._excluded, self._images = time.perf_counter(), 0.0, 0
+        self._waited, self._processor = 0.0, time.process_time()
+
+
+def _device_utilisation(device: torch.device) -> dict[str, float]:
+    """Returns what the driver reports, or nothing if it does not."""
+    try:
+        return {"utilisation/device": torch.cuda.utilization(device) / 100}
+    except (ModuleNotFoundError, RuntimeError):  # no nvidia-ml-py; a device without counters
+        return {}
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from lit_gans.training.attached import callbacks_of
 
 STOPPED = 128  # plus the number of the signal
 _METRIC = "metric/"
-_ALWAYS = ("loss/", "throughput/")  # logged by every run and reported elsewhere
+_ALWAYS = ("loss/", "throughput/", "utilisation/")  # logged by every run and reported elsewhere
 
 
 def report(trainer: Trainer) -> int:
@@ -30,6 +30,8 @@ def report(trainer: Trainer) -> int:
     for metrics in callbacks_of(trainer, Measurement):
         if metrics.values:
             lines += metrics.summary()
+    for throughput in callbacks_of(trainer, Throughput):
+        lines += throughput.time_to.lines()
     grid = folder / "samples" / f"{step:06d}.png"
     if samples is not None and grid.exists():
         over_time = f", over time: {FILM} beside it" if grid.with_name(FILM).exists() else ""
@@ -59,6 +61,8 @@ def run_of(trainer: Trainer, overrides: list[str], seconds: float) -> Run:
     values |= {name: value for name, value in logged.items() if not name.startswith(_METRIC)}
     values = {name: value for name, value in values.items() if "_spread_" not in name}  # the table is for a terminal
     speed = next((c.mean_images_per_second for c in callbacks_of(trainer, Throughput)), None)
+    for throughput in callbacks_of(trainer, Throughput):
+        values |= throughput.time_to.columns()
     values |= {"images/s": speed or float("nan"), "seconds": seconds}
     samples = Samples.folder(trainer) / f"{trainer.global_step:06d}.png"
     return Run(overrides, values, Path(trainer.default_root_dir), samples)

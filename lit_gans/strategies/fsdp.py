@@ -224,10 +224,9 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
     ) -> Any:
         # before the step, since the next forward would otherwise use the old unsharded weights; also if another
         # network's backward passed through, since an unsharded weight stays frozen
-        for network in self._penalised.values():
-            for layer in network.modules():
-                if isinstance(layer, FSDPModule):
-                    layer.reshard()
+        for layer in (layer for network in self._penalised.values() for layer in network.modules()):
+            if isinstance(layer, FSDPModule):
+                layer.reshard()
         return super().optimizer_step(optimizer, closure, model, **kwargs)
 
     @contextmanager

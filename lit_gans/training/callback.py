@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 
@@ -12,6 +14,7 @@ class GenerativeCallback(Callback):
     """
 
     updates_average: bool = False  # whether the callback updates `module.averaged_generator`
+    directions: Mapping[str, str | None] = {}  # whether the `min` or the `max` of each key that it measures is best
 
     def on_measure_start(self, trainer: Trainer, description: str) -> None:
         """Called on every rank before a measurement begins; `description` is a readable name for it."""

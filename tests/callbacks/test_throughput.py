@@ -1,5 +1,5 @@
 import time
-from unittest.mock import create_autospec
+from unittest.mock import Mock, create_autospec
 
 import pytest
 import torch
@@ -7,6 +7,12 @@ from lightning.pytorch import LightningModule, Trainer
 
 from lit_gans.callbacks import Throughput
 from lit_gans.callbacks.throughput import paused
+
+
+def on_the_cpu():
+    module = create_autospec(LightningModule, instance=True)
+    module.device = torch.device("cpu")
+    return module
 
 
 def test_counts_real_images_of_all_updates_and_leaves_out_what_is_paused(tiny_gan, random_images, fit, monkeypatch):
@@ -30,7 +36,7 @@ def test_counts_the_images_of_all_ranks_in_every_kind_of_batch(tiny_gan, random_
     assert callback.images_per_second == pytest.approx(2 * 8 / 1)
     assert trainer.callback_metrics["throughput/images_per_second"].item() == pytest.approx(16)
     monkeypatch.setattr(type(trainer), "world_size", 3)
-    module = create_autospec(LightningModule, instance=True)
+    module = on_the_cpu()
     images = torch.zeros(5, 1, 2, 2)
     for batch in ({"image": images}, [images, torch.zeros(5)], images):
         callback.on_train_start(trainer, module)
@@ -43,7 +49,7 @@ def test_time_that_is_paused_is_taken_off(tiny_gan, monkeypatch):
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     callback, trainer = Throughput(), create_autospec(Trainer, instance=True)
     trainer.callbacks, trainer.world_size, trainer.global_step, trainer.log_every_n_steps = [callback], 1, 2, 2
-    module = create_autospec(LightningModule, instance=True)
+    module = on_the_cpu()
     callback.on_train_start(trainer, module)
     with paused(trainer):
         now[0] = 8.0
@@ -53,3 +59,62 @@ def test_time_that_is_paused_is_taken_off(tiny_gan, monkeypatch):
     now[0] = 11.0
     callback.on_train_batch_end(trainer, module, None, torch.zeros(6, 1, 2, 2), 0)
     assert callback.images_per_second == pytest.approx(6 / 1), "images and time begin anew after each value"
+
+
+@pytest.fixture
+def clocks(monkeypatch):
+    """Wall and processor time that a test sets."""
+    now = {"wall": 100.0, "processor": 7.0}
+    for name in ("perf_counter", "monotonic"):
+        monkeypatch.setattr(time, name, lambda: now["wall"])
+    monkeypatch.setattr(time, "process_time", lambda: now["processor"])
+    return now
+
+
+def trainer_of(callback, **settings):
+    trainer = create_autospec(Trainer, instance=True)
+    trainer.callbacks, trainer.world_size, trainer.log_every_n_steps = [callback], 1, 2
+    vars(trainer).update(settings)
+    return trainer
+
+
+def test_utilisation_is_processor_time_and_the_share_between_steps_without_what_is_paused(clocks):
+    callback = Throughput()
+    trainer, module = trainer_of(callback), on_the_cpu()
+    callback.on_train_start(trainer, module)
+    clocks["wall"] += 50.0  # before the first step nothing waits for a previous one
+    for step, waits in ((1, 0.0), (2, 3.0)):
+        clocks["wall"] += waits
+        callback.on_train_batch_start(trainer, module, None, 0)
+        clocks["wall"] += 1.0
+        clocks["processor"] += 6.5
+        trainer.global_step = step
+        callback.on_train_batch_end(trainer, module, None, torch.zeros(6, 1, 2, 2), 0)
+        with paused(trainer):
+            clocks["wall"] += 5.0
+    module.log_dict.assert_called_once()  # at the logged iteration alone
+    seconds = 50 + 1 + 3 + 1
+    assert module.log_dict.call_args.args[0] == {
+        "utilisation/processor": pytest.approx(13 / seconds),
+        "utilisation/waiting": pytest.approx(3 / seconds),
+    }
+    assert callback.seconds == pytest.approx(seconds)
+
+
+def test_every_run_logs_its_utilisation(tiny_gan, random_images, fit):
+    callback = Throughput()
+    trainer = fit(tiny_gan(), random_images(batch_size=8), max_steps=2, callbacks=[callback], log_every_n_steps=1)
+    logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
+    assert logged["utilisation/processor"] > 0
+    assert 0 < logged["utilisation/waiting"] < 1
+    assert "utilisation/device" not in logged, "a CPU has no such counter"
+
+
+def test_a_device_that_does_not_tell_is_left_out(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 3 * 2**29)
+    for answer, expected in ((40, {"utilisation/device": 0.4}), (ModuleNotFoundError(), {}), (RuntimeError(), {})):
+        monkeypatch.setattr(torch.cuda, "utilization", Mock(side_effect=[answer]))
+        found = Throughput()._utilisation(1.0, torch.device("cuda"))
+        memory = found.pop("utilisation/device_memory_gib")
+        assert memory == 1.5
+        assert {name: value for name, value in found.items() if name.startswith("utilisation/device")} == expected

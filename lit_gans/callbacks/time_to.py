@@ -1,0 +1,76 @@
+"""Seconds of training until a metric has passed a value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning.pytorch import Trainer
+
+from lit_gans.training.attached import callbacks_of
+from lit_gans.training.callback import GenerativeCallback
+
+_METRIC = "metric/"
+
+
+class TimeTo:
+    """Records when each metric first passed a wanted value, and when it was best.
+
+    Args:
+        wanted: values by name, with or without `metric/`.
+
+    Attributes:
+        reached: seconds of training until each wanted value was passed, by name without `metric/`.
+        best: best value of each metric and its seconds, for metrics with a better direction.
+    """
+
+    def __init__(self, wanted: dict[str, float]) -> None:
+        self.wanted = {name.removeprefix(_METRIC): float(value) for name, value in wanted.items()}
+        self.reached: dict[str, float] = {}
+        self.best: dict[str, tuple[float, float]] = {}
+
+    def observe(self, trainer: Trainer, seconds: float) -> None:
+        """Compares the values in `trainer.callback_metrics`, measured after some seconds of training.
+
+        The first of them are of an untrained generator, and are never the best.
+        """
+        directions = _directions(trainer)
+        for key, tensor in trainer.callback_metrics.items():
+            name, value = key.removeprefix(_METRIC), float(tensor)
+            if not key.startswith(_METRIC):
+                continue
+            sign = -1 if directions.get(key) == "max" else 1
+            if name in self.wanted and name not in self.reached and sign * value <= sign * self.wanted[name]:
+                self.reached[name] = seconds
+            better = name not in self.best or sign * value < sign * self.best[name][0]
+            if directions.get(key) is not None and better and trainer.global_step > 0:
+                self.best[name] = (value, seconds)
+
+    def lines(self) -> list[str]:
+        """Returns what each run's report says: the wanted values, or when the first metric was best."""
+        lines = []
+        for name, value in self.wanted.items():
+            when = f"after {self.reached[name]:.1f} s of training" if name in self.reached else "not reached"
+            lines.append(f"time to     {name} {value:g}: {when}")
+        if not lines and self.best:
+            name, (value, seconds) = next(iter(self.best.items()))
+            lines.append(f"time to     {name} {value:.4g}, its best: {seconds:.1f} s of training")
+        return lines
+
+    def columns(self) -> dict[str, float]:
+        """Returns the seconds by column of a sweep's table; NaN if a value was not reached."""
+        missing = float("nan")
+        return {f"s to {name} {value:g}": self.reached.get(name, missing) for name, value in self.wanted.items()}
+
+    def state(self) -> dict[str, Any]:
+        """Returns plain values for a checkpoint."""
+        return {"reached": self.reached, "best": {name: list(pair) for name, pair in self.best.items()}}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Restores what `state` returned."""
+        self.reached = dict(state["reached"])
+        self.best = {name: (value, seconds) for name, (value, seconds) in state["best"].items()}
+
+
+def _directions(trainer: Trainer) -> dict[str, str | None]:
+    callbacks = callbacks_of(trainer, GenerativeCallback)
+    return {name: direction for callback in callbacks for name, direction in callback.directions.items()}
