@@ -26,6 +26,7 @@ NEVER_RUN = {  # page, and beginning of the block
     ("docs/get_started.md", "git clone"),
     ("docs/guides/metrics.md", "lit-gans evaluate checkpoint=outputs/dcgan_digits/version_0 metrics=inception"),
 }
+_TWO_PROCESSES = "lit-gans train strategy=ddp trainer.devices=2 trainer.accelerator=cpu"
 RUN_IN_THE_SLOW_TIER = {
     ("docs/benchmarks.md", "lit-gans train -m experiment=gan_digits,"),
     ("docs/benchmarks.md", "lit-gans train -m experiment=dcgan_digits_classes,"),
@@ -36,8 +37,10 @@ RUN_IN_THE_SLOW_TIER = {
     ("docs/extend/strategy.md", "LIT_GANS_IMPORT=patient_ddp lit-gans train"),
     ("docs/guides/data.md", "lit-gans train experiment=dcgan_emoji"),
     ("docs/guides/data.md", "lit-gans train -m experiment=gan_ring,"),
-    ("docs/guides/distributed.md", "lit-gans train strategy=ddp trainer.devices=2 trainer.accelerator=cpu\n"),
-    ("docs/guides/distributed.md", "lit-gans train strategy=ddp trainer.devices=2 trainer.accelerator=cpu trainer"),
+    ("docs/guides/distributed.md", f"{_TWO_PROCESSES}\n"),
+    ("docs/guides/distributed.md", f"{_TWO_PROCESSES} trainer.strategy.bind=cores"),
+    ("docs/guides/distributed.md", f"{_TWO_PROCESSES} trainer.strategy.gradient_compression=bf16"),
+    ("docs/guides/metrics.md", "lit-gans train trainer.max_steps=200 metrics.every_n_steps=50"),
     ("docs/guides/lightning.md", "lit-gans fit --model DCGAN --data Digits --trainer.max_steps 200 --trainer.strategy"),
 }
 
