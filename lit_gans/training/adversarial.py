@@ -12,6 +12,7 @@ from lit_gans.common.noise import Noise, mix, seed_dropout
 from lit_gans.training.augment import Augmentation
 from lit_gans.training.augmentation import Augmenter
 from lit_gans.training.batch import Batch, Inputs, prepare_batch, repeat_batch, split_batch
+from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.finite import LOSS
 from lit_gans.training.judging import JudgedModule
 from lit_gans.training.optim import Adam, Optimizer
@@ -45,7 +46,8 @@ class AdversarialModule(JudgedModule):
         generator_optimizer, discriminator_optimizer: optimizer settings; each discriminator gets its own optimizer.
         channels_last: whether networks and images use the channels-last memory layout, which makes convolutions faster
             on CPU and CUDA.
-        compile: whether to compile the networks, in place.
+        compile: whether to compile the networks, in place; passes whose graph a gradient penalty differentiates twice
+            run uncompiled.
         diffaugment: augmentations of all images that the discriminators see, for small datasets (Zhao et al. 2020).
         augmentation: blits, geometry, colour and cutout of all images that the discriminators see, with a probability
             that is scheduled or adaptive (Karras et al. 2020); null for none.
@@ -154,7 +156,7 @@ class AdversarialModule(JudgedModule):
         self.end_iteration(iteration + 1)
         self.adapt_augmentation()
         self.step_schedules()
-        self.log_dict({f"loss/{name}": loss for name, loss in losses.items()}, prog_bar=True)
+        self.log_dict({f"loss/{name}": loss for name, loss in losses.items()}, prog_bar=self._bar_needs_numbers)
 
     def _train_discriminators(
         self, microbatches: list[Batch], fakes: list[Tensor] | None, iteration: int
@@ -207,3 +209,7 @@ class AdversarialModule(JudgedModule):
     def on_train_start(self) -> None:
         super().on_train_start()
         self._noise_generator = torch.Generator(device=self.device)
+        # Lightning converts what a bar shows to numbers at every look at any logged value, which waits for the device;
+        # this package's bar reads the tensors
+        bar = self.trainer.progress_bar_callback
+        self._bar_needs_numbers = bar is not None and not isinstance(bar, GenerativeCallback)

@@ -1,0 +1,85 @@
+"""In an iteration that does not log, the host never waits for the device: in step, callbacks and logging."""
+
+import pytest
+import torch
+from lightning.pytorch.callbacks import LambdaCallback, TQDMProgressBar
+
+from lit_gans.callbacks import EMA, Checkpoint, ProgressBar, Throughput
+from lit_gans.callbacks.csv_metrics import CSVMetrics
+from lit_gans.callbacks.watch import Watch
+from lit_gans.config.registry import gans
+from lit_gans.training.augmentation import Adaptive
+from lit_gans.training.schedules import Linear
+
+from ..host import Guarded, HostWaits, without_waiting
+
+GANS = sorted(name for name, cls in gans().items() if cls.__module__.startswith("lit_gans."))
+STEPS, LOGS = 6, 3
+SETTINGS = {
+    "r1 every second iteration, two microbatches, clipping": {
+        "r1_gamma": 1.0,
+        "r1_every": 2,
+        "accumulate_gradients": 2,
+        "clip_gradients": 1.0,
+    },
+    "adaptive augmentation of both kinds": {"augmentation": Adaptive(), "diffaugment": ("colour", "cutout")},
+    "scheduled penalties of the scores": {"r1_gamma": Linear(1.0, 0.5), "r2_gamma": 1.0, "share_scores": True},
+    "classes": {"num_classes": 10},
+}
+
+
+def run(module, device, train, tmp_path, **arguments):
+    num = 4 * module.n_critic * module.accumulate_gradients
+    shape = (num, module.channels, module.image_size, module.image_size)
+    images = torch.randint(0, 256, (2, *shape), dtype=torch.uint8, device=device)
+    labels = torch.arange(num, device=device) % 10
+    batches = [{"image": each, "input": each, "label": labels} for each in images]
+    loader = Guarded(batches, device, STEPS, LOGS)
+    released = LambdaCallback(on_exception=loader.release)
+    callbacks = [released, EMA(), Watch(every_n_steps=LOGS), Checkpoint(every_n_train_steps=100), Throughput()]
+    options = {"callbacks": callbacks, "logger": CSVMetrics(str(tmp_path)), "log_every_n_steps": LOGS}
+    train(module, loader, device, STEPS, enable_checkpointing=True, **options, **arguments)
+    return loader.guarded
+
+
+@pytest.mark.parametrize("name", GANS)
+def test_no_gan_waits(tiny_gan, device, train, tmp_path, name):
+    assert run(tiny_gan(name, n_critic=2), device, train, tmp_path) == [1, 3, 4]
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_no_setting_waits(tiny_gan, device, train, tmp_path, settings):
+    assert run(tiny_gan("dcgan", **SETTINGS[settings]), device, train, tmp_path) == [1, 3, 4]
+
+
+def test_neither_does_bf16(tiny_gan, device, train, tmp_path):
+    assert run(tiny_gan("dcgan"), device, train, tmp_path, precision="bf16-mixed") == [1, 3, 4]
+
+
+def test_only_lightnings_bar_waits_for_the_losses_that_it_shows(tiny_gan, random_images, train, capsys):
+    """Lightning converts them in every iteration; the bar of this package reads them when it is drawn."""
+    for bar, shown in ((TQDMProgressBar(), {"loss/discriminator", "loss/generator"}), (ProgressBar(), set())):
+        settings = {"callbacks": [bar], "enable_progress_bar": True}
+        trainer = train(tiny_gan(), random_images(), torch.device("cpu"), 1, **settings)
+        assert set(trainer.progress_bar_metrics) == shown
+        assert set(trainer.callback_metrics) == {"loss/discriminator", "loss/generator"}
+    assert "discriminator" in capsys.readouterr().out
+
+
+WAITS = {
+    "item": lambda tensor: tensor.item(),
+    "tolist": lambda tensor: tensor.tolist(),
+    "if": lambda tensor: 1 if tensor > 0 else 2,
+    "float": float,
+    "cpu": lambda tensor: tensor.cpu(),
+    "mask": lambda tensor: torch.ones(2, device=tensor.device)[tensor.expand(2) > 0],
+    "nonzero": lambda tensor: tensor.reshape(1).nonzero(),
+    "tensor": lambda tensor: torch.tensor(1.0, device=tensor.device),
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_a_wait_is_seen(device, wait):
+    tensor = torch.ones((), device=device)
+    with pytest.raises(RuntimeError if device.type == "cuda" else HostWaits), without_waiting(device):
+        WAITS[wait](tensor)
