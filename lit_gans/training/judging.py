@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from lit_gans.checkpoints.format import FORMAT_KEY, from_plain
+from lit_gans.common.compilation import uncompiled
 from lit_gans.common.noise import Noise
 from lit_gans.strategies.contracts import sharding
 from lit_gans.strategies.grad_scaling import NetworkScaling
@@ -82,7 +83,10 @@ class JudgedModule(OptimizedModule):
             for name, (kind, weight) in product(self.discriminator_names, weights.items()):
                 penalty = r1_penalty(self.get_submodule(name), shown[kind], *self.condition(seen))
                 penalties[name] = penalties[name] + weight * penalty
-        outputs = self.discriminator_losses(seen["image"], seen_fake, seen)
+        # a penalty of the scores differentiates their graph twice
+        twice = [self.get_submodule(name) for name in self.discriminator_names if self.share_scores and weights]
+        with uncompiled(*twice):
+            outputs = self.discriminator_losses(seen["image"], seen_fake, seen)
         if self.augmentation is not None and self.augmentation.adapts:
             for name, output in outputs.items():
                 self._observe(output, name)

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from lit_gans.common.compilation import uncompiled
 from lit_gans.common.precision import full_precision, without_autocast
 
 
@@ -66,7 +67,7 @@ def gradient_penalty(
 
 def _gradient(network: nn.Module, images: Tensor, condition: tuple[Tensor, ...]) -> Float[Tensor, "n pixels"]:
     """Returns the gradient of the scores with respect to each image, with its graph."""
-    with without_autocast(images):
+    with without_autocast(images), uncompiled(network):
         images = full_precision(images.detach()).requires_grad_(True)
         return _flat_gradient(images, network(images, *condition))
 

@@ -34,11 +34,6 @@ class Settings(Protocol):
     r2_gamma: Number
     r1_every: int
     num_classes: int
-    compile_networks: bool
-
-    @property
-    def penalised_networks(self) -> tuple[str, ...]:
-        """Names of the networks whose gradient is differentiated twice."""
 
 
 @runtime_checkable
@@ -89,11 +84,6 @@ def refuse_weight(name: str, weight: Number) -> None:
 def refuse_trainer(module: Settings, trainer: Trainer) -> None:
     """Raises `RefusedInput` if device, precision, data and module are incompatible."""
     _refuse_precision(trainer.strategy.root_device.type, str(trainer.precision))
-    if module.compile_networks and module.penalised_networks:
-        raise RefusedInput(
-            f"compile=true with a gradient penalty on {', '.join(module.penalised_networks)}: torch does not"
-            " differentiate a compiled network twice: use compile=false."
-        )
     _refuse_processes(trainer)
     _refuse_data(module, data_of(trainer))
 

@@ -26,6 +26,7 @@ NEEDLESS = {
         "NormBase": "test_norms_with_running_statistics_have_no_public_base",
         "WITHOUT_BUFFER_SYNC": "test_older_versions_of_torch_lack_the_new_names",
         "copy_all": "test_older_versions_of_torch_lack_the_new_names",
+        "is_compiled": "test_a_module_does_not_say_that_it_is_compiled",
         "lerp_all": "test_older_versions_of_torch_lack_the_new_names",
         "process_groups": "test_torch_lists_no_process_groups",
         "set_timeout": "test_older_versions_of_torch_lack_the_new_names",

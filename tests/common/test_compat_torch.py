@@ -68,3 +68,11 @@ def test_interpolations_in_one_call_are_interpolations():
     targets, sources = [torch.zeros(2), torch.zeros(3)], [torch.ones(2), torch.full((3,), 2.0)]
     _compat.lerp_all(targets, sources, 0.25)
     assert [target.tolist() for target in targets] == [[0.25] * 2, [0.5] * 3]
+
+
+def test_a_module_does_not_say_that_it_is_compiled():
+    module, compiled = nn.Linear(1, 1), nn.Linear(1, 1)
+    compiled.compile()
+    assert [_compat.is_compiled(each) for each in (module, compiled)] == [False, True]
+    public = [name for name in dir(compiled) if not name.startswith("_")]
+    assert [name for name in public if "compile" in name] == ["compile"], "use the public one"

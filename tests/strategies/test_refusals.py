@@ -12,7 +12,6 @@ from lit_gans.config.build import trainer_refusals
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP, refused_precision
-from lit_gans.training.optim import SGD
 
 from . import ranks
 from .cells import Cell, build, many_images, names, train
@@ -144,10 +143,3 @@ def test_without_deepspeed_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "deepspeed", None)
     with pytest.raises(RefusedInput, match=r'pip install "lit-gans\[deepspeed\]"'):
         deepspeed_settings.load("cpu")
-
-
-@pytest.mark.parametrize("name", names())
-def test_a_compiled_network_is_not_differentiated_twice(tiny_gan, random_images, fit, name):
-    penalised = tiny_gan(name, compile=True, r1_gamma=1.0, discriminator_optimizer=SGD(0.1))
-    with pytest.raises(RefusedInput, match=r"compile=true .* gradient penalty"):
-        fit(penalised, random_images(), max_steps=1)

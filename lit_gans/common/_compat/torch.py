@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed import ProcessGroup, distributed_c10d
 from torch.nn.modules.batchnorm import _NormBase as NormBase
 from torch.nn.parallel import DistributedDataParallel
@@ -24,6 +24,7 @@ __all__ = [
     "WITHOUT_BUFFER_SYNC",
     "NormBase",
     "copy_all",
+    "is_compiled",
     "lerp_all",
     "norm_all",
     "process_groups",
@@ -98,3 +99,12 @@ def scale_of(scaler: torch.amp.GradScaler) -> Tensor | None:
     The public `get_scale` waits for the device. No issue found.
     """
     return scaler._scale
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Returns whether `module.compile()` was called, from `nn.Module._compiled_call_impl`.
+
+    A module that is compiled in place does not say so: `torch._dynamo.OptimizedModule` is the class of a wrapper, which
+    `torch.compile(module)` returns. No issue found.
+    """
+    return module._compiled_call_impl is not None

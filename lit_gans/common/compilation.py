@@ -1,0 +1,21 @@
+"""Compiled networks, which run as they are where a graph must be differentiated twice."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import nn
+
+from lit_gans.common._compat.torch import is_compiled
+
+
+def uncompiled(*networks: nn.Module) -> AbstractContextManager[object]:
+    """Returns a context in which networks that were compiled in place run uncompiled, with the same parameters.
+
+    torch raises an error where the graph of a compiled network is differentiated twice.
+    """
+    # only then: the first stance imports the compiler, which takes seconds
+    if any(is_compiled(network) for network in networks):
+        return torch.compiler.set_stance("force_eager")
+    return nullcontext()
