@@ -18,6 +18,7 @@ from lit_gans.common.atomic import replacing
 logger = logging.getLogger(__name__)
 
 Row = dict[str, Any]
+_UNREADABLE = "\ufffd"  # of bytes that are no text
 _DIGITS = 16  # a step with more is damage
 
 
@@ -96,6 +97,12 @@ class CSVMetrics(Logger):
         if not self._path.is_file():
             return {}
         header, *lines = self._path.read_text(errors="replace").splitlines(keepends=True) or [""]
+        good_header = header.endswith("\n") and header[:-1].isprintable() and _UNREADABLE not in header
+        if not good_header:
+            logger.warning(
+                "%s is damaged: its header cannot be read, and its %d rows are left out.", self._path, len(lines)
+            )
+            return {}
         rows = [_parsed(header, line) for line in lines]
         damaged = [str(number) for number, row in enumerate(rows, start=2) if row is None]
         if damaged:
@@ -109,9 +116,9 @@ class CSVMetrics(Logger):
         """Writes rows, starting at the last line of the file."""
         *lines, last = _lines(columns, sorted(self._rows.items()))
         with self._path.open("r+b") as file:
-            file.truncate(self._offset)
             file.seek(self._offset)
-            file.writelines([*lines, last])
+            file.write(b"".join([*lines, last]))  # over the last line, which a killed process would else have lost
+            file.truncate()
         self._keep_last(self._offset + sum(map(len, lines)))
 
     def _rewrite(self, rows: dict[int, Row]) -> None:

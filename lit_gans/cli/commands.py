@@ -24,6 +24,7 @@ PLACES = {  # modules of the functions
     "bench_strategies": "lit_gans.benchmark.strategies",
     "bench_startup": "lit_gans.benchmark.startup",
     "bench_study": "lit_gans.benchmark.study.command",
+    "bench_soak": "lit_gans.benchmark.soak",
 }
 
 _WITHOUT_WEIGHTS = ("describe",)  # models are built on the meta device

@@ -82,6 +82,11 @@ EXAMPLES = {
         "lit-gans bench study parts=[batch,scaling] gans=[dcgan,wgan_gp]",
         "torchrun --nproc-per-node 4 -m lit_gans bench study parts=[scaling]",
     ),
+    "bench soak": (
+        "lit-gans bench soak minutes=60",
+        "lit-gans bench soak gans=[dcgan] strategies=[auto,ddp]",
+        "lit-gans bench soak seed=1 first=12 runs=1 output=soak.json",
+    ),
     "bench strategies": (
         "lit-gans bench strategies preset=smoke",
         "lit-gans bench strategies gans=[dcgan]",

@@ -26,6 +26,7 @@ lit-gans: GANs for PyTorch Lightning
   lit-gans bench strategies                                                 speed and bytes of strategy=ddp
   lit-gans bench study [parts=[batch,scaling]]                              every table of the studies, on this machine
   lit-gans bench startup                                                    seconds until a command has done its work
+  lit-gans bench soak minutes=30                                            kills, damages and resumes at random
   lit-gans fit ...                                                          the Lightning CLI
 
 Every key can be set as key=value; `lit-gans train --cfg job` prints all keys, `lit-gans COMMAND --help` describes them.

@@ -130,3 +130,23 @@ def test_damaged_lines_are_named_and_the_others_stay(tmp_path, caplog):
     (warning,) = caplog.messages
     # zeros have no end of a line
     assert warning.endswith("metrics.csv is damaged: 2 of its 4 rows cannot be read and are left out, line 3, 5.")
+
+
+@pytest.mark.parametrize("header", [b"", b"step,lo", b"step,l\xefss\r\n", b"step,l\0ss\r\n"])
+def test_a_damaged_header_is_named_and_no_row_gets_another_column(tmp_path, caplog, header):
+    (tmp_path / "metrics.csv").write_bytes(header + b"0,1.0\r\n" * header.endswith(b"\n"))
+    logger = CSVMetrics(str(tmp_path), flush_every=1)
+    logger.log_metrics({"loss": 2.0}, step=1)
+    assert rows(tmp_path) == [{"step": "1", "loss": "2.0"}]
+    assert "metrics.csv is damaged: its header cannot be read" in caplog.text
+
+
+def test_a_process_killed_while_it_appends_has_not_lost_the_last_row(tmp_path, monkeypatch):
+    """The row of the last iteration is written again with more values: what it had must not be gone before."""
+    logger = CSVMetrics(str(tmp_path), flush_every=1)
+    logger.log_metrics({"fid": 9.0, "loss": 1.0}, step=0)
+    before = (tmp_path / "metrics.csv").read_bytes()
+    monkeypatch.setattr(csv_metrics, "_lines", lambda *_: [None])
+    with pytest.raises(TypeError):  # in place of a kill
+        logger.log_metrics({"loss": 2.0}, step=1)
+    assert (tmp_path / "metrics.csv").read_bytes() == before
