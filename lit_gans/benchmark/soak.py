@@ -1,9 +1,16 @@
-"""`lit-gans bench soak`: trainings that are killed, damaged and resumed at random, compared with uninterrupted ones."""
+"""`lit-gans bench soak`: trainings that are killed, damaged and resumed at random, compared with uninterrupted ones.
+
+A training of 16 iterations, with a checkpoint every 2 and a measurement every 4, is interrupted at random moments from its
+start to its end; meanwhile, its newest checkpoint, packed file, cached statistics or `metrics.csv` may be damaged. After
+each fault, the good checkpoint before it must be used, nothing after it may be skipped or repeated, damage must be named,
+no process may go on, and no temporary file remain.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -41,13 +48,8 @@ def soak(
 ) -> dict[str, Any]:
     """Starts tiny trainings with `lit-gans train resume=auto`, and does to them what a cluster does, at random.
 
-    A training of 16 iterations, with a checkpoint every 2 and a measurement every 4, is killed, killed on one of its
-    processes, asked to stop by SIGTERM and SIGINT, or runs out of disk space, up to four times, at random moments from
-    its start to its end. Meanwhile, its newest checkpoint, packed file, cached statistics or `metrics.csv` is
-    truncated, zeroed, or has a flipped bit. At its end, networks, averages, optimizers, schedules, logged values and
-    grids of samples must be bitwise those of an uninterrupted training. After each fault, the good checkpoint before
-    it must be used, nothing after it may be skipped or repeated, what was damaged must be named, no process may go on,
-    and no temporary file remain. Needs Linux.
+    A training is killed, stopped, damaged or runs out of disk space up to four times, and must end bitwise as an
+    uninterrupted one. Needs Linux.
 
     Args:
         minutes: time after which no training starts.
@@ -75,20 +77,14 @@ def soak(
         raise RefusedInput(f"first={first} must be at least 0, runs={runs} at least 1.")
     if sys.platform != "linux":
         raise RefusedInput("bench soak needs Linux: it reads /proc and limits the sizes of files.")
-    folder = Path(tempfile.mkdtemp(prefix="lit_gans_soak_"))
-    run = _Soak(folder, seed, names, chosen)
-    start = time.monotonic()
-    number = first
-    most = 1 if preset == "smoke" else runs
-    until = None if most is None else first + most
-    while time.monotonic() - start < minutes * _SECONDS and number != until:
-        run.train(number)
-        number += 1
-    result = {"benchmark": "soak", "seed": seed, "minutes": (time.monotonic() - start) / _SECONDS}
-    result |= {"first": first, "runs": number - first, **environment(torch.device("cpu")), **run.found()}
+    run = _Soak(Path(tempfile.mkdtemp(prefix="lit_gans_soak_")), seed, names, chosen)
+    taken, done = run.train_for(minutes, first, 1 if preset == "smoke" else runs)
+    result = {"benchmark": "soak", "seed": seed, "minutes": taken, "first": first, "runs": done}
+    result |= {**environment(torch.device("cpu")), **run.found()}
     report(result, [_table(result)], [_summary(result)], output)
     if run.lost:
-        raise SystemExit(f"lit-gans: {len(run.lost)} trainings lost something, see above and {folder}.")
+        raise SystemExit(f"lit-gans: {len(run.lost)} trainings lost something, see above and {run.folder}.")
+    shutil.rmtree(run.folder)
     return result
 
 
@@ -111,6 +107,14 @@ class _Soak:
         self.lost: list[dict[str, Any]] = []
         self._references: dict[Setting, dict[str, Any]] = {}
         write_pictures(folder / "pictures")
+
+    def train_for(self, minutes: float, first: int, runs: int | None) -> tuple[float, int]:
+        """Trains until the time is up, or for a number of trainings; returns the minutes and the number."""
+        start, number = time.monotonic(), first
+        while time.monotonic() - start < minutes * _SECONDS and (runs is None or number < first + runs):
+            self.train(number)
+            number += 1
+        return (time.monotonic() - start) / _SECONDS, number - first
 
     def train(self, number: int) -> None:
         """Draws a training and its faults from the seed and its number, and compares it with the reference."""

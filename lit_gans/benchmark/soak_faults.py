@@ -8,12 +8,9 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol, runtime_checkable
 
 from lit_gans.benchmark.soak_training import STEPS, Lost, Training, processes_of
-
-if TYPE_CHECKING:
-    from lit_gans.benchmark.soak_run import SoakRun
 
 _LATER = 0.05  # seconds: an iteration with its save takes less
 _STARTING = 8.0  # seconds in which a training starts
@@ -22,10 +19,25 @@ _LARGEST = 100_000  # bytes: all files of a training have fewer
 _HIGH_BIT = 128  # no character of metrics.csv has it: a flipped digit would be another number
 _BLOCK = 4096
 
-Fault = Callable[["SoakRun", Training, random.Random], None]
+Fault = Callable[["Run", Training, random.Random], None]
 
 
-def _at_random(run: SoakRun, training: Training, draw: random.Random, starting: bool) -> None:
+@runtime_checkable
+class Run(Protocol):
+    """A training to which something happens, and what it must know of it."""
+
+    begins_at: int
+
+    def interrupted(self, training: Training) -> None: ...
+
+    def stopped(self, training: Training) -> None: ...
+
+    def file(self, what: str, draw: random.Random) -> Path | None: ...
+
+    def damaged(self, what: str, path: Path, before: bytes, lost: range) -> None: ...
+
+
+def _at_random(run: Run, training: Training, draw: random.Random, starting: bool) -> None:
     """Waits for a random moment: while the training starts, or after one of its iterations."""
     if starting and draw.randrange(_IN_EIGHT) == 0:
         time.sleep(draw.uniform(0, _STARTING))
@@ -34,13 +46,13 @@ def _at_random(run: SoakRun, training: Training, draw: random.Random, starting: 
     time.sleep(draw.uniform(0, _LATER))
 
 
-def _kill(run: SoakRun, training: Training, draw: random.Random) -> None:
+def _kill(run: Run, training: Training, draw: random.Random) -> None:
     _at_random(run, training, draw, starting=True)
     training.kill()
     run.interrupted(training)
 
 
-def _kill_a_rank(run: SoakRun, training: Training, draw: random.Random) -> None:
+def _kill_a_rank(run: Run, training: Training, draw: random.Random) -> None:
     """Kills one process; the others must end by themselves."""
     _at_random(run, training, draw, starting=False)
     alive = [process for process in processes_of(training.process.pid) if training.process.poll() is None]
@@ -52,7 +64,7 @@ def _kill_a_rank(run: SoakRun, training: Training, draw: random.Random) -> None:
 
 
 def _stop(number: signal.Signals) -> Fault:
-    def fault(run: SoakRun, training: Training, draw: random.Random) -> None:
+    def fault(run: Run, training: Training, draw: random.Random) -> None:
         _at_random(run, training, draw, starting=False)
         if number == signal.SIGINT:  # of a terminal: all processes receive it
             for process in processes_of(training.process.pid):
@@ -77,7 +89,7 @@ def _send(process: int, number: signal.Signals) -> None:
 
 
 def _damage(what: str, how: str) -> Fault:
-    def fault(run: SoakRun, training: Training, draw: random.Random) -> None:
+    def fault(run: Run, training: Training, draw: random.Random) -> None:
         _kill(run, training, draw)
         path = run.file(what, draw)
         if path is None or not path.stat().st_size:  # not written yet: it was only a kill
@@ -108,7 +120,7 @@ def damage(path: Path, how: str, draw: random.Random) -> range:
     return lost
 
 
-def _full_disk(run: SoakRun, training: Training, draw: random.Random) -> None:
+def _full_disk(run: Run, training: Training, draw: random.Random) -> None:
     """The training was started with a limit on the sizes of files, see `largest_file`."""
     code = training.end()
     if code == 0:

@@ -84,7 +84,7 @@ EXAMPLES = {
     ),
     "bench soak": (
         "lit-gans bench soak minutes=60",
-        "lit-gans bench soak gans=[dcgan] strategies=[auto,ddp]",
+        "lit-gans bench soak gans=[dcgan] strategies=[ddp]",
         "lit-gans bench soak seed=1 first=12 runs=1 output=soak.json",
     ),
     "bench strategies": (
