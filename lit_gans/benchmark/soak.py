@@ -2,8 +2,8 @@
 
 A training of 16 iterations, with a checkpoint every 2 and a measurement every 4, is interrupted at random moments from
 its start to its end; meanwhile, its newest checkpoint, packed file, cached statistics or `metrics.csv` may be damaged.
-After each fault, the good checkpoint before it must be used, nothing after it may be skipped or repeated, damage must be
-named, no process may go on, and no temporary file remain.
+After each fault, the good checkpoint before it must be used, nothing after it may be skipped or repeated, damage must
+be named, no process may go on, and no temporary file remain.
 """
 
 from __future__ import annotations
