@@ -77,6 +77,12 @@ def observation(point: Point) -> Observation:
     return Observation(compute(point.gan, point.batch_size), operations(point.gan), point.nodes, seconds)
 
 
+def lost(point: Point) -> float:
+    """Returns the seconds that a step of several nodes takes longer than the same step of one node."""
+    seen = observation(point)
+    return seen.seconds - seen.compute
+
+
 def calibrate(points: Sequence[Point]) -> Cluster:
     """Returns the study's cluster: the study does not give its network, so that its rows must."""
     return calibrated([observation(point) for point in points], Cluster(Link(0.0, float("inf"))))
