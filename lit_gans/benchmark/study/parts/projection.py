@@ -100,7 +100,8 @@ def prediction(repeat: Mapping[str, Any], devices: int) -> float:
 
 
 def _operations(kind: Sharding, repeat: Mapping[str, Any]) -> Any:
-    return traffic(kind, *repeat["gradients"], repeat["n_critic"], repeat["reuses_fake"])
+    generator, discriminator = repeat["gradients"]
+    return traffic(kind, generator, discriminator, repeat["n_critic"], repeat["reuses_fake"])
 
 
 def _devices_of(result: Result) -> int:
