@@ -5,25 +5,28 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 from time import monotonic
-from types import FrameType
 from typing import Any, Literal
 
+import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 
 from lit_gans.callbacks.monitor import Monitor
 from lit_gans.callbacks.retention import Retention, numbered
+from lit_gans.callbacks.signals import StopSignals, requeue_job, requeue_signal
 from lit_gans.callbacks.throughput import paused
 from lit_gans.common.atomic import duplicate, remove, sweep
-from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.common.errors import FailedWrite, RefusedInput, refuse_below
+from lit_gans.training.callback import GenerativeCallback
 
 
-class Checkpoint(LightningCheckpoint):
+class Checkpoint(GenerativeCallback, LightningCheckpoint):
     """Writes `checkpoints/last.ckpt` and `checkpoints/best.ckpt` under the run folder.
 
     Lightning's `ModelCheckpoint` counts every optimizer step under manual optimization and warns at each save; this
-    callback counts generator iterations. On Ctrl-C or SIGTERM, the current iteration finishes, `last.ckpt` is written
-    and the training stops; a second signal stops the process immediately.
+    callback counts generator iterations. On Ctrl-C or SIGTERM, the current iteration finishes (and the measurement, if
+    one is running), `last.ckpt` is written and the training stops; a second signal stops the process immediately. On
+    the signal that SLURM's environment has for it, by default SIGUSR1, the job is then queued again.
 
     Earlier ones are kept as `step-00000500.ckpt` and `best-00000500.ckpt`, numbered by iteration. Those of the
     last checkpoint are hard links where the file system has them.
@@ -60,11 +63,12 @@ class Checkpoint(LightningCheckpoint):
         self.train_time_interval, self.save_top_k = train_time_interval, save_top_k
         self._retention = Retention(keep_last, keep_every_n_train_steps)
         self._saved_at = 0.0  # seconds of the clock
+        self._wrote = False  # whether this process has written a checkpoint
         self._top: dict[int, float] = {}  # values of the best checkpoints by iteration, if several are kept
         self.best_value: float | None = None
         self.best_step = 0
-        self.received_signal: int | None = None
-        self._handlers: dict[int, Any] = {}
+        self._signals = StopSignals()
+        self._requeue_signal: int | None = None
 
     @staticmethod
     def folder(trainer: Trainer) -> Path:
@@ -80,30 +84,35 @@ class Checkpoint(LightningCheckpoint):
 
     # ---- signals
 
+    @property
+    def received_signal(self) -> int | None:
+        """Number of the signal that ended the training, or None."""
+        return self._signals.received
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if stage == "fit":
+            self._requeue_signal = requeue_signal(trainer)
+            requeues = () if self._requeue_signal is None else (self._requeue_signal,)
+            self._signals.start(signal.SIGINT, signal.SIGTERM, *requeues)
+
+    def on_measure_start(self, trainer: Trainer, description: str) -> None:
+        self._signals.again()  # before that of iteration 0, Lightning has replaced them
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.received_signal, self._saved_at = None, monotonic()
+        self._signals.again()
+        self._saved_at = monotonic()
         self._monitor.start(trainer)
         if trainer.is_global_zero:
             sweep(self.folder(trainer), "*.ckpt")
-        for number in (signal.SIGINT, signal.SIGTERM):
-            try:
-                self._handlers[number] = signal.signal(number, self._receive)
-            except ValueError:  # not in the main thread, which handles the signals
-                break
-
-    def _receive(self, number: int, frame: FrameType | None) -> None:
-        self.received_signal = number
-        self._restore_handlers()  # a second signal takes effect immediately
-
-    def _restore_handlers(self) -> None:
-        while self._handlers:
-            signal.signal(*self._handlers.popitem())
-
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._restore_handlers()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        self._restore_handlers()
+        self._signals.end()
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._signals.end()
+        asked = self.received_signal is not None and self.received_signal == self._requeue_signal
+        if asked and trainer.is_global_zero:  # as late as possible: SLURM then ends the job
+            requeue_job()
 
     # ---- writing
 
@@ -134,7 +143,13 @@ class Checkpoint(LightningCheckpoint):
     def _asked_to_stop(self, trainer: Trainer) -> bool:
         """Returns the same value on every rank, so that all ranks stop at the same iteration."""
         asked = self.received_signal is not None
-        return trainer.strategy.reduce_boolean_decision(asked, all=False) if trainer.world_size > 1 else asked
+        if trainer.world_size == 1:
+            return asked
+        asked = trainer.strategy.reduce_boolean_decision(asked, all=False)
+        if asked:
+            number = torch.tensor(self.received_signal or 0, device=trainer.strategy.root_device)
+            self._signals.received = int(trainer.strategy.reduce(number, reduce_op="max"))
+        return asked
 
     def _is_last(self, trainer: Trainer) -> bool:
         # not at the end of the fit, when Lightning has already closed the epoch that a resumed run continues
@@ -173,5 +188,13 @@ class Checkpoint(LightningCheckpoint):
         return dropped
 
     def _write(self, trainer: Trainer, name: str) -> None:
+        folder = self.folder(trainer)
+        lost = trainer.is_global_zero and self._wrote and not folder.is_dir()
         with paused(trainer):
-            trainer.save_checkpoint(self.folder(trainer) / f"{name}.ckpt")
+            trainer.save_checkpoint(folder / f"{name}.ckpt")
+        self._wrote = True
+        if lost:
+            raise FailedWrite(
+                f"{folder} was deleted during the training, with what else was in the folder of the run. {name}.ckpt"
+                f" was written again; resume={folder / name}.ckpt goes on from it."
+            )

@@ -13,7 +13,8 @@ from typing import Any
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
-from lit_gans.common.atomic import replacing
+from lit_gans.common.atomic import replacing, writing
+from lit_gans.common.errors import FailedWrite
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +72,10 @@ class CSVMetrics(Logger):
     def save(self) -> None:
         if not self._unsaved:
             return
+        with writing(self._path):
+            self._save()
+
+    def _save(self) -> None:
         columns = self._columns or []
         has_columns = all(row.keys() <= set(columns) for row in self._rows.values())
         if columns and has_columns and not self._late and self._path.is_file():
@@ -81,7 +86,12 @@ class CSVMetrics(Logger):
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
-        self.save()
+        try:
+            self.save()
+        except FailedWrite as error:
+            if status != "failed":
+                raise
+            logger.warning("%s", error)  # the run ends with the error that came first
 
     def _continue(self, step: int) -> None:
         """Keeps the rows of an earlier run up to `step`: the row of `step` has what was measured before the checkpoint,

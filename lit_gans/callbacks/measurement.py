@@ -13,6 +13,7 @@ from lightning.pytorch import Trainer
 from torch import Tensor
 
 from lit_gans.callbacks.throughput import paused
+from lit_gans.common.atomic import replacing, writing
 from lit_gans.common.errors import refuse_below
 from lit_gans.metrics.protocol import RUNNING_STATISTICS, versions
 from lit_gans.training.attached import callbacks_of, data_of
@@ -147,9 +148,9 @@ class Measurement(GenerativeCallback):
         """Writes the protocol under its headline, next to the protocols of the run's other measurements."""
         if trainer.is_global_zero:
             path = Path(trainer.default_root_dir) / PROTOCOL
-            path.parent.mkdir(parents=True, exist_ok=True)
             others = json.loads(path.read_text()) if path.is_file() else {}
-            path.write_text(json.dumps(others | {self.headline: self.protocol}, indent=2) + "\n")
+            with writing(path), replacing(path) as part:
+                part.write_text(json.dumps(others | {self.headline: self.protocol}, indent=2) + "\n")
 
     def _keep_best(self) -> None:
         for name, direction in self.directions.items():

@@ -9,6 +9,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lit_gans.checkpoints.format import FORMAT_KEY, flat
+from lit_gans.common.atomic import replacing, writing
 from lit_gans.common.errors import RefusedInput
 
 # arguments of data sources that change neither images nor their order, or that the loader compares; a folder may move
@@ -52,8 +53,8 @@ class RunConfig(Callback):
         if trainer.is_global_zero:
             for name, text in self.files.items():
                 path = Path(trainer.default_root_dir) / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text)
+                with writing(path), replacing(path) as part:
+                    part.write_text(text)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Raises `RefusedInput` if the resumed checkpoint was trained on other data."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from PIL import Image
 from torchvision.utils import save_image
 
 from lit_gans.callbacks.throughput import paused
+from lit_gans.common.atomic import replacing, writing
 from lit_gans.common.errors import refuse_below, refuse_not_positive
 from lit_gans.data.contracts import Plottable
 from lit_gans.training.attached import data_of
@@ -66,15 +68,14 @@ class Samples(Callback):
         module.gather_generator()
         if not trainer.is_global_zero:
             return
-        with paused(trainer):
-            path = self.folder(trainer) / f"{trainer.global_step:06d}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
+        path = self.folder(trainer) / f"{trainer.global_step:06d}.png"
+        with paused(trainer), _replacing(path) as part:
             data = data_of(trainer)
             if isinstance(data, Plottable):
-                data.plot(module.sample(data.num_plotted, seed=self.seed), path)
+                data.plot(module.sample(data.num_plotted, seed=self.seed), part)
             else:
                 images, columns = module.sample_grid(self.num, self.seed, data)
-                save_image(images, path, nrow=columns)
+                save_image(images, part, nrow=columns)
 
 
 def write_film(folder: Path, frames_per_second: float) -> Path:
@@ -88,8 +89,16 @@ def write_film(folder: Path, frames_per_second: float) -> Path:
         paths = [paths[round(index * (len(paths) - 1) / (_MAX_FRAMES - 1))] for index in range(_MAX_FRAMES)]
     frames = _frames(paths)
     duration = [round(1000 / frames_per_second)] * (len(paths) - 1) + [2000]
-    next(frames).save(folder / FILM, save_all=True, append_images=frames, duration=duration, loop=0)
+    with _replacing(folder / FILM) as part:
+        next(frames).save(part, save_all=True, append_images=frames, duration=duration, loop=0)
     return folder / FILM
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """See `replacing`; the temporary name has the suffix, which chooses the format."""
+    with writing(path), replacing(path, path.with_name(f"unfinished{path.suffix}")) as part:
+        yield part
 
 
 def _frames(paths: list[Path]) -> Iterator[Image.Image]:

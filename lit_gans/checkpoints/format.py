@@ -15,7 +15,7 @@ from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.checkpoints.renamed import current_path, current_paths
 from lit_gans.checkpoints.sharded import read_sharded
 from lit_gans.checkpoints.torch_files import read_torch_file
-from lit_gans.common.atomic import replacing
+from lit_gans.common.atomic import replacing, writing
 from lit_gans.common.errors import RefusedInput
 
 FORMAT_VERSION = 1
@@ -109,7 +109,7 @@ class CheckpointFiles(TorchCheckpointIO):
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, *args: Any, **kwargs: Any) -> None:
         if "://" in str(path):  # not a local file
             return super().save_checkpoint(checkpoint, path, *args, **kwargs)
-        with replacing(Path(path)) as part:
+        with writing(Path(path)), replacing(Path(path)) as part:
             torch.save(checkpoint, part)
 
     def load_checkpoint(

@@ -7,6 +7,7 @@ import os
 import sys
 
 from lit_gans.cli.commands import PLACES
+from lit_gans.cli.stopped import stopped
 
 HELP = """\
 lit-gans: GANs for PyTorch Lightning
@@ -45,7 +46,7 @@ COMMANDS = {name.replace("_", " "): name for name in PLACES}  # `bench_step` is 
 def main() -> None:
     """Entry point of the console script."""
     try:
-        code = run(sys.argv[1:])
+        code = stopped(lambda: run(sys.argv[1:]))
         sys.stdout.flush()
     except BrokenPipeError:  # `lit-gans train --help | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

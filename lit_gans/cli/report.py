@@ -10,12 +10,12 @@ from lightning.pytorch import Trainer
 from lit_gans.callbacks import Checkpoint, Samples, Throughput
 from lit_gans.callbacks.measurement import Measurement
 from lit_gans.callbacks.samples import FILM
+from lit_gans.cli.stopped import STOPPED
 from lit_gans.cli.sweep import Run
 from lit_gans.config.refusals import DONE
 from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.attached import callbacks_of
 
-STOPPED = 128  # plus the number of the signal
 _METRIC = "metric/"
 _ALWAYS = ("loss/", "throughput/", "utilisation/")  # logged by every run and reported elsewhere
 

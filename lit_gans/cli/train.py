@@ -22,11 +22,12 @@ from lit_gans.callbacks import RunConfig
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.checkpoints.newest import resume_point
-from lit_gans.cli.report import STOPPED, report, run_of, shown
+from lit_gans.cli.report import report, run_of, shown
+from lit_gans.cli.stopped import STOPPED, stopped
 from lit_gans.cli.sweep import Run, write_summary
 from lit_gans.cli.train_arguments import given_folders, is_sweep, with_defaults
 from lit_gans.common._compat.lightning import start_others_with
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import FailedWrite, RefusedInput
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import build, refuse_start, resolve, to_cli
 from lit_gans.config.hydra_app import hydra_command
@@ -52,8 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == [_RESOLVED]:
         config = yaml.safe_load(Path(arguments[1]).read_text())
-        return refused_is_2(lambda: _diverged_is_1(lambda: report(train(config))))
-    return refused_is_2(lambda: _run_or_sweep(with_defaults(arguments)))
+        return refused_is_2(lambda: _failed_is_1(lambda: report(train(config))))
+    return stopped(lambda: refused_is_2(lambda: _run_or_sweep(with_defaults(arguments))))
 
 
 def _run_or_sweep(arguments: list[str]) -> int:
@@ -110,7 +111,7 @@ def _job(composed: DictConfig, runs: list[Run]) -> int:
             runs[-1] = run_of(trainer, overrides, time.perf_counter() - start)
             return report(trainer)
 
-        code = _diverged_is_1(run)
+        code = _failed_is_1(run)
     if code >= STOPPED and sweeping:
         sys.exit(code)  # a signal ends the sweep
     return code
@@ -151,11 +152,13 @@ def _already(config: dict[str, Any], reached: int) -> str:
     )
 
 
-def _diverged_is_1(run: Callable[[], int]) -> int:
-    """Returns the exit code of a run; if it diverged, prints the error and returns 1, so that a sweep continues."""
+def _failed_is_1(run: Callable[[], int]) -> int:
+    """Returns the exit code of a run; if it diverged or its disk is full, prints the error and returns 1, so that a
+    sweep continues.
+    """
     try:
         return run()
-    except FloatingPointError as error:
+    except (FloatingPointError, FailedWrite) as error:
         print(f"lit-gans: {error}", file=sys.stderr)
         return FAILED
 

@@ -11,17 +11,48 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from lit_gans.common.errors import FailedWrite
+
+_FULL = 2**20  # bytes: a disk with less is full
 _UNFINISHED, _REPLACED = ".part", ".old"
 _UNSUPPORTED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF)  # file systems that cannot synchronise folders
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def writing(path: Path) -> Iterator[None]:
+    """Raises `FailedWrite` if a file or folder of a training cannot be written, on a full or read-only disk."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:  # torch.save hides the reason in a RuntimeError
+        raise failed_write(path, error) from error
+
+
+def failed_write(path: Path, error: BaseException) -> FailedWrite:
+    """Returns the error about a file or folder that cannot be written, with its reason."""
+    reason = error.strerror if isinstance(error, OSError) else None
+    if reason is None:
+        try:
+            full = shutil.disk_usage(path.parent).free < _FULL
+        except OSError:
+            full = False
+        reason = os.strerror(errno.ENOSPC) if full else "not all of it was written"
+    return FailedWrite(
+        f"{path} cannot be written: {reason.rstrip('.')}. What was complete before still is; once it can be written,"
+        " resume=auto goes on from the last checkpoint."
+    )
+
+
+@contextmanager
+def replacing(path: Path, part: Path | None = None) -> Iterator[Path]:
     """Yields a temporary path in the folder of `path`, which must exist afterwards and then replaces `path`.
 
     If an error is raised, the temporary file or folder is removed and `path` stays as it was.
+
+    Args:
+        path: path of the file or folder.
+        part: temporary path, for writers that choose a format by the suffix; None: that of `unfinished`.
     """
-    part = unfinished(path)
+    part = part or unfinished(path)
     remove(part)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -81,7 +112,7 @@ def duplicate(path: Path, other: Path) -> None:
     """Gives a complete file or folder a second name, atomically. Both share their bytes on disk where the file system
     has hard links: neither may be changed in place.
     """
-    with replacing(other) as part:
+    with writing(other), replacing(other) as part:
         if path.is_dir():
             shutil.copytree(path, part, copy_function=_link)
         else:

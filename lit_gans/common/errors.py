@@ -14,6 +14,10 @@ class RefusedInput(Exception):
     """
 
 
+class FailedWrite(Exception):
+    """A file of a running training cannot be written: one sentence for the user, exit code 1 on the command line."""
+
+
 def one_line(text: object) -> str:
     """Returns a text, such as an error of a library, with every run of spaces and line breaks as one space."""
     return " ".join(str(text).split())

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+from lightning.fabric.plugins.environments import ClusterEnvironment
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
 from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
@@ -133,3 +134,11 @@ def restore_toggles(module: LightningModule) -> None:
     """Reverts the replacement; see `run_toggles_in`."""
     vars(module).pop("toggle_optimizer", None)
     vars(module).pop("untoggle_optimizer", None)
+
+
+def cluster_environment(trainer: Trainer) -> ClusterEnvironment | None:
+    """Returns the environment that started the processes, from `Trainer._accelerator_connector`.
+
+    Only strategies of several processes have a public attribute for it. No issue found.
+    """
+    return trainer._accelerator_connector.cluster_environment

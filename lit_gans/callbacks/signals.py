@@ -1,0 +1,85 @@
+"""Signals that ask a training to stop at the next iteration boundary, and jobs of SLURM that are queued again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+from types import FrameType
+from typing import Any
+
+from lightning.fabric.plugins.environments import SLURMEnvironment
+from lightning.pytorch import Trainer
+
+from lit_gans.common._compat.lightning import cluster_environment
+
+logger = logging.getLogger(__name__)
+
+
+class StopSignals:
+    """Notes the first signal; a second one takes effect immediately.
+
+    Lightning installs handlers of its own after its `setup` hooks and restores, at the end, those that it found. Ours
+    are therefore installed before and again after that, and give way if they are called after the training.
+
+    Attributes:
+        received: number of the signal, or None.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._waiting = False
+        self._before: dict[int, Any] = {}
+
+    def start(self, *numbers: int) -> None:
+        """Begins to wait for signals; does nothing outside the main thread, which alone may handle them."""
+        self.received, self._waiting = None, True
+        for number in numbers:
+            before = signal.getsignal(number)
+            try:
+                signal.signal(number, self._receive)
+            except ValueError:
+                return
+            self._before.setdefault(number, before)
+
+    def again(self) -> None:
+        """Installs the handlers again, unless a signal came or the training has ended."""
+        for number in self._before if self._waiting else ():
+            signal.signal(number, self._receive)
+
+    def end(self) -> None:
+        """Restores the handlers from before `start`."""
+        self._waiting = False
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        noted = self._waiting
+        self.end()  # a second signal takes effect immediately
+        if noted:
+            self.received = number
+        else:  # installed once more by Lightning, after the end
+            signal.raise_signal(number)
+
+
+def requeue_signal(trainer: Trainer) -> int | None:
+    """Returns the signal with which SLURM announces the end of a job that is to be queued again, or None."""
+    environment = cluster_environment(trainer)
+    if not isinstance(environment, SLURMEnvironment) or not environment.auto_requeue:
+        return None
+    return environment.requeue_signal
+
+
+def requeue_job() -> None:
+    """Queues this job of SLURM again; a failure is logged, as the checkpoint is written in any case."""
+    job = os.environ["SLURM_JOB_ID"]
+    if "SLURM_ARRAY_JOB_ID" in os.environ:
+        job = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
+    try:
+        subprocess.run(["scontrol", "requeue", job], check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        output = error.stderr if isinstance(error, subprocess.CalledProcessError) else ""
+        logger.warning("job %s could not be queued again: %s %s", job, error, output)
+    else:
+        logger.info("job %s is queued again", job)

@@ -1,0 +1,154 @@
+"""A disk that is full, read-only or gone: one sentence, what was complete stays, and nothing partial has a name."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch import Callback
+from PIL import Image
+
+from lit_gans.callbacks import Checkpoint, Samples
+from lit_gans.callbacks.csv_metrics import CSVMetrics
+from lit_gans.checkpoints.format import read_checkpoint
+from lit_gans.cli.train import _failed_is_1
+from lit_gans.common.errors import FailedWrite, RefusedInput
+from lit_gans.data.sources.folder import Folder
+from tests import disks
+
+from .killed_saves import save_file, save_folder
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A folder on a disk of its own, for one checkpoint of `killed_saves` and a half."""
+    folder = tmp_path / "small"
+    disks.mounted(folder, 760)
+    yield folder
+    disks.unmount(folder)
+
+
+@pytest.mark.parametrize("save", [save_file, save_folder])
+def test_a_checkpoint_that_does_not_fit_leaves_the_previous_one(small, save):
+    path = small / "last.ckpt"
+    save(1, path)
+    with pytest.raises(FailedWrite, match=r"last.ckpt cannot be written: No space left on device\. What was complete"):
+        save(2, path)
+    assert read_checkpoint(path)["global_step"] == 1
+    assert [*small.iterdir()] == [path]
+
+
+@pytest.mark.parametrize("save", [save_file, save_folder])
+def test_so_does_one_that_is_too_large_for_the_user(tmp_path, save):
+    path = tmp_path / "last.ckpt"
+    save(1, path)
+    with disks.limited(100_000), pytest.raises(FailedWrite, match="cannot be written: not all of it was written"):
+        save(2, path)
+    assert read_checkpoint(path)["global_step"] == 1
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_a_packed_file_that_does_not_fit_is_refused_and_goes_on_where_there_is_room(tmp_path, small):
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    for number in range(300):
+        Image.fromarray(np.full((32, 32, 3), number % 256, np.uint8)).save(pictures / f"{number:03d}.png")
+    data = Folder(root=str(pictures), image_size=32, cache=str(small))
+    with pytest.raises(RefusedInput, match=r"\(No space left on device\): choose another data.cache"):
+        data.prepare_data()
+    assert not data.packed_path.exists()
+    disks.remount(small, "size=4m")
+    again = Folder(root=str(pictures), image_size=32, cache=str(small))
+    again.packed.verify()
+    assert again.packed.images[:, 0, 0, 0].tolist() == [number % 256 for number in range(300)]
+    assert not [*small.glob("*.part")]
+
+
+def log_many(log):
+    for step in range(6, 5000):
+        log.log_metrics({"loss/generator": step}, step)
+
+
+def test_lines_of_metrics_that_do_not_fit_are_dropped_by_a_resumed_run(small):
+    log = CSVMetrics(str(small), flush_every=1)
+    for step in range(1, 6):
+        log.log_metrics({"loss/generator": step}, step)
+    with disks.filled(small):
+        with pytest.raises(FailedWrite, match=r"metrics.csv cannot be written: No space left on device"):
+            log_many(log)
+        log.finalize("failed")  # the error that ended the run is not replaced
+    again = CSVMetrics(str(small), flush_every=1)
+    again.log_metrics({"loss/generator": 4.0}, 4)
+    lines = (small / "metrics.csv").read_text().splitlines()
+    assert [line.partition(",")[0] for line in lines] == ["step", "1", "2", "3", "4"]
+
+
+class At(Callback):
+    """Does something before an iteration."""
+
+    def __init__(self, step, work):
+        self.step, self.work = step, work
+
+    def on_train_batch_start(self, trainer, *_):
+        if trainer.global_step == self.step:
+            self.work()
+
+
+@pytest.fixture
+def ended(tiny_gan, random_images, fit, tmp_path):
+    """Trains in `tmp_path` on a small disk, with which something happens before the fourth iteration."""
+
+    def run(work, sentence, *others, every_n_train_steps=2):
+        checkpoint = Checkpoint(every_n_train_steps=every_n_train_steps)
+        with pytest.raises(FailedWrite, match=sentence):
+            fit(
+                tiny_gan("gan", image_size=16),
+                random_images(),
+                9,
+                callbacks=[*others, At(3, work), checkpoint],
+                enable_checkpointing=True,
+            )
+        return torch.load(tmp_path / "checkpoints/last.ckpt", weights_only=True)["global_step"]
+
+    disks.mounted(tmp_path, 4000)
+    yield run
+    disks.unmount(tmp_path)
+
+
+def test_a_training_on_a_disk_that_fills_up_keeps_its_last_checkpoint(ended, tmp_path):
+    full = disks.filled(tmp_path)  # until the end of the test
+    assert ended(full.__enter__, r"last.ckpt cannot be written: No space left on device") == 2
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["last.ckpt"]
+
+
+def test_samples_that_do_not_fit_leave_no_part_of_a_picture(ended, tmp_path):
+    full, samples = disks.filled(tmp_path), Samples(every_n_steps=1, num=36)
+    assert ended(full.__enter__, r"000004.png cannot be written: No space left", samples) == 2
+    assert sorted(path.name for path in (tmp_path / "samples").iterdir()) == [f"00000{n}.png" for n in range(4)]
+    for path in (tmp_path / "samples").iterdir():
+        Image.open(path).load()
+
+
+def test_a_training_whose_disk_becomes_read_only_keeps_its_last_checkpoint(ended, tmp_path):
+    def work():
+        disks.remount(tmp_path, "ro")
+
+    assert ended(work, r"last.ckpt cannot be written: Read-only file system") == 2
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["last.ckpt"]
+
+
+def test_a_deleted_folder_gets_the_last_checkpoint_once_more_and_ends_the_training(ended, tmp_path):
+    def work():
+        shutil.rmtree(tmp_path / "checkpoints")
+
+    assert (
+        ended(work, r"checkpoints was deleted during the training.*last.ckpt was written again; resume=.* goes on") == 4
+    )
+
+
+def test_on_the_command_line_it_is_a_sentence_and_exit_code_1(capsys):
+    def run():
+        raise FailedWrite("last.ckpt cannot be written: No space left on device.")
+
+    assert _failed_is_1(run) == 1
+    assert capsys.readouterr().err == "lit-gans: last.ckpt cannot be written: No space left on device.\n"
