@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import uuid
 from copy import deepcopy
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
+import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.plugins.precision import MixedPrecision
@@ -16,6 +18,7 @@ from torch.utils.hooks import RemovableHandle
 
 from lit_gans.checkpoints.format import CheckpointFiles
 from lit_gans.common._compat.lightning import process_group_backend
+from lit_gans.common._compat.torch import default_store
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.binding import Bind, CoreBinding
 from lit_gans.strategies.grad_scaling import NetworkScaling
@@ -25,8 +28,10 @@ from lit_gans.strategies.module_networks import (
     find_networks,
     refuse_second_differentiation,
     refuse_unstepped,
+    stepped_network,
 )
 from lit_gans.strategies.process_lifetime import announce_parent, end_children, follow_parent
+from lit_gans.strategies.rank_positions import Positions, PositionWatch, RanksDisagree
 from lit_gans.strategies.rank_tensors import average_over_ranks, broadcast_from_first_rank, running_statistics, storages
 from lit_gans.strategies.rendezvous import join_world, limit_waiting, starting_timeout
 
@@ -36,7 +41,8 @@ _LONGEST_TIMEOUT = 1e9  # seconds: what a timedelta and torch's milliseconds hol
 class NetworkStrategy:
     """Base class of multi-process strategies, to be mixed in before Lightning's class.
 
-    No process outlives a failed run. The timeout applies once all ranks have started. Parameters and buffers are
+    No process outlives a failed run. Ranks that train different networks end within seconds, see `rank_positions`. The
+    timeout applies once all ranks have started. Parameters and buffers are
     broadcast from rank 0 at the start. Running statistics of norms are averaged over the ranks after each training
     step; other buffers remain local to each rank.
 
@@ -55,7 +61,7 @@ class NetworkStrategy:
     _statistics: list[Tensor] | None = None
     _hooks: tuple[RemovableHandle, ...] = ()
     _watch: SchedulerWatch | None = None
-
+    _position_watch: PositionWatch | None = None
     _binding: CoreBinding | None = None
 
     def __init__(self, *, timeout: float, bind: Bind = "none", **kwargs: Any) -> None:
@@ -64,6 +70,7 @@ class NetworkStrategy:
         super().__init__(timeout=starting_timeout(timeout), **kwargs)
         self.bind = bind
         self.networks: dict[str, Network] = {}
+        self.positions = Positions()
         self._waits = timedelta(seconds=timeout)
 
     # ---- setup and end
@@ -129,20 +136,32 @@ class NetworkStrategy:
     def on_train_start(self) -> None:
         if not self.lightning_module.automatic_optimization:
             self._watch = SchedulerWatch(self.lightning_module.trainer)
+        self.positions.restart()
+        if self.world_size > 1:
+            name = self.broadcast(uuid.uuid4().hex)
+            ranks = self.global_rank, self.world_size
+            self._position_watch = PositionWatch(default_store(), *ranks, self.positions, name)
         super().on_train_start()
 
     def on_train_end(self) -> None:
+        self.positions.note("the end of the training")
+        if self._position_watch is not None:
+            self._position_watch.finish(self.barrier)
         if self._watch is not None:
             self._watch.warn()
         super().on_train_end()
 
     def on_exception(self, exception: BaseException) -> None:
         self._failed = True
+        if self._position_watch and isinstance(exception, RuntimeError) and not isinstance(exception, RanksDisagree):
+            self._position_watch.explain()  # since collectives that do not match may raise an error
         super().on_exception(exception)
         end_children(self.launcher)
 
     def teardown(self) -> None:
-        self._statistics = self._watch = None
+        if self._position_watch is not None:
+            self._position_watch.stop()
+        self._statistics = self._watch = self._position_watch = None
         for hook in self._hooks:
             hook.remove()
         self._hooks = ()
@@ -161,12 +180,26 @@ class NetworkStrategy:
     # ---- a step
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        self.positions.begin(self.lightning_module.trainer.fit_loop.total_batch_idx)
         output = super().training_step(*args, **kwargs)
+        self.positions.note("the end")
         if self._statistics is None:
             stepped = (parameter for network in self.networks.values() for parameter in network.parameters)
             self._statistics = running_statistics(self.lightning_module, stepped)
         average_over_ranks(self._statistics)
         return output
+
+    def optimizer_step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+        self.note_step(optimizer)
+        return super().optimizer_step(optimizer, *args, **kwargs)
+
+    def note_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Notes a step in this rank's position."""
+        self.positions.note(f"the step of {stepped_network(self.networks, optimizer).name}")
+
+    def note_backward(self, *networks: Network) -> None:
+        """Notes a backward that averages the gradients of networks over the ranks."""
+        self.positions.note(f"the backward of {', '.join(network.name for network in networks)}")
 
     # ---- memory
 

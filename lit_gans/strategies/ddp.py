@@ -151,9 +151,11 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
     def pre_backward(self, closure_loss: Tensor) -> None:
         # before each backward rather than in forward, since a replica reduces once per preparation; not of a frozen
         # network, which would still be prepared in a microbatch that must not reduce
-        for name, network in self.networks.items():
-            if network is self._trained or (self._trained is None and network.trains):
-                prepare_for_backward(self.replicas[name], closure_loss)
+        trained = [self._trained] if self._trained else [each for each in self.networks.values() if each.trains]
+        if any(self.replicas[network.name].require_backward_grad_sync for network in trained):
+            self.note_backward(*trained)
+        for network in trained:
+            prepare_for_backward(self.replicas[network.name], closure_loss)
 
     def post_backward(self, closure_loss: Tensor) -> None:
         """Does nothing, since no replica has a static graph."""

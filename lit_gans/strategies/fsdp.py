@@ -26,11 +26,13 @@ from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.strategies.binding import Bind
 from lit_gans.strategies.fsdp_checkpoints import FSDPCheckpoints
 from lit_gans.strategies.fsdp_units import (
+    call_before_gather,
     exchange_parameters,
     precision_policy,
     refuse_shared,
     shard_layers,
     shard_network,
+    undeclared_penalty,
 )
 from lit_gans.strategies.module_networks import Network, call_in_backward, find_networks, largest_modules, network_named
 from lit_gans.strategies.rank_tensors import average_over_ranks
@@ -143,7 +145,9 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
             exchange_parameters(optimizer, exchanged)
         self.networks = find_networks(self.optimizers, module)
         for network in self.networks.values():
-            for root in network.roots.values():
+            for path, root in network.roots.items():
+                if not self.hybrid:  # whose nodes gather independently of each other
+                    self._hooks += (call_before_gather(root, partial(self.positions.note, f"the forward of {path}")),)
                 self._hooks += (call_in_backward(root, partial(self._refuse_accumulation, network)),)
 
     def setup_optimizers(self, trainer: Trainer) -> None:
@@ -158,7 +162,7 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
             if declared:
                 self._penalised[path] = root
             else:
-                self.refuse_penalty(root, _undeclared_penalty(path))
+                self.refuse_penalty(root, undeclared_penalty(path))
             if isinstance(root, FSDPModule):  # since an earlier fit of this module
                 continue
             root.to(memory_format=torch.contiguous_format)  # FSDP2 shards no other layout
@@ -184,6 +188,8 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
         **kwargs: Any,
     ) -> Tensor:
         trained = None if network is None else network_named(self.networks, network)
+        if not self._accumulates:
+            self.note_backward(*[trained] if trained else [each for each in self.networks.values() if each.trains])
         others = [p for each in self.networks.values() if trained not in (None, each) for p in each.parameters]
         before = [None if parameter.grad is None else parameter.grad.clone() for parameter in others]
         self._trained = trained
@@ -241,10 +247,3 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
             self._accumulates = False
             for network in self._roots.values():
                 network.set_requires_gradient_sync(True)
-
-
-def _undeclared_penalty(name: str) -> str:
-    return (
-        f"a gradient through {name} is differentiated again, but FSDP frees its weights in between: name it in the"
-        f" module, penalised_networks = ({name!r},), and compute the penalty before its other outputs."
-    )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.utils.hooks import RemovableHandle
 
 from lit_gans.common.errors import RefusedInput
 
@@ -53,6 +54,25 @@ def shard_network(network: nn.Module, reshard_after_forward: bool, penalised: bo
     sharded = fully_shard(network, **settings, reshard_after_forward=reshard_after_forward and not penalised)
     if penalised:
         sharded.set_reshard_after_backward(False, recurse=True)
+
+
+def call_before_gather(network: nn.Module, function: Callable[[], None]) -> RemovableHandle:
+    """Calls a function before each forward of a sharded network that gathers its weights; returns the hook's handle."""
+
+    @torch.compiler.disable
+    def before_forward(module: nn.Module, inputs: Any) -> None:
+        if any(isinstance(parameter, DTensor) for parameter in module.parameters()):
+            function()
+
+    return network.register_forward_pre_hook(before_forward, prepend=True)
+
+
+def undeclared_penalty(name: str) -> str:
+    """Returns why a gradient penalty is refused on a network that the module does not list in `penalised_networks`."""
+    return (
+        f"a gradient through {name} is differentiated again, but FSDP frees its weights in between: name it in the"
+        f" module, penalised_networks = ({name!r},), and compute the penalty before its other outputs."
+    )
 
 
 def refuse_shared(module: nn.Module, roots: Mapping[str, nn.Module]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import threading
 import time
 
@@ -28,6 +29,13 @@ def end_children(launcher: object) -> None:
             process.kill()
 
 
+def end_process() -> None:
+    """Ends this process as a failed one, from any thread, even if the main thread is blocked."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
+
+
 def announce_parent() -> None:
     """Records this process as a parent in the environment, which its children inherit."""
     os.environ[_PARENT] = str(os.getpid())
@@ -45,6 +53,6 @@ def follow_parent() -> None:
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(_CHECK)
-        os._exit(1)
+        end_process()
 
     threading.Thread(target=watch, daemon=True, name="follow-parent").start()

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import torch
 from torch import Tensor, nn
-from torch.distributed import ProcessGroup, distributed_c10d
+from torch.distributed import ProcessGroup, Store, distributed_c10d
 from torch.nn.modules.batchnorm import _NormBase as NormBase
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_leaves
@@ -24,6 +24,7 @@ __all__ = [
     "WITHOUT_BUFFER_SYNC",
     "NormBase",
     "copy_all",
+    "default_store",
     "is_compiled",
     "lerp_all",
     "norm_all",
@@ -56,6 +57,14 @@ def process_groups() -> list[ProcessGroup]:
     (https://github.com/pytorch/pytorch/issues/84468).
     """
     return list(distributed_c10d._world.pg_map)
+
+
+def default_store() -> Store:
+    """Returns the store that the ranks of this training share, from `distributed_c10d._get_default_store`.
+
+    No public API, since `init_process_group` returns nothing. No issue found.
+    """
+    return distributed_c10d._get_default_store()
 
 
 def set_timeout(group: ProcessGroup, timeout: timedelta) -> None:

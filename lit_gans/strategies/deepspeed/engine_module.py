@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -43,8 +46,10 @@ def refuse_scalars(network: Network, module: nn.Module) -> None:
         )
 
 
-def prepare_stage_3(network: Network, module: nn.Module) -> tuple[RemovableHandle, ...]:
-    """Lets stage 3 gather the pieces of a network; returns the handles of its hooks, also those that refuse penalties.
+def prepare_stage_3(network: Network, module: nn.Module, note: Callable[[str], None]) -> tuple[RemovableHandle, ...]:
+    """Lets stage 3 gather the pieces of a network; returns the handles of its hooks.
+
+    These refuse penalties, and note each forward that gathers.
 
     Raises:
         RefusedInput: stage 3 frees a parameter that no forward of its layer gathers.
@@ -58,6 +63,9 @@ def prepare_stage_3(network: Network, module: nn.Module) -> tuple[RemovableHandl
             " trainer.strategy.stage=2, or strategy=fsdp."
         )
         hooks += (refuse_second_differentiation(root, sentence),)
+        if not all(map(stays_gathered, root.parameters())):
+            before = partial(_before_gather, note, f"the forward of {path}")
+            hooks += (root.register_forward_pre_hook(before, prepend=True),)
     for name, parameter in network.loose.items():
         if not stays_gathered(parameter):
             raise RefusedInput(
@@ -66,6 +74,11 @@ def prepare_stage_3(network: Network, module: nn.Module) -> tuple[RemovableHandl
                 " use stage 2."
             )
     return hooks
+
+
+@torch.compiler.disable
+def _before_gather(note: Callable[[str], None], what: str, *_: Any) -> None:
+    note(what)
 
 
 def run_backward(engine: Any, loss: Tensor, inputs: list[nn.Parameter] | None, stage: int, retain_graph: bool) -> None:

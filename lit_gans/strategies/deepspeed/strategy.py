@@ -125,7 +125,7 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
         if self.stage:
             optimizer.register_step_pre_hook(self._refuse_lone_step)
         if self.stage == 3:
-            self._hooks += prepare_stage_3(network, module)
+            self._hooks += prepare_stage_3(network, module, self.positions.note)
 
     def setup_precision_plugin(self) -> None:
         super().setup_precision_plugin()
@@ -194,8 +194,10 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
         others = any(other.trains for other in self.networks.values() if other is not trained)
         inputs = [parameter for parameter in trained.parameters if parameter.requires_grad] if others else None
         engine = self.engines[trained.name]
-        if self.stage in (1, 2) and engine.is_gradient_accumulation_boundary():
-            self._refuse_second(trained.name)
+        if engine.is_gradient_accumulation_boundary():
+            if self.stage in (1, 2):
+                self._refuse_second(trained.name)
+            self.note_backward(trained)
         loss = self.precision_plugin.pre_backward(closure_loss, self.lightning_module)
         run_backward(engine, loss, inputs, self.stage, retain_graph)
         return self.precision_plugin.post_backward(loss, self.lightning_module)
@@ -217,6 +219,7 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
         **kwargs: Any,
     ) -> Any:
         result = closure()
+        self.note_step(optimizer)
         run_step_hooks(self, model or self.lightning_module, optimizer)
         name = stepped_network(self.networks, optimizer).name
         self._steps = True
