@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import threading
 import time
 
@@ -31,9 +30,7 @@ def end_children(launcher: object) -> None:
 
 def end_process() -> None:
     """Ends this process as a failed one, from any thread, even if the main thread is blocked."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(1)
+    os._exit(1)  # without flushing what may be a broken pipe
 
 
 def announce_parent() -> None:
