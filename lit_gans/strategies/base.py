@@ -193,9 +193,11 @@ class NetworkStrategy:
         self.note_step(optimizer)
         return super().optimizer_step(optimizer, *args, **kwargs)
 
-    def note_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Notes a step in this rank's position."""
-        self.positions.note(f"the step of {stepped_network(self.networks, optimizer).name}")
+    def note_step(self, optimizer: torch.optim.Optimizer) -> str:
+        """Notes a step in this rank's position, and returns the name of its network."""
+        name = stepped_network(self.networks, optimizer).name
+        self.positions.note(f"the step of {name}")
+        return name
 
     def note_backward(self, *networks: Network) -> None:
         """Notes a backward that averages the gradients of networks over the ranks."""

@@ -219,9 +219,8 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
         **kwargs: Any,
     ) -> Any:
         result = closure()
-        self.note_step(optimizer)
         run_step_hooks(self, model or self.lightning_module, optimizer)
-        name = stepped_network(self.networks, optimizer).name
+        name = self.note_step(optimizer)
         self._steps = True
         try:
             self.engines[name].step()
