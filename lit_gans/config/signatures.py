@@ -41,18 +41,22 @@ def schema(target: Target) -> dict[str, Any]:
 
 @cache
 def _schema(target: Target) -> dict[str, Any]:
-    parser = ArgumentParser(exit_on_error=False)
-    if inspect.isclass(target):
-        parser.add_class_arguments(target, "it", fail_untyped=False)
-    else:
-        parser.add_function_arguments(target, "it", fail_untyped=False)
-    defaults = parser.get_defaults()
+    defaults = _parser(target).get_defaults()
     values = defaults.it.as_dict() if "it" in defaults else {}
     for name, parameter in inspect.signature(target).parameters.items():
         if parameter.default is parameter.empty and name in values:
             values[name] = MISSING
     values = _to_target(values)
     return {"_target_": f"{target.__module__}.{target.__qualname__}", **values} if inspect.isclass(target) else values
+
+
+@cache
+def _parser(target: Target, skip: frozenset[str] = frozenset()) -> ArgumentParser:
+    """Returns the parser of the arguments of a class or function, which are below the key `it`."""
+    parser = ArgumentParser(exit_on_error=False)
+    add = parser.add_class_arguments if inspect.isclass(target) else parser.add_function_arguments
+    add(target, "it", fail_untyped=False, skip={*skip})
+    return parser
 
 
 def _to_target(node: Any) -> Any:
@@ -165,9 +169,7 @@ def call(target: Target, arguments: dict[str, Any], key: str = "") -> Any:
         raise RefusedInput(
             f"{prefix}{missing[0]} is required by {bare.__name__}: give it as {prefix}{missing[0]}=VALUE."
         )
-    parser = ArgumentParser(exit_on_error=False)
-    add = parser.add_class_arguments if inspect.isclass(bare) else parser.add_function_arguments
-    add(bare, "it", fail_untyped=False, skip={*inner, *preset})
+    parser = _parser(bare, frozenset({*inner, *preset}))
     try:
         values = parser.parse_object({"it": plain}).it.as_dict() if plain else {}
         # a mapping without a class becomes a node of the argument's own class

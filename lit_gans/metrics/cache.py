@@ -17,7 +17,8 @@ from torch import distributed
 
 from lit_gans.common.cache_folder import cache_folder
 from lit_gans.metrics.extractors.base import Extractor
-from lit_gans.metrics.scores.base import FeatureScore, place
+from lit_gans.metrics.scores.base import FeatureScore
+from lit_gans.metrics.scores.ranks import place
 
 FORMAT_VERSION = 2
 

@@ -18,10 +18,11 @@ from lit_gans.data.contracts import Labelled, RealImages
 from lit_gans.metrics import cache
 from lit_gans.metrics.extractors.base import Extractor
 from lit_gans.metrics.extractors.network import Features, Network, Widths
-from lit_gans.metrics.scores.base import FeatureScore, gather, place
+from lit_gans.metrics.scores.base import FeatureScore
 from lit_gans.metrics.scores.chosen import chosen, directions, measurable, warn_of_few, without_labelled
 from lit_gans.metrics.scores.fid import FrechetInceptionDistance
 from lit_gans.metrics.scores.labelled import Classes, LabelledScore, with_labels
+from lit_gans.metrics.scores.ranks import gather, place
 
 
 class Evaluator:

@@ -43,9 +43,9 @@ def test_an_argument_that_takes_a_path_or_a_dict_takes_both():
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_path_arrives_in_a_configuration_as_it_was_typed(path):
-    assert compose("data=folder", f"data.root={path}").data.root == path
-    assert compose(f"resume={path}").resume == path
-    assert compose(f"trainer.default_root_dir={path}", "logger=csv").logger.csv.save_dir == path
+    given = "data.root", "resume", "trainer.default_root_dir"
+    config = compose("data=folder", "logger=csv", *(f"{key}={path}" for key in given))
+    assert [config.data.root, config.resume, config.logger.csv.save_dir] == [path] * 3
 
 
 @pytest.mark.parametrize("typed", ['data.root="/a b, c"', "data.root='/a b, c'"])

@@ -5,6 +5,7 @@ import os
 import torch
 from torch import distributed
 
+from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics import (
     ClassAccuracy,
     ClassCoverage,
@@ -68,16 +69,24 @@ def evaluate(store=False, fake_ends=(), real_size=16):
 
 
 def scores(ends):
-    """Values of scores alone; of the real and generated images, rank r has those from `ends[r - 1]` to `ends[r]`."""
+    """Values of scores alone; of the real and generated images, rank r has those from `ends[r - 1]` to `ends[r]`.
+
+    Also returns the names of those that were asked for a value too early.
+    """
     distributed.init_process_group("gloo")
     rank = distributed.get_rank()
-    found = {}
+    found, refused = {}, []
     for name, score in all_scores(Pixels()).items():
+        try:
+            score.update(images(0, 0), real=True)
+            score.compute()
+        except RefusedInput:
+            refused.append(name)
         for real, every in ((True, images(100, 0)), (False, images(61, 1))):
             for batch in every[0 if rank == 0 else ends[rank - 1] : ends[rank]].split(10):
                 score.update(batch, real)
         found[name] = score.named(score.compute())
-    return found
+    return found, refused
 
 
 class Labelled:

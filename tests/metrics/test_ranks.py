@@ -40,13 +40,14 @@ def test_all_ranks_take_what_the_first_finds_in_the_cache(alone, tmp_path, monke
 
 
 @pytest.mark.parametrize("ends", [(31, 100), (100, 100)])  # the last: one rank has none
-def test_metrics_alone_are_the_same_on_two_ranks(tmp_path, ends):
+def test_metrics_alone_are_the_same_on_two_ranks_also_after_a_value_that_was_refused(tmp_path, ends):
     expected = {}
     for name, score in all_scores(Pixels()).items():
         score.update(images(100, 0), real=True)
         score.update(images(61, 1), real=False)
         expected[name] = score.named(score.compute())
-    for found in run("tests.metrics.cells.scores", tmp_path, ends=ends):
+    for found, refused in run("tests.metrics.cells.scores", tmp_path, ends=ends):
+        assert set(refused) == expected.keys() - {"class_coverage"}, "each needs images"
         assert found.keys() == expected.keys()
         for name, values in found.items():
             assert values == pytest.approx(expected[name], rel=1e-6)

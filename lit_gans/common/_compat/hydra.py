@@ -6,22 +6,43 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from hydra import version
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path, get_args_parser
+from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
+
+
+class _Once(Hydra):
+    """Composes the configuration of a run once. Hydra composes it a first time only to read `hydra.mode`."""
+
+    _composed: Any = None
+
+    def get_mode(self, config_name: str | None, overrides: list[str]) -> Any:
+        try:
+            composed = self.compose_config(config_name, overrides, RunMode.RUN, with_log_configuration=True)
+        except Exception:  # a sweep cannot be composed as a run
+            if super().get_mode(config_name, overrides) != RunMode.MULTIRUN:
+                raise
+            return RunMode.MULTIRUN
+        if composed.hydra.mode != RunMode.MULTIRUN:
+            self._composed = composed
+        return composed.hydra.mode
+
+    def compose_config(self, *args: Any, **kwargs: Any) -> Any:
+        composed, self._composed = self._composed, None
+        return super().compose_config(*args, **kwargs) if composed is None else composed
+
 
 def run_hydra(arguments: Sequence[str], job: Callable[[Any], Any], config_module: str, config_name: str) -> None:
     """Runs a job like `hydra.main`, but with given command-line arguments, and raises all errors.
 
-    Does what `hydra._internal.utils._run_hydra` does, with the private class `Hydra`. The public `hydra.main` reads
+    Does what `hydra._internal.utils._run_hydra` does, with a subclass of the private class `Hydra`. The public `hydra.main` reads
     `sys.argv` (https://github.com/hydra-ecosystem/hydra/issues/2459 asks for an argument), and prints errors and exits
     unless `HYDRA_FULL_ERROR` is set. The public `hydra.compose` does not support sweepers, launchers, `--cfg`, `--info`
     and shell completion.
     """
-    from hydra import version
-    from hydra._internal.hydra import Hydra
-    from hydra._internal.utils import create_config_search_path, get_args_parser
-    from hydra.core.config_search_path import SearchPathQuery
-    from hydra.core.global_hydra import GlobalHydra
-    from hydra.types import RunMode
-
     version.setbase("1.3")
     parser = get_args_parser()
     parsed = parser.parse_intermixed_args(list(arguments))
@@ -30,7 +51,7 @@ def run_hydra(arguments: Sequence[str], job: Callable[[Any], Any], config_module
         folder = f"file://{os.path.abspath(parsed.config_dir)}"
         search_path.prepend(provider="command-line", path=folder, anchor=SearchPathQuery(provider="schema"))
     GlobalHydra.instance().clear()
-    hydra = Hydra.create_main_hydra2(task_name="lit-gans", config_search_path=search_path)
+    hydra = _Once.create_main_hydra2(task_name="lit-gans", config_search_path=search_path)
     chosen = {"config_name": parsed.config_name or config_name, "overrides": parsed.overrides}
     try:
         if parsed.hydra_help:

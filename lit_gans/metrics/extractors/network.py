@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.images import to_uint8
-from lit_gans.metrics.extractors.base import Extractor, on_white
+from lit_gans.metrics.extractors.base import Extractor, ModuleExtractor, on_white
 
 
 class Features(NamedTuple):
@@ -42,14 +42,17 @@ class Network(nn.Module):
     So its weights are neither trained nor sharded, and never part of a checkpoint. It follows the images' device.
 
     Args:
-        extractor: an extractor of this package, or any module that maps uint8 images (n, c, h, w) to features (n, f),
-            or to features and class logits (n, k). It is set to evaluation mode.
+        extractor: an `Extractor`; or any module that maps images (n, c, h, w) to features (n, f), or to features and
+            class logits (n, k). Such a module receives images as they are given: uint8, or floats in [0, 1] with
+            `normalize`, which `ModuleExtractor` passes to it. It is set to evaluation mode.
         normalize: whether images are floats in [0, 1], which are rounded to uint8; otherwise uint8.
     """
 
     def __init__(self, extractor: nn.Module, normalize: bool = False) -> None:
         super().__init__()
         self.normalize = normalize
+        if normalize and not isinstance(extractor, Extractor):
+            extractor = ModuleExtractor(extractor)
         self._extractor = (extractor.eval(),)  # a tuple is no submodule
 
     @torch.no_grad()

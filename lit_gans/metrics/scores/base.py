@@ -7,18 +7,18 @@ from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 from torchmetrics import Metric
-from torchmetrics.utilities.distributed import gather_all_tensors
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.extractors.base import Extractor
 from lit_gans.metrics.extractors.network import Features, Network, Widths
+from lit_gans.metrics.scores.ranks import Score, gather
 
 NO_LOGITS = "the extractor has no class logits."
 
 
-class FeatureScore(Metric):
+class FeatureScore(Score):
     """Compares generated with real images by their features, as a torchmetrics `Metric`.
 
     Subclasses define `add_states`, `update_features` and `compute`. Names of states begin with `real_` or
@@ -230,20 +230,6 @@ class FeatureScore(Metric):
         return self._plot(means if isinstance(val, list) else means[0], ax)
 
 
-def gather(tensor: Tensor, group: Any = None) -> list[Tensor]:
-    """Gathers a tensor of all ranks with torchmetrics, also from main memory over nccl."""
-    over_nccl = distributed.get_backend(group) == "nccl"
-    device = torch.device("cuda", torch.cuda.current_device()) if over_nccl else torch.device("cpu")
-    return [other.to(tensor.device) for other in gather_all_tensors(tensor.to(device), group)]
-
-
 def smaller(num_real: int | None, num_fake: int) -> int:
     """Returns the smaller number of images, or the number of generated images if the other is unknown."""
     return num_fake if num_real is None else min(num_real, num_fake)
-
-
-def place() -> tuple[int, int]:
-    """Returns the rank and the number of ranks."""
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
-    return 0, 1

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
-from torchmetrics import Metric
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.metrics.scores.ranks import Score
 
 
-class ModeCoverage(Metric):
+class ModeCoverage(Score):
     """Number of modes that samples cover, fraction of samples in any mode, and divergence from an even coverage.
 
     `compute` returns a dictionary of scalars:

@@ -8,8 +8,17 @@ from torch import nn
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics import FrechetInceptionDistance
+from lit_gans.metrics.extractors.base import ModuleExtractor
 from lit_gans.metrics.scores.base import Features
 from tests.metrics.cells import Pixels, images
+
+
+class Mean(nn.Module):
+    """Mean and largest value of images in [0, 1]."""
+
+    def forward(self, images):
+        assert images.max() <= 1
+        return torch.stack([images.mean((1, 2, 3)), images.amax((1, 2, 3))], dim=1)
 
 
 @pytest.fixture
@@ -38,6 +47,26 @@ def test_any_module_extracts_and_needs_no_stated_widths(fid):
     other.update(images(100, 0), real=True)
     other.update(images(61, 1), real=False)
     assert other.compute() == fid.compute()
+
+
+def test_a_module_that_is_no_extractor_takes_images_as_they_are_given():
+    seen = []
+
+    class Seen(nn.Module):
+        def forward(self, images):
+            seen.append(images)
+            return images.flatten(1).float()
+
+    for normalize, given in ((False, images(20, 0)), (True, images(20, 0) / 255)):
+        one = FrechetInceptionDistance(Seen(), normalize=normalize, input_img_size=(3, 2, 2))
+        seen.clear()
+        one.update(given.expand(-1, 3, -1, -1), real=True)
+        torch.testing.assert_close(seen, [given.expand(-1, 3, -1, -1)], rtol=0, atol=0)
+    scaled, adapted = (FrechetInceptionDistance(net, normalize=True) for net in (Mean(), ModuleExtractor(Mean())))
+    for score in (scaled, adapted):
+        score.update(images(100, 0) / 255, real=True)
+        score.update(images(61, 1) / 255, real=False)
+    assert scaled.compute() == adapted.compute() > 0
 
 
 def test_reset_keeps_the_real_images_and_state_dicts_round_trip(fid):
