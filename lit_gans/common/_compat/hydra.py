@@ -38,10 +38,10 @@ class _Once(Hydra):
 def run_hydra(arguments: Sequence[str], job: Callable[[Any], Any], config_module: str, config_name: str) -> None:
     """Runs a job like `hydra.main`, but with given command-line arguments, and raises all errors.
 
-    Does what `hydra._internal.utils._run_hydra` does, with a subclass of the private class `Hydra`. The public `hydra.main` reads
-    `sys.argv` (https://github.com/hydra-ecosystem/hydra/issues/2459 asks for an argument), and prints errors and exits
-    unless `HYDRA_FULL_ERROR` is set. The public `hydra.compose` does not support sweepers, launchers, `--cfg`, `--info`
-    and shell completion.
+    Does what `hydra._internal.utils._run_hydra` does, with a subclass of the private class `Hydra`. The public
+    `hydra.main` reads `sys.argv` (https://github.com/hydra-ecosystem/hydra/issues/2459 asks for arguments), prints
+    errors and exits unless `HYDRA_FULL_ERROR` is set. The public `hydra.compose` does not support sweepers, launchers,
+    `--cfg`, `--info` and shell completion.
     """
     version.setbase("1.3")
     parser = get_args_parser()
