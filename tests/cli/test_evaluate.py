@@ -1,9 +1,7 @@
-"""Evaluation from a checkpoint, a folder and between two folders, and what may be compared."""
+"""Evaluation from a checkpoint, a folder and between two folders."""
 
-import copy
 import json
 import logging
-import sys
 
 import pytest
 import torch
@@ -11,39 +9,17 @@ from PIL import Image
 from torchvision.utils import save_image
 
 from lit_gans.callbacks import GenerativeMetrics
-from lit_gans.cli import main as cli
-from lit_gans.cli.compare import compare, main
 from lit_gans.cli.evaluate import evaluate
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.images import to_uint8
 from lit_gans.metrics import (
     ClassAccuracy,
-    ClassCoverage,
-    FrechetInceptionDistance,
-    InceptionScore,
     IntraFID,
     KernelInceptionDistance,
-    PrecisionRecallDensityCoverage,
 )
 from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.extractors.digits import DigitsExtractor
-
-
-def write(folder, images):
-    folder.mkdir()
-    for index, image in enumerate(images):
-        save_image(image, folder / f"{index:03d}.png")
-    return str(folder)
-
-
-def pictures(num, seed, size=16):
-    return torch.randint(0, 256, (num, 1, size, size), generator=torch.Generator().manual_seed(seed)) / 255
-
-
-def metrics(cache=True, **scores):
-    default = {"fid": FrechetInceptionDistance(), "inception_score": InceptionScore(), "classes": ClassCoverage()}
-    scores = default | {"prdc": PrecisionRecallDensityCoverage()} | scores
-    return GenerativeMetrics(DigitsExtractor(), num_samples=30, batch_size=7, scores=scores, cache=cache)
+from tests.cli.pictures import metrics, pictures, write
 
 
 @pytest.fixture
@@ -124,63 +100,6 @@ def test_refusals(tmp_path, checkpoint):
             evaluate(**arguments, device="cpu")
 
 
-@pytest.fixture
-def record(tmp_path):
-    real, fake = write(tmp_path / "real", pictures(30, 0)), write(tmp_path / "fake", pictures(30, 1))
-    return evaluate(fake=fake, real=real, metrics=metrics(), device="cpu")
-
-
-def test_compares_what_compares_and_names_the_better(record, tmp_path, capsys):
-    other = copy.deepcopy(record)
-    other["metric/fid_digits"] += 1
-    other["metric/is_digits"] += 1
-    other["protocol"]["weights"] = "ema"
-    for name, content in (("a.json", record), ("b.json", other)):
-        (tmp_path / name).write_text(json.dumps(content))
-    assert main([str(tmp_path / "a.json"), str(tmp_path / "b.json")]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == [f"A: {tmp_path / 'a.json'}", f"B: {tmp_path / 'b.json'}"]
-    assert [line.split()[-1] for line in lines if "metric/fid_digits" in line or "metric/is_digits" in line] == [
-        "A",
-        "B",
-    ]
-    assert "note: different weights: pictures and ema" in lines
-    better = compare(record, other)
-    assert (better["metric/fid_digits"], better["metric/is_digits"]) == ("A", "B")
-    assert better["metric/is_spread_digits"] is better["metric/recall_digits"] is None
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("data_sha256", "0" * 64),
-        ("num_real", 31),
-        ("num_fake", 31),
-        ("image_size", [32, 32]),
-        ("resize", "none"),
-        ("quantisation", "truncated"),
-        ("extractor", "inception"),
-        ("extractor_sha256", "0" * 64),
-        ("scores", {}),
-    ],
-)
-def test_refuses_what_does_not_compare_and_says_why(record, field, value):
-    other = copy.deepcopy(record)
-    other["protocol"][field] = value
-    with pytest.raises(RefusedInput, match=rf"A and B are not comparable: {field}: "):
-        compare(record, other)
-
-
-def test_files_that_are_no_evaluations_are_refused(tmp_path):
-    (tmp_path / "list.json").write_text("[]")
-    (tmp_path / "broken.json").write_text("{")
-    with pytest.raises(RefusedInput, match=r"two files of lit-gans evaluate, not 1"):
-        main(["a.json"])
-    for name, sentence in (("list", "not an evaluation"), ("broken", "not an evaluation"), ("missing", "no such file")):
-        with pytest.raises(RefusedInput, match=sentence):
-            main([str(tmp_path / f"{name}.json")] * 2)
-
-
 def test_few_images_are_measured_by_what_they_allow_and_the_record_says_what_is_left_out(tmp_path, capsys):
     folder = write(tmp_path / "real", pictures(12, 0))
     record = evaluate(fake=folder, real=folder, metrics=metrics(kid=KernelInceptionDistance()), device="cpu")
@@ -228,72 +147,3 @@ def test_a_checkpoint_s_configuration_calls_no_class_that_is_not_registered(chec
         with pytest.raises(RefusedInput, match=f"the checkpoint's metrics name the class .*{name}.*not registered"):
             evaluate(checkpoint=str(tmp_path / "hostile.ckpt"), device="cpu")
     assert not touched.exists()
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    def run(*arguments):
-        monkeypatch.setattr("sys.argv", ["lit-gans", *arguments])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        return stopped.value.code, capsys.readouterr()
-
-    return run
-
-
-def test_a_module_from_a_user_s_file_is_an_extractor_also_for_kid_and_prdc(tmp_path, monkeypatch, command):
-    (tmp_path / "own_features.py").write_text(
-        "import torch\n\n\nclass Pooled(torch.nn.Module):\n"
-        "    def __init__(self, size: int = 4):\n        super().__init__()\n        self.size = size\n\n"
-        "    def forward(self, images):\n"
-        "        return torch.nn.functional.adaptive_avg_pool2d(images, self.size).flatten(1)\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", list(sys.path))
-    folders = [f"{name}={write(tmp_path / name, pictures(30, seed))}" for seed, name in enumerate(("fake", "real"))]
-    own = ["metrics=module", "metrics.extractor.module._target_=own_features.Pooled", "output=a.json", "device=cpu"]
-    code, said = command(
-        "evaluate", *folders, *own, "metrics.scores.kid.subset_size=10", "+metrics.extractor.module.size=2"
-    )
-    assert code == 0, said.err
-    record = json.loads((tmp_path / "a.json").read_text())
-    found = {key for key in record if key.startswith("metric/")}
-    assert found == {
-        f"metric/{name}_module" for name in ("fid", "kid", "kid_spread", *PrecisionRecallDensityCoverage.directions)
-    }
-    assert record["left_out"] == {"inception_score": "the extractor has no class logits."}
-    code, said = command("evaluate", *folders, *own[:1])
-    assert (code, "metrics.extractor.module._target_ is required" in said.err) == (2, True)
-    code, said = command("evaluate", *folders, *own, "metrics.extractor.module.size=2")
-    assert (code, "takes a plus: +metrics.extractor.module.size=" in said.err) == (2, True)
-
-
-def test_the_command_line_takes_scores_and_extractors(tmp_path, monkeypatch, command):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
-    folders = [f"{name}={write(tmp_path / name, pictures(30, seed))}" for seed, name in enumerate(("fake", "real"))]
-    scores = [
-        "score@metrics.scores.kid=kid",
-        "metrics.scores.kid.subset_size=10",
-        "metrics.scores.kid.subsets=3",
-        "metrics.scores.fid=null",
-    ]
-    code, said = command("evaluate", *folders, "metrics=digits", *scores, "output=a.json", "device=cpu")
-    assert code == 0, said.err
-    record = json.loads((tmp_path / "a.json").read_text())
-    assert [key for key in record if "metric/" in key] == [
-        *("metric/is_digits", "metric/is_spread_digits", "metric/classes_covered"),
-        *("metric/kid_digits", "metric/kid_spread_digits"),
-    ]
-    assert record["protocol"]["scores"]["KernelInceptionDistance"].items() >= {"subsets": 3, "subset_size": 10}.items()
-    code, said = command("evaluate", *folders, "metrics=digits", "score@metrics.scores.kid=kid", "device=cpu")
-    assert (code, "asked for cannot be measured: kid: 30 images are too few" in said.err) == (2, True)
-    code, said = command("evaluate", *folders, "metrics=digits", "metrics.kid.subset_size=10")
-    assert (code, "did you mean 'metrics.scores.kid.subset_size'?" in said.err) == (2, True)
-    assert command("compare", "a.json", "a.json")[0] == 0
-    code, said = command("compare", "a.json", "b.json")
-    assert (code, "b.json: there is no such file" in said.err) == (2, True)
-    code, said = command("evaluate", *folders, "metrics=inception")
-    assert (code, f"put it at {tmp_path / 'hub'}" in said.err) == (2, True)
-    code, said = command("evaluate", *folders, "metrics=modes")
-    assert (code, "metrics" in said.err) == (2, True)

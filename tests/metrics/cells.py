@@ -42,9 +42,18 @@ def all_scores(feature=None):
     }
 
 
-def images(num, seed):
+def images(num, seed, shift=0):
     generator = torch.Generator().manual_seed(seed)
-    return torch.randint(0, 100, (num, 1, 2, 2), generator=generator).to(torch.uint8)
+    return (torch.randint(0, 100, (num, 1, 2, 2), generator=generator) + shift).to(torch.uint8)
+
+
+def evaluator_of(extractor, scores=None, num_samples=100, seed=0, batch_size=32):
+    return Evaluator(extractor, scores, num_samples, batch_size, seed)
+
+
+def measure(evaluator, fake, batch_size=33):
+    evaluator.num_samples = len(fake)
+    return evaluator.measure(fake.split(batch_size))
 
 
 def evaluator(batch_size=16, extractor=None, scores=None):
