@@ -80,7 +80,7 @@ EXAMPLES = {
     "bench study": (
         "lit-gans bench study minutes=55",
         "lit-gans bench study parts=[batch,scaling] gans=[dcgan,wgan_gp]",
-        "torchrun --nproc-per-node 4 -m lit_gans bench study parts=[scaling]",
+        "torchrun --nproc-per-node 4 --no-python lit-gans bench study parts=[scaling]",
     ),
     "bench soak": (
         "lit-gans bench soak minutes=60",

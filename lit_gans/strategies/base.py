@@ -183,11 +183,15 @@ class NetworkStrategy:
         self.positions.begin(self.lightning_module.trainer.fit_loop.total_batch_idx)
         output = super().training_step(*args, **kwargs)
         self.positions.note("the end")
+        self.average_statistics()
+        return output
+
+    def average_statistics(self) -> None:
+        """Averages the running statistics of norms over the ranks."""
         if self._statistics is None:
             stepped = (parameter for network in self.networks.values() for parameter in network.parameters)
             self._statistics = running_statistics(self.lightning_module, stepped)
         average_over_ranks(self._statistics)
-        return output
 
     def optimizer_step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
         self.note_step(optimizer)

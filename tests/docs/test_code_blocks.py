@@ -24,6 +24,7 @@ NEVER_RUN = {  # page, and beginning of the block
     ("README.md", 'python -m pip install -e ".[test]" && pytest'),
     ("docs/extend/gan.md", "python -m docs.generate && python -m tests.strategies.matrix"),
     ("docs/get_started.md", "git clone"),
+    ("docs/studies.md", "lit-gans bench study minutes=55"),
     ("docs/guides/metrics.md", "lit-gans evaluate checkpoint=outputs/dcgan_digits/version_0 metrics=inception"),
 }
 _TWO_PROCESSES = "lit-gans train strategy=ddp trainer.devices=2 trainer.accelerator=cpu"

@@ -20,6 +20,8 @@ from lit_gans.benchmark.study.registry import parts
 from lit_gans.common.errors import RefusedInput, one_line
 from lit_gans.common.quiet import quiet
 
+_LAUNCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+
 
 def main(cell: Cell, environment: Mapping[str, str], threads: int, results: Connection, alive: Connection) -> None:
     """Measures a cell and sends (kind, content): a `result`, a `reason` for which there is none, or an `error`.
@@ -32,6 +34,8 @@ def main(cell: Cell, environment: Mapping[str, str], threads: int, results: Conn
         alive: pipe that closes when the study ends.
     """
     threading.Thread(target=_end_with, args=(alive,), daemon=True, name="end-with-study").start()
+    for name in [name for name in os.environ if name in _LAUNCH or name.startswith(("SLURM_", "TORCHELASTIC_"))]:
+        del os.environ[name]  # of a launcher of the study: the cell may have fewer ranks
     os.environ.update(environment)
     torch.set_num_threads(threads)
     quiet()

@@ -31,6 +31,7 @@ class Settings:
         warmup: steps before the timed ones.
         seconds: time after which a cell ends, once it has timed two steps.
         step_limit: seconds that one step may take; longer ones are listed instead of measured.
+        zero_batch_sizes: batch sizes per process of the ZeRO stages in `optimisations`, beside `batch_size`.
         seeds: seeds of the trainings in `dual`.
         dual_batch_sizes: batch sizes in `dual`.
         dual_images: number of real images that each training in `dual` sees.
@@ -54,6 +55,7 @@ class Settings:
     warmup: int = 3
     seconds: float = 5.0
     step_limit: float = 30.0
+    zero_batch_sizes: tuple[int, ...] = (1, 4, 8)
     seeds: tuple[int, ...] = (0, 1, 2)
     dual_batch_sizes: tuple[int, ...] = (64, 256, 512)
     dual_images: int = 500_000
@@ -92,7 +94,7 @@ _PRESETS: dict[str, dict[str, Any]] = {
         "fixed_steps": 2,
         "warmup": 1,
         "seconds": 0.1,
-        "seeds": (0, 1, 2),
+        "zero_batch_sizes": (1,),
         "dual_batch_sizes": (64,),
         "dual_images": 128,
         "dual_samples": 64,
@@ -123,7 +125,7 @@ def preset(name: PresetName, settings: Settings, given: Mapping[str, Any]) -> Se
             raise RefusedInput(f"sizes.{key}: there is no such size; {nearest(key, known)}")
         several = isinstance(known[key], tuple)
         numbers = (list(value) if isinstance(value, Sequence) else []) if several else [value]
-        least = 0 if key in ("seed", "seeds", "seconds") else 1
+        least = 0 if key in ("seed", "seeds", "seconds", "step_limit") else 1
         if not numbers or any(isinstance(n, bool) or not isinstance(n, int | float) or n < least for n in numbers):
             expected = f"a list of numbers, at least {least} each" if several else f"a number, at least {least}"
             raise RefusedInput(f"sizes.{key}={value!r} is not valid: expected {expected}.")

@@ -10,12 +10,13 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
+from omegaconf import OmegaConf
 from torch.utils.data import IterableDataset
 
 from lit_gans.benchmark.measure import now, peak_process_memory, quiet_trainer
 from lit_gans.benchmark.study.contract import Unavailable
 from lit_gans.benchmark.study.settings import Settings
-from lit_gans.config.build import resolve, trainer_refusals
+from lit_gans.config.build import trainer_refusals
 from lit_gans.config.hydra_app import compose
 from lit_gans.config.signatures import construct
 from lit_gans.strategies.by_name import NAMES, named
@@ -23,31 +24,37 @@ from lit_gans.training.adversarial import AdversarialModule
 
 CELEBA_IMAGES = 202_599
 # the networks of the studies where an experiment has them; other GANs have their paper's
-EXPERIMENTS = {"dcgan": "dcgan_scaling_study"}
+EXPERIMENTS = {"dcgan": "dcgan_scaling_study", "sngan": "sngan_scaling_study", "wgan_gp": "wgan_gp_scaling_study"}
 _PROBE = 8  # images of the first step on a CPU, which predicts how long a large one would take
 
 
 @cache
-def _composed(gan: str, overrides: tuple[str, ...]) -> dict[str, Any]:
-    chosen = f"experiment={EXPERIMENTS[gan]}" if gan in EXPERIMENTS else f"model={gan}"
-    return dict(resolve(compose(chosen, "data=folder", "data.root=.", "metrics=none", *overrides))["model"])
+def _composed(*overrides: str) -> dict[str, Any]:
+    model = OmegaConf.to_container(compose(*overrides, "metrics=none").model, resolve=True)
+    assert isinstance(model, dict)
+    return {str(key): value for key, value in model.items()}
 
 
-def model_node(gan: str, image_size: int, width: int | None = None, **arguments: Any) -> dict[str, Any]:
+def model_node(
+    gan: str, image_size: int, width: int | None = None, experiment: str | None = None, **arguments: Any
+) -> dict[str, Any]:
     """Returns the configuration of a GAN as plain values: the studies' networks where an experiment has them.
 
     Args:
         gan: name of the GAN.
         image_size: height and width of the images.
         width: width of all networks; None leaves that of the experiment or paper.
+        experiment: name of an experiment of this GAN; None chooses the scaling study's, or else the paper's defaults.
         **arguments: further arguments of the GAN that replace its own.
     """
-    overrides: list[str] = [f"data.image_size={image_size}"]
+    experiment = experiment or EXPERIMENTS.get(gan)
+    overrides = [f"model={gan}" if experiment is None else f"experiment={experiment}"]
+    overrides += [f"data.image_size={image_size}", "data.channels=3"]
     if gan == "pix2pix" and image_size < 64:
         overrides.append("model.patch_depth=1")  # three layers leave no patch of so small an image
     if width is not None:
         overrides += [f"model.generator_width={width}", f"model.discriminator_width={width}"]
-    return _composed(gan, tuple(overrides)) | arguments
+    return _composed(*overrides) | arguments
 
 
 def timing(settings: Settings) -> dict[str, Any]:
@@ -56,20 +63,26 @@ def timing(settings: Settings) -> dict[str, Any]:
     return {name: value for name, value in settings.to_dict().items() if name in names}
 
 
-def train(settings: Mapping[str, Any], callbacks: Sequence[Callback] = (), strategy: Any = None) -> dict[str, Any]:
-    """Trains on random images and returns the timings of rank 0 as JSON.
+def train(
+    settings: Mapping[str, Any],
+    callbacks: Sequence[Callback] = (),
+    strategy: Any = None,
+    data: LightningDataModule | None = None,
+) -> dict[str, Any]:
+    """Trains and returns the timings of rank 0 as JSON.
 
     Args:
-        settings: `model`, a node of `model_node`; `batch_size` per rank; `device`; `steps`, the most timed steps;
-            `warmup`, steps before them; optionally `precision`, `strategy` (a name of `by_name` and its arguments as
-            `{"name": ..., ...}`), `seconds` after which the training ends, `step_limit`, `seed`.
+        settings: `model`, a node of `model_node`; `batch_size` per rank; `device`; `steps`, the most timed steps, after
+            `warmup`; optionally `precision`, `strategy` (`{"name": ..., ...}`, see `by_name`), `seconds` after which
+            the training ends, `step_limit`.
         callbacks: further callbacks of the trainer.
         strategy: a strategy that replaces the one that `settings` names.
+        data: data to train on, without `step_limit`; None for random images.
 
     Returns:
-        `images_per_second`, real images of all critic steps and ranks; `generator_images_per_second`, the same divided
-        by the critic steps; `seconds`, mean of a step; `fit_seconds`, all of `Trainer.fit`; `peak_memory` in bytes, on
-        a CPU the growth of the process; `loss/...` after the last step; `steps`; `parameters` of all networks.
+        `images_per_second` of all critic steps and ranks; `generator_images_per_second`, the same divided by the critic
+        steps; `seconds`, mean of a step; `fit_seconds`, all of `Trainer.fit`; `peak_memory` in bytes, on a CPU the
+        growth of the process; `loss/...` after the last step; `steps`; `parameters` of all networks.
 
     Raises:
         Unavailable: a step would take longer than `step_limit`.
@@ -78,8 +91,7 @@ def train(settings: Mapping[str, Any], callbacks: Sequence[Callback] = (), strat
     if settings["device"] == "cuda" and not torch.cuda.is_available():
         raise Unavailable("torch finds no CUDA device.")
     module = construct(settings["model"], "model")
-    ranks = int(os.environ.get("WORLD_SIZE", "1"))
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    ranks, local = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
     clock = Clock(settings, module)
     before = _used(settings["device"])
     with trainer_refusals():
@@ -94,7 +106,7 @@ def train(settings: Mapping[str, Any], callbacks: Sequence[Callback] = (), strat
             callbacks=[clock, *callbacks],
         )
     start = time.perf_counter()
-    trainer.fit(module, clock.images())
+    trainer.fit(module, data or clock.images())
     fit_seconds = time.perf_counter() - start
     if clock.refusal is not None:
         raise Unavailable(clock.refusal)

@@ -1,0 +1,100 @@
+"""Overlap: how each step divides into computation, communication, both at once, and waiting for data."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lit_gans.benchmark.jpegs import write_jpegs
+from lit_gans.benchmark.study.contract import Cell, Part, Picture, Result, Table, Unavailable
+from lit_gans.benchmark.study.intervals import SHARES
+from lit_gans.benchmark.study.plotting import stacked
+from lit_gans.benchmark.study.settings import Settings
+from lit_gans.benchmark.study.timeline import DeviceProfile, Steps, TimedData, TimedDDP, Timeline, mean_shares
+from lit_gans.benchmark.study.training import model_node, train
+from lit_gans.data.sources.folder import Folder
+
+_PICTURES_PER_BATCH = 2  # of the folder, in batches of one step
+
+
+class Overlap(Part):
+    """Records when a training with several processes computes, communicates and waits for data."""
+
+    title = "Overlap of computation and communication"
+    question = (
+        "Milliseconds of a step in which a process only computes, only communicates, does both, only waits for data, or"
+        " does nothing. On a CPU, from the times at which DDP starts and finishes each all-reduce, and the host waits"
+        " for it; on CUDA, from the profiler's kernels. Real images from files, packed as in a training."
+    )
+
+    def cells(self, settings: Settings) -> list[Cell]:
+        cells = []
+        for gan in settings.gans:
+            for ranks in settings.ranks:
+                values = {
+                    "gan": gan,
+                    "model": model_node(gan, settings.image_size, settings.width, seed=settings.seed),
+                    "batch_size": settings.batch_size,
+                    "device": settings.device,
+                    "warmup": max(1, settings.warmup),
+                    "steps": settings.steps,
+                    "seconds": settings.seconds,
+                }
+                reason = (
+                    "it needs pairs, and the folder of this part has single pictures." if gan == "pix2pix" else None
+                )
+                cells.append(Cell("overlap", f"{gan}, {ranks}", values, ranks, reason=reason))
+        return cells
+
+    def measure(self, cell: Cell) -> dict[str, Any]:
+        settings = cell.settings
+        if settings["device"] == "cuda" and not torch.cuda.is_available():
+            raise Unavailable("torch finds no CUDA device.")
+        model = settings["model"]
+        timeline, warmup = Timeline(), settings["warmup"]
+        profile = DeviceProfile(warmup) if settings["device"] == "cuda" else None
+        with tempfile.TemporaryDirectory() as folder:
+            batch = settings["batch_size"] * int(model["n_critic"]) * int(model["accumulate_gradients"])
+            num = _PICTURES_PER_BATCH * batch * cell.ranks
+            sizes = {"image_size": model["image_size"], "batch_size": settings["batch_size"]}
+            jpegs = write_jpegs(Path(folder) / "jpegs", num, 0)
+            data = TimedData(Folder(str(jpegs), cache=f"{folder}/cache", **sizes), timeline)
+            callbacks = [Steps(timeline), *([profile] if profile else [])]
+            found = train(settings, callbacks, TimedDDP(timeline), data)
+        shares = profile.shares() if profile else mean_shares(timeline.shares(warmup))
+        return {**found, **shares, "sum": sum(shares.values()), "step": found["seconds"]}
+
+    def tables(self, results: Mapping[str, Sequence[Result]]) -> list[Table]:
+        own = [result for result in results["overlap"] if result.repeats]
+        columns = ["GAN", "processes", *(f"{name}, ms" for name in SHARES), "sum, ms", "step, ms", "sum : step", "n"]
+        rows = [
+            [
+                result.settings["gan"],
+                str(result.cell.ranks),
+                *(f"{1000 * result.median(name):.1f}" for name in SHARES),
+                f"{1000 * result.median('sum'):.1f}",
+                f"{1000 * result.median('step'):.1f}",
+                f"{result.median('sum') / result.median('step'):.3f}",
+                str(len(result.repeats)),
+            ]
+            for result in own
+        ]
+        note = "step: measured by another clock, from the end of the warm-up to the end of the last step."
+        return [Table("A step", columns, rows, [note]), Table("Shares of a step", *_shares(own))]
+
+    def plots(self, results: Mapping[str, Sequence[Result]]) -> list[Picture]:
+        own = [result for result in results["overlap"] if result.repeats]
+        bars = {r.cell.name: {name: 100 * r.median(name) / r.median("sum") for name in SHARES} for r in own}
+        return [stacked("Shares of a step", bars, "%")] if bars else []
+
+
+def _shares(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
+    rows = [
+        [r.settings["gan"], str(r.cell.ranks), *(f"{100 * r.median(name) / r.median('sum'):.1f} %" for name in SHARES)]
+        for r in results
+    ]
+    return ["GAN", "processes", *SHARES], rows

@@ -1,0 +1,114 @@
+"""The study from the command to the report; its times are meaningless and not looked at."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from lit_gans.benchmark.study.command import study
+from lit_gans.benchmark.study.contract import Cell
+from lit_gans.benchmark.study.launch import rank_variables
+from lit_gans.benchmark.study.registry import parts
+from lit_gans.benchmark.study.settings import Settings, preset
+from lit_gans.common.errors import RefusedInput
+
+
+def settings(*ranks, gans=("dcgan", "pix2pix"), **sizes):
+    return preset("smoke", Settings("cpu", ("cpu",), ranks, 1, gans), sizes)
+
+
+def results(folder):
+    return json.loads((folder / "results.json").read_text())["parts"]
+
+
+def test_two_cells_are_measured_and_reported_once(tmp_path, caplog, capsys):
+    given = {"preset": "smoke", "parts": ["batch"], "gans": ["gan"], "output": str(tmp_path), "repeats": 1}
+    sizes = {"batch_sizes": [2, 16], "step_limit": 1e-6}  # no step of 16 images is that fast
+    with caplog.at_level("INFO"):
+        counted = study(**given, sizes=sizes)
+    assert counted == {"cells": 2, "measured": 1, "unavailable": 1}
+    assert "cell 2 of 2: batch: gan, batch 16, cpu, about" in caplog.text
+    measured, refused = results(tmp_path)["batch"]
+    assert measured["repeats"][0]["images_per_second"] > 0
+    assert measured["repeats"][0]["steps"] == 2
+    assert re.fullmatch(r"a step would take about \d+ s here, longer than step_limit=1e-06\.", refused["reason"])
+    report = (tmp_path / "report.md").read_text()
+    assert refused["reason"] in report
+    assert (tmp_path / "pictures" / "batch_images_per_second_on_cpu.svg").is_file()
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        study(**given, sizes=sizes)
+    assert "cell" not in caplog.text
+    assert (tmp_path / "report.md").read_text() == report
+    assert str(tmp_path / "report.html") in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", list(parts()))
+def test_every_part_names_its_cells_once_and_as_json(name):
+    cells = parts()[name].cells(settings(1, 2))
+    assert cells
+    assert len({cell.name for cell in cells}) == len(cells)
+    assert {cell.part for cell in cells} == {name}
+    for cell in cells:
+        assert cell == Cell(**json.loads(json.dumps(vars(cell))))
+        assert cell.key({}) == Cell(**json.loads(json.dumps(vars(cell)))).key({})
+    assert len({cell.key({}) for cell in cells if cell.reason is None}) == sum(cell.reason is None for cell in cells)
+
+
+def test_one_process_has_reasons_where_others_are_needed():
+    cells = {cell.name: cell for cell in parts(["optimisations"])["optimisations"].cells(settings(1, gans=("dcgan",)))}
+    assert cells["dcgan, compression bf16"].reason == "one process has nobody to communicate with."
+    assert cells["dcgan, precision bf16"].reason is None
+    cells = {cell.name: cell for cell in parts(["scaling"])["scaling"].cells(settings(1, 3, gans=("dcgan",)))}
+    assert cells["dcgan, strong, 3"].reason == "a batch of 2 cannot be split over 3 processes."
+
+
+def test_variables_of_the_ranks_of_two_nodes():
+    found = [rank_variables(rank, 4, 2) for rank in range(4)]
+    assert [(v["LOCAL_RANK"], v["GROUP_RANK"], v["LOCAL_WORLD_SIZE"]) for v in found] == [
+        ("0", "0", "2"),
+        ("1", "0", "2"),
+        ("0", "1", "2"),
+        ("1", "1", "2"),
+    ]
+    assert rank_variables(0, 1, 8)["LOCAL_WORLD_SIZE"] == "1"
+
+
+def test_sizes_replace_those_of_the_preset():
+    assert settings(1, steps=7).steps == 7
+    assert settings(1, seeds=[3, 4]).seeds == (3, 4)
+    for wrong in ({"ranks": (1,)}, {"seeds": 1}, {"steps": [1]}, {"steps": True}, {"batch_sizes": []}):
+        with pytest.raises(RefusedInput, match="sizes"):
+            settings(1, **wrong)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_whole_study_at_reduced_size(tmp_path):
+    counted = study(preset="smoke", gans=["dcgan"], max_ranks=2, repeats=1, output=str(tmp_path))
+    found = results(tmp_path)
+    assert list(found) == list(parts())
+    assert counted["cells"] == sum(map(len, found.values()))
+    for name, cells in found.items():
+        for cell in cells:
+            assert bool(cell["repeats"]) != bool(cell["reason"]), cell["cell"]["name"]
+            assert not cell["failed"], name
+    page = (tmp_path / "report.html").read_text()
+    assert not re.search(r'(?:src|href)="(?!data:)', page), "self-contained"
+    for part in parts().values():
+        assert part.title in page
+    for result in found["overlap"]:
+        if result["repeats"]:
+            assert result["repeats"][0]["sum"] == pytest.approx(result["repeats"][0]["step"], rel=0.02)
+
+
+@pytest.mark.slow
+def test_torchrun_starts_the_processes_of_wgan_gp(tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python", sys.executable]
+    command += ["-m", "lit_gans", "bench", "study", "preset=smoke", "parts=[scaling]", "gans=[wgan_gp]"]
+    subprocess.run([*command, "repeats=1", f"output={tmp_path}"], check=True)
+    found = {result["cell"]["name"]: result for result in results(tmp_path)["scaling"]}
+    assert set(found) == {f"wgan_gp, {kind}, {ranks}" for kind in ("weak", "strong") for ranks in (1, 2)}
+    assert all(len(result["repeats"]) == 1 for result in found.values())
