@@ -121,7 +121,8 @@ def cli_reference() -> str:
             sentence = " ".join(refused[1].split()).removeprefix("RefusedInput: ").rstrip(".")
             lines += [f"Refused with exit code 2: {sentence}.", ""]
         lines += ["```bash", *EXAMPLES[words], "```", ""]
-    lines += ["## lit-gans compare", "", "```text", command_help("compare"), "```", ""]
+    for name in ("compare", "tune"):
+        lines += [f"## lit-gans {name}", "", "```text", command_help(name), "```", ""]
     lines += ["## lit-gans fit", "", "The [Lightning CLI](../guides/lightning.md) on the same classes.", ""]
     return "\n".join(lines)
 

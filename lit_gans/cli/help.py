@@ -57,6 +57,11 @@ EXAMPLES = {
         "lit-gans evaluate checkpoint=RUN output=A.json",
         "lit-gans evaluate checkpoint=OTHER_RUN output=B.json",
     ),
+    "tune": (
+        "lit-gans tune",
+        "lit-gans tune model=sngan data=cifar10 minutes=5",
+        "lit-gans tune experiment=dcgan_digits output=mine/experiment/fast.yaml",
+    ),
     "bench step": (
         "lit-gans bench step preset=smoke",
         "lit-gans bench step image_size=32 batch_size=128 steps=50",
@@ -99,12 +104,23 @@ lit-gans compare A.json B.json
 Prints two evaluations side by side and which one is better by each score. Both files are written by lit-gans evaluate.
 Incomparable values (different real images, extractors or numbers of samples) raise an error with all reasons and exit
 with code 2."""
+_TUNE = """\
+lit-gans tune model=NAME data=NAME key=value ...
+
+Finds the largest batch without a loss of speed, and the fastest precision, memory format, compilation, placement of the
+data and number of threads, by short trainings in turns. Prints why each is chosen or not, and writes an experiment file
+that lit-gans train experiment=FILE takes. All keys of lit-gans train are accepted.
+
+Keys
+  minutes  time of all trials together [default: 2]
+  output   file to write, in a folder named experiment [default: tuned/experiment/tuned_NAME.yaml]"""
+_WRITTEN = {"compare": _COMPARE, "tune": _TUNE}  # those whose help is not read from a signature
 
 
 def command_help(command: str) -> str:
     """Returns the help of a command other than training."""
-    if command == "compare":
-        return "\n".join([_COMPARE, *examples(command)])
+    if command in _WRITTEN:
+        return "\n".join([_WRITTEN[command], *examples(command)])
     found = read_function(*place(command.replace(" ", "_")))
     lines = [f"lit-gans {command} key=value ...", "", *wrapped(found.summary)]
     for paragraph in filter(None, found.description.split("\n\n")):

@@ -20,6 +20,7 @@ lit-gans: GANs for PyTorch Lightning
   lit-gans compare A.json B.json                                            two evaluations, where they compare
   lit-gans describe model=NAME data.image_size=64                           parameters, multiply-adds, memory
   lit-gans export checkpoint=PATH [format=onnx]                             the generator as safetensors or ONNX
+  lit-gans tune model=NAME data=NAME [minutes=2]                            the fastest settings on this machine
   lit-gans pack data=NAME data.root=PATH                                    decodes and resizes images once
   lit-gans bench step [preset=smoke]                                        speed of the training step
   lit-gans bench metrics [preset=smoke]                                     speed of evaluation, and torch-fidelity's
@@ -73,6 +74,8 @@ def run(arguments: list[str]) -> int:
         return importlib.import_module("lit_gans.cli.lightning").main(arguments)
     if arguments[0] == "train":
         return importlib.import_module("lit_gans.cli.train").main(arguments[1:])
+    if arguments[0] == "tune":
+        return importlib.import_module("lit_gans.cli.tune").main(arguments[1:])
     if arguments[0] == "compare":
         from lit_gans.config.refusals import refused_is_2
 
@@ -89,7 +92,7 @@ def _unknown(arguments: list[str]) -> int:
     from lit_gans.common.errors import nearest
 
     command = " ".join(arguments[: 2 if arguments[0] == "bench" else 1])
-    names = ["train", "compare", *COMMANDS, *LIGHTNING]
+    names = ["train", "compare", "tune", *COMMANDS, *LIGHTNING]
     print(f"lit-gans: there is no command '{command}'; {nearest(command, names)}", file=sys.stderr)
     return 2
 
@@ -98,7 +101,7 @@ def _help(arguments: list[str]) -> int:
     """Prints the help of a command and returns the exit code."""
     for words in (2, 1):
         command = " ".join(arguments[:words])
-        if command in (*COMMANDS, "compare"):
+        if command in (*COMMANDS, "compare", "tune"):
             from lit_gans.cli.help import command_help
 
             print(command_help(command))

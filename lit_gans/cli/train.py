@@ -25,7 +25,7 @@ from lit_gans.checkpoints.newest import resume_point
 from lit_gans.cli.report import report, run_of, shown
 from lit_gans.cli.stopped import STOPPED, stopped
 from lit_gans.cli.sweep import Run, write_summary
-from lit_gans.cli.train_arguments import given_folders, is_sweep, with_defaults
+from lit_gans.cli.train_arguments import experiment_file, given_folders, is_sweep, with_defaults
 from lit_gans.common._compat.lightning import start_others_with
 from lit_gans.common.errors import FailedWrite, RefusedInput
 from lit_gans.common.quiet import quiet
@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments[:1] == [_RESOLVED]:
         config = yaml.safe_load(Path(arguments[1]).read_text())
         return refused_is_2(lambda: _failed_is_1(lambda: report(train(config))))
-    return stopped(lambda: refused_is_2(lambda: _run_or_sweep(with_defaults(arguments))))
+    return stopped(lambda: refused_is_2(lambda: _run_or_sweep(experiment_file(with_defaults(arguments)))))
 
 
 def _run_or_sweep(arguments: list[str]) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
+from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
 
 from lit_gans.cli.suitable_metrics import suitable_metrics
-from lit_gans.config.overrides import SWEEP_FLAGS, key_of
+from lit_gans.common.errors import RefusedInput
+from lit_gans.config.overrides import SWEEP_FLAGS, key_of, quote
 from lit_gans.config.source import option
 
 DEFAULT_EXPERIMENT = "dcgan_digits"
@@ -37,6 +40,29 @@ def with_defaults(arguments: list[str]) -> list[str]:
     if not isinstance(source, SuitsMetrics):
         return arguments
     return [*arguments, f"metrics={suitable_metrics(name, source.metrics)}"]
+
+
+def experiment_file(arguments: list[str]) -> list[str]:
+    """Replaces the path of an experiment's file by its name and its folder in Hydra's search path.
+
+    Raises:
+        RefusedInput: the file does not exist, its folder is not named experiment, or one of ours has its name, which
+            Hydra would take instead.
+    """
+    found = [item for item in arguments if key_of(item) == "experiment" and item.endswith((".yaml", ".yml"))]
+    if not found:
+        return arguments
+    path = Path(found[-1].partition("=")[2].strip("'\""))
+    if not path.is_file() or path.absolute().parent.name != "experiment":
+        raise RefusedInput(f"experiment={path}: expected an existing YAML file in a folder named experiment.")
+    ours = files("lit_gans.conf") / "experiment" / f"{path.stem}.yaml"
+    if ours.is_file() and not path.samefile(str(ours)):
+        raise RefusedInput(f"experiment={path}: there is an experiment={path.stem} of lit_gans; rename the file.")
+    folder = f"file://{path.absolute().parent.parent}"
+    others = [item for item in arguments if item not in found and not item.startswith("hydra.searchpath=")]
+    given = [item.partition("=")[2].strip("[] ") for item in arguments if item.startswith("hydra.searchpath=")]
+    places = ",".join(filter(None, [quote(folder), *given[-1:]]))
+    return [*others, f"experiment={path.stem}", f"hydra.searchpath=[{places}]"]
 
 
 def is_sweep(arguments: list[str]) -> bool:

@@ -111,7 +111,7 @@ def test_meanings_are_found_where_a_docstring_refers_to_another():
     assert not any(text.startswith("see `") for name, text in meanings(Folder).items() if not name.startswith("*"))
 
 
-LINES = [line for name in EXAMPLES if name != "compare" for line in EXAMPLES[name]]
+LINES = [line for name in EXAMPLES if name not in ("compare", "tune") for line in EXAMPLES[name]]
 
 
 @pytest.mark.parametrize("example", LINES)
@@ -127,6 +127,6 @@ def test_examples_compose(command, example):
 
 def test_examples_are_three_of_each_command():
     assert {name: len(lines) for name, lines in EXAMPLES.items()} == dict.fromkeys(
-        ["train", "compare", *main.COMMANDS], 3
+        ["train", "compare", "tune", *main.COMMANDS], 3
     )
     assert command_help("compare").count("\n  lit-gans ") == 3

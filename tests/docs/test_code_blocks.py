@@ -29,6 +29,7 @@ NEVER_RUN = {  # page, and beginning of the block
 }
 _TWO_PROCESSES = "lit-gans train strategy=ddp trainer.devices=2 trainer.accelerator=cpu"
 RUN_IN_THE_SLOW_TIER = {
+    ("docs/guides/configuration.md", "lit-gans tune model=dcgan data=digits minutes=2"),
     ("docs/benchmarks.md", "lit-gans train -m experiment=gan_digits,"),
     ("docs/benchmarks.md", "lit-gans train -m experiment=dcgan_digits_classes,"),
     ("docs/benchmarks.md", "lit-gans train -m experiment=gan_ring,"),

@@ -1,0 +1,98 @@
+"""`lit-gans tune`: the fastest settings of a training on this machine, as an experiment file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lit_gans.benchmark.tuning import Tuning
+from lit_gans.cli.train_arguments import experiment_file, with_defaults
+from lit_gans.common.errors import RefusedInput
+from lit_gans.common.quiet import quiet
+from lit_gans.config.build import resolve
+from lit_gans.config.hydra_app import compose
+from lit_gans.config.overrides import key_of
+from lit_gans.config.refusals import DONE, refused_is_2
+from lit_gans.config.run_folder import refuse_file
+
+_OWN = {"minutes": "2", "output": ""}
+_GROUPS = ("experiment", "model", "data", "metrics")
+_PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+
+
+def main(arguments: list[str]) -> int:
+    """Runs a command line and returns the exit code."""
+    quiet()
+    return refused_is_2(lambda: _tune(arguments))
+
+
+def _tune(arguments: list[str]) -> int:
+    given = dict(_OWN)
+    overrides = []
+    for argument in arguments:
+        key = key_of(argument)
+        if key in _OWN:
+            given[key] = argument.partition("=")[2]
+        else:
+            overrides.append(argument)
+    try:
+        minutes = float(given["minutes"])
+    except ValueError:
+        minutes = 0.0
+    if not 0 < minutes < 1e6:
+        raise RefusedInput(f"minutes={given['minutes']} must be a number greater than 0.")
+    overrides = with_defaults(overrides)
+    trained = [override for override in overrides if key_of(override) not in ("callbacks", "metrics", "logger")]
+    config = resolve(compose(*experiment_file(trained), "callbacks=none", "metrics=none", "logger=none"))
+    names = _choices(overrides)
+    stem = "_".join(Path(name).stem for group, name in names.items() if group != "metrics")
+    output = Path(given["output"] or f"tuned/experiment/tuned_{stem}.yaml")
+    if output.parent.name != "experiment" or output.suffix != ".yaml":
+        raise RefusedInput(f"output={output}: an experiment is a YAML file in a folder named experiment.")
+    refuse_file(str(output), "output")
+    tuning = Tuning(config, 60 * minutes)
+    tuning.run()
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(_file(tuning, overrides))
+    threads = f"OMP_NUM_THREADS={tuning.threads} " if tuning.threads != tuning.default_threads else ""
+    print(f"\nwritten: {output}\nnext:    {threads}lit-gans train experiment={output}", flush=True)
+    return DONE
+
+
+def _choices(overrides: list[str]) -> dict[str, str]:
+    """Returns the chosen options of groups, by group."""
+    found = {key_of(override): override.partition("=")[2] for override in overrides}
+    return {group: found[group] for group in _GROUPS if group in found}
+
+
+def _file(tuning: Tuning, overrides: list[str]) -> str:
+    """Returns the experiment file."""
+    names = _choices(overrides)
+    base = [Path(names["experiment"]).stem] if "experiment" in names else []
+    defaults: list[Any] = [
+        *base,
+        *({f"override /{group}": name} for group, name in names.items() if group != "experiment"),
+    ]
+    precision = tuning.found.get("trainer.precision")
+    if precision is not None:
+        defaults.append({"override /precision": {value: name for name, value in _PRECISIONS.items()}[precision]})
+    content: dict[str, Any] = {"defaults": defaults} if defaults else {}
+    chosen = {key: value for key, value in tuning.found.items() if key != "trainer.precision"}
+    for key, value in {**_plain(overrides), **chosen}.items():
+        *path, name = key.split(".")
+        node = content
+        for part in path:
+            node = node.setdefault(part, {})
+        node[name] = value
+    notes = "".join(f"# {line}\n" for line in tuning.lines)
+    command = " ".join(["lit-gans tune", *overrides])
+    text = yaml.safe_dump(content, sort_keys=False)
+    return f"# @package _global_\n# {command}\n{notes}# threads: {tuning.threads}\n{text}"
+
+
+def _plain(overrides: list[str]) -> dict[str, Any]:
+    """Returns the given values by dotted key."""
+    pairs = (override.partition("=") for override in overrides if "." in (key_of(override) or ""))
+    return {key.lstrip("+~"): yaml.safe_load(value) for key, _, value in pairs}

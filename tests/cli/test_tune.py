@@ -1,0 +1,112 @@
+"""`lit-gans tune`: what it chooses from given speeds, and a file that `lit-gans train` takes."""
+
+import pytest
+import yaml
+
+from lit_gans.benchmark.tuning import Tuning
+from lit_gans.cli.train_arguments import experiment_file
+from lit_gans.common.errors import RefusedInput
+from lit_gans.config.overrides import key_of
+
+CONFIG = {
+    "model": {"channels_last": True, "compile": False},
+    "data": {"batch_size": 64, "placement": "auto"},
+    "trainer": {"precision": "32-true"},
+}
+
+
+class Given(Tuning):
+    """A search on a machine whose speeds are a function of the configuration."""
+
+    def __init__(self, speed, seconds=1e6):
+        self.speed = speed
+        super().__init__(CONFIG, seconds)
+
+    def _speed(self, config, threads=None):
+        return self.speed(config, threads or self.threads)
+
+
+def speed(config, threads):
+    """Grows with the batch up to 256, and memory ends after 512; bfloat16 is fast, one thread half as fast."""
+    size = config["data"]["batch_size"]
+    if size > 512:
+        raise RuntimeError("out of memory\nat 1024")
+    images = min(size, 256) * (2.0 if config["trainer"]["precision"] == "bf16-mixed" else 1.0)
+    images *= 1.02 if config["model"]["compile"] else 1.0  # too little to be chosen
+    if config["data"]["placement"] == "memory":
+        raise RefusedInput("no memory here.")
+    return images * threads
+
+
+def test_the_largest_batch_without_a_loss_and_what_is_clearly_faster_are_chosen(capsys):
+    tuning = Given(speed)
+    tuning.default_threads = tuning.threads = 2
+    tuning.run()
+    assert tuning.found == {"data.batch_size": 512, "trainer.precision": "bf16-mixed"}
+    said = capsys.readouterr().out
+    assert "1024: out of memory at 1024" in said
+    assert "precision  bf16-mixed: 2.00 to 2.00 times as fast, chosen" in said
+    assert "compile    True: 1.02 to 1.02 times as fast, not chosen" in said
+    assert "placement  memory: does not work here: no memory here." in said
+    assert "threads    1: 0.50 to 0.50 times as fast, not chosen" in said
+
+
+def test_what_there_is_no_time_for_is_said(capsys):
+    Given(speed, seconds=30.0).run()
+    assert "compile    True: not tried" in capsys.readouterr().out
+
+
+def test_a_first_batch_that_does_not_fit_is_refused():
+    def never(config, threads):
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RefusedInput, match="batch_size=64 does not fit: out of memory; begin with a smaller one"):
+        Given(never).run()
+
+
+def test_the_file_trains(command, tmp_path):
+    small = ["model.generator_width=2", "model.discriminator_width=2", "data.image_size=16"]
+    chosen = ["model=gan", "data=digits", *small, "trainer.accelerator=cpu", "minutes=0.005"]
+    code, said = command("tune", *chosen)[:2]
+    assert code == 0, said
+    file = tmp_path / "tuned/experiment/tuned_gan_digits.yaml"
+    content = yaml.safe_load(file.read_text())
+    assert content["model"]["generator_width"] == 2
+    assert content["data"]["batch_size"] >= 64
+    assert {"override /model": "gan"} in content["defaults"]
+    path = str(file.relative_to(tmp_path))
+    code, said, errors = command("train", f"experiment={path}", "--cfg", "job")
+    assert code == 0, errors
+    assert f"batch_size: {content['data']['batch_size']}" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["minutes=soon"], "minutes=soon must be a number greater than 0"),
+        (["minutes=0"], "minutes=0 must be"),
+        (["output=fast.yaml"], "a YAML file in a folder named experiment"),
+        (["model=dcgam"], "dcgam"),
+    ],
+)
+def test_wrong_lines_are_refused_in_a_sentence(command, arguments, words):
+    code, _, errors = command("tune", *arguments)
+    assert code == 2
+    assert words in errors
+
+
+def test_the_path_of_an_experiment_becomes_its_name_and_a_folder(tmp_path):
+    file = tmp_path / "a b/experiment/fast.yaml"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    found = experiment_file(["model.compile=true", f"experiment={file}", "hydra.searchpath=[file://other]"])
+    assert found[0] == "model.compile=true"
+    assert found[1] == "experiment=fast"
+    assert found[2] == f"hydra.searchpath=['file://{tmp_path}/a b',file://other]"
+    assert [key_of(argument) for argument in found] == ["model.compile", "experiment", "hydra.searchpath"]
+    assert experiment_file(["experiment=dcgan_digits"]) == ["experiment=dcgan_digits"]
+    file.with_name("gan_digits.yaml").touch()
+    with pytest.raises(RefusedInput, match="there is an experiment=gan_digits of lit_gans; rename the file"):
+        experiment_file([f"experiment={file.parent}/gan_digits.yaml"])
+    with pytest.raises(RefusedInput, match="in a folder named experiment"):
+        experiment_file([f"experiment={tmp_path}/none.yaml"])
