@@ -38,6 +38,7 @@ class Settings:
         dual_samples: number of generated images per evaluation in `dual`.
         evaluations: number of evaluations per training in `dual`.
         seed: seed of all random numbers elsewhere.
+        compiles: whether `optimisations` compiles networks, which takes a minute on a CPU.
     """
 
     device: str
@@ -62,6 +63,7 @@ class Settings:
     dual_samples: int = 5000
     evaluations: int = 10
     seed: int = 0
+    compiles: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the settings as plain values."""
@@ -99,11 +101,12 @@ _PRESETS: dict[str, dict[str, Any]] = {
         "dual_images": 128,
         "dual_samples": 64,
         "evaluations": 1,
+        "compiles": False,
     },
 }
 
 
-_OF_MACHINE = ("device", "devices", "ranks", "cores", "gans")
+_NOT_GIVEN = ("device", "devices", "ranks", "cores", "gans", "compiles")
 
 
 def preset(name: PresetName, settings: Settings, given: Mapping[str, Any]) -> Settings:
@@ -119,7 +122,7 @@ def preset(name: PresetName, settings: Settings, given: Mapping[str, Any]) -> Se
     """
     if name == "auto":
         name = "full" if settings.device == "cuda" else "cpu"
-    known = {field.name: field.default for field in fields(settings) if field.name not in _OF_MACHINE}
+    known = {field.name: field.default for field in fields(settings) if field.name not in _NOT_GIVEN}
     for key, value in given.items():
         if key not in known:
             raise RefusedInput(f"sizes.{key}: there is no such size; {nearest(key, known)}")

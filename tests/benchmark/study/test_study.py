@@ -65,6 +65,17 @@ def test_one_process_has_reasons_where_others_are_needed():
     assert cells["dcgan, strong, 3"].reason == "a batch of 2 cannot be split over 3 processes."
 
 
+def test_every_optimisation_trains_on_as_many_images_as_its_baseline():
+    cells = parts(["optimisations"])["optimisations"].cells(settings(1, 2, gans=("dcgan",), fixed_steps=10))
+    images = {}
+    for cell in cells:
+        values = cell.settings
+        steps = values["steps"] + values["warmup"]
+        num = steps * values["batch_size"] * values["model"]["accumulate_gradients"] * cell.ranks
+        images.setdefault(values["batch_size"], set()).add(num)
+    assert images == {2: {2 * 2 * 16}, 1: {2 * 16}}
+
+
 def test_variables_of_the_ranks_of_two_nodes():
     found = [rank_variables(rank, 4, 2) for rank in range(4)]
     assert [(v["LOCAL_RANK"], v["GROUP_RANK"], v["LOCAL_WORLD_SIZE"]) for v in found] == [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ _COLOSSAL = {
 }
 _NOTES = [
     "The baseline is `strategy=ddp` in fp32. Every row trains from the same weights on the same images in the same"
-    " order; the losses are those after all of them. Accumulation takes its images in four microbatches per step.",
+    " order; the losses are those after all of them. Accumulation takes its images in four microbatches per step, so that it makes a quarter of the steps.",
     "Bucket sizes are the counterpart of Horovod's fusion buffer. Its cycle time has none: Horovod looks for gradients"
     " that are ready in fixed intervals, DDP reduces a bucket as soon as its last gradient is ready.",
 ]
@@ -60,13 +61,15 @@ class Optimisations(Part):
             "device": settings.device,
             "batch_size": batch_size,
             "warmup": 1,
-            "steps": max(2, settings.fixed_steps // split),
+            "steps": _units(settings) * max(settings.ranks) // (split * ranks) - 1,
             "strategy": changed.get("strategy", _DDP),
             "precision": changed.get("precision", "32-true"),
             "model": model,
         }
         reason = "one process has nobody to communicate with." if ranks == 1 and changed.get("several") else None
-        return Cell("optimisations", f"{gan}, {name}", values, ranks, reason=reason)
+        if model["compile"] and not settings.compiles:
+            reason = "preset=smoke does not compile, which takes a minute."
+        return Cell("optimisations", f"{gan}, {name}", values, ranks, bool(model["compile"]), reason)
 
     def measure(self, cell: Cell) -> dict[str, Any]:
         return train(cell.settings)
@@ -92,6 +95,11 @@ class Optimisations(Part):
             axes.set(xlabel="speed relative to the baseline", title=gan)
             pictures.append(picture(f"Speed of {gan} relative to its baseline", drawn))
         return pictures
+
+
+def _units(settings: Settings) -> int:
+    """Returns the number of steps of the baseline, which four microbatches divide into at least two steps."""
+    return 8 * math.ceil(settings.fixed_steps / 8)
 
 
 def variants(settings: Settings) -> dict[str, dict[str, Any]]:
