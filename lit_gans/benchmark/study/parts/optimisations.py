@@ -27,7 +27,8 @@ _COLOSSAL = {
 }
 _NOTES = [
     "The baseline is `strategy=ddp` in fp32. Every row trains from the same weights on the same images in the same"
-    " order; the losses are those after all of them. Accumulation takes its images in four microbatches per step, so that it makes a quarter of the steps.",
+    " order; the losses are those after all of them. Accumulation makes a quarter of the steps, of four"
+    " microbatches each.",
     "Bucket sizes are the counterpart of Horovod's fusion buffer. Its cycle time has none: Horovod looks for gradients"
     " that are ready in fixed intervals, DDP reduces a bucket as soon as its last gradient is ready.",
 ]
