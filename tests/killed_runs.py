@@ -127,6 +127,11 @@ def train(folder, name, workers=0, point=None, step=0, end=raise_killed, world_s
     return trainer
 
 
+def killed(folder, name, workers, point, step):
+    """Trains in a process of its own until SIGKILL."""
+    train(folder, name, workers, point, step, kill_process)
+
+
 def results(folder):
     """Everything that a resumed training must have in common with an uninterrupted one."""
     checkpoint = torch.load(folder / "checkpoints/last.ckpt", weights_only=True)

@@ -1,9 +1,14 @@
 """A training that is killed anywhere and goes on by itself ends bitwise as an uninterrupted one."""
 
+import os
+import shutil
+import signal
+
 import pytest
 
 from lit_gans.config.registry import gans
 from tests.killed_runs import POINTS, Killed, assert_same, random_kills, train
+from tests.strategies import ranks
 
 GANS = sorted(gans())
 
@@ -22,10 +27,27 @@ def uninterrupted(tmp_path_factory):
     return folder
 
 
-def kill_and_resume(folder, name, point, step, workers):
-    with pytest.raises(Killed):
-        train(folder, name, workers, point, step)
+def kill_and_resume(folder, name, point, step, workers, kill=None):
+    """Ends a training by an error that nothing handles or, with a function `kill`, by SIGKILL, and resumes it."""
+    if kill is None:
+        with pytest.raises(Killed):
+            train(folder, name, workers, point, step)
+    else:
+        kill(folder=folder, name=name, workers=workers, point=point, step=step)
     train(folder, name, workers)
+
+
+@pytest.fixture
+def sigkill(tmp_path):
+    """Trains in a process of its own, which SIGKILL ends."""
+
+    def kill(folder, **point):
+        folder.mkdir(exist_ok=True)
+        place = tmp_path if folder != tmp_path else tmp_path.parent
+        codes, printed, _ = ranks.start("tests.killed_runs.killed", place, [dict(os.environ)], folder=folder, **point)
+        assert codes == [-signal.SIGKILL], printed
+
+    return kill
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -38,17 +60,17 @@ def test_a_killed_training_goes_on_bitwise(tmp_path, uninterrupted, point):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("name", GANS)
-def test_every_gan_goes_on_bitwise(tmp_path, uninterrupted, name, point, workers):
-    kill_and_resume(tmp_path, name, point, 4, workers)
+def test_every_gan_goes_on_bitwise(tmp_path, uninterrupted, sigkill, name, point, workers):
+    kill_and_resume(tmp_path, name, point, 4, workers, sigkill)
     assert_same(tmp_path, uninterrupted(name))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GANS)
-def test_every_gan_survives_ten_random_kills(tmp_path, uninterrupted, name):
+def test_every_gan_survives_ten_random_kills(tmp_path, uninterrupted, sigkill, name):
     for number, (point, step, workers) in enumerate(random_kills(name, 10)):
         folder = tmp_path / str(number)
-        kill_and_resume(folder, name, point, step, workers)
+        kill_and_resume(folder, name, point, step, workers, sigkill)
         assert_same(folder, uninterrupted(name))
 
 
@@ -58,3 +80,12 @@ def test_two_kills_in_one_training(tmp_path, uninterrupted):
             train(tmp_path, "wgan_gp", 0, point, step)
     train(tmp_path, "wgan_gp")
     assert_same(tmp_path, uninterrupted("wgan_gp"))
+
+
+def test_a_run_that_was_moved_goes_on(tmp_path, uninterrupted):
+    with pytest.raises(Killed):
+        train(tmp_path / "here", "wgan_gp", 0, "mid-n_critic", 5)
+    shutil.move(tmp_path / "here", tmp_path / "elsewhere/there")
+    train(tmp_path / "elsewhere/there", "wgan_gp")
+    assert_same(tmp_path / "elsewhere/there", uninterrupted("wgan_gp"))
+    assert not (tmp_path / "here").exists()

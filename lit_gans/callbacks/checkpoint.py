@@ -17,6 +17,7 @@ from lit_gans.callbacks.signals import StopSignals, requeue_job, requeue_signal
 from lit_gans.callbacks.throughput import paused
 from lit_gans.common.atomic import duplicate, remove, sweep
 from lit_gans.common.errors import FailedWrite, RefusedInput, refuse_below
+from lit_gans.common.folder_lock import FolderLock
 from lit_gans.training.callback import GenerativeCallback
 
 
@@ -43,7 +44,8 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         save_top_k: number of the best checkpoints to keep.
 
     Raises:
-        RefusedInput: a number is out of range, or no callback measures the metric.
+        RefusedInput: a number is out of range, no callback measures the metric, or another training writes to the
+            folder.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         self._top: dict[int, float] = {}  # values of the best checkpoints by iteration, if several are kept
         self.best_value: float | None = None
         self.best_step = 0
-        self._signals = StopSignals()
+        self._signals, self._lock = StopSignals(), FolderLock()
         self._requeue_signal: int | None = None
 
     @staticmethod
@@ -91,6 +93,8 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit":
+            if trainer.is_global_zero:
+                self._lock.acquire(Path(trainer.default_root_dir))
             self._requeue_signal = requeue_signal(trainer)
             requeues = () if self._requeue_signal is None else (self._requeue_signal,)
             self._signals.start(signal.SIGINT, signal.SIGTERM, *requeues)
@@ -107,9 +111,11 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._signals.end()
+        self._lock.release()
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._signals.end()
+        self._lock.release()
         asked = self.received_signal is not None and self.received_signal == self._requeue_signal
         if asked and trainer.is_global_zero:  # as late as possible: SLURM then ends the job
             requeue_job()

@@ -42,3 +42,22 @@ def test_two_ranks_go_on(tmp_path, name):
     assert ours["global_step"] == theirs["global_step"]
     for key in ("state_dict", "generator_ema"):
         torch.testing.assert_close(ours[key], theirs[key], rtol=1e-6, atol=1e-6)
+
+
+KILLS = [("mid-save", 2), ("epoch boundary", 3), ("mid-n_critic", 4), ("mid-evaluation", 6), ("mid-epoch", 7)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_two_ranks_go_on_after_a_kill_at_every_kind_of_point(tmp_path, name):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    this = "tests.strategies.test_killed_ranks.on_a_rank"
+    for folder in (whole, killed):
+        folder.mkdir()
+    ranks.run(this, tmp_path, folder=whole, strategy=name)
+    for point, step in KILLS:
+        codes, printed, _ = ranks.launch(this, tmp_path, folder=killed, strategy=name, point=point, step=step)
+        assert codes[0] == -signal.SIGKILL, printed
+        assert codes[1], "a save is the work of rank 0, without which rank 1 fails"
+    ranks.run(this, tmp_path, folder=killed, strategy=name)
+    assert_same(killed, whole)

@@ -1,0 +1,61 @@
+"""Two trainings never write to one folder at once."""
+
+import os
+import signal
+
+import pytest
+
+from lit_gans.callbacks import Checkpoint
+from lit_gans.common import folder_lock
+from lit_gans.common.errors import RefusedInput
+from lit_gans.common.folder_lock import FolderLock
+
+
+@pytest.fixture(autouse=True)
+def without_waiting(monkeypatch):
+    monkeypatch.setattr(folder_lock, "_WAIT", 0.0)
+
+
+def holder(folder):
+    """Forks a process that holds the lock of a folder until it is killed."""
+    heard, ready = os.pipe()
+    pid = os.fork()
+    if not pid:
+        FolderLock().acquire(folder)
+        os.write(ready, b".")
+        signal.pause()
+    assert os.read(heard, 1)
+    return pid
+
+
+def test_a_second_training_in_a_folder_is_refused_until_the_first_is_dead(tiny_gan, random_images, fit, tmp_path):
+    pid = holder(tmp_path)
+
+    def train():
+        return fit(tiny_gan("gan"), random_images(), 1, callbacks=[Checkpoint()], enable_checkpointing=True)
+
+    try:
+        with pytest.raises(
+            RefusedInput, match="is in use by another training: wait until it has ended, or use another"
+        ):
+            train()
+        assert not [*tmp_path.iterdir()]
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    train()
+    train()
+    assert [path.name for path in tmp_path.rglob("*")] == ["checkpoints", "last.ckpt"]
+
+
+def test_a_training_that_fails_releases_the_folder(tmp_path):
+    lock = FolderLock()
+    lock.acquire(tmp_path / "run")
+    lock.acquire(tmp_path / "run")
+    with pytest.raises(RefusedInput):
+        FolderLock().acquire(tmp_path / "run")
+    lock.release()
+    lock.release()
+    other = FolderLock()
+    other.acquire(tmp_path / "run")
+    other.release()
