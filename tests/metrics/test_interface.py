@@ -138,6 +138,23 @@ def test_a_collection_gives_what_each_score_gives():
         torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-9)
 
 
+def test_a_collection_plots_what_the_guide_says():
+    def collected(*chosen):
+        collection = MetricCollection({name: make(name) for name in chosen})
+        for real, given in ((True, REAL), (False, FAKE)):
+            collection.update(given, real=real)
+        return collection
+
+    assert len(collected("fid", "kid", "inception_score").plot()) == 3
+    named = collected("fid", "prdc")
+    with pytest.raises(KeyError, match="prdc"):  # torchmetrics looks for one value; the guide can go once it does not
+        named.plot()
+    _, axis = named.plot(together=True)
+    assert axis.has_data()
+    assert [score.plot()[1].has_data() for score in named.values()] == [True, True]
+    plt.close("all")
+
+
 def test_shared_features_are_extracted_once():
     extractor, calls = Pixels(), []
     extractor.register_forward_hook(lambda _, given, __: calls.append(len(given[0])))
