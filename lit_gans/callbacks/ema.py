@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lit_gans.common._compat.torch import lerp_all
 from lit_gans.common.errors import RefusedInput
+from lit_gans.strategies.average import refuse_decay, warmed_up
 from lit_gans.strategies.contracts import sharding
 from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.generative import GenerativeModule
@@ -36,8 +37,7 @@ class EMA(GenerativeCallback):
     updates_average = True
 
     def __init__(self, decay: float = 0.999, half_life: Number | None = None) -> None:
-        if not 0 <= decay < 1:
-            raise RefusedInput(f"decay={decay} must lie in [0, 1).")
+        refuse_decay(decay)
         if half_life is not None and min(ends(half_life)) < 0:
             raise RefusedInput(f"half_life={half_life} must be at least 0 images.")
         self.decay, self.half_life = decay, half_life
@@ -67,7 +67,7 @@ class EMA(GenerativeCallback):
 
     def _decay(self, step: int, progress: Progress) -> float:
         if self.half_life is None:
-            return min(self.decay, (1 + step) / (10 + step))
+            return warmed_up(self.decay, step)
         half_life = value_at(self.half_life, progress)
         return 0.5 ** (progress.images_per_iteration / half_life) if half_life else 0.0
 

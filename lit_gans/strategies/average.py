@@ -15,6 +15,17 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.contracts import sharding
 
 
+def refuse_decay(decay: float) -> None:
+    """Raises `RefusedInput` for a decay rate outside [0, 1)."""
+    if not 0 <= decay < 1:
+        raise RefusedInput(f"decay={decay} must lie in [0, 1).")
+
+
+def warmed_up(decay: float, updates: int) -> float:
+    """Returns the decay rate of an update, given its number: (1 + t) / (10 + t) at first, up to `decay`."""
+    return min(decay, (1 + updates) / (10 + updates))
+
+
 class NetworkAverage(Callback):
     """Maintains an exponential moving average of the parameters of a network, and validates with it.
 
@@ -33,8 +44,7 @@ class NetworkAverage(Callback):
     """
 
     def __init__(self, network: str, decay: float = 0.999) -> None:
-        if not 0 <= decay < 1:
-            raise RefusedInput(f"decay={decay} must lie in [0, 1).")
+        refuse_decay(decay)
         self.network, self.decay = network, decay
         self._updates = 0
         self._trainer: Trainer | None = None
@@ -68,9 +78,8 @@ class NetworkAverage(Callback):
     @torch.no_grad()
     def on_train_batch_end(self, *_: Any) -> None:
         self._updates += 1
-        decay = min(self.decay, (1 + self._updates) / (10 + self._updates))
         stored = [self._stored(parameter) for parameter in self._parameters.values()]
-        lerp_all(list(self._average.values()), stored, 1 - decay)
+        lerp_all(list(self._average.values()), stored, 1 - warmed_up(self.decay, self._updates))
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._exchange()
