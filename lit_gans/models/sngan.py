@@ -25,7 +25,7 @@ class SNGAN(ImageGAN):
 
     Args:
         spectral_generator: whether to apply spectral norm to the generator too.
-        stem_norm: whether the generator's only batch norm is that of its stem (dcgan).
+        single_norm: whether the generator's only batch norm is that of its second finest map (dcgan).
         top_width: channels of one further convolution before the discriminator's dense layer; 0 for none (dcgan).
         network, latent_dim, n_critic, generator_batch_multiple, generator_optimizer, discriminator_optimizer: see
             `ImageGAN` and `AdversarialModule`.
@@ -35,7 +35,7 @@ class SNGAN(ImageGAN):
     def __init__(
         self,
         spectral_generator: bool = False,
-        stem_norm: bool = False,
+        single_norm: bool = False,
         top_width: int = 0,
         network: NetworkName = "resnet",
         latent_dim: int = 128,
@@ -55,11 +55,11 @@ class SNGAN(ImageGAN):
             **kwargs,
         )
         refuse_below(0, top_width=top_width)
-        refuse_options(network, self.image_size, stem_norm=stem_norm, top_width=top_width)
-        self.spectral_generator, self.stem_norm, self.top_width = spectral_generator, stem_norm, top_width
+        refuse_options(network, self.image_size, single_norm=single_norm, top_width=top_width)
+        self.spectral_generator, self.single_norm, self.top_width = spectral_generator, single_norm, top_width
 
     def configure_networks(self) -> dict[str, nn.Module]:
-        generator = self.build_generator(stem_norm=self.stem_norm)
+        generator = self.build_generator(single_norm=self.single_norm)
         return {
             "generator": spectrally_normalised(generator) if self.spectral_generator else generator,
             "discriminator": spectrally_normalised(self.build_discriminator(norm="none", top_width=self.top_width)),

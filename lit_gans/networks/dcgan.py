@@ -72,7 +72,7 @@ class DCGANGenerator(nn.Module):
         width: channels of the last hidden map; each coarser map has twice as many, up to 8 x width.
         bias: whether convolutions before a batch norm have biases, which the batch norm cancels.
         dense_stem: whether to add a dense layer Z -> Z before the first convolution.
-        stem_norm: whether the only batch norm is that of the stem, instead of one after each hidden convolution.
+        single_norm: whether the only batch norm is that of the second finest map, instead of one for each hidden map.
         block: type of the convolutions between two maps.
         num_classes: number of classes, concatenated with the latent as an embedding of size Z; 0 for an unconditional
             network.
@@ -86,7 +86,7 @@ class DCGANGenerator(nn.Module):
         width: int = 128,
         bias: bool = False,
         dense_stem: bool = False,
-        stem_norm: bool = False,
+        single_norm: bool = False,
         block: Block = "plain",
         num_classes: int = 0,
     ) -> None:
@@ -95,14 +95,12 @@ class DCGANGenerator(nn.Module):
         smallest = smallest_map(image_size)
         self.embedding = class_embedding(num_classes, latent_dim) if num_classes else None
         stem_size = latent_dim * (2 if num_classes else 1)
-        self.stem: nn.Module = nn.Linear(stem_size, stem_size) if dense_stem else nn.Identity()
-        if stem_norm:
-            self.stem = nn.Sequential(self.stem, nn.BatchNorm1d(stem_size))
+        self.stem = nn.Linear(stem_size, stem_size) if dense_stem else nn.Identity()
         layers: list[nn.Module] = [nn.ConvTranspose2d(stem_size, widths[0], smallest, smallest, bias=bias)]
         for wide, narrow in pairwise(widths):
-            layers += [*_norm(wide, not stem_norm), nn.ReLU(inplace=True)]
+            layers += [*_norm(wide, not single_norm or wide == widths[-2]), nn.ReLU(inplace=True)]
             layers += [convolution(block, wide, narrow, 4, 2, 1, bias, transposed=True)]
-        layers += [*_norm(widths[-1], not stem_norm), nn.ReLU(inplace=True)]
+        layers += [*_norm(widths[-1], not single_norm), nn.ReLU(inplace=True)]
         layers += [nn.ConvTranspose2d(widths[-1], channels, 4, 2, 1), nn.Tanh()]
         self.layers = nn.Sequential(*layers)
         initialise(self)
