@@ -9,10 +9,11 @@ from typing import Any
 
 from lit_gans.benchmark.soak_faults import FAULTS, largest_file
 from lit_gans.benchmark.soak_results import difference, results, resumes_at, rows
-from lit_gans.benchmark.soak_training import SAVED_EVERY, STEPS, Lost, Setting, Training
+from lit_gans.benchmark.soak_training import MEASURED_EVERY, SAVED_EVERY, STEPS, Lost, Setting, Training
 from lit_gans.data.packed.format import is_good
 
 _REFUSED = 2
+_STATISTICS = ".safetensors"  # read by the first measurement
 _TEMPORARY = (".part", ".old", ".journal")
 
 
@@ -116,12 +117,13 @@ class SoakRun:
         trained = training.iterations
         if trained and trained != list(range(self.begins_at + 1, self.begins_at + 1 + len(trained))):
             raise Lost(f"trained {trained} after the checkpoint of iteration {self.begins_at}.")
-        if trained:
-            silent = [name for name in self._to_name if name not in training.output]
-            if silent:
-                raise Lost(f"{silent} is damaged, and nothing says so.")
-        else:
-            self._named += self._to_name
+        measured = any(iteration % MEASURED_EVERY == 0 for iteration in trained[:-1])
+        for name in self._to_name:
+            if name in training.output:
+                continue
+            if trained and (measured or not name.endswith(_STATISTICS)):
+                raise Lost(f"{name} is damaged, and nothing says so.")
+            self._named.append(name)  # not read yet
 
     # ---- what faults report
 
@@ -194,7 +196,7 @@ class SoakRun:
         if wrong or missing:
             raise Lost(f"metrics.csv differs in rows {wrong} and lacks {sorted(missing)}.")
         left = [path.name for path in self.folder.rglob("*") if path.name.endswith(_TEMPORARY)]
-        left += [path.name for path in self.folder.glob("cache/references/*") if path.suffix != ".safetensors"]
+        left += [path.name for path in self.folder.glob("cache/references/*") if path.suffix != _STATISTICS]
         if left:
             raise Lost(f"{left} are left behind.")
 

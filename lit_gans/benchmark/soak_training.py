@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-STEPS, SAVED_EVERY = 16, 2
+STEPS, SAVED_EVERY, MEASURED_EVERY = 16, 2, 4
 PATIENCE = 1800.0  # seconds that a training may take
 _GRACE = 300.0  # seconds until all processes of a training have ended, once the first has
 _NUM_IMAGES = 24
@@ -60,8 +60,12 @@ class Setting:
             *(f"model={self.gan}", f"data={data}", f"data.root={pictures / data}", "metrics=digits"),
             *("data.image_size=16", f"data.batch_size={8 // self.ranks}", "logger=csv", "trainer.accelerator=cpu"),
             *("model.generator_width=4", "model.discriminator_width=4", "model.latent_dim=8", "seed=3"),
-            *("metrics.num_samples=20", "metrics.batch_size=10", "metrics.every_n_steps=4"),
-            *("callbacks.samples.num=4", "callbacks.samples.every_n_steps=4", "trainer.log_every_n_steps=1"),
+            *("metrics.num_samples=20", "metrics.batch_size=10", f"metrics.every_n_steps={MEASURED_EVERY}"),
+            *(
+                "callbacks.samples.num=4",
+                f"callbacks.samples.every_n_steps={MEASURED_EVERY}",
+                "trainer.log_every_n_steps=1",
+            ),
             *("schedule@model.generator_optimizer.schedule=linear", "hydra.run.dir=run"),
             *(f"strategy={self.strategy}", f"trainer.devices={self.ranks}", f"trainer.max_steps={STEPS}"),
             *(f"callbacks.checkpoint.{each}" for each in checkpoints),

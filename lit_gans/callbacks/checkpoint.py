@@ -44,8 +44,8 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         save_top_k: number of the best checkpoints to keep.
 
     Raises:
-        RefusedInput: a number is out of range, no callback measures the metric, or another training writes to the
-            folder.
+        RefusedInput: a number is out of range, no callback measures the metric, the first iteration does not log it, or
+            another training writes to the folder.
     """
 
     def __init__(
@@ -125,6 +125,7 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         if self._asked_to_stop(trainer):
             trainer.should_stop = True
+        self._monitor.refuse_unlogged(trainer)
         value = self._monitor.new(trainer)
         if value is not None:
             self._write_best(trainer, value)
@@ -136,7 +137,7 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
 
     def _is_due(self, trainer: Trainer) -> bool:
         step = trainer.global_step
-        by_steps = step % self.every_n_train_steps == 0 or self._retention.for_ever(step)
+        by_steps = step % self.every_n_train_steps == 0 or self._retention.is_permanent(step)
         return by_steps or self._is_last(trainer) or self._time_is_up(trainer)
 
     def _time_is_up(self, trainer: Trainer) -> bool:

@@ -44,6 +44,10 @@ class EarlyStopping(GenerativeCallback):
         if self.patience is not None:
             self._monitor.refuse_unmeasured(trainer)  # every callback has measured at least once by now
 
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        if self.patience is not None:
+            self._monitor.refuse_unlogged(trainer)
+
     def on_measure_end(self, trainer: Trainer) -> None:
         if self.patience is None:
             return

@@ -22,6 +22,7 @@ class Monitor:
     def __init__(self, name: str | None, mode: str) -> None:
         self.name, self.mode = name, mode
         self._seen: torch.Tensor | None = None
+        self._iterated = False  # whether an iteration has logged its losses
 
     def start(self, trainer: Trainer) -> None:
         """Marks the value at the start of a new or resumed training as read.
@@ -29,14 +30,19 @@ class Monitor:
         Raises:
             RefusedInput: see `refuse_unmeasured`.
         """
+        self._iterated = False
         self.refuse_unmeasured(trainer)
         self._seen = self._value(trainer)
 
     def refuse_unmeasured(self, trainer: Trainer) -> None:
-        """Raises `RefusedInput` if no callback measures the metric."""
-        if self.name is None or not self.name.startswith("metric/") or self.name in trainer.callback_metrics:
+        """Raises `RefusedInput` if no callback measures the metric or, after an iteration, nothing has logged it."""
+        if self.name in (None, "auto") or self.name in trainer.callback_metrics:
             return
-        found = [name for name in trainer.callback_metrics if name.startswith("metric/")]
+        assert self.name is not None
+        measured = self.name.startswith("metric/")
+        if not (measured or self._iterated):  # losses are logged by the first iteration
+            return
+        found = [name for name in trainer.callback_metrics if name.startswith("metric/") or not measured]
         advice = nearest(self.name, found) if found else "choose what is measured with metrics=."
         left_out = [
             f"{name} is left out: {reason}"
@@ -44,6 +50,12 @@ class Monitor:
             for name, reason in measurement.left_out.items()
         ]
         raise RefusedInput(" ".join([f"monitor={self.name}: nothing measures it; {advice}", *left_out]))
+
+    def refuse_unlogged(self, trainer: Trainer) -> None:
+        """Raises `RefusedInput` if nothing has logged the value in the first iteration, after which this is called."""
+        if not self._iterated:
+            self._iterated = True
+            self.refuse_unmeasured(trainer)
 
     def new(self, trainer: Trainer) -> float | None:
         """Returns the value if it was measured in this iteration, averaged over ranks, otherwise None."""

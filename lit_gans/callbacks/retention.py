@@ -27,7 +27,7 @@ class Retention:
             raise RefusedInput(f"{keep_every_n_train_steps=} must be at least 1, or null.")
         self.keep_last, self.every = keep_last, keep_every_n_train_steps
 
-    def for_ever(self, step: int) -> bool:
+    def is_permanent(self, step: int) -> bool:
         """Returns whether the checkpoint of an iteration is kept permanently."""
         return self.every is not None and step % self.every == 0
 
@@ -37,12 +37,12 @@ class Retention:
         Checkpoints of higher iterations, of another training from an earlier checkpoint, stay.
         """
         folder = last.parent
-        if self.keep_last > 1 or self.for_ever(step):
+        if self.keep_last > 1 or self.is_permanent(step):
             duplicate(last, numbered(folder, "step", step))
         earlier = sorted(each for each in steps(folder, "step") if each <= step)
         newest = earlier[-self.keep_last :] if self.keep_last > 1 else []
         for each in earlier:
-            if each not in newest and not self.for_ever(each):
+            if each not in newest and not self.is_permanent(each):
                 remove(numbered(folder, "step", each))
 
 

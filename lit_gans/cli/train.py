@@ -72,6 +72,8 @@ def _run_or_sweep(arguments: list[str]) -> int:
         (folder / "multirun.yaml").unlink(missing_ok=True)
         with suppress(OSError):
             folder.rmdir()
+            folder.parent.rmdir()
+            folder.parent.parent.rmdir()
     return code
 
 
@@ -111,7 +113,11 @@ def _job(composed: DictConfig, runs: list[Run]) -> int:
             runs[-1] = run_of(trainer, overrides, time.perf_counter() - start)
             return report(trainer)
 
-        code = _failed_is_1(run)
+        try:
+            code = _failed_is_1(run)
+        except RefusedInput:
+            runs.pop()
+            raise
     if code >= STOPPED and sweeping:
         sys.exit(code)  # a signal ends the sweep
     return code

@@ -153,6 +153,11 @@ def test_damage_that_nobody_names_is_lost(run):
     assert run._named == ["metrics.csv"], "the next process must name it"
     with pytest.raises(Lost, match="nothing says so"):
         run._check(Finished([5]))
+    run._to_name, run._named = ["statistics.safetensors"], []
+    run._check(Finished([5, 6, 7, 8]))
+    assert run._named == ["statistics.safetensors"], "the measurement of iteration 8 reads them"
+    with pytest.raises(Lost, match="nothing says so"):
+        run._check(Finished([5, 6, 7, 8, 9]))
 
 
 def test_a_missing_checkpoint_is_lost(run):

@@ -66,6 +66,21 @@ def test_refusals(tiny_gan, random_images, fit, callback):
         EarlyStopping(patience=0)
 
 
+@pytest.mark.parametrize("callback", [EarlyStopping, Checkpoint])
+def test_a_value_that_no_iteration_logs_is_refused_after_the_first(tiny_gan, random_images, fit, callback):
+    settings = {"patience": 1} if callback is EarlyStopping else {}
+    with pytest.raises(RefusedInput, match="monitor=los/generator: nothing measures it; did you mean 'loss/generator'"):
+        fit(
+            tiny_gan(),
+            random_images(),
+            3,
+            callbacks=[callback(monitor="los/generator", **settings)],
+            enable_checkpointing=True,
+        )
+    steering = callback(monitor="loss/generator", **settings)
+    assert fit(tiny_gan(), random_images(), 2, callbacks=[steering], enable_checkpointing=True).global_step == 2
+
+
 def test_a_measurement_announces_itself_to_the_callbacks(tiny_gan, random_images, fit):
     class Listener(GenerativeCallback):
         heard = ()

@@ -65,6 +65,13 @@ def test_a_refused_sweep_leaves_no_folder(train):
     assert not list(Path().glob("outputs/sweeps/*"))
 
 
+def test_a_sweep_whose_runs_are_all_refused_leaves_no_folder(train):
+    assert train(*TINY, "-m", "model.n_critic=0,-1") == 2
+    assert "n_critic=0 must be at least 1" in train.err
+    assert "n_critic=-1 must be at least 1" in train.err
+    assert not list(Path().iterdir())
+
+
 def test_one_refused_run_of_a_sweep_does_not_end_the_others(train):
     assert train(*TINY, "-m", "model.n_critic=0,1", "trainer.max_steps=1") == 2
     assert "n_critic=0 must be at least 1" in train.err
