@@ -64,7 +64,7 @@ def _read(path: Path) -> dict[str, Any]:
         record = json.loads(path.read_text())
         if {"protocol", "directions"} <= record.keys():
             return record
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError, OSError):
         pass
     raise RefusedInput(
         f"{path} is not an evaluation, values with their protocol: lit-gans evaluate writes it, for example for a run."

@@ -14,10 +14,12 @@ from torchvision.utils import save_image
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.progress import Progress
 from lit_gans.common.errors import RefusedInput
+from lit_gans.config.generator_files import is_generator, load_generator
 from lit_gans.config.load import load
 from lit_gans.config.run_folder import made_folder, refuse_folder
 from lit_gans.data.sources.paired import read_folder
 from lit_gans.models.pix2pix import Pix2Pix
+from lit_gans.training.generative import GenerativeModule
 from lit_gans.training.interpolation import slerp
 from lit_gans.training.sampling import Weights
 
@@ -37,7 +39,7 @@ def sample(
 
     Args:
         checkpoint: path of a checkpoint, or folder of a run, which uses its best checkpoint, or the last if there is
-            none.
+            none; or a folder of `lit-gans export`.
         num: number of images.
         seed: seed of the latents.
         label: class of all images, for a model that was trained with classes; null cycles through all classes.
@@ -49,9 +51,7 @@ def sample(
         The path of the grid or plot.
     """
     _at_least_one("num", num)
-    checkpoint = str(find_checkpoint(checkpoint))
-    folder = _folder(checkpoint, output)
-    module = load(checkpoint)
+    module, folder = _loaded(checkpoint, output)
     module.labels(num, label)  # raises before anything is generated
     module.sampling_generator(weights)
     if isinstance(module, Pix2Pix):
@@ -129,7 +129,7 @@ def interpolate(
 
     Args:
         checkpoint: path of a checkpoint, or folder of a run, which uses its best checkpoint, or the last if there is
-            none.
+            none; or a folder of `lit-gans export`.
         num: number of rows.
         steps: number of images per row, at least 2.
         seed: seed of the latents.
@@ -142,9 +142,7 @@ def interpolate(
     _at_least_one("num", num)
     if steps < 2:
         raise RefusedInput(f"steps={steps} must be at least 2, for the two ends.")
-    checkpoint = str(find_checkpoint(checkpoint))
-    folder = _folder(checkpoint, output)
-    module = load(checkpoint)
+    module, folder = _loaded(checkpoint, output)
     if isinstance(module, Pix2Pix) or module.image_size == 1:
         raise RefusedInput(f"{checkpoint}: only a generator of images from latents can walk between latents.")
     start, end = module.latents(2 * num, seed).split(num)
@@ -156,6 +154,16 @@ def interpolate(
     save_image(images, path, nrow=steps)
     print(f"{num} walks of {steps} images: {path}")
     return path
+
+
+def _loaded(checkpoint: str, output: str | None) -> tuple[GenerativeModule, Path]:
+    """Returns the module of a checkpoint, a run or an exported generator, and the output folder."""
+    if is_generator(checkpoint):
+        folder = _folder(checkpoint, output)
+        return load_generator(checkpoint), folder
+    found = str(find_checkpoint(checkpoint))
+    folder = _folder(found, output)
+    return load(found), folder
 
 
 def _at_least_one(name: str, value: int) -> None:

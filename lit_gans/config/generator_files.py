@@ -6,17 +6,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from lit_gans.checkpoints.format import FORMAT_VERSION, class_path, to_plain
 from lit_gans.common.atomic import replacing
-from lit_gans.common.errors import RefusedInput, install_command
+from lit_gans.common.errors import RefusedInput, install_command, one_line
 from lit_gans.config.load import module_of
 from lit_gans.training.generative import GenerativeModule
 from lit_gans.training.sampling import Weights
 
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
+_MOST_BYTES, _MOST_TIMES = 2**28, 64  # of discriminators, whose weights no file proves: 256 MiB, or 64 generators
 _KEYS = {"class_path", "hyper_parameters", "format_version"}
 
 
@@ -66,11 +68,39 @@ def load_generator(place: str | Path, cache: str | Path | None = None) -> Genera
     """
     folder = Path(place) if Path(place).is_dir() else _downloaded(str(place), cache)
     config = _read_config(folder / CONFIG)
-    module = module_of(config["class_path"], config["hyper_parameters"], str(folder))
     try:
         state = load_file(folder / WEIGHTS)
     except (SafetensorError, OSError) as error:
-        raise RefusedInput(f"{folder / WEIGHTS} cannot be read as safetensors: {error}.") from error
+        raise RefusedInput(f"{folder / WEIGHTS} cannot be read as safetensors: {one_line(error)}.") from error
+    with torch.device("meta"):  # takes no memory: the sizes are not verified yet
+        _refuse_other_shapes(_constructed(config, folder), state, folder)
+    module = _constructed(config, folder)
+    module.generator.load_state_dict(state)
+    module.eval()
+    return module
+
+
+def is_generator(folder: str | Path) -> bool:
+    """Returns whether a folder has the files that `save_generator` writes."""
+    return (Path(folder) / WEIGHTS).is_file() and (Path(folder) / CONFIG).is_file()
+
+
+def _constructed(config: dict[str, Any], folder: Path) -> GenerativeModule:
+    """Constructs the module that a configuration describes.
+
+    Raises:
+        RefusedInput: no module has this class and these arguments.
+    """
+    try:
+        return module_of(config["class_path"], config["hyper_parameters"], str(folder))
+    except RefusedInput:
+        raise
+    except Exception as error:  # arguments from a hostile file may raise anything
+        raise RefusedInput(f"{folder / CONFIG} describes no generator: {one_line(error)}.") from error
+
+
+def _refuse_other_shapes(module: GenerativeModule, state: dict[str, torch.Tensor], folder: Path) -> None:
+    """Raises `RefusedInput` if the weights are not those of the module, or its discriminators are far larger."""
     ours = {name: tuple(value.shape) for name, value in module.generator.state_dict().items()}
     theirs = {name: tuple(value.shape) for name, value in state.items()}
     if ours != theirs:
@@ -79,18 +109,26 @@ def load_generator(place: str | Path, cache: str | Path | None = None) -> Genera
             f"{folder / WEIGHTS} does not fit {CONFIG} beside it: {first} is {theirs.get(first)} there, expected"
             f" {ours.get(first)}; export the generator again."
         )
-    module.generator.load_state_dict(state)
-    module.eval()
-    return module
+    needed = sum(value.nbytes for value in module.state_dict().values())
+    if needed > _MOST_BYTES + _MOST_TIMES * sum(value.nbytes for value in state.values()):
+        raise RefusedInput(
+            f"{folder / CONFIG} asks for {needed:,} bytes of discriminators: far more than its generator has."
+        )
 
 
 def _read_config(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise RefusedInput(f"{path} cannot be read as JSON: {error}; give a folder of lit-gans export.") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise RefusedInput(
+            f"{path} cannot be read as JSON: {one_line(error)}; give a folder of lit-gans export."
+        ) from error
     if not isinstance(config, dict) or not config.keys() >= _KEYS:
         raise RefusedInput(f"{path} describes no generator of lit_gans: give a folder of lit-gans export.")
+    kinds = {"class_path": str, "hyper_parameters": dict, "format_version": int}
+    wrong = [name for name, kind in kinds.items() if not isinstance(config[name], kind)]
+    if wrong:
+        raise RefusedInput(f"{path} describes no generator of lit_gans: {wrong[0]} is no {kinds[wrong[0]].__name__}.")
     if config["format_version"] > FORMAT_VERSION:
         raise RefusedInput(
             f"{path} has format {config['format_version']}, this lit_gans reads up to {FORMAT_VERSION}: upgrade."

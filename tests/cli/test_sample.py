@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 from lit_gans.callbacks import EMA
+from lit_gans.cli.export import export
 from lit_gans.cli.sample import interpolate, sample
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import load
@@ -167,3 +168,15 @@ def test_no_translation_replaces_another_nor_the_grid(command, tiny_gan, random_
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["grid.png", "grid_.png", "x.png", "x_.png"]
     code, _, err = command("sample", "checkpoint=some.ckpt", "input=pictures", "label=3")
     assert (code, "label=3: the model was trained without classes" in err) == (2, True)
+
+
+def test_an_exported_generator_gives_the_samples_of_its_checkpoint(saved, tmp_path, command):
+    path = saved()
+    export(path, output=str(tmp_path / "exported"))
+    sample(path, num=2, seed=3, output=str(tmp_path / "first"))
+    assert command("sample", "checkpoint=exported", "num=2", "seed=3", "output=second")[0] == 0
+    for name in ("00000.png", "00001.png"):
+        assert (tmp_path / "second" / name).read_bytes() == (tmp_path / "first" / name).read_bytes()
+    assert command("interpolate", "checkpoint=exported", "num=1")[0] == 0
+    assert (tmp_path / "generated/interpolation.png").is_file()
+    assert "no averaged weights" in command("sample", "checkpoint=exported", "weights=ema")[2]
