@@ -1,20 +1,21 @@
-"""Two manual training loops of DCGAN without Lightning: as in tutorials, and equivalent to this library's step."""
+"""Two manual training loops without Lightning: as in tutorials, and equivalent to this library's step."""
 
 from __future__ import annotations
 
 import copy
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
+from lit_gans.benchmark.tutorials import tutorial_of
 from lit_gans.common._compat.torch import lerp_all
 from lit_gans.common.noise import Noise
-from lit_gans.models.dcgan import DCGAN
-from lit_gans.training.losses import logistic_discriminator, non_saturating_generator
-
-LEARNING_RATE, BETAS = 2e-4, (0.5, 0.999)  # Radford et al. 2016, section 4
+from lit_gans.networks.spectral import SpectralNorm, one_power_iteration
+from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.batch import Batch
+from lit_gans.training.scored import loss_of
 
 
 @runtime_checkable
@@ -22,98 +23,139 @@ class Loop(Protocol):
     """A training loop that runs one step at a time."""
 
     def step(self, real: Float[Tensor, "n c s s"]) -> dict[str, float | Tensor]:
-        """Updates both networks and returns the losses, named as the networks."""
+        """Updates all networks and returns the losses, named as the networks.
+
+        Args:
+            real: images of all discriminator steps.
+        """
         ...
 
 
-class _Latents:
-    """The latents of `AdversarialModule`, so that every loop uses the same."""
+class _Draws:
+    """The random numbers of `AdversarialModule`, so that every loop uses the same."""
 
-    def __init__(self, module: DCGAN) -> None:
-        self._seed, self._size, self._iteration = module.seed, module.latent_dim, 0
+    def __init__(self, module: AdversarialModule) -> None:
+        self._module, self._iteration = module, 0
         self._generator = torch.Generator(device=module.device)
 
-    def next(self, num: int) -> Float[Tensor, "n z"]:
-        noise = Noise(self._generator, (self._seed, "discriminator", self._iteration, 0))
+    def of_critic(self, images: Tensor, critic_step: int) -> Batch:
+        return self._batch(images, "discriminator", self._iteration, critic_step)
+
+    def of_generator(self, images: Tensor) -> Batch:
+        return self._batch(images, "generator", self._iteration)
+
+    def next_iteration(self) -> None:
         self._iteration += 1
-        return noise.normal("latents", num, self._size)
+
+    def _batch(self, images: Tensor, *key: int | str) -> Batch:
+        noise = Noise(self._generator, (self._module.seed, *key))
+        return cast(Batch, {"image": images, **self._module.sample_noise(noise, len(images))})
 
 
 class TutorialLoop:
-    """The baseline: three backward passes, torch's defaults, losses fetched in every step, nothing frozen.
+    """The baseline: a backward pass for each term, torch's defaults, losses fetched in every step, nothing frozen.
 
-    The generator's backward pass also computes weight gradients of the discriminator, which the next step discards.
+    The generator's backward pass also computes weight gradients of the discriminators, which the next step discards.
+    With one discriminator step, the generator's step reuses its generated images.
 
     Args:
         module: has the networks, in the default memory layout and float32.
     """
 
-    def __init__(self, module: DCGAN) -> None:
-        self.generator, self.discriminator = module.generator, module.get_submodule("discriminator")
-        self.latents = _Latents(module)
-        self.criterion = nn.BCEWithLogitsLoss()
-        self.discriminator_optimizer = torch.optim.Adam(self.discriminator.parameters(), lr=LEARNING_RATE, betas=BETAS)
-        self.generator_optimizer = torch.optim.Adam(self.generator.parameters(), lr=LEARNING_RATE, betas=BETAS)
+    def __init__(self, module: AdversarialModule) -> None:
+        self.generator, self.n_critic = module.generator, module.n_critic
+        self.discriminators = [module.get_submodule(name) for name in module.discriminator_names]
+        self.names, self.tutorial, self.draws = module.discriminator_names, tutorial_of(module), _Draws(module)
+        self.discriminator_optimizers = [
+            module.discriminator_optimizer.build(network.parameters()) for network in self.discriminators
+        ]
+        self.generator_optimizer = module.generator_optimizer.build(self.generator.parameters())
 
     def step(self, real: Float[Tensor, "n c s s"]) -> dict[str, float | Tensor]:
-        """Updates both networks and returns the losses, named as the networks."""
-        ones = torch.full((len(real),), 1.0, device=real.device)
-        zeros = torch.full((len(real),), 0.0, device=real.device)
-
-        self.discriminator.zero_grad()
-        loss_on_real = self.criterion(self.discriminator(real), ones)
-        loss_on_real.backward()
-        fake = self.generator(self.latents.next(len(real)))
-        loss_on_fake = self.criterion(self.discriminator(fake.detach()), zeros)
-        loss_on_fake.backward()
-        self.discriminator_optimizer.step()
+        """Updates all networks and returns the losses; the terms of all discriminators' losses are summed."""
+        for critic_step, images in enumerate(real.chunk(self.n_critic)):
+            for network in self.discriminators:
+                network.zero_grad()
+            fake = self.generator(self.draws.of_critic(images, critic_step)["latents"])
+            discriminator_loss = 0.0
+            for term in self.tutorial.terms(self.discriminators, images, fake.detach()):
+                term.backward()
+                discriminator_loss += term.item()
+            for optimizer in self.discriminator_optimizers:
+                optimizer.step()
 
         self.generator.zero_grad()
-        generator_loss = self.criterion(self.discriminator(fake), ones)
+        if self.n_critic > 1:
+            fake = self.generator(self.draws.of_generator(images)["latents"])
+        generator_loss = self.tutorial.generator(self.discriminators, fake)
         generator_loss.backward()
         self.generator_optimizer.step()
-        return {"discriminator": loss_on_real.item() + loss_on_fake.item(), "generator": generator_loss.item()}
+        self.draws.next_iteration()
+        return {self.names[0]: discriminator_loss, "generator": generator_loss.item()}
 
 
 class BareLoop:
-    """The work of `DCGAN.training_step` and of the `EMA` callback, and nothing else.
+    """The work of `AdversarialModule.training_step` and of the `EMA` callback, and nothing else.
 
-    It has no schedulers and does not seed dropout, which a loop for this one model would not need: they count as
-    overhead of the library.
+    It has no schedulers, penalties or microbatches and does not seed dropout, which a loop for one model would not
+    need: they count as overhead of the library.
 
     Args:
-        module: has the networks.
+        module: has the networks and their losses.
         bf16: whether to compute in bfloat16 as Lightning's `bf16-mixed` does.
         ema_decay: as in the callback.
     """
 
-    def __init__(self, module: DCGAN, bf16: bool, ema_decay: float) -> None:
-        self.generator, self.discriminator = module.generator, module.get_submodule("discriminator")
-        self.latents = _Latents(module)
+    def __init__(self, module: AdversarialModule, bf16: bool, ema_decay: float) -> None:
+        self.module, self.generator, self.draws = module, module.generator, _Draws(module)
+        self.discriminators = [module.get_submodule(name) for name in module.discriminator_names]
+        self.spectral_norms = [layer for layer in module.modules() if isinstance(layer, SpectralNorm)]
         self.device, self.bf16, self.ema_decay, self.iteration = module.device, bf16, ema_decay, 0
         self.optimizers = {
-            name: torch.optim.Adam(network.parameters(), lr=LEARNING_RATE, betas=BETAS, fused=True)
-            for name, network in (("generator", self.generator), ("discriminator", self.discriminator))
+            name: settings.build(module.get_submodule(name).parameters(), fused=True)
+            for name, settings in [
+                ("generator", module.generator_optimizer),
+                *((name, module.discriminator_optimizer) for name in module.discriminator_names),
+            ]
         }
         self.average = copy.deepcopy(self.generator).eval().requires_grad_(False)
 
     def step(self, real: Float[Tensor, "n c s s"]) -> dict[str, float | Tensor]:
-        """Updates both networks and returns the losses, named as the networks."""
+        """Updates all networks and returns the losses, named as the networks."""
+        losses: dict[str, Any] = {}
         # without the cache, as in Lightning: it would serve the weights from before an optimizer's step
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16, cache_enabled=False):
             real = real.contiguous(memory_format=torch.channels_last)
-            fake = self.generator(self.latents.next(len(real)))
-            discriminator_loss = logistic_discriminator(self.discriminator(real), self.discriminator(fake.detach()))
-            discriminator_loss.backward()
-            self._update("discriminator")
+            for critic_step, images in enumerate(real.chunk(self.module.n_critic)):
+                batch = self.draws.of_critic(images, critic_step)
+                with torch.set_grad_enabled(self.module.reuses_fake):
+                    fake = self.generator(batch["latents"])
+                with one_power_iteration(self.spectral_norms):
+                    outputs = self.module.discriminator_losses(images, fake.detach(), batch)
+                    for name, output in outputs.items():
+                        losses[name] = loss_of(output)
+                        losses[name].backward()
+                for name in outputs:
+                    self._update(name)
 
-            self.discriminator.requires_grad_(False)
-            generator_loss = non_saturating_generator(self.discriminator(fake))
-            generator_loss.backward()
-            self.discriminator.requires_grad_(True)
-            self._update("generator")
+            if not self.module.reuses_fake:
+                batch = self.draws.of_generator(images.repeat_interleave(self.module.generator_batch_multiple, 0))
+            self._train_generator(batch, fake, losses)
         self._move_average()
-        return {"discriminator": discriminator_loss.detach(), "generator": generator_loss.detach()}
+        self.draws.next_iteration()
+        return {name: loss.detach() for name, loss in losses.items()}
+
+    def _train_generator(self, batch: Batch, fake: Tensor, losses: dict[str, Any]) -> None:
+        for network in self.discriminators:
+            network.requires_grad_(False)
+        with one_power_iteration(self.spectral_norms):
+            if not self.module.reuses_fake:
+                fake = self.generator(batch["latents"])
+            losses["generator"] = self.module.generator_loss(fake, batch)
+            losses["generator"].backward()
+        for network in self.discriminators:
+            network.requires_grad_(True)
+        self._update("generator")
 
     def _update(self, name: str) -> None:
         self.optimizers[name].step()

@@ -1,11 +1,13 @@
-"""Interleaves the steps of three training loops in one process, so that all run under the same conditions."""
+"""Interleaves the steps of training loops in one process, so that all run under the same conditions."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -17,9 +19,10 @@ from lit_gans.benchmark.turns import turn_order
 from lit_gans.callbacks import EMA, Throughput
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.models.dcgan import DCGAN
+from lit_gans.training.adversarial import AdversarialModule
 
 _NUM_BATCHES = 4
-_EMA_DECAY = 0.999
+EMA_DECAY = 0.999
 
 
 class Race:
@@ -28,31 +31,35 @@ class Race:
     All time from the yield to the next request counts as `lit_gans`: fetching, step, callbacks, logging.
 
     Args:
-        tutorial, bare: the loops by hand.
+        loops: the loops by hand, by name.
         module: the module in the `Trainer`.
         batches: images on the device, in [-1, 1].
         num_iterations: number of batches to yield.
+        sampler: entered around the steps of `lit_gans` from iteration `sampled_from` on.
 
     Attributes:
-        seconds: of each step of each loop. The last step of `lit_gans` is not timed: no request follows.
+        seconds, processor_seconds: of each step of each loop, by the clock and of this thread on a processor. The last
+            step of `lit_gans` is not timed: no request follows.
         memory: peak bytes that a step of each loop allocates; CUDA only.
         first_losses: of each loop.
     """
 
     def __init__(
         self,
-        tutorial: TutorialLoop,
-        bare: BareLoop,
-        module: DCGAN,
+        loops: Mapping[str, Loop],
+        module: AdversarialModule,
         batches: list[Float[Tensor, "n c s s"]],
         num_iterations: int,
+        sampler: AbstractContextManager[object] | None = None,
+        sampled_from: int = 0,
     ) -> None:
-        self.loops: dict[str, Loop] = {"tutorial": tutorial, "bare": bare}
-        self.bare, self.module, self.batches, self.num_iterations = bare, module, batches, num_iterations
+        self.loops, self.module, self.batches, self.num_iterations = loops, module, batches, num_iterations
         self.device = batches[0].device
         self.seconds: dict[str, list[float]] = {name: [] for name in (*self.loops, "lit_gans")}
+        self.processor_seconds: dict[str, list[float]] = {name: [] for name in self.seconds}
         self.memory: dict[str, int] = {}
         self.first_losses: dict[str, dict[str, float]] = {}
+        self._sampler, self._sampled_from = sampler, sampled_from
 
     def __len__(self) -> int:
         return self.num_iterations
@@ -65,11 +72,11 @@ class Race:
                     losses = self.loops[name].step(images)
                 if iteration == 0:
                     self.first_losses[name] = {key: float(loss) for key, loss in losses.items()}
-            with self._timed("lit_gans"):
+            sampled = self._sampler is not None and iteration >= self._sampled_from
+            with self._sampler if sampled and self._sampler is not None else nullcontext(), self._timed("lit_gans"):
                 yield images
             if iteration == 0:
-                logged = self.module.trainer.callback_metrics
-                self.first_losses["lit_gans"] = {name: float(logged[f"loss/{name}"]) for name in losses}
+                self.first_losses["lit_gans"] = {name: float(loss) for name, loss in self.module.losses.items()}
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
@@ -77,22 +84,21 @@ class Race:
         if on_cuda:
             before = torch.cuda.memory_allocated(self.device)
             torch.cuda.reset_peak_memory_stats(self.device)
-        start = now(self.device)
+        start, processor_start = now(self.device), time.thread_time()
         yield
+        self.processor_seconds[name].append(time.thread_time() - processor_start)
         self.seconds[name].append(now(self.device) - start)
         if on_cuda:
             allocated = torch.cuda.max_memory_allocated(self.device) - before
             self.memory[name] = max(allocated, self.memory.get(name, 0))
 
-    def largest_weight_difference(self) -> float:
-        """Returns the largest difference of the weights and buffers of `bare` and `lit_gans`, averages included."""
-        ours, average = self.module, self.module.averaged_generator
-        assert average is not None, "EMA has set it"
-        theirs = (self.bare.generator, self.bare.discriminator, self.bare.average)
-        pairs = zip(
-            _tensors(theirs), _tensors((ours.generator, ours.get_submodule("discriminator"), average)), strict=True
-        )
-        return max(float((one - other).abs().max()) for one, other in pairs)
+
+def largest_weight_difference(bare: BareLoop, module: AdversarialModule) -> float:
+    """Returns the largest difference of the weights and buffers of `bare` and `lit_gans`, averages included."""
+    average = module.averaged_generator
+    assert average is not None, "EMA has set it"
+    pairs = zip(_tensors((bare.module, bare.average)), _tensors((module, average)), strict=True)
+    return max(float((one - other).abs().max()) for one, other in pairs)
 
 
 def _tensors(networks: Iterable[nn.Module]) -> Iterator[Tensor]:
@@ -108,27 +114,43 @@ def run(
     log_every_n_steps: int,
     seed: int,
     device: torch.device,
-) -> Race:
-    """Runs `num_iterations` steps of each of the three loops, from the same weights, and returns the timings."""
+) -> tuple[Race, float]:
+    """Runs steps of each of the three loops of DCGAN, from the same weights.
+
+    Returns:
+        The timings, and the largest difference of the weights of `bare` and `lit_gans`.
+    """
     tutorial = DCGAN(**sizes, channels_last=False, seed=seed)
     bare, module = (DCGAN(**sizes, channels_last=True, compile=compile, seed=seed) for _ in range(2))
-    for by_hand in (tutorial, bare):
-        by_hand.to(device)
+    for each in (tutorial, bare):
+        each.to(device)
+    by_hand = BareLoop(bare, bf16=precision == "bf16", ema_decay=EMA_DECAY)
+    loops: dict[str, Loop] = {"tutorial": TutorialLoop(tutorial), "bare": by_hand}
+    race = Race(loops, module, batches_for(module, batch_size, seed, device), num_iterations)
+    fit(race, "bf16-mixed" if precision == "bf16" else "32-true", log_every_n_steps)
+    return race, largest_weight_difference(by_hand, module)
+
+
+def batches_for(
+    module: AdversarialModule, batch_size: int, seed: int, device: torch.device
+) -> list[Float[Tensor, "n c s s"]]:
+    """Returns random images on the device, in [-1, 1], for all discriminator steps of an iteration."""
     generator = torch.Generator().manual_seed(seed)
-    shape = (batch_size, module.channels, module.image_size, module.image_size)
-    batches = [torch.rand(shape, generator=generator).mul(2).sub(1).to(device) for _ in range(_NUM_BATCHES)]
-    bare_loop = BareLoop(bare, bf16=precision == "bf16", ema_decay=_EMA_DECAY)
-    race = Race(TutorialLoop(tutorial), bare_loop, module, batches, num_iterations)
+    shape = (batch_size * module.n_critic, module.channels, module.image_size, module.image_size)
+    return [torch.rand(shape, generator=generator).mul(2).sub(1).to(device) for _ in range(_NUM_BATCHES)]
+
+
+def fit(race: Race, precision: Any, log_every_n_steps: int) -> None:
+    """Runs a race in a `Trainer` with a logger and callbacks, but no measurements and samples."""
     with tempfile.TemporaryDirectory() as folder:
         trainer = quiet_trainer(
-            device.type,
+            race.device.type,
             devices=1,
-            precision="bf16-mixed" if precision == "bf16" else "32-true",
+            precision=precision,
             max_epochs=1,
             logger=CSVMetrics(folder),
-            callbacks=[EMA(_EMA_DECAY), Throughput()],  # measurements and files are not part of a step
-            log_every_n_steps=min(log_every_n_steps, num_iterations),  # short runs log too
+            callbacks=[EMA(EMA_DECAY), Throughput()],  # measurements and files are not part of a step
+            log_every_n_steps=min(log_every_n_steps, len(race)),  # short runs log too
             default_root_dir=folder,
         )
-        trainer.fit(module, race)
-    return race
+        trainer.fit(race.module, race)

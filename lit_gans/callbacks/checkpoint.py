@@ -62,6 +62,7 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         if train_time_interval is not None and not train_time_interval > 0:
             raise RefusedInput(f"{train_time_interval=} must be greater than 0 seconds, or null.")
         self.every_n_train_steps, self._monitor = every_n_train_steps, Monitor(monitor, mode)
+        self.reads_losses = self._monitor.reads_losses
         self.train_time_interval, self.save_top_k = train_time_interval, save_top_k
         self._retention = Retention(keep_last, keep_every_n_train_steps)
         self._saved_at = 0.0  # seconds of the clock

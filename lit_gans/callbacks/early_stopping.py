@@ -31,6 +31,7 @@ class EarlyStopping(GenerativeCallback):
         if patience is not None and patience < 1:
             raise RefusedInput(f"patience={patience} must be at least 1, or null.")
         self.patience, self._monitor = patience, Monitor(monitor, mode)
+        self.reads_losses = patience is not None and self._monitor.reads_losses
         self.best_value: float | None = None
         self.waited = 0
 

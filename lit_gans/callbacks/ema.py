@@ -35,6 +35,7 @@ class EMA(GenerativeCallback):
     """
 
     updates_average = True
+    reads_losses = False
 
     def __init__(self, decay: float = 0.999, half_life: Number | None = None) -> None:
         refuse_decay(decay)

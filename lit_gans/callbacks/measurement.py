@@ -49,6 +49,7 @@ class Measurement(GenerativeCallback):
         RefusedInput: a number below 1.
     """
 
+    reads_losses = False
     headline: str
     directions: dict[str, str | None] = {}
 

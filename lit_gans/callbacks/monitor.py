@@ -24,6 +24,11 @@ class Monitor:
         self._seen: torch.Tensor | None = None
         self._iterated = False  # whether an iteration has logged its losses
 
+    @property
+    def reads_losses(self) -> bool:
+        """Whether the metric may be a loss, which has a new value in every iteration."""
+        return self.name not in (None, "auto") and not str(self.name).startswith("metric/")
+
     def start(self, trainer: Trainer) -> None:
         """Marks the value at the start of a new or resumed training as read.
 

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from lit_gans.callbacks.throughput import Throughput
+from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.attached import callbacks_of
 from lit_gans.training.callback import GenerativeCallback
 
@@ -34,6 +35,8 @@ class ProgressBar(GenerativeCallback, LightningProgressBar):
     Args:
         refresh_every: number of iterations between two updates of the numbers, which copy losses from the device.
     """
+
+    reads_losses = False  # but those of the module
 
     def __init__(self, refresh_every: int = 10) -> None:
         super().__init__()
@@ -82,7 +85,10 @@ class ProgressBar(GenerativeCallback, LightningProgressBar):
             self._progress.numbers = f"measuring {description}"
 
     def _numbers(self, trainer: Trainer) -> str:
-        values = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        module = trainer.lightning_module
+        losses = module.losses if isinstance(module, AdversarialModule) else {}
+        logged = trainer.callback_metrics | {f"loss/{name}": loss for name, loss in losses.items()}
+        values = {name: float(value) for name, value in logged.items()}
         shown = [f"{name.removeprefix('loss/')} {value:.3f}" for name, value in values.items() if "loss/" in name]
         speed = [c.images_per_second for c in callbacks_of(trainer, Throughput) if c.images_per_second]
         shown += [f"{value:.0f} images/s" for value in speed]

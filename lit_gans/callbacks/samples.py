@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch import Callback, Trainer
+from lightning.pytorch import Trainer
 from PIL import Image
 from torchvision.utils import save_image
 
@@ -16,13 +16,14 @@ from lit_gans.common.atomic import replacing, writing
 from lit_gans.common.errors import refuse_below, refuse_not_positive
 from lit_gans.data.contracts import Plottable
 from lit_gans.training.attached import data_of
+from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.generative import GenerativeModule
 
 FILM = "training.gif"
 _MAX_FRAMES, _MAX_FRAME_SIZE = 100, 768  # of the film; a frame's size in pixels
 
 
-class Samples(Callback):
+class Samples(GenerativeCallback):
     """Writes sample grids to `samples/<iteration>.png` in the run folder, and at the end `samples/training.gif`.
 
     Samples of `Plottable` data, such as points, are plotted; grids of pix2pix show inputs, translations and targets.
@@ -36,6 +37,8 @@ class Samples(Callback):
     Raises:
         RefusedInput: a number below 1.
     """
+
+    reads_losses = False
 
     def __init__(self, every_n_steps: int = 100, num: int = 64, seed: int = 0, frames_per_second: float = 4.0) -> None:
         refuse_below(1, every_n_steps=every_n_steps, num=num)

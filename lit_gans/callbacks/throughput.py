@@ -35,6 +35,8 @@ class Throughput(GenerativeCallback):
             training until `metric/fid_digits` is at most 50 (at least, where larger is better).
     """
 
+    reads_losses = False
+
     def __init__(self, time_to: dict[str, float] = {}) -> None:  # noqa: B006 - read only
         self.images_per_second = 0.0
         self.time_to = TimeTo(time_to)

@@ -19,6 +19,7 @@ PLACES = {  # modules of the functions
     "export": "lit_gans.cli.export",
     "pack": "lit_gans.cli.pack",
     "bench_step": "lit_gans.benchmark.step",
+    "bench_host": "lit_gans.benchmark.host",
     "bench_metrics": "lit_gans.benchmark.metrics",
     "bench_data": "lit_gans.benchmark.data",
     "bench_strategies": "lit_gans.benchmark.strategies",

@@ -67,6 +67,11 @@ EXAMPLES = {
         "lit-gans bench step image_size=32 batch_size=128 steps=50",
         "lit-gans bench step precision=bf16 output=step.json",
     ),
+    "bench host": (
+        "lit-gans bench host preset=smoke",
+        "lit-gans bench host gans=[dcgan] steps=500",
+        "lit-gans bench host output=host.json",
+    ),
     "bench metrics": (
         "lit-gans bench metrics preset=smoke",
         "lit-gans bench metrics num=10000 device=cuda",

@@ -50,6 +50,8 @@ class Noise:
     def _draw(self, function, purpose: str, num: int, shape: tuple[int, ...]) -> Tensor:
         self.generator.manual_seed(mix(*self.key, purpose))
         full = function(num * self.world_size, *shape, generator=self.generator, device=self.generator.device)
+        if self.world_size == 1:  # the slice is everything, in the same order
+            return full
         return full.unflatten(0, (self.microbatches, self.world_size, -1))[:, self.rank].flatten(0, 1)
 
 

@@ -18,6 +18,12 @@ _WARM_UP = 15  # power iterations before the first use
 _LAYERS = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear, nn.Embedding)
 
 
+class _Limit:
+    """Number of power iterations that a layer may still run; not a module, whose attributes are slow to set."""
+
+    remaining: int | None = None  # None for no limit
+
+
 class SpectralNorm(nn.Module):
     """Divides a weight by its largest singular value, estimated by power iteration (section 3.2, algorithm 1).
 
@@ -35,7 +41,7 @@ class SpectralNorm(nn.Module):
     def __init__(self, weight: Tensor, output_axis: int = 0) -> None:
         super().__init__()
         self.output_axis = output_axis
-        self.remaining: int | None = None  # remaining power iterations; None for no limit
+        self.limit = _Limit()
         matrix = self._matrix(weight.detach())
         for name, size in (("left", len(matrix)), ("right", matrix.shape[1])):
             vector = torch.randn(size, dtype=matrix.dtype, device=matrix.device)
@@ -43,12 +49,18 @@ class SpectralNorm(nn.Module):
         for _ in range(_WARM_UP):
             self._iterate(matrix)
 
+    @property
+    def remaining(self) -> int | None:
+        """Number of remaining power iterations; None for no limit."""
+        return self.limit.remaining
+
     def forward(self, weight: Tensor) -> Tensor:
         with without_autocast(weight):
             matrix = self._matrix(weight)
-            if self.training and self.remaining != 0:
+            limit = self.limit
+            if self.training and limit.remaining != 0:
                 self._iterate(matrix.detach())
-                self.remaining = None if self.remaining is None else self.remaining - 1
+                limit.remaining = None if limit.remaining is None else limit.remaining - 1
             # copies, since a later iteration must not change tensors that backward needs
             largest = torch.dot(self.left.clone(), matrix @ self.right.clone())
             return (weight / largest).to(weight.dtype)
@@ -80,11 +92,11 @@ def spectrally_normalised(network: nn.Module) -> nn.Module:
 @contextmanager
 def one_power_iteration(layers: Iterable[SpectralNorm]) -> Iterator[None]:
     """Limits each layer to one power iteration, in its first training forward inside the context."""
-    layers = list(layers)
-    for layer in layers:
-        layer.remaining = 1
+    limits = [layer.limit for layer in layers]
+    for limit in limits:
+        limit.remaining = 1
     try:
         yield
     finally:
-        for layer in layers:
-            layer.remaining = None
+        for limit in limits:
+            limit.remaining = None

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any, ClassVar, cast
 
 import torch
+from lightning.pytorch import Callback
 from torch import Tensor
 
 from lit_gans.checkpoints.format import from_plain
 from lit_gans.common.noise import Noise, mix, seed_dropout
+from lit_gans.training.attached import callbacks_of
 from lit_gans.training.augment import Augmentation
 from lit_gans.training.augmentation import Augmenter
 from lit_gans.training.batch import Batch, Inputs, prepare_batch, repeat_batch, split_batch
-from lit_gans.training.callback import GenerativeCallback
+from lit_gans.training.callback import GenerativeCallback, reads_losses
 from lit_gans.training.finite import LOSS
 from lit_gans.training.judging import JudgedModule
 from lit_gans.training.optim import Adam, Optimizer
@@ -100,6 +102,8 @@ class AdversarialModule(JudgedModule):
         self.image_size, self.channels, self.latent_dim = image_size, channels, latent_dim
         self.n_critic, self.generator_batch_multiple = n_critic, generator_batch_multiple
         self.accumulate_gradients = accumulate_gradients
+        self.losses: dict[str, Tensor] = {}  # of each network in the last iteration, on the device
+        self._losses_are_read = True  # by a callback, in every iteration
         refuse_settings(self)
 
     # ---- what a GAN overrides
@@ -156,7 +160,9 @@ class AdversarialModule(JudgedModule):
         self.end_iteration(iteration + 1)
         self.adapt_augmentation()
         self.step_schedules()
-        self.log_dict({f"loss/{name}": loss for name, loss in losses.items()}, prog_bar=self._bar_needs_numbers)
+        self.losses = losses
+        if self._losses_are_read:
+            self._log_losses(prog_bar=self._bar_needs_numbers)
 
     def _train_discriminators(
         self, microbatches: list[Batch], fakes: list[Tensor] | None, iteration: int
@@ -172,22 +178,26 @@ class AdversarialModule(JudgedModule):
                 losses, penalties = self.losses_and_penalties(batch, fake, iteration % self.r1_every == 0)
                 with self.synchronised_only_if(index == len(microbatches) - 1):
                     for name, loss in losses.items():
-                        self.backpropagate((loss + penalties[name]) / len(microbatches), name)
-                        total[name] = total.get(name, 0) + loss.detach() / len(microbatches)
+                        penalty = penalties[name]
+                        objective = loss + penalty if isinstance(penalty, Tensor) else loss
+                        self.backpropagate(_share(objective, len(microbatches)), name)
+                        share = _share(loss.detach(), len(microbatches))
+                        total[name] = total[name] + share if name in total else share
             for name in self.discriminator_names:
                 self.step_network(name)
         return total
 
     def _train_generator(self, microbatches: list[Batch], fakes: list[Tensor] | None) -> Tensor:
-        total: Any = 0
+        total: Tensor | None = None
         with self.training_only(("generator",)):
             for index, batch in enumerate(microbatches):
                 fake = fakes[index] if fakes else self.generate(self.generator, batch)
                 seen, fake = self.augmented_images(batch, fake)
                 loss = self.generator_loss(fake, seen)
                 with self.synchronised_only_if(index == len(microbatches) - 1):
-                    self.backpropagate(loss / len(microbatches), "generator")
-                total = total + loss.detach() / len(microbatches)
+                    self.backpropagate(_share(loss, len(microbatches)), "generator")
+                share = _share(loss.detach(), len(microbatches))
+                total = share if total is None else total + share
                 self.finite.add(LOSS, "generator", loss)
             self.step_network("generator")
         return cast(Tensor, total)
@@ -208,8 +218,29 @@ class AdversarialModule(JudgedModule):
 
     def on_train_start(self) -> None:
         super().on_train_start()
+        self._losses_are_read = any(reads_losses(each) for each in callbacks_of(self.trainer, Callback))
         self._noise_generator = torch.Generator(device=self.device)
         # Lightning converts what a bar shows to numbers at every look at any logged value, which waits for the device;
         # this package's bar reads the tensors
         bar = self.trainer.progress_bar_callback
         self._bar_needs_numbers = bar is not None and not isinstance(bar, GenerativeCallback)
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if not self._losses_are_read and self._is_logged():
+            # a progress bar would copy its values from the device in every iteration from now on
+            self._log_losses(prog_bar=False)
+
+    def _is_logged(self) -> bool:
+        """Returns whether loggers write this iteration, or it is the last."""
+        trainer, every = self.trainer, int(self.trainer.log_every_n_steps)  # type: ignore[attr-defined]
+        step = trainer.global_step
+        due = bool(trainer.loggers) and every > 0 and step % every == 0
+        return due or trainer.should_stop or trainer.is_last_batch or step == trainer.max_steps
+
+    def _log_losses(self, prog_bar: bool) -> None:
+        self.log_dict({f"loss/{name}": loss for name, loss in self.losses.items()}, prog_bar=prog_bar)
+
+
+def _share(loss: Tensor, num: int) -> Tensor:
+    """Returns a microbatch's share of the loss; of a single one, the loss itself, without another kernel."""
+    return loss if num == 1 else loss / num

@@ -5,6 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.utilities.model_helpers import is_overridden
+
+_IN_AN_ITERATION = (
+    "on_train_batch_start",
+    "on_train_batch_end",
+    "on_before_backward",
+    "on_after_backward",
+    "on_before_optimizer_step",
+    "on_before_zero_grad",
+)
 
 
 class GenerativeCallback(Callback):
@@ -15,6 +25,9 @@ class GenerativeCallback(Callback):
 
     updates_average: bool = False  # whether the callback updates `module.averaged_generator`
     directions: Mapping[str, str | None] = {}  # whether the `min` or the `max` of each key that it measures is best
+    # Whether the callback reads the losses of every iteration from `trainer.callback_metrics`. Where no callback does,
+    # losses are logged only in the iterations that loggers write.
+    reads_losses: bool = True
 
     def on_measure_start(self, trainer: Trainer, description: str) -> None:
         """Called on every rank before a measurement begins; `description` is a readable name for it."""
@@ -24,3 +37,10 @@ class GenerativeCallback(Callback):
 
     def gather_average(self, module: LightningModule) -> None:
         """Called on every rank before a sharded averaged generator is sampled or saved."""
+
+
+def reads_losses(callback: Callback) -> bool:
+    """Returns whether a callback may read the losses of every iteration, which one without a hook in it cannot."""
+    if isinstance(callback, GenerativeCallback):
+        return callback.reads_losses
+    return any(is_overridden(hook, callback, Callback) for hook in _IN_AN_ITERATION)

@@ -32,6 +32,7 @@ from lit_gans.training.attached import callbacks_of
 from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.generative import GenerativeModule
 from lit_gans.training.optim import Optimizer
+from lit_gans.training.plain import steps_plainly
 from lit_gans.training.schedules import Number, Progress, Schedule
 
 
@@ -75,11 +76,15 @@ class OptimizedModule(GenerativeModule):
         self._images = 0  # number of real images that all ranks have trained on
         self._trainable: dict[str, list[nn.Parameter]] = {}
         self._spectral_norms: list[SpectralNorm] = []
+        self._steps_plainly = False  # without Lightning's hooks around backward and step, which nobody uses
 
     # ---- one step
 
     def backpropagate(self, loss: Tensor, network: str) -> None:
         """Adds the gradient of `loss` to the network's parameters."""
+        if self._steps_plainly:
+            loss.backward()  # type: ignore[no-untyped-call]
+            return
         self.backpropagated_network = network
         self.manual_backward(loss, **backward_arguments(self.trainer.strategy, network))
         self.backpropagated_network = None
@@ -94,6 +99,9 @@ class OptimizedModule(GenerativeModule):
         optimizer = self._optimizers_by_name[network]
         if network == "generator":
             optimizer.step()
+        elif self._steps_plainly:
+            self.on_before_optimizer_step(optimizer.optimizer)
+            optimizer.optimizer.step()
         else:  # bypasses LightningOptimizer, whose hooks count the step
             self.trainer.strategy.optimizer_step(optimizer.optimizer, _nothing)
         optimizer.zero_grad()
@@ -127,16 +135,15 @@ class OptimizedModule(GenerativeModule):
     @contextmanager
     def training_only(self, names: tuple[str, ...]) -> Iterator[None]:
         """Freezes all other networks, so that no gradients of their weights are computed."""
-        for network, parameters in self._trainable.items():
-            for parameter in parameters:
-                parameter.requires_grad_(network in names)
+        others = [each for name, parameters in self._trainable.items() if name not in names for each in parameters]
+        for parameter in others:
+            parameter.requires_grad_(False)
         try:
             with one_power_iteration(self._spectral_norms):
                 yield
         finally:
-            for parameters in self._trainable.values():
-                for parameter in parameters:
-                    parameter.requires_grad_(True)
+            for parameter in others:
+                parameter.requires_grad_(True)
 
     def synchronised_only_if(self, last: bool) -> AbstractContextManager[None]:
         """Returns a context in which backward averages gradients over the ranks only in the last microbatch."""
@@ -222,6 +229,7 @@ class OptimizedModule(GenerativeModule):
         self._scheduled = [pair for pair in zip(optimizers, settings, strict=True) if pair[1].scheduled(Progress())]
         self._schedule_optimizers(Progress(self.trainer.global_step, total=self._total))
         self._trainable = {name: _trainable(self.get_submodule(name)) for name in self.network_names}
+        self._steps_plainly = steps_plainly(self.trainer, self, OptimizedModule)
         self._spectral_norms = [layer for layer in self.modules() if isinstance(layer, SpectralNorm)]
 
     def on_train_end(self) -> None:

@@ -33,6 +33,7 @@ RUN_IN_THE_SLOW_TIER = {
     ("docs/benchmarks.md", "lit-gans train -m experiment=gan_digits,"),
     ("docs/benchmarks.md", "lit-gans train -m experiment=dcgan_digits_classes,"),
     ("docs/benchmarks.md", "lit-gans train -m experiment=gan_ring,"),
+    ("docs/benchmarks.md", "lit-gans bench host"),
     ("docs/benchmarks.md", "lit-gans bench strategies"),
     ("docs/benchmarks.md", "lit-gans bench data"),
     ("docs/benchmarks.md", "lit-gans bench metrics"),

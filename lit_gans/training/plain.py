@@ -1,0 +1,37 @@
+"""Trainings in which Lightning's hooks around backward and optimizer step do nothing, so that they can be left out."""
+
+from __future__ import annotations
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.plugins.precision import MixedPrecision, Precision
+from lightning.pytorch.profilers import PassThroughProfiler
+from lightning.pytorch.strategies import SingleDeviceStrategy
+from lightning.pytorch.utilities.model_helpers import is_overridden
+
+from lit_gans.training.attached import callbacks_of
+
+_HOOKS = ("on_before_backward", "on_after_backward", "on_before_optimizer_step")
+_METHODS = ("on_before_backward", "on_after_backward", "backward", "manual_backward")
+
+
+def steps_plainly(trainer: Trainer, module: LightningModule, base: type[LightningModule]) -> bool:
+    """Returns whether Lightning's backward and optimizer step only call torch's.
+
+    That is the case in one process, without a gradient scaler and a profiler, if neither a callback nor the module has
+    a hook around them. Looked up once: each of Lightning's calls asks every callback in every step.
+
+    Args:
+        trainer: the trainer, at the start of the training.
+        module: the module to train.
+        base: the class whose own `on_before_optimizer_step` the caller runs itself.
+    """
+    plugin = trainer.precision_plugin
+    unscaled = type(plugin) is Precision or (type(plugin) is MixedPrecision and plugin.scaler is None)
+    if not unscaled or type(trainer.strategy) is not SingleDeviceStrategy:
+        return False
+    if type(trainer.profiler) is not PassThroughProfiler:  # type: ignore[attr-defined]  # set by a connector
+        return False
+    if any(is_overridden(hook, each, Callback) for each in callbacks_of(trainer, Callback) for hook in _HOOKS):
+        return False
+    own = any(is_overridden(method, module, LightningModule) for method in _METHODS)
+    return not own and not is_overridden("on_before_optimizer_step", module, base)

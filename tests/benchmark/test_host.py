@@ -1,0 +1,75 @@
+"""The host benchmark: what it reports, that its loops do the same work, and how samples are classified."""
+
+import json
+import sys
+
+import pytest
+
+from lit_gans.benchmark.host import host
+from lit_gans.benchmark.sampling import KINDS, kind_of
+from lit_gans.callbacks.csv_metrics import CSVMetrics
+from lit_gans.common.errors import RefusedInput
+from lit_gans.common.noise import mix
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    path = tmp_path_factory.mktemp("benchmark") / "host.json"
+    return host("smoke", output=str(path), warmup=1), path
+
+
+def test_result_is_written_and_complete(smoke):
+    result, path = smoke
+    assert json.loads(path.read_text()) == result
+    assert list(result["gans"]) == ["dcgan", "sngan", "wgan_gp", "d2gan"]
+    for found in result["gans"].values():
+        for clock in ("seconds", "processor_seconds"):
+            assert set(found[clock]) == {"tutorial", "bare", "lit_gans", "empty"}
+            assert all(0 < each["lower_quartile"] <= each["upper_quartile"] for each in found[clock].values())
+            assert found[clock]["empty"]["median"] < found[clock]["lit_gans"]["median"]
+        assert found["samples"] > 0
+        assert sum(found["shares"].values()) == pytest.approx(1)
+        assert set(found["shares"]) == {*KINDS, "other"}
+
+
+def test_bare_and_lit_gans_do_the_same_work(smoke):
+    assert {found["largest_weight_difference"] for found in smoke[0]["gans"].values()} == {0}
+
+
+def test_the_table_is_printed(capsys):
+    result = host("smoke", warmup=1, gans=("dcgan",))
+    printed = capsys.readouterr().out
+    assert json.loads(printed.splitlines()[-1]) == result
+    assert all(text in printed for text in ("lit_gans - bare", "freezing", "Lightning", "dcgan"))
+
+
+def test_a_sample_counts_for_the_innermost_frame_with_a_meaning(tmp_path):
+    seen = []
+
+    class Loud(str):
+        def __repr__(self):
+            seen.append(kind_of(sys._getframe()))
+            return ""
+
+    class LoudFloat(float):
+        def __float__(self):
+            repr(Loud())
+            return 0.0
+
+    mix(Loud())
+    CSVMetrics(str(tmp_path)).log_metrics({"loss": LoudFloat()})
+    repr(Loud())
+    assert seen == ["noise", "logging", "other"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"steps": 0}, "steps=0 must be at least 1"),
+        ({"gans": ("dcgan", "x")}, "choose from dcgan, sngan, wgan_gp, d2gan"),
+        ({"gans": ()}, r"gans=\[\]: choose from"),
+    ],
+)
+def test_wrong_values_are_refused(wrong, sentence):
+    with pytest.raises(RefusedInput, match=sentence):
+        host(**wrong)
