@@ -10,7 +10,9 @@ from lightning.pytorch import Callback
 
 from lit_gans.callbacks import Checkpoint
 from lit_gans.config.registry import gans
+from lit_gans.strategies.ddp import NetworkDDP
 from tests.killed_runs import POINTS, STEPS, Signal, assert_same, train
+from tests.strategies import ranks
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SLURM = {
@@ -86,6 +88,20 @@ def test_every_gan_stops_at_random_points(tmp_path, uninterrupted, name):
         folder = tmp_path / str(number)
         reached = stop_and_resume(folder, name, point, draw.randint(1, STEPS - 3), draw.choice(SIGNALS))
         assert_same(folder, uninterrupted(name), reached)
+
+
+def on_a_rank(folder):
+    """Trains on two ranks, of which the second alone receives a signal; returns what each says about it."""
+    end = Signal(signal.SIGTERM)
+    end.sent = os.environ["RANK"] == "0"
+    trainer = train(folder, "gan", 0, "mid-n_critic", 4, end, world_size=2, strategy=NetworkDDP())
+    checkpoint = next(each for each in trainer.callbacks if isinstance(each, Checkpoint))
+    return trainer.global_step, checkpoint.received_signal
+
+
+@pytest.mark.faults
+def test_a_signal_to_one_rank_stops_all_with_the_same_exit_code(tmp_path):
+    assert ranks.run("tests.test_stopped_anywhere.on_a_rank", tmp_path, folder=tmp_path) == [(5, signal.SIGTERM)] * 2
 
 
 class Twice(Callback):
