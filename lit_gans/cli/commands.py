@@ -23,6 +23,7 @@ PLACES = {  # modules of the functions
     "bench_metrics": "lit_gans.benchmark.metrics",
     "bench_data": "lit_gans.benchmark.data",
     "bench_strategies": "lit_gans.benchmark.strategies",
+    "bench_gpu": "lit_gans.benchmark.gpu",
     "bench_startup": "lit_gans.benchmark.startup",
     "bench_study": "lit_gans.benchmark.study.command",
     "bench_soak": "lit_gans.benchmark.soak",

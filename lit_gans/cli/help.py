@@ -82,6 +82,11 @@ EXAMPLES = {
         "lit-gans bench data image_size=128 rounds=5",
         "lit-gans bench data output=data.json",
     ),
+    "bench gpu": (
+        "lit-gans bench gpu output=gpu.json",
+        "lit-gans bench gpu minutes=3 gans=[dcgan,wgan_gp] modes=[bf16,channels_last]",
+        "lit-gans bench gpu preset=smoke device=cpu minutes=1",
+    ),
     "bench startup": (
         "lit-gans bench startup preset=smoke",
         "lit-gans bench startup rounds=20",

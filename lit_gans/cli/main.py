@@ -28,6 +28,7 @@ lit-gans: GANs for PyTorch Lightning
   lit-gans bench data [preset=smoke]                                        speed of packing and serving images
   lit-gans bench strategies                                                 speed and bytes of strategy=ddp
   lit-gans bench study [parts=[batch,scaling]]                              every table of the studies, on this machine
+  lit-gans bench gpu                                                        all GANs on a GPU, in eight minutes
   lit-gans bench startup                                                    seconds until a command has done its work
   lit-gans bench soak minutes=30                                            kills, damages and resumes at random
   lit-gans fit ...                                                          the Lightning CLI

@@ -27,7 +27,7 @@ from lit_gans.cli.stopped import STOPPED, stopped
 from lit_gans.cli.sweep import Run, write_summary
 from lit_gans.cli.train_arguments import experiment_file, given_folders, is_sweep, with_defaults
 from lit_gans.common._compat.lightning import start_others_with
-from lit_gans.common.errors import FailedWrite, RefusedInput
+from lit_gans.common.errors import FailedWrite, RefusedInput, out_of_memory
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import build, refuse_start, resolve, to_cli
 from lit_gans.config.hydra_app import hydra_command
@@ -159,14 +159,16 @@ def _already(config: dict[str, Any], reached: int) -> str:
 
 
 def _failed_is_1(run: Callable[[], int]) -> int:
-    """Returns the exit code of a run; if it diverged or its disk is full, prints the error and returns 1, so that a
-    sweep continues.
+    """Returns the exit code of a run; if it diverged, its disk is full or its device out of memory, prints the error and
+    returns 1, so that a sweep continues.
     """
     try:
         return run()
     except (FloatingPointError, FailedWrite) as error:
         print(f"lit-gans: {error}", file=sys.stderr)
-        return FAILED
+    except torch.OutOfMemoryError as error:
+        print(f"lit-gans: {out_of_memory(error)}", file=sys.stderr)
+    return FAILED
 
 
 @contextmanager

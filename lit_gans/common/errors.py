@@ -23,6 +23,16 @@ def one_line(text: object) -> str:
     return " ".join(str(text).split())
 
 
+def out_of_memory(error: Exception) -> str:
+    """Returns a sentence for torch's error of a device without free memory: what needed it, and what to lower."""
+    needed = next((part for part in str(error).split(". ") if part.startswith("Tried to allocate")), "")
+    return (
+        f"the device ran out of memory{f' ({needed[0].lower()}{needed[1:]})' if needed else ''}: lower data.batch_size,"
+        " with model.accumulate_gradients as many times higher for the same steps; or use precision=bf16, or smaller"
+        " networks."
+    )
+
+
 def nearest(name: str, candidates: Iterable[str]) -> str:
     """Returns the end of an error message: the nearest valid name, or all valid names if none is similar."""
     names = sorted(set(candidates))

@@ -177,6 +177,9 @@ bench study parts=[scalin] | there is no part 'scalin' of the study; did you mea
 bench study gans=[dcgna] | gans: there is no GAN 'dcgna'; did you mean 'dcgan'?
 bench study sizes={step:3} | sizes.step: there is no such size; did you mean 'steps'?
 bench study sizes={batch_sizes:4} | sizes.batch_sizes=4 is not valid: expected a list of numbers, at least 1 each.
+bench gpu gans=[dcgam] device=cpu | gans: there is no 'dcgam'; did you mean 'dcgan'?
+bench gpu minutes=0 device=cpu | minutes=0.0 must be greater than 0
+bench gpu modes=[bf61] device=cpu | modes: there is no 'bf61'; did you mean 'bf16'?
 bench startup rounds=1.5 | rounds=1.5 is not valid: expected int or null.
 validate | use lit-gans evaluate checkpoint=PATH
 predict | use lit-gans sample checkpoint=PATH

@@ -8,9 +8,19 @@ from lightning.pytorch import Trainer
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 def device(request):
     """The device to test; a test runs once for each."""
-    if request.param == "cuda" and not torch.cuda.is_available():
+    return _device(request.param)
+
+
+def _device(name):
+    if name == "cuda" and not torch.cuda.is_available():
         pytest.skip("torch finds no CUDA device here")
-    return torch.device(request.param)
+    return torch.device(name)
+
+
+@pytest.fixture(params=[pytest.param("cpu", marks=pytest.mark.slow), pytest.param("cuda", marks=pytest.mark.cuda)])
+def heavy_device(request):
+    """The device of a test that takes longer: the CPU in the slow tier."""
+    return _device(request.param)
 
 
 @pytest.fixture

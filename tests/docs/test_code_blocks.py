@@ -24,6 +24,10 @@ NEVER_RUN = {  # page, and beginning of the block
     ("README.md", 'python -m pip install -e ".[test]" && pytest'),
     ("docs/extend/gan.md", "python -m docs.generate && python -m tests.strategies.matrix"),
     ("docs/get_started.md", "git clone"),
+    ("docs/guides/gpu.md", "pytest -o addopts="),
+    ("docs/guides/gpu.md", "lit-gans bench gpu"),
+    ("docs/guides/gpu.md", "lit-gans train -m"),
+    ("docs/guides/gpu.md", "lit-gans bench step"),
     ("docs/studies.md", "lit-gans bench study minutes=55"),
     ("docs/guides/metrics.md", "lit-gans evaluate checkpoint=outputs/dcgan_digits/version_0 metrics=inception"),
 }
