@@ -24,6 +24,7 @@ PACKAGES = {
 NEEDLESS = {
     "torch": {
         "NormBase": "test_norms_with_running_statistics_have_no_public_base",
+        "TorchDispatchMode": "test_operators_are_seen_only_with_a_private_class",
         "WITHOUT_BUFFER_SYNC": "test_older_versions_of_torch_lack_the_new_names",
         "copy_all": "test_older_versions_of_torch_lack_the_new_names",
         "is_compiled": "test_a_module_does_not_say_that_it_is_compiled",

@@ -51,6 +51,20 @@ def test_torch_has_no_public_walk_over_outputs():
     assert [*map(id, _compat.tree_leaves({"a": (one,), "b": [two]}))] == [id(one), id(two)]
 
 
+def test_operators_are_seen_only_with_a_private_class():
+    assert find_spec("torch.utils.python_dispatch") is find_spec("torch.dispatch") is None
+    seen = []
+
+    class Seen(_compat.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(func.overloadpacket)
+            return func(*args, **(kwargs or {}))
+
+    with Seen():
+        torch.ones(1) + 1
+    assert torch.ops.aten.add in seen
+
+
 def test_norms_with_running_statistics_have_no_public_base():
     norms = nn.BatchNorm2d, nn.InstanceNorm1d, nn.SyncBatchNorm
     assert all(issubclass(norm, _compat.NormBase) for norm in norms)

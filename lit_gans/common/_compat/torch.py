@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup, Store, distributed_c10d
 from torch.nn.modules.batchnorm import _NormBase as NormBase
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 try:  # public since https://github.com/pytorch/pytorch/pull/193607
@@ -23,6 +24,7 @@ except ImportError:
 __all__ = [
     "WITHOUT_BUFFER_SYNC",
     "NormBase",
+    "TorchDispatchMode",
     "copy_all",
     "default_store",
     "is_compiled",
@@ -36,6 +38,9 @@ __all__ = [
 
 # `NormBase` is `torch.nn.modules.batchnorm._NormBase`: the base class of the norms with running statistics has no
 # public name. No issue found: torch documents the norms one by one.
+
+# `TorchDispatchMode` is `torch.utils._python_dispatch.TorchDispatchMode`, the class to see every operator with, which
+# has no public name. No issue found.
 
 # `tree_leaves` is `torch.utils._pytree.tree_leaves`, which traverses the outputs of a module of any structure. A public
 # `torch.utils.pytree` is proposed in https://github.com/pytorch/pytorch/pull/175082.
