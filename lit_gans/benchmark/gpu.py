@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import setitem
 from pathlib import Path
 from typing import Any, Literal
 
@@ -134,7 +135,7 @@ class _Session:
         if self.device.type == "cpu":
             races.pop(f"compile {batch_sizes[0]}")  # takes minutes
         for name, race in races.items():
-            self._run(name, race, lambda found, name=name: self.result["steps"].update({name: found}))
+            self._run(name, race, partial(setitem, self.result["steps"], name))
         with tempfile.TemporaryDirectory() as folder:
             smoke = self.preset == "smoke"
             parts = {
@@ -142,7 +143,7 @@ class _Session:
                 "evaluation": partial(evaluation, Path(folder), self.device, smoke),
             }
             for name, part in parts.items():
-                self._run(name, part, lambda found, name=name: self.result.update({name: found}))
+                self._run(name, part, partial(setitem, self.result, name))
 
     def run_cells(self, cells: Sequence[Cell]) -> None:
         """Measures cells in order, as far as the time allows."""
@@ -161,7 +162,7 @@ class _Session:
         precision, compile = _RACES[mode]
         with contextlib.redirect_stdout(io.StringIO()):  # its own report
             found = step(
-                self.preset,
+                self.preset,  # type: ignore[arg-type]
                 precision=precision,  # type: ignore[arg-type]
                 compile=compile,
                 device=self.device.type,  # type: ignore[arg-type]
