@@ -159,8 +159,8 @@ def _already(config: dict[str, Any], reached: int) -> str:
 
 
 def _failed_is_1(run: Callable[[], int]) -> int:
-    """Returns the exit code of a run; if it diverged, its disk is full or its device out of memory, prints the error and
-    returns 1, so that a sweep continues.
+    """Returns the exit code of a run; if it diverged, or disk or device memory is full, prints the error and returns 1,
+    so that a sweep continues.
     """
     try:
         return run()
