@@ -27,7 +27,6 @@ from lit_gans.common.errors import RefusedInput, nearest, one_line, refuse_not_p
 from lit_gans.config.registry import gans as registered
 from lit_gans.training.adversarial import AdversarialModule
 
-_GANS = ("dcgan", "sngan", "wgan_gp", "d2gan", "d3gan", "gan", "pix2pix", "r3gan")  # the most telling first
 _SMALL = ("sngan", "wgan_gp", "r3gan")  # whose papers have images of 32 pixels; the others get 64
 _RACES = {"tf32": ("fp32", False), "bf16": ("bf16", False), "compile": ("bf16", True)}  # with the tutorial loop
 _MATRIX_SIZE = {"full": 8192, "smoke": 128}
@@ -41,8 +40,8 @@ def gpu(
     output: str | None = None,
     minutes: float = 8.0,
     device: Literal["cpu", "cuda"] = "cuda",
-    gans: Sequence[str] = _GANS,
-    modes: Sequence[str] = tuple(MODES),
+    gans: Sequence[str] = ("dcgan", "sngan", "wgan_gp", "d2gan", "d3gan", "gan", "pix2pix", "r3gan"),
+    modes: Sequence[str] = ("fp32", "tf32", "bf16", "fp16", "channels_last", "compile"),
     batch_sizes: Sequence[int] = (64, 128, 256),
 ) -> dict[str, Any]:
     """Measures the training of all GANs on a GPU, in each precision, memory layout and compiled, within a time limit.
@@ -58,7 +57,7 @@ def gpu(
         output: optional JSON file to write; it is written after every cell.
         minutes: time limit; a cell starts if its kind is expected to end within it.
         device: device to measure; `cpu` is for trying the command out.
-        gans: names of GANs.
+        gans: names of GANs, the most telling first.
         modes: names of modes.
         batch_sizes: numbers of images per discriminator step.
     """

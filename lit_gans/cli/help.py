@@ -84,7 +84,7 @@ EXAMPLES = {
     ),
     "bench gpu": (
         "lit-gans bench gpu output=gpu.json",
-        "lit-gans bench gpu minutes=3 gans=[dcgan,wgan_gp] modes=[bf16,channels_last]",
+        "lit-gans bench gpu minutes=3 gans=[dcgan] modes=[bf16]",
         "lit-gans bench gpu preset=smoke device=cpu minutes=1",
     ),
     "bench startup": (
