@@ -27,7 +27,7 @@ class Given(Tuning):
 
 
 def speed(config, threads):
-    """Grows with the batch up to 256, is a little less at 512, where memory ends; bfloat16 is fast, one thread half as fast."""
+    """Grows up to a batch of 256, is a little less at 512, where memory ends; bfloat16 is fast, one thread slow."""
     size = config["data"]["batch_size"]
     if size > 512:
         raise RuntimeError("out of memory\nat 1024")
