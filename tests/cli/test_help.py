@@ -42,7 +42,8 @@ def test_a_command_shows_its_keys_with_meanings_and_defaults(command, name, flag
         assert said[key] in shown[key]
         required = parameter.default is parameter.empty
         assert shown[key].endswith("[required]" if required else f"[default: {as_typed(parameter.default)}]")
-    assert out.count(f"\n  lit-gans {name}") == 3
+    assert len(EXAMPLES[name]) == 3
+    assert all(f"\n  {example}\n" in f"{out}\n" for example in EXAMPLES[name])
     assert max(map(len, out.partition("Examples")[0].splitlines())) <= 80
 
 
@@ -116,8 +117,11 @@ LINES = [line for name in EXAMPLES if name not in ("compare", "tune") for line i
 
 @pytest.mark.parametrize("example", LINES)
 def test_examples_compose(command, example):
-    words = shlex.split(example)[1:]
-    code, out, err = command(*[word.partition(",")[0] for word in words if word != "-m"], "--cfg", "job")
+    words = shlex.split(example)
+    words = words[words.index("lit-gans") + 1 :]  # after torchrun
+    if "-m" in words:  # the first run of a sweep
+        words = [word.partition(",")[0] for word in words if word != "-m"]
+    code, out, err = command(*words, "--cfg", "job")
     assert code == 0, err
     for word in words:
         key, equals, value = word.partition("=")

@@ -171,6 +171,8 @@ bench step output=empty | output=empty is a folder
 bench metrics num=1 | num=1 must be at least 2
 bench metrics batch_size=0 | batch_size=0 must be at least 1
 bench data placement=nowhere | expected one of auto, device, memory, disk.
+bench soak minuts=1 | minuts: there is no such key; did you mean 'minutes'?
+bench host steps=0 | steps=0 must be at least 1
 bench strategies gans=[vgg] | gans=['vgg']: there are
 bench strategies gans=dcgan | gans='dcgan' is not valid: expected a list, [A,B].
 bench study parts=[scalin] | there is no part 'scalin' of the study; did you mean 'scaling'?

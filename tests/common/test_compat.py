@@ -28,8 +28,11 @@ NEEDLESS = {
         "WITHOUT_BUFFER_SYNC": "test_older_versions_of_torch_lack_the_new_names",
         "copy_all": "test_older_versions_of_torch_lack_the_new_names",
         "is_compiled": "test_a_module_does_not_say_that_it_is_compiled",
+        "default_store": "test_torch_has_no_public_store",
         "lerp_all": "test_older_versions_of_torch_lack_the_new_names",
+        "norm_all": "test_older_versions_of_torch_lack_the_new_names",
         "process_groups": "test_torch_lists_no_process_groups",
+        "scale_of": "test_the_public_scale_is_a_number",
         "set_timeout": "test_older_versions_of_torch_lack_the_new_names",
         "tree_leaves": "test_torch_has_no_public_walk_over_outputs",
     },
@@ -38,6 +41,7 @@ NEEDLESS = {
         "accept_without_configure_model": "test_lightning_insists_on_a_module_that_shards_itself",
         "restore_toggles": "test_toggles_have_no_hook_and_run_in_a_context",
         "run_toggles_in": "test_toggles_have_no_hook_and_run_in_a_context",
+        "cluster_environment": "test_a_trainer_has_no_public_cluster_environment",
         "children": "test_lightnings_launcher_waits_for_no_process_that_it_ends",
         "finds_unused_parameters": "test_lightning_keeps_the_arguments_of_ddp_private",
         "process_group_backend": "test_lightning_knows_its_backend_only_once_the_group_exists",
@@ -57,7 +61,10 @@ NEEDLESS = {
         "zero3_shape": "test_a_sharded_parameter_has_no_shape",
         "zero3_shard": "test_a_frozen_parameter_has_no_public_shard",
     },
-    "hydra": {"run_hydra": "test_hydra_still_takes_no_arguments"},
+    "hydra": {
+        "_Once": "test_hydra_still_composes_twice",
+        "run_hydra": "test_hydra_still_takes_no_arguments",
+    },
     "jsonargparse": {
         "other_class_other_arguments": "test_jsonargparse_still_hands_the_arguments_of_a_replaced_class_on"
     },

@@ -6,6 +6,7 @@ import sys
 import hydra
 import pytest
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.hydra import Hydra
 from hydra.errors import ConfigCompositionException
 
 from lit_gans.common._compat.hydra import run_hydra
@@ -44,6 +45,11 @@ def test_a_run_composes_its_configuration_once_and_a_file_may_ask_for_a_sweep(tm
         assert seen == numbers
     with pytest.raises(ConfigCompositionException, match="--multirun"):
         run_hydra([*here, "number=3,4"], lambda config: None, "lit_gans.conf", "some")
+
+
+def test_hydra_still_composes_twice():
+    """`_Once` can go once `hydra.mode` is read from the configuration of the run."""
+    assert "compose_config" in inspect.getsource(Hydra.get_mode)
 
 
 def raise_value_error(config):

@@ -157,3 +157,10 @@ def test_toggles_have_no_hook_and_run_in_a_context():
     assert len(entered) == 2
     _compat.restore_toggles(module)
     assert module.toggle_optimizer == own
+
+
+def test_a_trainer_has_no_public_cluster_environment():
+    trainer = Trainer(accelerator="cpu", devices=1, logger=False, enable_checkpointing=False)
+    assert "cluster_environment" not in dir(trainer)
+    assert "cluster_environment" not in dir(trainer.strategy), "one process has none"
+    assert isinstance(_compat.cluster_environment(trainer), LightningEnvironment)

@@ -42,7 +42,7 @@ def test_older_versions_of_torch_lack_the_new_names():
         assert {"set_timeout"} <= vars(dist.distributed_c10d).keys()
         assert _compat.WITHOUT_BUFFER_SYNC == {"forward_sync_buffers": False}
         foreach = import_module("torch.foreach")
-        assert (_compat._copy, _compat._lerp) == (foreach.copy_, foreach.lerp_)
+        assert (_compat._copy, _compat._lerp, _compat._norm) == (foreach.copy_, foreach.lerp_, foreach.norm)
 
 
 def test_torch_has_no_public_walk_over_outputs():
@@ -90,3 +90,17 @@ def test_a_module_does_not_say_that_it_is_compiled():
     assert [_compat.is_compiled(each) for each in (module, compiled)] == [False, True]
     public = [name for name in dir(compiled) if not name.startswith("_")]
     assert [name for name in public if "compile" in name] == ["compile"], "use the public one"
+
+
+def test_torch_has_no_public_store(groups):
+    assert not {"get_default_store", "default_store"} & {*dir(dist)}
+    _compat.default_store().set("a", "b")
+    assert _compat.default_store().get("a") == b"b"
+
+
+def test_the_public_scale_is_a_number():
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    assert _compat.scale_of(scaler) is None
+    scaler.scale(torch.ones(1))
+    assert isinstance(scaler.get_scale(), float), "read from the device"
+    assert _compat.scale_of(scaler) == torch.tensor(8.0)

@@ -15,7 +15,10 @@ from hydra.types import RunMode
 
 
 class _Once(Hydra):
-    """Composes the configuration of a run once. Hydra composes it a first time only to read `hydra.mode`."""
+    """Composes the configuration of a run once. Hydra composes it a first time only to read `hydra.mode`.
+
+    No issue found.
+    """
 
     _composed: Any = None
 
