@@ -172,6 +172,9 @@ class Training:
             except ProcessLookupError:
                 continue
         self.process.wait()
+        until = time.monotonic() + PATIENCE
+        while processes_of(self.process.pid) and time.monotonic() < until:
+            time.sleep(0.01)
 
 
 def processes_of(session: int) -> list[int]:

@@ -37,9 +37,9 @@ class Throughput(GenerativeCallback):
 
     reads_losses = False
 
-    def __init__(self, time_to: dict[str, float] = {}) -> None:  # noqa: B006 - read only
+    def __init__(self, time_to: dict[str, float] | None = None) -> None:
         self.images_per_second = 0.0
-        self.time_to = TimeTo(time_to)
+        self.time_to = TimeTo(time_to or {})
         self.utilisation: dict[str, float] = {}
         self._all_images, self._all_seconds, self._earlier_seconds = 0, 0.0, 0.0
         self._start = self._excluded = 0.0

@@ -47,7 +47,7 @@ def test_an_exported_file_moves_only_what_the_run_writes():
         "seed": 0,
         "model": {"a": "run"},
         "data": node,
-        "metrics": {"reference": "run/real.npz"},
+        "metrics": {"_target_": "a.Metric", "reference": "run/real.npz"},
         "init_from": None,
     }
     config |= {"trainer": {"default_root_dir": "run"}, "logger": {"csv": {"save_dir": "run"}}, "callbacks": {}}
@@ -55,7 +55,7 @@ def test_an_exported_file_moves_only_what_the_run_writes():
     assert (exported["data"], exported["model"]) == (node, {"a": "run"})
     assert exported["trainer"] == {
         "default_root_dir": "run/fit",
-        "callbacks": [{"reference": "run/real.npz"}],
+        "callbacks": [{"class_path": "a.Metric", "init_args": {"reference": "run/real.npz"}}],
         "logger": [{"save_dir": "run/fit"}],
     }
 

@@ -24,7 +24,7 @@ def check_command(words, patch):
     while "=" in words[0]:
         patch.setenv(*words[0].split("=", 1))
         words = words[1:]
-    if words[0] == "torchrun":
+    if words[0] in ("torchrun", "deepspeed"):
         words = words[words.index("lit-gans") :]
     forget_modules()
     try:
@@ -36,7 +36,8 @@ def check_command(words, patch):
 
 def check_lit_gans(words):
     name, rest = words[0], words[1:]
-    if name == "train":
+    if name in ("train", "tune"):
+        rest = [word for word in rest if not word.startswith("minutes=") and not word.endswith(".yaml")]  # tune's own
         for single in each_of_a_sweep([word for word in rest if word not in _FLAGS]):
             composed(single, os.environ.get("LIT_GANS_IMPORT"))
     elif name == "fit":

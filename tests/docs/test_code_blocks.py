@@ -24,6 +24,7 @@ NEVER_RUN = {  # page, and beginning of the block
     ("README.md", 'python -m pip install -e ".[test]" && pytest'),
     ("docs/extend/gan.md", "python -m docs.generate && python -m tests.strategies.matrix"),
     ("docs/get_started.md", "git clone"),
+    ("docs/guides/distributed.md", "deepspeed --num_gpus 2"),
     ("docs/guides/gpu.md", "pytest -o addopts="),
     ("docs/guides/gpu.md", "lit-gans bench gpu"),
     ("docs/guides/gpu.md", "lit-gans train -m"),

@@ -332,7 +332,8 @@ def test_two_ranks_draw_the_halves_of_what_one_draws(random_images, fit):
 )
 @pytest.mark.parametrize("name", GANS)
 def test_no_step_waits_for_the_device(tiny_gan, random_images, fit, name, settings):
-    module, called = tiny_gan(name, **PLAIN, **settings), []  # Adam on a CPU reads its own step counter there
+    plain = {"generator_optimizer": SGD(1e-3), "discriminator_optimizer": SGD(1e-3)}  # Adam on a CPU reads its counter
+    module, called = tiny_gan(name, **plain, **settings), []
     original = module.training_step
 
     def step(data, batch_idx):
