@@ -16,6 +16,7 @@ from rich.table import Table
 
 from lit_gans.benchmark.measure import environment, refuse_below_1
 from lit_gans.benchmark.report import median, quartiles, report, table_of
+from lit_gans.benchmark.shapes import SHAPES
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.registry import gans as registered
 
@@ -29,6 +30,7 @@ _PRESETS = {
 def strategies(
     preset: Literal["full", "smoke"] = "full",
     gans: list[str] = ["dcgan", "wgan_gp", "d2gan"],  # noqa: B006 - read only
+    shapes: list[str] = ["vocoder", "autoencoder"],  # noqa: B006 - read only
     rounds: int | None = None,
     steps: int | None = None,
     output: str | None = None,
@@ -37,35 +39,44 @@ def strategies(
 
     Both train the same module on the same images; a round is some steps of each. Bytes are counted at each all-reduce:
     those of gradients, and separately ours of running statistics (Lightning broadcasts its buffers below Python,
-    uncounted). Then the first GAN is trained under each strategy, with residual networks, Adam and two microbatches,
-    and the bytes that a rank holds are measured: parameters and optimizer states after an iteration, gradients at the
-    end of the backward pass after which they are largest.
+    uncounted, as is the bitmap of unused parameters). So are two modules in the shape of other people's trainers: a
+    vocoder whose two kinds of discriminators have one optimizer, and an autoencoder whose discriminator starts one
+    iteration late. Then the first GAN is trained under each strategy, with residual networks, Adam and two
+    microbatches, and the bytes that a rank holds are measured: parameters and optimizer states after an iteration,
+    gradients at the end of the backward pass after which they are largest.
 
     Args:
         preset: `smoke` finishes in seconds; its times are meaningless.
-        gans: names of the GANs to train.
+        gans: names of the GANs to train; without any, no memory is measured.
+        shapes: names of the other modules to train, of `vocoder` and `autoencoder`.
         rounds: number of rounds; null uses the preset's number.
         steps: number of timed steps of each strategy per round; null uses the preset's number.
         output: optional JSON file to write.
 
     Returns:
         `gans`, for each: images per second and bytes per step of both, the ratio of their speeds with quartiles over
-        the rounds, and the bytes of the gradients of the networks that a step trains. `memory`, for each strategy: the
-        bytes that a rank holds, the larger of the two.
+        the rounds, and the bytes of the gradients of the networks that a step trains. `shapes`, for each:
+        iterations per second and their ratio, and the bytes of the first iteration and of the second one. `memory`, for
+        each strategy: the bytes that a rank holds, the larger of the two.
     """
     settings = dict(_PRESETS[preset])
     settings |= {name: value for name, value in {"rounds": rounds, "steps": steps}.items() if value is not None}
     unknown = [name for name in gans if name not in registered()]
     if unknown:
         raise RefusedInput(f"gans={unknown}: there are {', '.join(sorted(registered()))}.")
+    unknown = [name for name in shapes if name not in SHAPES]
+    if unknown:
+        raise RefusedInput(f"shapes={unknown}: there are {', '.join(sorted(SHAPES))}.")
+    if not gans and not shapes:
+        raise RefusedInput("gans=[] and shapes=[] leave nothing to train: name one.")
     refuse_below_1(rounds=settings["rounds"], steps=settings["steps"])
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "result.json"
-        _start({"gans": gans, **settings, "file": str(file)})
+        _start({"gans": gans, "shapes": shapes, **settings, "file": str(file)})
         found = json.loads(file.read_text())
     result = {"benchmark": "strategies", "preset": preset, "ranks": _RANKS, **settings}
     result |= {**environment(torch.device("cpu")), **found}
-    return report(result, [_speeds(result), _memory(result)], [], output)
+    return report(result, _tables(result), [], output)
 
 
 def _start(settings: dict[str, Any]) -> None:
@@ -86,6 +97,26 @@ def _start(settings: dict[str, Any]) -> None:
     finally:
         for process in ranks:
             process.kill()
+
+
+def _tables(result: dict[str, Any]) -> list[Table]:
+    tables = [_speeds(result), _memory(result)] if result["gans"] else []
+    return [*tables, _shapes(result)] if result["shapes"] else tables
+
+
+def _shapes(result: dict[str, Any]) -> Table:
+    columns = ("iterations/s, Lightning", "iterations/s, lit_gans", "ratio (quartiles)", "bytes, iteration 0", "1")
+    table = table_of(f"{_RANKS} processes, batch {result['batch_size']} each", "", *columns)
+    for name, found in result["shapes"].items():
+        speed, ratio, counted = found["iterations_per_second"], found["ratio"], found["bytes_per_iteration"]
+        table.add_row(
+            name,
+            median(speed["lightning"]),
+            median(speed["lit_gans"]),
+            f"{median(ratio, '.2f')} ({quartiles(ratio, '.2f')})",
+            *(f"{one:,} : {other:,}" for one, other in zip(counted["lightning"], counted["lit_gans"], strict=True)),
+        )
+    return table
 
 
 def _speeds(result: dict[str, Any]) -> Table:

@@ -104,7 +104,7 @@ EXAMPLES = {
     ),
     "bench strategies": (
         "lit-gans bench strategies preset=smoke",
-        "lit-gans bench strategies gans=[dcgan]",
+        "lit-gans bench strategies gans=[] shapes=[vocoder]",
         "lit-gans bench strategies output=strategies.json",
     ),
 }

@@ -174,6 +174,7 @@ bench data placement=nowhere | expected one of auto, device, memory, disk.
 bench soak minuts=1 | minuts: there is no such key; did you mean 'minutes'?
 bench host steps=0 | steps=0 must be at least 1
 bench strategies gans=[vgg] | gans=['vgg']: there are
+bench strategies shapes=[vqgan] | shapes=['vqgan']: there are
 bench strategies gans=dcgan | gans='dcgan' is not valid: expected a list, [A,B].
 bench study parts=[scalin] | there is no part 'scalin' of the study; did you mean 'scaling'?
 bench study gans=[dcgna] | gans: there is no GAN 'dcgna'; did you mean 'dcgan'?
