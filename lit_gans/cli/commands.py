@@ -27,6 +27,7 @@ PLACES = {  # modules of the functions
     "bench_startup": "lit_gans.benchmark.startup",
     "bench_study": "lit_gans.benchmark.study.command",
     "bench_soak": "lit_gans.benchmark.soak",
+    "bench_growth": "lit_gans.benchmark.growth",
 }
 
 _WITHOUT_WEIGHTS = ("describe",)  # models are built on the meta device

@@ -102,6 +102,11 @@ EXAMPLES = {
         "lit-gans bench soak gans=[dcgan] strategies=[ddp]",
         "lit-gans bench soak seed=1 first=12 runs=1 output=soak.json",
     ),
+    "bench growth": (
+        "lit-gans bench growth output=growth.json",
+        "lit-gans bench growth processes=[1] steps=20000",
+        "lit-gans bench growth preset=smoke",
+    ),
     "bench strategies": (
         "lit-gans bench strategies preset=smoke",
         "lit-gans bench strategies gans=[] shapes=[vocoder]",

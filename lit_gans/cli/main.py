@@ -31,6 +31,7 @@ lit-gans: GANs for PyTorch Lightning
   lit-gans bench gpu                                                        all GANs on a GPU, in eight minutes
   lit-gans bench startup                                                    seconds until a command has done its work
   lit-gans bench soak minutes=30                                            kills, damages and resumes at random
+  lit-gans bench growth                                                     memory, files and threads of a long run
   lit-gans fit ...                                                          the Lightning CLI
 
 Every key can be set as key=value; `lit-gans train --cfg job` prints all keys, `lit-gans COMMAND --help` describes them.

@@ -172,6 +172,7 @@ bench metrics num=1 | num=1 must be at least 2
 bench metrics batch_size=0 | batch_size=0 must be at least 1
 bench data placement=nowhere | expected one of auto, device, memory, disk.
 bench soak minuts=1 | minuts: there is no such key; did you mean 'minutes'?
+bench growth steps=50 | steps=50 must be at least 100, five for each evaluation.
 bench host steps=0 | steps=0 must be at least 1
 bench strategies gans=[vgg] | gans=['vgg']: there are
 bench strategies shapes=[vqgan] | shapes=['vqgan']: there are

@@ -41,6 +41,7 @@ RUN_IN_THE_SLOW_TIER = {
     ("docs/benchmarks.md", "lit-gans bench host"),
     ("docs/benchmarks.md", "lit-gans bench strategies\n"),
     ("docs/benchmarks.md", "lit-gans bench strategies gans=[]"),
+    ("docs/benchmarks.md", "lit-gans bench growth"),
     ("docs/benchmarks.md", "lit-gans bench data"),
     ("docs/benchmarks.md", "lit-gans bench metrics"),
     ("docs/extend/strategy.md", "LIT_GANS_IMPORT=patient_ddp lit-gans train"),

@@ -1,0 +1,71 @@
+"""What `lit-gans bench growth` samples in each process of a training."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.utilities import rank_zero_only
+
+from lit_gans.callbacks.csv_metrics import CSVMetrics
+from lit_gans.training.callback import GenerativeCallback
+
+_SAMPLES = 250  # of a training
+
+
+class TimedCSV(CSVMetrics):
+    """`metrics.csv`, whose rows are timed: as many at a time as are written at once.
+
+    Attributes:
+        seconds: processor time of a row, the mean of `flush_every`.
+    """
+
+    def __init__(self, save_dir: str, flush_every: int = 10) -> None:
+        super().__init__(save_dir, flush_every)
+        self.seconds: list[float] = []
+        self._calls_timed, self._sum = 0, 0.0
+
+    @rank_zero_only
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        start = time.thread_time()
+        super().log_metrics(metrics, step)
+        self._sum += time.thread_time() - start
+        self._calls_timed += 1
+        if self._calls_timed % self.flush_every == 0:
+            self.seconds.append(self._sum / self.flush_every)
+            self._sum = 0.0
+
+
+class Growth(GenerativeCallback):
+    """Samples what this process holds, and writes it to `growth-RANK.json` in the folder of the run at its end."""
+
+    reads_losses = False
+
+    def __init__(self) -> None:
+        self.samples: dict[str, list[float]] = {"memory": [], "files": [], "threads": []}
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if trainer.global_step % max(1, trainer.max_steps // _SAMPLES) == 0:
+            for name, value in held().items():
+                self.samples[name].append(value)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        rows = [each.seconds for each in trainer.loggers if isinstance(each, TimedCSV)]
+        found = self.samples | {"csv_row": rows[0] if trainer.global_rank == 0 else []}
+        (Path(trainer.default_root_dir) / f"growth-{trainer.global_rank}.json").write_text(json.dumps(found))
+
+
+def held() -> dict[str, int]:
+    """Returns resident memory in bytes, and the numbers of open files and of threads, of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return {
+        "memory": pages * os.sysconf("SC_PAGE_SIZE"),
+        "files": len(os.listdir("/proc/self/fd")),
+        "threads": len(os.listdir("/proc/self/task")),
+    }
