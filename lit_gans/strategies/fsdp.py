@@ -25,6 +25,7 @@ from lit_gans.strategies import contracts
 from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.strategies.binding import Bind
 from lit_gans.strategies.fsdp_checkpoints import FSDPCheckpoints
+from lit_gans.strategies.fsdp_forwards import ForwardsOnly
 from lit_gans.strategies.fsdp_units import (
     call_before_gather,
     exchange_parameters,
@@ -46,7 +47,7 @@ def refused_precision(precision: str) -> str:
     )
 
 
-class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
+class NetworkFSDP(ForwardsOnly, FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
     """Applies FSDP2 to each network of a module with several networks and manual optimization.
 
     A network's parameters are unsharded only during its computations. A network with a gradient penalty stays unsharded
@@ -98,11 +99,8 @@ class NetworkFSDP(FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
             bind=bind,
         )
         self.wrap, self.hybrid, self.sharded_checkpoints = wrap, hybrid, sharded_checkpoints
-        self.param_dtype, self.reduce_dtype, self.reshard_after_forward = (
-            param_dtype,
-            reduce_dtype,
-            reshard_after_forward,
-        )
+        self.param_dtype, self.reduce_dtype = param_dtype, reduce_dtype
+        self.reshard_after_forward = reshard_after_forward
         self._roots: dict[str, FSDPModule] = {}
         self._penalised: dict[str, nn.Module] = {}
         self._accumulates = False  # whether the current backward skips the reduction

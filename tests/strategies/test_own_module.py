@@ -30,6 +30,7 @@ from .own_modules import (
     TwoOptimizers,
     Undeclared,
 )
+from .own_steps import Automatic, CallsALayer, Samples, SamplesFirst
 
 DEEPSPEED = {f"deepspeed_{stage}": partial(NetworkDeepSpeed, stage=stage) for stage in (0, 1, 2, 3)}
 FSDP = {f"fsdp_{wrap}": partial(NetworkFSDP, wrap=wrap) for wrap in ("network", "layer")}
@@ -44,6 +45,8 @@ PARITY = {
     "seeded_by_rank": (SeededByRank, STRATEGIES),
     "two_optimizers": (TwoOptimizers, STRATEGIES),
     "names": (Names, STRATEGIES),
+    "samples": (Samples, {"ddp": NetworkDDP, **DEEPSPEED}),
+    "automatic": (Automatic, {"ddp": NetworkDDP, **FSDP}),
     "partly": (Partly, {**STRATEGIES, "ddp": partial(NetworkDDP, find_unused_parameters=True)}),
 }
 CELLS = [(kind, name) for kind, (_, strategies) in PARITY.items() for name in strategies]
@@ -52,6 +55,10 @@ FLAT = ["deepspeed_1", "deepspeed_2", "deepspeed_3"]
 REFUSED = {
     Undeclared: (["fsdp_network", "fsdp_layer", "deepspeed_3"], "a gradient through critic is differentiated again"),
     TwoBackwards: (["deepspeed_1", "deepspeed_2"], "two backwards of critic before its step"),
+    Samples: (["fsdp_network"], "critic.sample computes outside critic.forward, which gathers the weights under FSDP"),
+    SamplesFirst: (["fsdp_layer"], "a layer of critic has computed outside critic.forward"),
+    CallsALayer: (["fsdp_network"], "critic.0.forward computes outside critic.forward"),
+    Automatic: ([*DEEPSPEED], "Automatic has automatic optimization, which NetworkDeepSpeed does not train"),
     Clips: (FLAT, 'NetworkDeepSpeed(config={"gradient_clipping": VALUE})'),
     StepsTheBareOptimizer: (FLAT, "step the optimizer that self.optimizers() returns"),
     BeginsFrozen: ([*STRATEGIES], "an optimizer steps critic.0.weight, which is frozen"),

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lightning.pytorch import LightningModule
+
 from lit_gans.common._compat.deepspeed import forbid_compiled_operations
 from lit_gans.common.errors import RefusedInput, install_command, nearest
 
@@ -106,6 +108,16 @@ def engine_config(config: Mapping[str, Any], stage: int, num_parameters: int, cl
     fixed = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1, "gradient_clipping": given}
     free = {"zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}
     return {**free, **config, **fixed, "zero_optimization": zero | config["zero_optimization"]}
+
+
+def refuse_automatic(module: LightningModule) -> None:
+    """Raises `RefusedInput` for automatic optimization, whose backward and step an engine does not see as its own."""
+    if module.automatic_optimization:
+        raise RefusedInput(
+            f"{type(module).__name__} has automatic optimization, which NetworkDeepSpeed does not train: set"
+            " self.automatic_optimization = False, and call self.manual_backward(loss) and optimizer.step() in the"
+            " training step; or use Lightning's strategy='deepspeed', which trains one network."
+        )
 
 
 def load(device: str) -> Any:

@@ -40,8 +40,7 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
     strategy and number of ranks.
 
     The engine clips gradients to the module's `clip_gradients_to` or the `gradient_clipping` of `config`, never to
-    DeepSpeed's default. From stage 1 on, the engine does not step with the gradients of the parameters, so that
-    clipping these has no effect.
+    DeepSpeed's default. From stage 1 on, clipping the gradients of the parameters has no effect.
 
     Args:
         stage: stage of ZeRO.
@@ -105,6 +104,7 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
         """Does nothing, since engines need the optimizers."""
 
     def setup_optimizers(self, trainer: Trainer) -> None:
+        deepspeed_settings.refuse_automatic(self.lightning_module)
         super().setup_optimizers(trainer)
         module = self.lightning_module
         deepspeed = deepspeed_settings.load(self.root_device.type)
