@@ -24,6 +24,7 @@ from zlib import crc32
 
 from torch.distributed import PrefixStore, Store
 
+from lit_gans.strategies.position_folders import hold, sweep
 from lit_gans.strategies.process_lifetime import end_process
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ class Positions:
         if file is not None:
             file.write_bytes(self.tail)
             with file.open("r+b") as opened:
+                hold(opened)  # the map has a copy of the descriptor, and with it the lock
                 self.tail = mmap.mmap(opened.fileno(), 0)
 
     def begin(self, iteration: int) -> None:
@@ -147,7 +149,10 @@ class PositionWatch:
         # its own connection: a thread that waits for the store blocks all others that use the same one
         self._store = PrefixStore(f"lit_gans/positions/{name}", store.clone())
         self._rank, self._keys = rank, [f"at/{other}" for other in range(world_size)]
-        self._folder = Path(tempfile.gettempdir()) / f"lit_gans_positions_{name}"
+        folders = Path(tempfile.gettempdir())
+        if rank == 0:
+            sweep(folders, "lit_gans_positions_*")
+        self._folder = folders / f"lit_gans_positions_{name}"
         self._folder.mkdir(0o700, exist_ok=True)
         positions.restart(self._folder / str(rank))
         self._positions, self._end = positions, end

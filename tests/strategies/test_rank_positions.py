@@ -1,6 +1,8 @@
 """Ranks that disagree about what to train end with a sentence, and ranks that are late do not."""
 
+import os
 import re
+import signal
 
 import pytest
 import torch
@@ -83,6 +85,27 @@ def test_a_training_does_not_end_well_if_the_ranks_differ(monkeypatch, tmp_path)
     for watch in watches:
         watch.stop()
     assert not [*tmp_path.iterdir()]
+
+
+def die(folder):
+    positions = Positions()
+    positions.restart(folder / "0")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_folders_of_killed_processes_are_removed_by_the_next_training(monkeypatch, tmp_path):
+    monkeypatch.setattr(rank_positions.tempfile, "gettempdir", lambda: str(tmp_path))
+    living, killed, new = (tmp_path / f"lit_gans_positions_{name}" for name in ("living", "killed", "new"))
+    for folder in (living, killed, new):
+        folder.mkdir()
+    (codes, *_), positions = ranks.launch(f"{__name__}.die", tmp_path, 1, folder=killed), Positions()
+    assert codes == [-signal.SIGKILL]
+    assert [*killed.iterdir()]
+    positions.restart(living / "0")
+    for folder in (living, killed):
+        os.utime(folder, (0, 0))  # long ago
+    PositionWatch(HashStore(), 0, 1, Positions(), "x").stop()
+    assert {path.name for path in tmp_path.glob("lit_gans_positions_*")} == {living.name, new.name}
 
 
 def ends_with_the_reason(tmp_path, strategy, kind):
