@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,9 @@ from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.generative import GenerativeModule
 
 PROTOCOL = "protocol.json"
+_MOST_BYTES = 2**20  # of that file
+
+logger = logging.getLogger(__name__)
 
 
 class Measurement(GenerativeCallback):
@@ -149,7 +153,7 @@ class Measurement(GenerativeCallback):
         """Writes the protocol under its headline, next to the protocols of the run's other measurements."""
         if trainer.is_global_zero:
             path = Path(trainer.default_root_dir) / PROTOCOL
-            others = json.loads(path.read_text()) if path.is_file() else {}
+            others = _read(path) if path.is_file() else {}
             with writing(path), replacing(path) as part:
                 part.write_text(json.dumps(others | {self.headline: self.protocol}, indent=2) + "\n")
 
@@ -182,3 +186,15 @@ def _share(rows: Tensor, trainer: Trainer) -> Tensor:
 def share(batches: Iterable[Any], trainer: Trainer) -> Iterator[Any]:
     """Yields this rank's batches."""
     return (batch for index, batch in enumerate(batches) if index % trainer.world_size == trainer.global_rank)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Returns the protocols of a file, or none, with a warning, if it is damaged: it is written again."""
+    try:
+        found = json.loads(path.read_text()) if path.stat().st_size < _MOST_BYTES else None
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, dict):
+        return found
+    logger.warning("%s is damaged and is written again: only the protocols of this run's measurements are in it.", path)
+    return {}

@@ -16,6 +16,7 @@ from lit_gans.checkpoints.renamed import current_paths
 from lit_gans.cli.lightning_errors import sentence
 from lit_gans.common._compat.jsonargparse import other_class_other_arguments
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.plain_yaml import refuse_hostile_yaml
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import trainer_refusals
 from lit_gans.config.refusals import DONE, refused_is_2
@@ -65,7 +66,12 @@ def _run(arguments: list[str]) -> int:
     options = {name: [cls.__name__ for cls in found.values()] for name, found in registered.items()}
     classes("lit_gans.callbacks", object)
     load_yaml = get_loader("yaml")
-    set_loader("lit_gans", lambda text: current_paths(load_yaml(text)), exceptions=(yaml.YAMLError,))
+
+    def load(text: str) -> Any:
+        refuse_hostile_yaml(text, "it")
+        return current_paths(load_yaml(text))
+
+    set_loader("lit_gans", load, exceptions=(yaml.YAMLError,))
     try:
         with other_class_other_arguments(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*LightningCLI's args parameter.*")  # they are those of sys.argv

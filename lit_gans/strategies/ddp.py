@@ -21,6 +21,8 @@ from lit_gans.strategies.comm_hooks import Compression, Nodes, communicate
 from lit_gans.strategies.grad_scaling import NetworkScaling
 from lit_gans.strategies.module_networks import Network, network_named
 
+_LARGEST_BUCKET = 2**20  # MiB
+
 
 class NetworkDDP(NetworkStrategy, DDPStrategy):
     """Data parallel training of a module with several networks and manual optimization.
@@ -71,6 +73,8 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
         process_group_backend: Literal["nccl", "gloo"] | None = None,
     ) -> None:
         refuse_not_positive(bucket_cap_mb=bucket_cap_mb)
+        if bucket_cap_mb > _LARGEST_BUCKET:  # torch counts its bytes in 64 bits
+            raise RefusedInput(f"bucket_cap_mb={bucket_cap_mb} must be at most {_LARGEST_BUCKET}, a TiB.")
         refuse_below(1, powersgd_rank=powersgd_rank)
         if hierarchical and gradient_compression == "powersgd":
             raise RefusedInput(

@@ -93,6 +93,7 @@ hydra.sweep.dir=text.txt/run -m seed=1,2 | hydra.sweep.dir=text.txt/run: the fol
 --cfg nothing | --cfg nothing: expected one of job, hydra, all.
 hydra.searchpath=[file://nowhere] | hydra.searchpath: there is no folder 'nowhere'
 strategy=ddp trainer.devices=2 trainer.strategy.timeout=nan | timeout=nan must be greater than 0 seconds
+strategy=ddp trainer.devices=2 trainer.strategy.bucket_cap_mb=1e30 | bucket_cap_mb=1e+30 must be at most 1048576, a TiB.
 strategy=ddp trainer.devices=2 trainer.strategy.bucket_cap_mb=nan | bucket_cap_mb=nan must be greater than 0 and finite.
 strategy=deepspeed trainer.strategy.stage=9 | trainer.strategy.stage=9 is not valid: expected one of 0, 1, 2, 3.
 strategy=deepspeed trainer.strategy.config=nowhere.json | config=nowhere.json cannot be read as JSON

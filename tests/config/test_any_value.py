@@ -1,13 +1,18 @@
-"""Any value of any key of any class that the configuration offers is accepted or refused in a sentence."""
+"""Any value of any key of any class that the configuration offers is refused in a sentence, or trains."""
 
+import copy
 import warnings
+from functools import cache
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from omegaconf import MISSING
 
-from lit_gans import RefusedInput
+from lit_gans import RefusedInput, compose
+from lit_gans.cli.train import train
+from lit_gans.config.build import resolve
 from lit_gans.config.registry import gans
 from lit_gans.config.signatures import construct, schema
 from lit_gans.config.source import option, options
@@ -18,6 +23,7 @@ TINY = {"image_size": 16, "channels": 1, "latent_dim": 4, "generator_width": 4, 
 TINY |= {"patch_depth": 2, "num_points": 8, "num_images": 8}
 # numbers small enough that accepted networks fit in memory; whether large ones fit is no question of the signature
 NUMBERS = st.one_of(st.integers(-3, 20), st.sampled_from([0.0, -1.0, 0.5, 2.5, 1e30, float("nan"), float("inf")]))
+TRAINS = [path for path in OPTIONS if not path.startswith("score/")]  # without metrics, no score is computed
 VALUES = st.one_of(
     NUMBERS,
     st.sampled_from([None, True, False, "", "abc", "none", "null", "1", [], {}, "[", "é", {"_target_": "nothing"}]),
@@ -77,3 +83,80 @@ def test_what_is_drawn_is_both_accepted_and_refused():
     assert accepted_or_refused("model/dcgan", "n_critic", 2)
     assert not accepted_or_refused("model/dcgan", "n_critic", 0)
     assert len(OPTIONS) > len(gans()) + 20
+
+
+@cache
+def composed(*options):
+    """Returns a tiny run without metrics, loggers and callbacks."""
+    quick = ["metrics=none", "callbacks=none", "logger=none", "trainer.accelerator=cpu", "trainer.max_steps=1"]
+    tiny = ["data.image_size=16", "data.batch_size=4", "model.generator_width=4", "model.discriminator_width=4"]
+    return resolve(compose(*options, *quick, *tiny, "+trainer.enable_checkpointing=false"))
+
+
+def run_with(path, key, value):
+    """Returns the configuration of a run that uses an option with a value."""
+    group, name = path.split("/")[0], path.rpartition("/")[2]
+    made = node(path) | {key: value}
+    pairs = ["model=pix2pix", "data=digit_edges", "model.patch_depth=2"]
+    paired = name in ("pix2pix", "paired_l1", "digit_edges", "emoji_lines", "paired_folder")
+    run = copy.deepcopy(composed(*(pairs if paired else ["model=dcgan", "data=digits", "data.channels=1"])))
+    match group:
+        case "model":
+            run["model"] = run["model"] | made if paired else made
+        case "optimizer":
+            run["model"]["generator_optimizer"] = made
+        case "schedule":
+            run["model"]["generator_optimizer"] = node("optimizer/adam") | {"schedule": made}
+        case "callbacks":
+            run["callbacks"] = {name: made}
+        case "strategy":
+            run["trainer"] |= {"strategy": made, "devices": 1}
+        case "data":
+            run["data"] = {"batch_size": 4} | made if "batch_size" in made and key != "batch_size" else made
+            points = name in ("ring", "grid")
+            run["model"] = node("model/gan") | {"image_size": 1, "channels": 2} if points else run["model"]
+            run["model"] |= {size: made[size] for size in ("image_size", "channels") if made.get(size) is not None}
+    return run
+
+
+def trains_or_is_refused(path, key, value):
+    """Returns whether a run trains one step; any error but a refusal or a loss that is not finite fails."""
+    run = run_with(path, key, value)
+    with TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run["trainer"]["default_root_dir"] = folder
+        try:
+            return train(run).global_step > 0
+        except (RefusedInput, FloatingPointError) as error:
+            sentence = str(error)
+    assert sentence
+    assert "\n" not in sentence
+    return False
+
+
+def check_trains(data):
+    path = data.draw(st.sampled_from(TRAINS))
+    keys = sorted(name for name in schema(option(path)) if name != "_target_")
+    if keys:
+        key, value = data.draw(st.sampled_from(keys)), data.draw(VALUES)
+        if accepted_or_refused(path, key, value):
+            trains_or_is_refused(path, key, value)
+
+
+@settings(max_examples=6, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_what_is_accepted_trains_a_step_or_is_refused(data):
+    check_trains(data)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@settings(max_examples=400, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_many_that_are_accepted_train_a_step_or_are_refused(data):
+    check_trains(data)
+
+
+def test_what_is_drawn_trains():
+    assert trains_or_is_refused("model/dcgan", "n_critic", 2)
+    assert not trains_or_is_refused("strategy/_schema/network_ddp", "bucket_cap_mb", 1e30)
