@@ -2,4 +2,4 @@
 
 import os
 
-os.environ.setdefault("LIT_GANS_NOTEBOOK_STEPS", "12")
+os.environ.setdefault("LIT_GANS_NOTEBOOK_STEPS", "6")
