@@ -74,7 +74,7 @@ def _stop(number: signal.Signals) -> Fault:
         code = training.end()
         if code not in (128 + number, -number if STEPS in training.iterations else 128 + number, 0):
             raise Lost(f"{number.name} ends with exit code {code}.")
-        if code == 0 and STEPS not in training.iterations:
+        if code == 0 and run.begins_at < STEPS and STEPS not in training.iterations:
             raise Lost(f"{number.name} ends with exit code 0, at iteration {training.iterations[-1:]}.")
         run.stopped(training)
 

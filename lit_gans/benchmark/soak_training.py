@@ -17,7 +17,7 @@ from PIL import Image
 STEPS, SAVED_EVERY, MEASURED_EVERY = 16, 2, 4
 PATIENCE = 1800.0  # seconds that a training may take
 _GRACE = 300.0  # seconds until all processes of a training have ended, once the first has
-_NUM_IMAGES = 24
+_NUM_IMAGES = 48  # a step of SNGAN takes 40
 _COMMAND = ["-m", "lit_gans", "train"]
 _OF_GAN = {
     "sngan": ["model.spectral_generator=true"],

@@ -15,6 +15,7 @@ from lit_gans.training.augment import Augmentation
 from lit_gans.training.augmentation import Augmenter
 from lit_gans.training.batch import Batch, Inputs, prepare_batch, repeat_batch, split_batch
 from lit_gans.training.callback import GenerativeCallback, reads_losses
+from lit_gans.training.epochs import begin_epoch_after_resume
 from lit_gans.training.finite import LOSS
 from lit_gans.training.judging import JudgedModule
 from lit_gans.training.optim import Adam, Optimizer
@@ -218,6 +219,7 @@ class AdversarialModule(JudgedModule):
 
     def on_train_start(self) -> None:
         super().on_train_start()
+        begin_epoch_after_resume(self.trainer)
         self._losses_are_read = any(reads_losses(each) for each in callbacks_of(self.trainer, Callback))
         self._noise_generator = torch.Generator(device=self.device)
         # Lightning converts what a bar shows to numbers at every look at any logged value, which waits for the device;
