@@ -144,7 +144,7 @@ def configuration_groups() -> dict[str, tuple[str, dict[str, type], str]]:
         "data": ("sources of images", classes("lit_gans.data.sources", LightningDataModule), "data."),
         "callbacks": ("callbacks", classes("lit_gans.callbacks", Callback), ""),
         "metrics.extractor": ("feature extractors", classes("lit_gans.metrics.extractors", Extractor), ""),
-        "score": ("scores", {k: cls for k, cls in scores.items() if not inspect.isabstract(cls)}, ""),
+        "score": ("scores", scores, ""),
         "optimizer": ("optimizers of one network", classes("lit_gans.training.optim", Optimizer), ""),
         "schedule": ("schedules", classes("lit_gans.training.schedules", Schedule), ""),
         "strategy": ("strategies for several processes", classes("lit_gans.strategies", Strategy), "trainer.strategy."),

@@ -63,7 +63,10 @@ def _places(package: str) -> list[str]:
 
 @cache
 def classes(package: str, base: type) -> dict[str, type]:
-    """Returns the public subclasses of `base` in `package`, its submodules and the outside modules, by name."""
+    """Returns the public subclasses of `base` in `package`, its submodules and the outside modules, by name.
+
+    Abstract classes are left out.
+    """
     files = [info.name for info in pkgutil.walk_packages(_places(package), f"{package}.")]
     inside = [importlib.import_module(name) for name in (package, *files)]
     return {name: cls for module in (*inside, *outside_modules()) for name, cls in _own(module, base).items()}
@@ -82,8 +85,9 @@ def find(package: str, base: type, name: str) -> type | None:
 
 
 def _own(module: ModuleType, base: type) -> dict[str, type]:
-    """Returns the public subclasses of `base` that a module defines, by name."""
-    found = (cls for name, cls in inspect.getmembers(module, inspect.isclass) if not name.startswith("_"))
+    """Returns the public subclasses of `base` that a module defines and that can be constructed, by name."""
+    members = inspect.getmembers(module, inspect.isclass)
+    found = (cls for name, cls in members if not name.startswith("_") and not inspect.isabstract(cls))
     return {
         _name(cls): cls
         for cls in found

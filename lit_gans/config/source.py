@@ -10,7 +10,6 @@ Hydra queries its config sources for `group/option`; this source uses the regist
 from __future__ import annotations
 
 import importlib
-import inspect
 from typing import Any
 
 from hydra.core.object_type import ObjectType
@@ -124,7 +123,7 @@ def _offered(group: str, cls: type) -> bool:
         package, base = _GROUPS[group]
         ours = (other for other in classes(package, _import(base)).values() if other.__module__.startswith(package))
         return not any(issubclass(other, cls) and other is not cls for other in ours)
-    return group != "score" or not inspect.isabstract(cls)
+    return True
 
 
 def _bare(group: str) -> str:

@@ -6,6 +6,7 @@ Settings are frozen dataclasses; the state of a training is one tensor, which th
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -17,14 +18,14 @@ from lit_gans.training.schedules import Number, Progress, ends, value_at
 EVERY = 4  # iterations between two changes of an adaptive probability
 
 
-class Augmenter:
+class Augmenter(ABC):
     """Base class of augmentations with a probability."""
 
     adapts = False  # whether the probability depends on the scores of real images
 
+    @abstractmethod
     def probability(self, state: Tensor, progress: Progress) -> Tensor | float:
         """Returns the probability of each operation in an iteration; `state` is that of `new_state` and `adapted`."""
-        raise NotImplementedError
 
     def adapted(self, state: Tensor, images: int) -> Tensor:
         """Returns the state after iterations with that many real images; unchanged by default."""

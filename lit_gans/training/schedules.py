@@ -6,6 +6,7 @@ A base class rather than a union: jsonargparse distinguishes its subclasses by t
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,14 +30,14 @@ class Progress:
     images_per_iteration: int = 0
 
 
-class Schedule:
+class Schedule(ABC):
     """Base class of schedules."""
 
     needs_total = True
 
+    @abstractmethod
     def at(self, progress: Progress) -> float:
         """Returns the value in an iteration."""
-        raise NotImplementedError
 
     @property
     def ends(self) -> tuple[float, float]:

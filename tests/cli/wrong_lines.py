@@ -172,6 +172,8 @@ bench step output=empty | output=empty is a folder
 bench metrics num=1 | num=1 must be at least 2
 bench metrics batch_size=0 | batch_size=0 must be at least 1
 bench data placement=nowhere | expected one of auto, device, memory, disk.
+train callbacks.ema.half_life={} | callbacks.ema.half_life={} is not valid: expected float or null
+train model.augmentation={} | model.augmentation={} is not valid: expected null or a class
 bench soak minuts=1 | minuts: there is no such key; did you mean 'minutes'?
 bench growth steps=50 | steps=50 must be at least 100, five for each evaluation.
 bench host steps=0 | steps=0 must be at least 1
