@@ -1,6 +1,7 @@
 """Shapes in signatures are checked under test; small fixtures that the tests share."""
 
 import os
+import signal
 import tempfile
 
 from jaxtyping import install_import_hook
@@ -17,6 +18,7 @@ from lit_gans.config.registry import gans  # noqa: E402
 from lit_gans.data.paired import PairedData  # noqa: E402
 
 torch.set_num_threads(1)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's jobs in the background ignore it, and pass that on
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests start: threads that spin slow all others
 os.environ["LIT_GANS_CACHE"] = tempfile.mkdtemp()  # also of the processes that tests start
 
