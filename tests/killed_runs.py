@@ -157,3 +157,16 @@ def random_kills(name, num):
     """Draws points and iterations, from the name as the seed."""
     draw = random.Random(name)
     return [(draw.choice(POINTS), draw.randint(1, STEPS - 2), draw.choice((0, 2))) for _ in range(num)]
+
+
+def trained_once(tmp_path_factory):
+    """Returns a function that trains a GAN without interruption the first time, and returns its folder."""
+    folders = {}
+
+    def folder(name):
+        if name not in folders:
+            folders[name] = tmp_path_factory.mktemp(name)
+            train(folders[name], name)
+        return folders[name]
+
+    return folder

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from lit_gans.config.registry import gans
-from tests.killed_runs import POINTS, Killed, assert_same, random_kills, train
+from tests.killed_runs import POINTS, Killed, assert_same, random_kills, train, trained_once
 from tests.strategies import ranks
 
 GANS = sorted(gans())
@@ -15,16 +15,7 @@ GANS = sorted(gans())
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
-    """Trains each GAN once, and returns its folder."""
-    folders = {}
-
-    def folder(name):
-        if name not in folders:
-            folders[name] = tmp_path_factory.mktemp(name)
-            train(folders[name], name)
-        return folders[name]
-
-    return folder
+    return trained_once(tmp_path_factory)
 
 
 def kill_and_resume(folder, name, point, step, workers, kill=None):

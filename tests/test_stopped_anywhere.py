@@ -11,7 +11,7 @@ from lightning.pytorch import Callback
 from lit_gans.callbacks import Checkpoint
 from lit_gans.config.registry import gans
 from lit_gans.strategies.ddp import NetworkDDP
-from tests.killed_runs import POINTS, STEPS, Signal, assert_same, train
+from tests.killed_runs import POINTS, STEPS, Signal, assert_same, train, trained_once
 from tests.strategies import ranks
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -29,16 +29,7 @@ SLURM = {
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
-    """Trains each GAN once, and returns its folder."""
-    folders = {}
-
-    def folder(name):
-        if name not in folders:
-            folders[name] = tmp_path_factory.mktemp(name)
-            train(folders[name], name)
-        return folders[name]
-
-    return folder
+    return trained_once(tmp_path_factory)
 
 
 def boundary(point, step):

@@ -111,12 +111,15 @@ def _shapes(result: dict[str, Any]) -> Table:
         speed, ratio, counted = found["iterations_per_second"], found["ratio"], found["bytes_per_iteration"]
         table.add_row(
             name,
-            median(speed["lightning"]),
-            median(speed["lit_gans"]),
-            f"{median(ratio, '.2f')} ({quartiles(ratio, '.2f')})",
+            *_compared(speed, ratio),
             *(f"{one:,} : {other:,}" for one, other in zip(counted["lightning"], counted["lit_gans"], strict=True)),
         )
     return table
+
+
+def _compared(speed: dict[str, Any], ratio: Any) -> tuple[str, str, str]:
+    """Returns the cells with Lightning's speed, ours, and their ratio."""
+    return median(speed["lightning"]), median(speed["lit_gans"]), f"{median(ratio, '.2f')} ({quartiles(ratio, '.2f')})"
 
 
 def _speeds(result: dict[str, Any]) -> Table:
@@ -128,9 +131,7 @@ def _speeds(result: dict[str, Any]) -> Table:
         speed, ratio, counted = found["images_per_second"], found["ratio"], found["bytes_per_step"]
         table.add_row(
             name,
-            median(speed["lightning"]),
-            median(speed["lit_gans"]),
-            f"{median(ratio, '.2f')} ({quartiles(ratio, '.2f')})",
+            *_compared(speed, ratio),
             f"{counted['lightning']:,} : {counted['lit_gans']:,}",
             f"{found['gradient_bytes_per_step']:,}",
         )

@@ -96,8 +96,6 @@ class PairedFolder(PackedPairs):
         RefusedInput: the folder does not exist or contains no images, an image has no partner, or cannot be halved.
     """
 
-    metrics = "none"  # translations are compared with their targets
-
     def __init__(
         self,
         root: str,
