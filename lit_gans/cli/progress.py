@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from types import TracebackType
 from typing import TypeVar
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as RichProgress
+from lit_gans.common.progress import progress_bar
 
 logger = logging.getLogger(__name__)
 
@@ -29,23 +27,17 @@ class Progress:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        console = Console(stderr=True)
         self._clock = clock
-        self._bars: RichProgress | None = None
-        if console.is_terminal or console.is_jupyter:
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-            self._bars = RichProgress(*columns, console=console, transient=True)
+        self._bars = progress_bar()
 
     def __enter__(self) -> Progress:
-        if self._bars is not None:
-            self._bars.start()
+        self._bars.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._bars is not None:
-            self._bars.stop()
+        self._bars.stop()
 
     def follow(self, stage: str, batches: Iterable[Batch], total: int) -> Iterator[Batch]:
         """Yields batches and shows the progress of the stage.
@@ -55,17 +47,14 @@ class Progress:
             batches: batches, whose lengths are counted.
             total: sum of the lengths of all batches.
         """
-        if self._bars is None:
-            return self._lines(stage, batches, total)
-        return self._bar(self._bars, stage, batches, total)
+        return (self._lines if self._bars.disable else self._bar)(stage, batches, total)
 
-    @staticmethod
-    def _bar(bars: RichProgress, stage: str, batches: Iterable[Batch], total: int) -> Iterator[Batch]:
-        task = bars.add_task(stage, total=total)
+    def _bar(self, stage: str, batches: Iterable[Batch], total: int) -> Iterator[Batch]:
+        task = self._bars.add_task(stage, total=total)
         for batch in batches:
             yield batch
-            bars.advance(task, len(batch))
-        bars.remove_task(task)
+            self._bars.advance(task, len(batch))
+        self._bars.remove_task(task)
 
     def _lines(self, stage: str, batches: Iterable[Batch], total: int) -> Iterator[Batch]:
         logger.info("%s: %s", stage, f"{total:,}")

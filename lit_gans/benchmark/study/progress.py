@@ -6,11 +6,10 @@ import logging
 import time
 from types import TracebackType
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-from rich.progress import Progress as RichProgress
 
 from lit_gans.benchmark.study.contract import Cell
+from lit_gans.common.progress import progress_bar
 
 logger = logging.getLogger(__name__)
 
@@ -30,28 +29,24 @@ class Progress:
         self._left, self._total = list(cells), len(cells)
         self._known = dict(known)
         self._since: float | None = None
-        console = Console(stderr=True)
-        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-        self._bar = RichProgress(*columns, console=console, transient=True) if console.is_terminal else None
-        self._task = self._bar.add_task("", total=self._total) if self._bar else None
+        self._bar = progress_bar(BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+        self._task = self._bar.add_task("", total=self._total)
 
     def __enter__(self) -> Progress:
-        if self._bar is not None:
-            self._bar.start()
+        self._bar.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._bar.stop()
 
     def begin(self) -> None:
         """Shows the next cell."""
         self._since = time.monotonic()
         cell = self._left[0]
         text = f"{_id(cell)}, {self.remaining()}"
-        if self._bar is None or self._task is None:
+        if self._bar.disable:
             logger.info("cell %d of %d: %s", self._total - len(self._left) + 1, self._total, text)
         else:
             self._bar.update(self._task, description=text)
@@ -62,8 +57,7 @@ class Progress:
         if self._since is not None:
             self._known[name] = time.monotonic() - self._since
         self._since = None
-        if self._bar is not None and self._task is not None:
-            self._bar.advance(self._task)
+        self._bar.advance(self._task)
 
     def remaining(self) -> str:
         """Returns the time left in words."""

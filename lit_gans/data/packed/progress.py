@@ -1,10 +1,8 @@
-"""Progress of packing: a bar in a terminal, log lines elsewhere."""
+"""Log lines of packing, where there is no bar."""
 
 from __future__ import annotations
 
 import logging
-
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 logger = logging.getLogger(__name__)
 
@@ -30,11 +28,3 @@ class Notices:
         self.last = now
         left = (self.total - done) * (now - self.start) / (done - self.begun)
         logger.info("packing: %s of %s, about %.0f s left", f"{done:,}", f"{self.total:,}", left)
-
-
-def progress_bar() -> Progress:
-    """Returns a transient bar, which is disabled without a terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    progress = Progress(*columns, transient=True)
-    progress.disable = not progress.console.is_terminal
-    return progress

@@ -24,9 +24,10 @@ from filelock import FileLock
 from torch.utils.data import DataLoader, Dataset
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.progress import progress_bar
 from lit_gans.data.images import Frame
 from lit_gans.data.packed.format import FORMAT_VERSION, MARK, TAIL, OnError, Source, is_good
-from lit_gans.data.packed.progress import Notices, progress_bar
+from lit_gans.data.packed.progress import Notices
 
 logger = logging.getLogger(__name__)
 
