@@ -6,8 +6,10 @@ import signal
 
 import pytest
 
+from lit_gans.callbacks.retention import Retention
+from lit_gans.checkpoints.newest import newest_good
 from lit_gans.config.registry import gans
-from tests.killed_runs import POINTS, Killed, assert_same, random_kills, train, trained_once
+from tests.killed_runs import POINTS, Killed, assert_same, raise_killed, random_kills, train, trained_once
 from tests.strategies import ranks
 
 GANS = sorted(gans())
@@ -69,6 +71,17 @@ def test_two_kills_in_one_training(tmp_path, uninterrupted):
     for point, step in (("mid-save", 2), ("mid-n_critic", 5), ("mid-save", 6)):
         with pytest.raises(Killed):
             train(tmp_path, "wgan_gp", 0, point, step)
+    train(tmp_path, "wgan_gp")
+    assert_same(tmp_path, uninterrupted("wgan_gp"))
+
+
+def test_a_kill_right_after_a_checkpoint_loses_no_row(tmp_path, uninterrupted, monkeypatch):
+    """Lightning hands the row of the iteration to loggers only after that."""
+    with monkeypatch.context() as patched:
+        patched.setattr(Retention, "keep", raise_killed)
+        with pytest.raises(Killed):
+            train(tmp_path, "wgan_gp")
+    assert newest_good(tmp_path)[1] == 2
     train(tmp_path, "wgan_gp")
     assert_same(tmp_path, uninterrupted("wgan_gp"))
 

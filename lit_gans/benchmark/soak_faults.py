@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ _IN_EIGHT = 8  # one kill in eight hits the start
 _LARGEST = 100_000  # bytes: all files of a training have fewer
 _HIGH_BIT = 128  # no character of metrics.csv has it: a flipped digit would be another number
 _BLOCK = 4096
+_NOT_WRITTEN = (1, 2)  # exit codes: in the middle, and before the first iteration
 
 Fault = Callable[["Run", Training, random.Random], None]
 
@@ -125,9 +127,16 @@ def _full_disk(run: Run, training: Training, draw: random.Random) -> None:
     code = training.end()
     if code == 0:
         return
-    if code < 0:
-        raise Lost(f"a full disk ends with exit code {code}.")
+    refuse_unclear(code, training.output)
     run.interrupted(training)
+
+
+def refuse_unclear(code: int, output: str) -> None:
+    """Raises `Lost` unless a training that could not write ended with a sentence about it, and without a traceback."""
+    if code not in _NOT_WRITTEN or "Traceback (most recent call last)" in output:
+        raise Lost(f"a full disk ends with exit code {code}{' and a traceback' if 'Traceback' in output else ''}.")
+    if not re.search(r"^lit-gans: .*cannot be written", output, re.MULTILINE):
+        raise Lost("a full disk ends without a sentence of what cannot be written.")
 
 
 def largest_file(name: str, draw: random.Random) -> int | None:

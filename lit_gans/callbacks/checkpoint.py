@@ -11,10 +11,12 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 
+from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.callbacks.monitor import Monitor
 from lit_gans.callbacks.retention import Retention, numbered
 from lit_gans.callbacks.signals import StopSignals, requeue_job, requeue_signal
 from lit_gans.callbacks.throughput import paused
+from lit_gans.common._compat.lightning import row_of_iteration
 from lit_gans.common.atomic import duplicate, remove, sweep
 from lit_gans.common.errors import FailedWrite, RefusedInput, refuse_below
 from lit_gans.common.folder_lock import FolderLock
@@ -199,6 +201,7 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         folder = self.folder(trainer)
         lost = trainer.is_global_zero and self._wrote and not folder.is_dir()
         with paused(trainer):
+            self._write_row(trainer)
             trainer.save_checkpoint(folder / f"{name}.ckpt")
         self._wrote = True
         if lost:
@@ -206,3 +209,11 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
                 f"{folder} was deleted during the training, with what else was in the folder of the run. {name}.ckpt"
                 f" was written again; resume={folder / name}.ckpt goes on from it."
             )
+
+    @staticmethod
+    def _write_row(trainer: Trainer) -> None:
+        """Writes what this iteration logs to `metrics.csv`: Lightning logs it after the checkpoint."""
+        row = row_of_iteration(trainer)
+        for logger in trainer.loggers:
+            if row is not None and isinstance(logger, CSVMetrics):
+                logger.save_iteration(*row)

@@ -13,7 +13,7 @@ from typing import Any
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
-from lit_gans.common.atomic import replacing, writing
+from lit_gans.common.atomic import replacing, synchronise, writing
 from lit_gans.common.errors import FailedWrite
 
 logger = logging.getLogger(__name__)
@@ -83,6 +83,17 @@ class CSVMetrics(Logger):
         else:
             self._rewrite(self._read() if columns else {})
         self._unsaved, self._late = 0, False
+
+    @rank_zero_only
+    def save_iteration(self, step: int, values: dict[str, float]) -> None:
+        """Writes the row of an iteration durably, before the checkpoint of that iteration, which never lacks its row.
+
+        The row may be logged again.
+        """
+        self.log_metrics(values, step)
+        self.save()
+        with writing(self._path):
+            synchronise(self._path)
 
     @rank_zero_only
     def finalize(self, status: str) -> None:

@@ -6,9 +6,9 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -27,6 +27,7 @@ from lit_gans.cli.stopped import STOPPED, stopped
 from lit_gans.cli.sweep import Run, write_summary
 from lit_gans.cli.train_arguments import experiment_file, given_folders, is_sweep, with_defaults
 from lit_gans.common._compat.lightning import start_others_with
+from lit_gans.common.atomic import writing
 from lit_gans.common.errors import FailedWrite, RefusedInput, out_of_memory
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import build, refuse_start, resolve, to_cli
@@ -203,12 +204,20 @@ def train(config: dict[str, Any], trainers: list[Trainer] | None = None) -> Trai
         trainers.append(trainer)
     trainer.callbacks.insert(0, RunConfig(config, _files(config)))  # type: ignore[attr-defined]
     checkpoint = None if config["resume"] == "none" else config["resume"]
-    with NamedTemporaryFile("w", suffix=".yaml") as file:
-        yaml.safe_dump(config, file, sort_keys=False)
-        file.flush()
-        start_others_with(trainer, [sys.executable, "-m", "lit_gans.cli.train", _RESOLVED, file.name])
+    with _resolved(config) as file:
+        start_others_with(trainer, [sys.executable, "-m", "lit_gans.cli.train", _RESOLVED, str(file)])
         trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     return trainer
+
+
+@contextmanager
+def _resolved(config: dict[str, Any]) -> Iterator[Path]:
+    """Yields the path of a temporary file with the resolved configuration, which further processes read."""
+    with ExitStack() as stack:
+        with writing(Path(os.environ.get("TMPDIR", os.sep)) / "resolved.yaml"):
+            path = Path(stack.enter_context(TemporaryDirectory(prefix="lit_gans_"))) / "resolved.yaml"
+            path.write_text(yaml.safe_dump(config, sort_keys=False))
+        yield path
 
 
 def _files(config: dict[str, Any]) -> dict[str, str]:

@@ -164,6 +164,9 @@ class AdversarialModule(JudgedModule):
         self.losses = losses
         if self._losses_are_read:
             self._log_losses(prog_bar=self._bar_needs_numbers)
+        elif self._is_logged():
+            # a progress bar would copy its values from the device in every iteration from now on
+            self._log_losses(prog_bar=False)
 
     def _train_discriminators(
         self, microbatches: list[Batch], fakes: list[Tensor] | None, iteration: int
@@ -228,8 +231,7 @@ class AdversarialModule(JudgedModule):
         self._bar_needs_numbers = bar is not None and not isinstance(bar, GenerativeCallback)
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if not self._losses_are_read and self._is_logged():
-            # a progress bar would copy its values from the device in every iteration from now on
+        if not self._losses_are_read and self.trainer.should_stop:  # as a callback has just asked
             self._log_losses(prog_bar=False)
 
     def _is_logged(self) -> bool:
@@ -237,7 +239,7 @@ class AdversarialModule(JudgedModule):
         trainer, every = self.trainer, int(self.trainer.log_every_n_steps)  # type: ignore[attr-defined]
         step = trainer.global_step
         due = bool(trainer.loggers) and every > 0 and step % every == 0
-        return due or trainer.should_stop or trainer.is_last_batch or step == trainer.max_steps
+        return due or trainer.is_last_batch or step == trainer.max_steps
 
     def _log_losses(self, prog_bar: bool) -> None:
         self.log_dict({f"loss/{name}": loss for name, loss in self.losses.items()}, prog_bar=prog_bar)

@@ -9,7 +9,7 @@ import torch
 from lit_gans.benchmark import soak as module
 from lit_gans.benchmark import soak_run, soak_training
 from lit_gans.benchmark.soak import soak
-from lit_gans.benchmark.soak_faults import FAULTS, damage, largest_file
+from lit_gans.benchmark.soak_faults import FAULTS, damage, largest_file, refuse_unclear
 from lit_gans.benchmark.soak_results import difference, resumes_at
 from lit_gans.benchmark.soak_run import SoakRun, Survived, _rows_at
 from lit_gans.benchmark.soak_training import STEPS, Lost, Setting, Training, processes_of
@@ -116,6 +116,18 @@ def test_rows_at_the_lost_bytes():
 def test_a_limit_belongs_to_the_full_disk_alone():
     limits = {name: largest_file(name, random.Random(0)) for name in FAULTS}
     assert [name for name, limit in limits.items() if limit] == ["full disk"]
+
+
+def test_a_full_disk_must_end_with_a_sentence():
+    sentence = "lit-gans: run/metrics.csv cannot be written: File too large. What was complete before still is."
+    refuse_unclear(1, f"iteration 3/16\n{sentence}")
+    refuse_unclear(2, sentence)
+    traceback = "Traceback (most recent call last)\n  File\nOSError: File too large"
+    for code, output in ((1, f"{traceback}\n{sentence}"), (1, traceback), (-25, sentence), (3, sentence)):
+        with pytest.raises(Lost, match=f"ends with exit code {code}"):
+            refuse_unclear(code, output)
+    with pytest.raises(Lost, match="without a sentence"):
+        refuse_unclear(1, "Killed")
 
 
 def test_difference_is_bitwise():

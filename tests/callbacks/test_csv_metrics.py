@@ -150,3 +150,14 @@ def test_a_process_killed_while_it_appends_has_not_lost_the_last_row(tmp_path, m
     with pytest.raises(TypeError):  # in place of a kill
         logger.log_metrics({"loss": 2.0}, step=1)
     assert (tmp_path / "metrics.csv").read_bytes() == before
+
+
+def test_the_row_of_an_iteration_is_on_disk_before_its_checkpoint(tmp_path, monkeypatch):
+    synchronised = []
+    monkeypatch.setattr(csv_metrics, "synchronise", lambda path: synchronised.append(rows(path.parent)))
+    logger = CSVMetrics(str(tmp_path))
+    logger.save_iteration(4, {"loss": 2.0})
+    assert synchronised == [[{"step": "4", "loss": "2.0"}]]
+    logger.log_metrics({"loss": 2.0}, step=4)
+    logger.finalize("success")
+    assert rows(tmp_path) == synchronised[0], "logged twice, one row"

@@ -5,13 +5,14 @@ import shutil
 import numpy as np
 import pytest
 import torch
+import yaml
 from lightning.pytorch import Callback
 from PIL import Image
 
 from lit_gans.callbacks import Checkpoint, Samples
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.checkpoints.format import read_checkpoint
-from lit_gans.cli.train import _failed_is_1
+from lit_gans.cli.train import _failed_is_1, _resolved
 from lit_gans.common.errors import FailedWrite, RefusedInput
 from lit_gans.data.sources.folder import Folder
 from tests import disks
@@ -178,3 +179,12 @@ def test_on_the_command_line_it_is_a_sentence_and_exit_code_1(capsys):
 
     assert _failed_is_1(run) == 1
     assert capsys.readouterr().err == "lit-gans: last.ckpt cannot be written: No space left on device.\n"
+
+
+def test_so_is_a_disk_without_room_for_the_configuration_of_further_processes():
+    config = {"name": "x" * 5_000}
+    with disks.limited(2_000), pytest.raises(FailedWrite, match=r"resolved\.yaml cannot be written: File too large"):
+        _resolved(config).__enter__()
+    with _resolved(config) as file:
+        assert yaml.safe_load(file.read_text()) == config
+    assert not file.parent.exists()

@@ -9,9 +9,10 @@ from unittest.mock import Mock, patch
 import pytest
 import torch
 from lightning.fabric.plugins.environments import LightningEnvironment
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.demos.boring_classes import BoringModel
+from lightning.pytorch.loggers import Logger
 from lightning.pytorch.plugins.precision import DeepSpeedPrecision
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, model_parallel
 from lightning.pytorch.strategies.launchers import subprocess_script
@@ -164,3 +165,41 @@ def test_a_trainer_has_no_public_cluster_environment():
     assert "cluster_environment" not in dir(trainer)
     assert "cluster_environment" not in dir(trainer.strategy), "one process has none"
     assert isinstance(_compat.cluster_environment(trainer), LightningEnvironment)
+
+
+class Rows(Logger):
+    """Keeps what it receives."""
+
+    name = version = "rows"
+
+    def __init__(self):
+        super().__init__()
+        self.rows = []
+
+    def log_hyperparams(self, *_):
+        pass
+
+    def log_metrics(self, metrics, step):
+        self.rows.append((step, metrics))
+
+
+def test_loggers_receive_a_row_after_the_last_hook_of_the_iteration(tmp_path):
+    """`row_of_iteration` can go once they receive it before."""
+    logger, early = Rows(), []
+
+    class Early(Callback):
+        def on_train_batch_end(self, trainer, *_):
+            if row := _compat.row_of_iteration(trainer):
+                assert len(logger.rows) == len(early), "not yet handed over"
+                early.append((row[0], {name: float(value) for name, value in row[1].items()}))
+
+    class Logging(BoringModel):
+        def training_step(self, batch, batch_idx):
+            self.log("index", float(batch_idx))
+            return super().training_step(batch, batch_idx)
+
+    settings = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
+    settings |= {"accelerator": "cpu", "default_root_dir": tmp_path, "log_every_n_steps": 2}
+    trainer = Trainer(max_steps=5, limit_val_batches=0, logger=logger, callbacks=[Early()], **settings)
+    trainer.fit(Logging())
+    assert early == logger.rows == [(step, {"epoch": 0, "index": float(step)}) for step in (1, 3)]

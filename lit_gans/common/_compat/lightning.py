@@ -142,3 +142,18 @@ def cluster_environment(trainer: Trainer) -> ClusterEnvironment | None:
     Only strategies of several processes have a public attribute for it. No issue found.
     """
     return trainer._accelerator_connector.cluster_environment
+
+
+def row_of_iteration(trainer: Trainer) -> tuple[int, dict[str, Any]] | None:
+    """Returns the step and the values that Lightning hands to loggers after this iteration, or None if it hands none.
+
+    Reads `Trainer._logger_connector` and `_batches_that_stepped`. Loggers receive them only after the last hook of the
+    iteration, and thus after checkpoints that callbacks write:
+    https://github.com/Lightning-AI/pytorch-lightning/blob/2.6.6/src/lightning/pytorch/loops/training_epoch_loop.py.
+    """
+    connector = trainer._logger_connector
+    values = dict(connector.metrics["log"]) if connector.should_update_logs else {}
+    if not values:
+        return None
+    step = values.pop("step", trainer.fit_loop.epoch_loop._batches_that_stepped)
+    return int(step), {"epoch": trainer.current_epoch, **values}
