@@ -17,7 +17,7 @@ from tests.metrics.cells import Pixels, all_scores, evaluator_of, images, measur
 
 def plain_fid(real, fake):
     """Heusel et al. 2017, equation 6, on the moments that numpy computes."""
-    real, fake = (x.flatten(1).double().numpy() / 10 for x in (real, fake))
+    real, fake = (Pixels()(x)[0].double().numpy() for x in (real, fake))
     covariances = [np.cov(x, rowvar=False) for x in (real, fake)]
     root = scipy.linalg.sqrtm(covariances[0] @ covariances[1]).real
     return ((real.mean(0) - fake.mean(0)) ** 2).sum() + np.trace(covariances[0] + covariances[1] - 2 * root)
@@ -30,9 +30,13 @@ def test_fid_is_the_closed_form_and_a_second_measurement_starts_anew(evaluator):
     assert measure(evaluator, images(200, 0), 50)["metric/fid_pixels"] == pytest.approx(0, abs=1e-3)
 
 
-def test_the_halves_are_every_second_image(evaluator):
-    whole = images(200, 0)
-    assert evaluator.real_halves == pytest.approx(plain_fid(whole[::2], whole[1::2]), rel=1e-5)
+@pytest.mark.parametrize(("shift", "scale"), [(0, 1), (150, 1), (150, 25)])
+def test_the_halves_are_every_second_image_also_with_means_far_larger_than_deviations(shift, scale):
+    """The covariances come from streamed sums in float64, where those of numpy subtract the mean from each image."""
+    whole = images(200, 0) // scale + shift
+    one = evaluator_of(Pixels(), {"fid": FrechetInceptionDistance()})
+    one.add_real(whole)
+    assert one.real_halves == pytest.approx(plain_fid(whole[::2], whole[1::2]), rel=1e-9)
 
 
 def test_inception_score_of_known_probabilities(evaluator):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from functools import cached_property
 
 import torch
@@ -10,6 +11,8 @@ from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
 from lit_gans.common.errors import RefusedInput
+
+_CHUNK = 16  # number of images of 224x224 and 299x299, with which the networks are fastest on a CPU
 
 
 class Extractor(nn.Module):
@@ -59,6 +62,16 @@ def on_white(images: UInt8[Tensor, "n 4 h w"]) -> UInt8[Tensor, "n 3 h w"]:
     """Blends transparent images with white, as the reader of image files does."""
     colour, opacity = images[:, :3].float(), images[:, 3:].float() / 255
     return (colour * opacity + 255 * (1 - opacity)).round().to(torch.uint8)
+
+
+def in_chunks(
+    network: Callable[[Tensor], tuple[Tensor, Tensor]], images: UInt8[Tensor, "n c h w"]
+) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n k"]]:
+    """Returns what a network returns, on a CPU from a few images at a time, so that caches hold their activations."""
+    if images.device.type != "cpu" or len(images) <= _CHUNK:
+        return network(images)
+    features, logits = zip(*map(network, images.split(_CHUNK)), strict=True)
+    return torch.cat(features), torch.cat(logits)
 
 
 class ModuleExtractor(Extractor):

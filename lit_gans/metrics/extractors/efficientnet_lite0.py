@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lit_gans.common.errors import RefusedInput, install_command
-from lit_gans.metrics.extractors.base import Extractor, in_colour
-from lit_gans.metrics.extractors.weights import load_strictly, read_weights
+from lit_gans.metrics.extractors.base import Extractor, in_chunks, in_colour
+from lit_gans.metrics.extractors.weights import fold_batch_norms, load_strictly, read_weights
 
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 _EPSILON = 1e-3
@@ -37,7 +37,9 @@ class SameConv2d(nn.Conv2d):
         for size, kernel, stride in zip(x.shape[:1:-1], self.kernel_size[::-1], self.stride[::-1], strict=True):
             padding = max(0, (-(-size // stride) - 1) * stride + kernel - size)
             pads += [padding // 2, padding - padding // 2]
-        return super().forward(functional.pad(x, pads))
+        if pads[::2] != pads[1::2]:
+            return super().forward(functional.pad(x, pads))
+        return functional.conv2d(x, self.weight, self.bias, self.stride, pads[::-2], 1, self.groups)  # copies nothing
 
 
 class _Block(nn.Module):
@@ -56,10 +58,10 @@ class _Block(nn.Module):
         self._bn2 = nn.BatchNorm2d(channels, eps=_EPSILON)
 
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d p q"]:
-        inner = functional.relu6(self._bn0(self._expand_conv(x))) if self.expands else x
-        inner = functional.relu6(self._bn1(self._depthwise_conv(inner)))
+        inner = functional.relu6(self._bn0(self._expand_conv(x)), inplace=True) if self.expands else x
+        inner = functional.relu6(self._bn1(self._depthwise_conv(inner)), inplace=True)
         inner = self._bn2(self._project_conv(inner))
-        return x + inner if self.adds else inner
+        return inner.add_(x) if self.adds else inner
 
 
 class EfficientNetLite(nn.Module):
@@ -85,10 +87,10 @@ class EfficientNetLite(nn.Module):
         self._fc = nn.Linear(1280, 1000)
 
     def forward(self, x: Float[Tensor, "n 3 h w"]) -> tuple[Float[Tensor, "n 1280"], Float[Tensor, "n 1000"]]:
-        x = functional.relu6(self._bn0(self._conv_stem(x)))
+        x = functional.relu6(self._bn0(self._conv_stem(x)), inplace=True)
         for block in self._blocks:
             x = block(x)
-        features = functional.relu6(self._bn1(self._conv_head(x))).mean((2, 3))
+        features = functional.relu6(self._bn1(self._conv_head(x)), inplace=True).mean((2, 3))
         return features, self._fc(features)
 
 
@@ -129,14 +131,18 @@ class EfficientnetLite0(Extractor):
         state, self.file_sha256 = read_weights(path, sha256)
         self.network = EfficientNetLite(self.width, self.depth)
         load_strictly(self.network, state, path)
+        fold_batch_norms(self.network)
         self.eval().requires_grad_(False)
         self.to(memory_format=torch.channels_last)
 
     def forward(self, images: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n k"]]:
-        floats, size = in_colour(images).float(), (self.image_size, self.image_size)
         with torch.autocast(images.device.type, enabled=False):
-            floats = functional.interpolate(floats, size, mode="bilinear", antialias=True)
-            return self.network((floats - 127) / 128)
+            return in_chunks(self._extract, in_colour(images))
+
+    def _extract(self, images: UInt8[Tensor, "n 3 h w"]) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n k"]]:
+        size = (self.image_size, self.image_size)
+        floats = functional.interpolate(images.float(), size, mode="bilinear", antialias=True)
+        return self.network((floats - 127) / 128)
 
     def _packaged(self) -> Path:
         package = importlib.util.find_spec(self.package)

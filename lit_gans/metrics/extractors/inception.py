@@ -10,8 +10,8 @@ from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.metrics.extractors.base import Extractor, in_colour
-from lit_gans.metrics.extractors.weights import read_weights
+from lit_gans.metrics.extractors.base import Extractor, in_chunks, in_colour
+from lit_gans.metrics.extractors.weights import fold_batch_norms, read_weights
 
 FILE = "weights-inception-2015-12-05-6726825d.pth"
 URL = f"https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/{FILE}"
@@ -56,12 +56,12 @@ class InceptionExtractor(Extractor):
 
     def forward(self, images: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n k"]]:
         with torch.autocast(images.device.type, enabled=False):
-            return self.network(in_colour(images))
+            return in_chunks(self.network, in_colour(images))
 
 
 def _network(state: dict[str, Tensor], path: Path) -> nn.Module:
     """Returns torch-fidelity's network, which unpickles its weight file and is therefore given a file of our own."""
-    from torch_fidelity.feature_extractor_inceptionv3 import BasicConv2d, FeatureExtractorInceptionV3
+    from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
 
     buffer = io.BytesIO()
     torch.save(state, buffer)
@@ -72,7 +72,5 @@ def _network(state: dict[str, Tensor], path: Path) -> nn.Module:
         raise RefusedInput(
             f"{path} holds other weights than Inception's: {str(error).splitlines()[-1].strip()}"
         ) from error
-    for block in network.modules():
-        if isinstance(block, BasicConv2d):
-            block.conv, block.bn = nn.utils.fuse_conv_bn_eval(block.conv, block.bn), nn.Identity()
+    fold_batch_norms(network)
     return network

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import pickle
 import zipfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lit_gans.checkpoints.torch_files import read_torch_file
 from lit_gans.common.errors import RefusedInput
@@ -49,7 +50,7 @@ def _read_known(path: Path) -> Any:
         raise RefusedInput(f"{path} cannot be read as weights: {str(error).splitlines()[0]}") from error
 
 
-def load_strictly(module: torch.nn.Module, state: dict[str, Tensor], path: Path) -> None:
+def load_strictly(module: nn.Module, state: dict[str, Tensor], path: Path) -> None:
     """Loads a state dict strictly.
 
     Raises:
@@ -60,3 +61,12 @@ def load_strictly(module: torch.nn.Module, state: dict[str, Tensor], path: Path)
     except (RuntimeError, TypeError) as error:
         lines = str(error).splitlines()
         raise RefusedInput(f"{path} holds other weights than {type(module).__name__}'s: {lines[-1].strip()}") from error
+
+
+def fold_batch_norms(network: nn.Module) -> None:
+    """Folds each batch norm into the convolution defined before it, in float64; replaces it by the identity."""
+    for module in network.eval().modules():
+        for (name, conv), (norm_name, norm) in pairwise(list(module.named_children())):
+            if isinstance(conv, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
+                setattr(module, name, nn.utils.fuse_conv_bn_eval(conv.double(), norm.double()).float())
+                setattr(module, norm_name, nn.Identity())

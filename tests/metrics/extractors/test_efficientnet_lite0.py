@@ -49,8 +49,8 @@ def test_gray_is_repeated_and_the_network_stays_as_it_is(extractor):
     torch.testing.assert_close(extractor(gray)[0], extractor(gray.repeat(1, 3, 1, 1))[0])
 
 
-def test_fid_is_torch_fidelity_s_of_the_same_features(extractor):
-    generator = torch.Generator().manual_seed(0)
+def test_fid_is_torch_fidelity_s_of_the_same_features():
+    extractor, generator = EfficientnetLite0(), torch.Generator().manual_seed(0)
     real, fake = (torch.randint(0, top, (12, 3, 32, 32), generator=generator).to(torch.uint8) for top in (256, 128))
     evaluator = Evaluator(extractor, {"fid": FrechetInceptionDistance()}, 12, seed=0)
     evaluator.add_real(real)
