@@ -72,6 +72,11 @@ EXAMPLES = {
         "lit-gans bench host gans=[dcgan] steps=500",
         "lit-gans bench host output=host.json",
     ),
+    "bench peer": (
+        "lit-gans bench peer preset=smoke",
+        "lit-gans bench peer gans=[sngan] steps=20",
+        "lit-gans bench peer output=peer.json",
+    ),
     "bench metrics": (
         "lit-gans bench metrics preset=smoke",
         "lit-gans bench metrics num=10000 device=cuda",

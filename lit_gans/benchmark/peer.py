@@ -1,0 +1,160 @@
+"""`lit-gans bench peer`: SNGAN's and WGAN-GP's training step, compared with that of torch-mimicry."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Literal, cast
+
+import torch
+from jaxtyping import Float
+from rich.table import Table
+from torch import Tensor
+
+from lit_gans.benchmark.loops import BareLoop, Loop
+from lit_gans.benchmark.measure import count_flops, environment, matrix_product_rate, refuse_below_1, spread
+from lit_gans.benchmark.peer_networks import PeerDiscriminator, PeerGenerator
+from lit_gans.benchmark.race import Race, batches_for, fit
+from lit_gans.benchmark.report import median, quartiles, report, table_of
+from lit_gans.benchmark.turns import ratios
+from lit_gans.benchmark.tutorials import tutorial_of
+from lit_gans.common.errors import RefusedInput
+from lit_gans.models.sngan import SNGAN
+from lit_gans.models.wgan_gp import WGANGP
+
+_GANS: dict[str, Any] = {"sngan": SNGAN, "wgan_gp": WGANGP}
+_STEPS = {"full": 10, "smoke": 1}
+_SMOKE_WIDTH, _SMOKE_BATCH = 4, 2
+_GENERATOR_WIDTH, _DISCRIMINATOR_WIDTH = 256, 128
+_LEARNING_RATE, _BETAS = 2e-4, (0.0, 0.9)
+_MATRIX_SIZE = {"full": 2048, "smoke": 128}
+
+
+class PeerLoop:
+    """One generator iteration of torch-mimicry, from its description: n_critic steps of the discriminator, then one of
+    the generator with as many images.
+
+    Torch's default layout and optimizer, nothing frozen, generated images detached after they got a graph; loss and
+    mean probabilities are fetched in every step.
+
+    Args:
+        module: has the sizes, and the kind of losses.
+        generator_width, discriminator_width: number of channels.
+    """
+
+    def __init__(self, module: SNGAN | WGANGP, generator_width: int, discriminator_width: int) -> None:
+        self.n_critic, self.latent_dim, self.tutorial = module.n_critic, module.latent_dim, tutorial_of(module)
+        self.generator = PeerGenerator(module.latent_dim, module.channels, generator_width)
+        self.discriminator = PeerDiscriminator(module.channels, discriminator_width, isinstance(module, SNGAN))
+        self._scores: list[Tensor] = []
+        self.discriminator.register_forward_hook(lambda _, __, scores: self._scores.append(scores))
+        self.discriminator_optimizer, self.generator_optimizer = (
+            torch.optim.Adam(network.parameters(), lr=_LEARNING_RATE, betas=_BETAS)
+            for network in (self.discriminator, self.generator)
+        )
+
+    def step(self, real: Float[Tensor, "n c s s"]) -> dict[str, float | Tensor]:
+        """Updates both networks and returns the losses."""
+        for images in real.chunk(self.n_critic):
+            self.discriminator.zero_grad()
+            fake = self.generator(torch.randn(len(images), self.latent_dim)).detach()
+            self._scores.clear()
+            (loss,) = self.tutorial.terms([self.discriminator], images, fake)
+            loss.backward()
+            self.discriminator_optimizer.step()
+            fetched = [loss.item(), *(score.sigmoid().mean().item() for score in self._scores[:2])]
+        self.generator.zero_grad()
+        fake = self.generator(torch.randn(len(images), self.latent_dim))
+        generator_loss = self.tutorial.generator([self.discriminator], fake)
+        generator_loss.backward()
+        self.generator_optimizer.step()
+        return {"discriminator": fetched[0], "generator": generator_loss.item()}
+
+
+def peer(
+    preset: Literal["full", "smoke"] = "full",
+    output: str | None = None,
+    gans: tuple[str, ...] = ("sngan", "wgan_gp"),
+    steps: int | None = None,
+    warmup: int = 1,
+    batch_size: int = 64,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Times an iteration of torch-mimicry's loop and of ours in turns, on the CPU: residual networks at 32x32, 5 steps
+    of the discriminator and one of the generator.
+
+    The peer's loop is written from its description, with the same layers. Ratios are taken within an iteration.
+    Operations are counted, and compared with the rate of a product of matrices. Returns and prints seconds.
+
+    Args:
+        preset: `smoke` has narrow networks and finishes in seconds; its times are meaningless.
+        output: optional JSON file to write.
+        gans: GANs to time.
+        steps: number of timed iterations; null uses the preset's number.
+        warmup: number of warm-up iterations.
+        batch_size: number of images per step.
+        seed: seed of weights, images and latents.
+    """
+    steps = _STEPS[preset] if steps is None else steps
+    refuse_below_1(steps=steps, warmup=warmup, batch_size=batch_size)
+    if not gans or not {*gans} <= {*_GANS}:
+        raise RefusedInput(f"gans={list(gans)}: choose from {', '.join(_GANS)}.")
+    smoke = preset == "smoke"
+    batch_size = min(batch_size, _SMOKE_BATCH) if smoke else batch_size
+    widths = (_SMOKE_WIDTH, _SMOKE_WIDTH) if smoke else (_GENERATOR_WIDTH, _DISCRIMINATOR_WIDTH)
+    device = torch.device("cpu")
+    rate = matrix_product_rate(device, torch.float32, _MATRIX_SIZE[preset])
+    found = {name: _race(_GANS[name], widths, steps, warmup, batch_size, rate, seed) for name in gans}
+    result = {
+        "benchmark": "peer",
+        **{"preset": preset, "steps": steps, "warmup": warmup, "batch_size": batch_size, "seed": seed},
+        **{"generator_width": widths[0], "discriminator_width": widths[1], "matrix_product": rate},
+        **environment(device),
+        "gans": found,
+    }
+    note = f"on {result['device_name']}, {result['threads']} threads, matrix product {rate / 1e9:.3g} GFLOP/s"
+    return report(result, [_table(result)], [note], output)
+
+
+def _module(kind: Any, widths: tuple[int, int], seed: int) -> Any:
+    sizes = {"image_size": 32, "generator_width": widths[0], "discriminator_width": widths[1]}
+    return kind(**sizes, generator_batch_multiple=1, seed=seed)
+
+
+def _race(
+    kind: Any, widths: tuple[int, int], steps: int, warmup: int, batch_size: int, rate: float, seed: int
+) -> dict[str, Any]:
+    module = _module(kind, widths, seed)
+    loop = PeerLoop(module, *widths)
+    batches = batches_for(module, batch_size, seed, torch.device("cpu"))
+    some = batches[0][: module.n_critic]  # the count is proportional to the batch
+    by_hand = BareLoop(_module(kind, widths, seed), bf16=False, ema_decay=0.0)
+    flops = {
+        name: count_flops(partial(each.step, some)) * batch_size
+        for name, each in cast(dict[str, Loop], {"peer": PeerLoop(module, *widths), "lit_gans": by_hand}).items()
+    }
+    race = Race({"peer": loop}, module, batches, warmup + steps + 1)
+    fit(race, "32-true", 10)
+    seconds = {name: times[warmup : warmup + steps] for name, times in race.seconds.items()}
+    return {
+        "seconds": {name: spread(times) for name, times in seconds.items()},
+        "speedup": ratios(seconds["peer"], seconds["lit_gans"]),
+        "flops": flops,
+        "share_of_matrix_product": {
+            name: flops[name] / spread(times)["median"] / rate for name, times in seconds.items()
+        },
+    }
+
+
+def _table(result: dict[str, Any]) -> Table:
+    title = f"iterations at 32x32, batch {result['batch_size']}, 5 discriminator steps"
+    table = table_of(title, "", "s, peer", "s, lit_gans", "speedup", "quartiles", "GFLOP", "% of matrix product's")
+    for name, found in result["gans"].items():
+        seconds, flops, share = found["seconds"], found["flops"], found["share_of_matrix_product"]
+        table.add_row(
+            name,
+            *(median(seconds[loop], ".3g") for loop in ("peer", "lit_gans")),
+            *(median(found["speedup"], ".2f"), quartiles(found["speedup"], ".2f")),
+            " : ".join(f"{1e-9 * flops[loop]:.4g}" for loop in ("peer", "lit_gans")),
+            " : ".join(f"{100 * share[loop]:.0f}" for loop in ("peer", "lit_gans")),
+        )
+    return table
