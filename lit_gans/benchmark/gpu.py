@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import torch
 
-from lit_gans.benchmark.gpu_cells import MODES, Cell, count_flops, measure
+from lit_gans.benchmark.gpu_cells import MODES, Cell, flops_per_image, measure
 from lit_gans.benchmark.gpu_report import notes, tables
 from lit_gans.benchmark.gpu_speeds import data_wait, evaluation
 from lit_gans.benchmark.measure import chosen_device, environment, matrix_product_rate
@@ -172,7 +172,7 @@ class _Session:
     def _cell(self, cell: Cell) -> dict[str, Any]:
         make = partial(_module, cell.gan, self.preset)
         if cell.gan not in self.flops:
-            self.flops[cell.gan] = count_flops(make, self.device)
+            self.flops[cell.gan] = flops_per_image(make, self.device)
         return measure(
             cell, make, self.device, _SECONDS[self.preset], self.flops[cell.gan], self.result["matrix_product"]
         )

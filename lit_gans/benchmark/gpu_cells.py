@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,10 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lit_gans.benchmark.measure import now, quiet_trainer, spread
+from lit_gans.benchmark.measure import count_flops, now, quiet_trainer, spread
 from lit_gans.callbacks import EMA, Throughput
 from lit_gans.callbacks.csv_metrics import CSVMetrics
-from lit_gans.common._compat.torch import TorchDispatchMode
 from lit_gans.common.errors import RefusedInput
 from lit_gans.training.adversarial import AdversarialModule
 
@@ -129,29 +128,12 @@ def train(module: AdversarialModule, loader: Any, device: torch.device, precisio
     trainer.fit(module, loader)
 
 
-class _Operations(TorchDispatchMode):
-    """Counts operations as torch's `FlopCounterMode`, whose hooks in modules do not allow gradient penalties."""
-
-    def __init__(self, registry: Mapping[Any, Callable[..., int]]) -> None:
-        super().__init__()
-        self.registry, self.total = registry, 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        count = self.registry.get(func.overloadpacket)
-        if count is not None:
-            self.total += count(*args, **(kwargs or {}), out_val=result)
-        return result
-
-
-def count_flops(make: Callable[..., AdversarialModule], device: torch.device, num: int = 4) -> float:
+def flops_per_image(make: Callable[..., AdversarialModule], device: torch.device, num: int = 4) -> float:
     """Returns the floating-point operations of an iteration for each image of a batch, penalties included."""
-    from torch.utils.flop_counter import flop_registry  # not at the top: it imports slowly
-
     module = make()
-    with tempfile.TemporaryDirectory() as folder, _Operations(flop_registry) as counter:
-        train(module, _One(*batches_of(module, num, device, 1)), device, "32-true", folder)
-    return counter.total / num
+    with tempfile.TemporaryDirectory() as folder:
+        loader = _One(*batches_of(module, num, device, 1))
+        return count_flops(lambda: train(module, loader, device, "32-true", folder)) / num
 
 
 def measure(

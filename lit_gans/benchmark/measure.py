@@ -6,7 +6,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import lightning
 import torch
 from lightning.pytorch import Trainer
 
+from lit_gans.common._compat.torch import TorchDispatchMode
 from lit_gans.common.errors import RefusedInput
 
 MEBIBYTE = 2**20
@@ -60,13 +61,30 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return {"median": median, "lower_quartile": lower, "upper_quartile": upper}
 
 
-def count_flops(work: Callable[[], Any]) -> int:
-    """Runs `work` once and returns the number of floating-point operations of its convolutions and matrix products."""
-    from torch.utils.flop_counter import FlopCounterMode  # not at the top: it imports slowly
+class _Operations(TorchDispatchMode):
+    """Counts operations as torch's `FlopCounterMode`, whose hooks in modules do not allow gradient penalties."""
 
-    with FlopCounterMode(display=False) as counter:
+    def __init__(self, registry: Mapping[Any, Callable[..., int]]) -> None:
+        super().__init__()
+        self.registry, self.total = registry, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        count = self.registry.get(func.overloadpacket)
+        if count is not None:
+            self.total += count(*args, **(kwargs or {}), out_val=result)
+        return result
+
+
+def count_flops(work: Callable[[], Any]) -> int:
+    """Runs `work` once and returns the number of floating-point operations of its convolutions and matrix products,
+    those of gradient penalties included.
+    """
+    from torch.utils.flop_counter import flop_registry  # not at the top: it imports slowly
+
+    with _Operations(flop_registry) as counter:
         work()
-    return counter.get_total_flops()
+    return counter.total
 
 
 def matrix_product_rate(device: torch.device, dtype: torch.dtype, size: int, at_most: float = 2.0) -> float:

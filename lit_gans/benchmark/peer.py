@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
 from rich.table import Table
 from torch import Tensor
 
-from lit_gans.benchmark.loops import BareLoop, Loop
+from lit_gans.benchmark.layers import KINDS, operator_times
+from lit_gans.benchmark.loops import BareLoop
 from lit_gans.benchmark.measure import count_flops, environment, matrix_product_rate, refuse_below_1, spread
 from lit_gans.benchmark.peer_networks import PeerDiscriminator, PeerGenerator
 from lit_gans.benchmark.race import Race, batches_for, fit
@@ -22,6 +24,7 @@ from lit_gans.models.sngan import SNGAN
 from lit_gans.models.wgan_gp import WGANGP
 
 _GANS: dict[str, Any] = {"sngan": SNGAN, "wgan_gp": WGANGP}
+_LOOPS = ("peer", "lit_gans")
 _STEPS = {"full": 10, "smoke": 1}
 _SMOKE_WIDTH, _SMOKE_BATCH = 4, 2
 _GENERATOR_WIDTH, _DISCRIMINATOR_WIDTH = 256, 128
@@ -44,27 +47,28 @@ class PeerLoop:
     def __init__(self, module: SNGAN | WGANGP, generator_width: int, discriminator_width: int) -> None:
         self.n_critic, self.latent_dim, self.tutorial = module.n_critic, module.latent_dim, tutorial_of(module)
         self.generator = PeerGenerator(module.latent_dim, module.channels, generator_width)
-        self.discriminator = PeerDiscriminator(module.channels, discriminator_width, isinstance(module, SNGAN))
+        discriminator = PeerDiscriminator(module.channels, discriminator_width, isinstance(module, SNGAN))
+        self.discriminators = [discriminator]
         self._scores: list[Tensor] = []
-        self.discriminator.register_forward_hook(lambda _, __, scores: self._scores.append(scores))
+        discriminator.register_forward_hook(lambda _, __, scores: self._scores.append(scores))
         self.discriminator_optimizer, self.generator_optimizer = (
             torch.optim.Adam(network.parameters(), lr=_LEARNING_RATE, betas=_BETAS)
-            for network in (self.discriminator, self.generator)
+            for network in (discriminator, self.generator)
         )
 
     def step(self, real: Float[Tensor, "n c s s"]) -> dict[str, float | Tensor]:
         """Updates both networks and returns the losses."""
         for images in real.chunk(self.n_critic):
-            self.discriminator.zero_grad()
+            self.discriminator_optimizer.zero_grad()
             fake = self.generator(torch.randn(len(images), self.latent_dim)).detach()
             self._scores.clear()
-            (loss,) = self.tutorial.terms([self.discriminator], images, fake)
+            (loss,) = self.tutorial.terms(self.discriminators, images, fake)
             loss.backward()
             self.discriminator_optimizer.step()
             fetched = [loss.item(), *(score.sigmoid().mean().item() for score in self._scores[:2])]
-        self.generator.zero_grad()
+        self.generator_optimizer.zero_grad()
         fake = self.generator(torch.randn(len(images), self.latent_dim))
-        generator_loss = self.tutorial.generator([self.discriminator], fake)
+        generator_loss = self.tutorial.generator(self.discriminators, fake)
         generator_loss.backward()
         self.generator_optimizer.step()
         return {"discriminator": fetched[0], "generator": generator_loss.item()}
@@ -82,8 +86,10 @@ def peer(
     """Times an iteration of torch-mimicry's loop and of ours in turns, on the CPU: residual networks at 32x32, 5 steps
     of the discriminator and one of the generator.
 
-    The peer's loop is written from its description, with the same layers. Ratios are taken within an iteration.
-    Operations are counted, and compared with the rate of a product of matrices. Returns and prints seconds.
+    The peer's loop is written from its description, with the same layers and as many passes. Ratios are taken within an
+    iteration, by the clock and in time of this thread on a processor, which other processes disturb less. Operations
+    are counted, and compared with the rate of a product of matrices. After the race, one more iteration of each loop
+    tells where the time goes, by kinds of operators and by layers. Returns and prints seconds.
 
     Args:
         preset: `smoke` has narrow networks and finishes in seconds; its times are meaningless.
@@ -112,7 +118,8 @@ def peer(
         "gans": found,
     }
     note = f"on {result['device_name']}, {result['threads']} threads, matrix product {rate / 1e9:.3g} GFLOP/s"
-    return report(result, [_table(result)], [note], output)
+    layers = [_layers_table(result, name, loop) for name in gans for loop in _LOOPS]
+    return report(result, [_table(result), _kinds_table(result), *layers], [note], output)
 
 
 def _module(kind: Any, widths: tuple[int, int], seed: int) -> Any:
@@ -126,35 +133,72 @@ def _race(
     module = _module(kind, widths, seed)
     loop = PeerLoop(module, *widths)
     batches = batches_for(module, batch_size, seed, torch.device("cpu"))
-    some = batches[0][: module.n_critic]  # the count is proportional to the batch
-    by_hand = BareLoop(_module(kind, widths, seed), bf16=False, ema_decay=0.0)
-    flops = {
-        name: count_flops(partial(each.step, some)) * batch_size
-        for name, each in cast(dict[str, Loop], {"peer": PeerLoop(module, *widths), "lit_gans": by_hand}).items()
-    }
     race = Race({"peer": loop}, module, batches, warmup + steps + 1)
     fit(race, "32-true", 10)
-    seconds = {name: times[warmup : warmup + steps] for name, times in race.seconds.items()}
+    timed = {
+        "seconds": {name: times[warmup : warmup + steps] for name, times in race.seconds.items()},
+        "processor_seconds": {name: times[warmup : warmup + steps] for name, times in race.processor_seconds.items()},
+    }
+    # our step without Lightning, which trains the same weights, for what is counted beside the race
+    loops: dict[str, Any] = {"peer": loop, "lit_gans": BareLoop(_module(kind, widths, seed), False, 0.0)}
+    work = {name: _work(each, batches[0], batch_size) for name, each in loops.items()}
     return {
-        "seconds": {name: spread(times) for name, times in seconds.items()},
-        "speedup": ratios(seconds["peer"], seconds["lit_gans"]),
-        "flops": flops,
+        **{clock: {name: spread(times) for name, times in by_loop.items()} for clock, by_loop in timed.items()},
+        "speedup": ratios(timed["seconds"]["peer"], timed["seconds"]["lit_gans"]),
+        "processor_speedup": ratios(timed["processor_seconds"]["peer"], timed["processor_seconds"]["lit_gans"]),
+        "work": work,
         "share_of_matrix_product": {
-            name: flops[name] / spread(times)["median"] / rate for name, times in seconds.items()
+            name: work[name]["flops"] / spread(times)["median"] / rate for name, times in timed["seconds"].items()
         },
+        "operators": {name: operator_times(partial(each.step, batches[0])) for name, each in loops.items()},
+    }
+
+
+def _work(loop: PeerLoop | BareLoop, images: Tensor, batch_size: int) -> dict[str, Any]:
+    """Returns the parameters, forward passes and operations of an iteration; both are counted on fewer images."""
+    passes: Counter[str] = Counter()
+    networks = dict(zip(("generator", "discriminator"), (loop.generator, *loop.discriminators), strict=True))
+    hooks = [
+        network.register_forward_hook(lambda *_, name=name: passes.update([name])) for name, network in networks.items()
+    ]
+    flops = count_flops(lambda: loop.step(images[::batch_size]))
+    for hook in hooks:
+        hook.remove()
+    return {
+        "flops": flops * batch_size,
+        "passes": dict(passes),
+        "parameters": {name: sum(map(torch.numel, network.parameters())) for name, network in networks.items()},
     }
 
 
 def _table(result: dict[str, Any]) -> Table:
     title = f"iterations at 32x32, batch {result['batch_size']}, 5 discriminator steps"
-    table = table_of(title, "", "s, peer", "s, lit_gans", "speedup", "quartiles", "GFLOP", "% of matrix product's")
+    columns = ("s, peer : ours", "speedup", "quartiles", "of processor time", "GFLOP", "% of matrix product's")
+    table = table_of(title, "", *columns)
     for name, found in result["gans"].items():
-        seconds, flops, share = found["seconds"], found["flops"], found["share_of_matrix_product"]
+        seconds, share = found["seconds"], found["share_of_matrix_product"]
         table.add_row(
             name,
-            *(median(seconds[loop], ".3g") for loop in ("peer", "lit_gans")),
+            " : ".join(median(seconds[loop], ".3g") for loop in _LOOPS),
             *(median(found["speedup"], ".2f"), quartiles(found["speedup"], ".2f")),
-            " : ".join(f"{1e-9 * flops[loop]:.4g}" for loop in ("peer", "lit_gans")),
-            " : ".join(f"{100 * share[loop]:.0f}" for loop in ("peer", "lit_gans")),
+            median(found["processor_speedup"], ".2f"),
+            " : ".join(f"{1e-9 * found['work'][loop]['flops']:.4g}" for loop in _LOOPS),
+            " : ".join(f"{100 * share[loop]:.0f}" for loop in _LOOPS),
         )
+    return table
+
+
+def _kinds_table(result: dict[str, Any]) -> Table:
+    table = table_of("s of an iteration by operators, peer : ours", "", *KINDS)
+    for name, found in result["gans"].items():
+        times = [found["operators"][loop]["by_kind"] for loop in _LOOPS]
+        table.add_row(name, *(" : ".join(f"{each[kind]:.3g}" for each in times) for kind in KINDS))
+    return table
+
+
+def _layers_table(result: dict[str, Any], name: str, loop: str) -> Table:
+    table = table_of(f"{name}, {loop}: the slowest layers of an iteration", "", "calls", "s", "GFLOP/s")
+    layers = result["gans"][name]["operators"][loop]["by_layer"]
+    for label, row in layers.items():
+        table.add_row(label, str(row["calls"]), f"{row['seconds']:.3g}", f"{1e-9 * row['flops'] / row['seconds']:.3g}")
     return table

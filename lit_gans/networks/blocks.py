@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeGuard
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
+from torch.nn import functional
 from torchvision.ops.misc import SqueezeExcitation
 
 from lit_gans.common.errors import RefusedInput
@@ -57,6 +58,41 @@ def convolution(
     excite = SqueezeExcitation(wide, max(1, wide // _SQUEEZE))
     layers = nn.Sequential(expand, nn.LeakyReLU(0.2), depthwise, nn.LeakyReLU(0.2), excite, project)
     return Residual(layers) if stride == 1 and channels_in == channels_out else layers
+
+
+class UpsampledConv2d(nn.Conv2d):
+    """A 3x3 convolution of the map that nearest-neighbour upsampling by 2 gives, without making that map.
+
+    Four neighbouring outputs see the same 2x2 pixels of the small map, so that a transposed convolution by a 4x4 kernel
+    gives the same with 4 products each instead of 9 (Karras et al. 2018, "Progressive Growing of GANs", whose code
+    fuses them likewise). Sums are in another order, so that results differ by rounding.
+    """
+
+    def __init__(self, channels_in: int, channels_out: int) -> None:
+        super().__init__(channels_in, channels_out, 3, padding=1)
+
+    def forward(self, features: Float[Tensor, "n a h w"]) -> Float[Tensor, "n b h2 w2"]:
+        kernel = _widened(self.weight.flip(2, 3).transpose(0, 1))
+        return functional.conv_transpose2d(features, kernel, self.bias, stride=2, padding=1)
+
+
+class PooledConv2d(nn.Conv2d):
+    """A 3x3 convolution and 2x2 average pooling of a map with even height and width, as one 4x4 convolution.
+
+    That takes 16 products for each output instead of 36; see `UpsampledConv2d`.
+    """
+
+    def __init__(self, channels_in: int, channels_out: int) -> None:
+        super().__init__(channels_in, channels_out, 3, padding=1)
+
+    def forward(self, features: Float[Tensor, "n a h w"]) -> Float[Tensor, "n b h2 w2"]:
+        return functional.conv2d(features, _widened(self.weight) / 4, self.bias, stride=2, padding=1)
+
+
+def _widened(weight: Float[Tensor, "o i 3 3"]) -> Float[Tensor, "o i 4 4"]:
+    """Returns the sum of a kernel at the four positions inside a kernel that is one pixel larger."""
+    rows = functional.pad(weight, (0, 0, 1, 0)) + functional.pad(weight, (0, 0, 0, 1))
+    return functional.pad(rows, (1, 0)) + functional.pad(rows, (0, 1))
 
 
 class Residual(nn.Module):

@@ -15,7 +15,9 @@ from lit_gans.networks.blocks import (
     Block,
     ConditionalBatchNorm2d,
     Norm,
+    PooledConv2d,
     ScoreHead,
+    UpsampledConv2d,
     convolution,
     is_cheap,
     normalisation,
@@ -54,13 +56,18 @@ class _UpBlock(nn.Module):
             ConditionalBatchNorm2d(channels, num_classes) if num_classes else nn.BatchNorm2d(channels)
             for channels in (channels_in, channels_out)
         )
-        self.conv_1 = convolution(block, channels_in, channels_out, 3, 1, 1, bias=True)
+        self.fused = block == "plain"
+        self.conv_1 = (
+            UpsampledConv2d(channels_in, channels_out)
+            if self.fused
+            else convolution(block, channels_in, channels_out, 3, 1, 1, bias=True)
+        )
         self.conv_2 = convolution(block, channels_out, channels_out, 3, 1, 1, bias=True)
         self.skip = nn.Conv2d(channels_in, channels_out, 1)
 
     def forward(self, features: Float[Tensor, "n a h w"], labels: tuple[Tensor, ...]) -> Float[Tensor, "n b h2 w2"]:
         branch = functional.relu(self.norm_1(features, *labels))
-        branch = self.conv_1(functional.interpolate(branch, scale_factor=2.0))
+        branch = self.conv_1(branch if self.fused else functional.interpolate(branch, scale_factor=2.0))
         branch = self.conv_2(functional.relu(self.norm_2(branch, *labels)))
         # a 1x1 convolution commutes with the upsampling and is 4 times cheaper before it
         return branch + functional.interpolate(self.skip(features), scale_factor=2.0)
@@ -78,7 +85,12 @@ class _DownBlock(nn.Module):
         self.norm_1 = nn.Identity() if first else normalisation(norm, channels_in)
         self.norm_2 = normalisation(norm, inner)
         self.conv_1 = convolution("plain" if first else block, channels_in, inner, 3, 1, 1, bias=True)
-        self.conv_2 = convolution(block, inner, channels_out, 3, 1, 1, bias=True)
+        self.pools = halves and block == "plain"  # in its second convolution
+        self.conv_2 = (
+            PooledConv2d(inner, channels_out)
+            if self.pools
+            else convolution(block, inner, channels_out, 3, 1, 1, bias=True)
+        )
         needs = channels_in != channels_out or halves
         self.skip = nn.Conv2d(channels_in, channels_out, 1) if needs else nn.Identity()
 
@@ -86,7 +98,8 @@ class _DownBlock(nn.Module):
         branch = features if self.first else functional.relu(self.norm_1(features))
         branch = self.conv_2(functional.relu(self.norm_2(self.conv_1(branch))))
         if self.halves:  # a 1x1 convolution commutes with the pooling and is 4 times cheaper after it
-            branch, features = functional.avg_pool2d(branch, 2), functional.avg_pool2d(features, 2)
+            branch = branch if self.pools else functional.avg_pool2d(branch, 2)
+            features = functional.avg_pool2d(features, 2)
         return branch + self.skip(features)
 
 

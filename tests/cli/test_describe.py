@@ -5,6 +5,7 @@ from torch import nn
 from lit_gans.cli.describe import describe
 from lit_gans.config.registry import gans
 from lit_gans.models.gan import GAN
+from lit_gans.networks.blocks import PooledConv2d, UpsampledConv2d
 from lit_gans.networks.r3gan import Resample
 
 GANS = sorted(name for name, cls in gans().items() if cls.__module__.startswith("lit_gans."))
@@ -50,6 +51,10 @@ def multiply_adds(network, forward):
             counted.append(layer.in_features * output.numel())
         elif isinstance(layer, Resample):
             counted.append((inputs[0] if layer.doubles else output).numel() * layer.kernel.numel())
+        elif isinstance(layer, UpsampledConv2d):
+            counted.append(inputs[0].numel() * layer.out_channels * 4 * 4)
+        elif isinstance(layer, PooledConv2d):
+            counted.append(output.numel() * layer.in_channels * 4 * 4)
         elif isinstance(layer, nn.ConvTranspose2d):
             counted.append(inputs[0].numel() * layer.weight[0].numel())
         else:

@@ -1,13 +1,16 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.networks.blocks import (
     ConditionalBatchNorm2d,
+    PooledConv2d,
     Residual,
     ScoreHead,
+    UpsampledConv2d,
     convolution,
     is_cheap,
     normalisation,
@@ -193,3 +196,41 @@ def test_other_sizes_are_refused_in_a_sentence_with_the_known_ones():
     with pytest.raises(RefusedInput) as refusal:
         refuse_size(40, (16, 32), "paper")
     assert str(refusal.value) == "image_size=40: the paper networks support 16, 32 pixels."
+
+
+def derivatives(function, layer, features):
+    """The result of a function, its gradients, and those of the squared gradient of its input."""
+    features = features.clone().requires_grad_(True)
+    result = function(features)
+    inputs = features, layer.weight, layer.bias
+    gradients = torch.autograd.grad(result.square().sum(), inputs, create_graph=True)
+    return result, *gradients, *torch.autograd.grad(gradients[0].square().sum(), inputs)
+
+
+@pytest.mark.parametrize("size", [(4, 4), (6, 2)])
+@pytest.mark.parametrize(
+    ("fused", "separate"),
+    [
+        (UpsampledConv2d, lambda convolve, features: convolve(functional.interpolate(features, scale_factor=2.0))),
+        (PooledConv2d, lambda convolve, features: functional.avg_pool2d(convolve(features), 2)),
+    ],
+)
+def test_resampling_in_a_convolution_has_the_values_and_both_derivatives_of_separate_steps(fused, separate, size):
+    torch.manual_seed(0)
+    layer = fused(3, 5).double()
+    features = torch.randn(2, 3, *size, dtype=torch.double)
+
+    def convolve(images):
+        return functional.conv2d(images, layer.weight, layer.bias, padding=1)
+
+    found = derivatives(layer, layer, features)
+    torch.testing.assert_close(found, derivatives(lambda images: separate(convolve, images), layer, features))
+
+
+@pytest.mark.parametrize(("fused", "saving"), [(UpsampledConv2d, 9 / 4), (PooledConv2d, 36 / 16)])
+def test_resampling_in_a_convolution_saves_products(fused, saving):
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        separate = nn.Conv2d(2, 2, 3, padding=1)(torch.empty(1, 2, 16, 16))
+        before = counter.get_total_flops()
+        fused(2, 2)(torch.empty(1, 2, 8, 8) if fused is UpsampledConv2d else separate)
+    assert before == saving * (counter.get_total_flops() - before)

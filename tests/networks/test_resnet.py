@@ -1,7 +1,7 @@
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import avg_pool2d, interpolate, relu
+from torch.nn.functional import avg_pool2d, conv2d, interpolate, relu
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.networks.blocks import ConditionalBatchNorm2d
@@ -20,6 +20,11 @@ def shaken(network):
     for parameter in network.parameters():
         nn.init.normal_(parameter, 0.0, 0.3)
     return network
+
+
+def plain(layer, features):
+    """A 3x3 convolution without the resampling that is part of the layer."""
+    return conv2d(features, layer.weight, layer.bias, padding=1)
 
 
 def test_the_paper_s_networks_have_their_exact_parameter_counts():
@@ -61,7 +66,7 @@ def test_other_sizes_are_refused(network, image_size):
 def test_an_up_block_is_the_paper_s_which_doubles_first(num_classes):
     block = shaken(ResNetGenerator(5, 1, 64, 2, num_classes=num_classes)).blocks[0].eval()
     features, labels = torch.randn(3, 32, 4, 4), (LABELS,) if num_classes else ()
-    branch = block.conv_1(interpolate(relu(block.norm_1(features, *labels)), scale_factor=2))
+    branch = plain(block.conv_1, interpolate(relu(block.norm_1(features, *labels)), scale_factor=2))
     branch = block.conv_2(relu(block.norm_2(branch, *labels)))
     skip = block.skip(interpolate(features, scale_factor=2))
     torch.testing.assert_close(block(features, labels), branch + skip)
@@ -74,7 +79,7 @@ def test_a_down_block_is_the_paper_s_which_halves_last(norm, index, halves):
     block = shaken(ResNetDiscriminator(3, 32, 4, norm=norm)).blocks[index]
     features = torch.randn(2, 3 if index == 0 else 4, 8, 8)
     branch = features if index == 0 else relu(block.norm_1(features))  # the first block sees images
-    branch = block.conv_2(relu(block.norm_2(block.conv_1(branch))))
+    branch = plain(block.conv_2, relu(block.norm_2(block.conv_1(branch))))
     skip = block.skip(features)
     expected = avg_pool2d(branch, 2) + avg_pool2d(skip, 2) if halves else branch + skip
     torch.testing.assert_close(block(features), expected, rtol=1e-5, atol=1e-5)
