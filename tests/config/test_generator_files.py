@@ -9,9 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from lit_gans import RefusedInput
 from lit_gans.config.generator_files import CARD, CONFIG, WEIGHTS, load_generator, save_generator
-from lit_gans.config.registry import gans
-
-GANS = sorted(name for name, cls in gans().items() if cls.__module__.startswith("lit_gans."))
+from tests.gans import GANS
 
 
 @pytest.fixture

@@ -7,10 +7,9 @@ import torch
 
 from lit_gans import RefusedInput
 from lit_gans.config.onnx_files import GeneratorGraph, example_inputs, export_onnx
-from lit_gans.config.registry import gans
+from tests.gans import GANS
 
 onnxruntime = pytest.importorskip("onnxruntime")
-GANS = sorted(name for name, cls in gans().items() if cls.__module__.startswith("lit_gans."))
 DEFAULT = ("dcgan", "pix2pix", "sngan")  # transposed convolutions, a U-Net with dropout, residual blocks
 CASES = [pytest.param(name, {}, id=name, marks=() if name in DEFAULT else pytest.mark.slow) for name in GANS]
 CASES += [

@@ -1,0 +1,84 @@
+"""Networks of a GAN: built once, under their names, compiled and laid out as asked."""
+
+import inspect
+
+import pytest
+import torch
+from torch import nn
+
+from tests.gans import GANS
+from tests.training.linear_gan import PLAIN, LinearGAN
+
+
+def test_networks_are_built_once_by_the_constructor_from_the_module_s_own_seed(tiny_gan, random_images, fit):
+    torch.manual_seed(1)
+    first = tiny_gan(seed=5)
+    assert [name for name, _ in first.named_children()] == ["generator", "discriminator"]
+    weight = first.generator.layers[0].weight
+    assert first.generator.layers[0].weight is weight
+    torch.manual_seed(2)
+    before = torch.get_rng_state()
+    second = tiny_gan(seed=5)
+    torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=0, atol=0)
+    assert torch.equal(before, torch.get_rng_state())
+    assert not torch.equal(weight, tiny_gan(seed=6).generator.layers[0].weight)
+    assert sum(parameter.numel() for parameter in tiny_gan().parameters()) > 0
+    assert tiny_gan().double().generator.layers[0].weight.dtype == torch.float64
+    module, built = tiny_gan(), []
+    module.configure_networks = lambda: built.append(1)
+    fit(module, random_images(), max_steps=1)
+    assert not built
+
+
+def test_a_constructor_may_set_what_its_networks_need_after_the_one_of_its_base():
+    class Wide(LinearGAN):
+        def __init__(self, width: int, **kwargs):
+            super().__init__(**kwargs)
+            self.width = width
+
+        def configure_networks(self):
+            return super().configure_networks() | {"discriminator": nn.Linear(1, self.width)}
+
+    module = Wide(7, image_size=16)
+    assert module.discriminator.out_features == 7
+    assert (module.hparams["width"], module.hparams["image_size"]) == (7, 16)
+    assert list(inspect.signature(Wide).parameters) == ["width", "kwargs"], "as notebooks and parsers show it"
+    with torch.device("meta"):
+        assert Wide(7).generator[0].weight.is_meta
+
+
+@pytest.mark.parametrize("name", GANS)
+def test_state_dict_keys_are_the_plain_network_names(tiny_gan, name):
+    module = tiny_gan(name)
+    module.start_average()
+    assert {key.partition(".")[0] for key in module.state_dict()} == set(module.network_names)
+
+
+def test_the_memory_layout_changes_no_number(tiny_gan, random_images, fit):
+    plain, last = (tiny_gan(channels=3, channels_last=flag, **PLAIN) for flag in (False, True))
+    for module in (plain, last):
+        fit(module, random_images(channels=3), max_steps=2)
+    assert last.discriminator.layers[2].weight.is_contiguous(memory_format=torch.channels_last)
+    assert not plain.discriminator.layers[2].weight.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(plain.state_dict(), last.state_dict(), rtol=1e-4, atol=1e-5)
+
+
+def test_networks_under_other_names_are_a_programming_error():
+    class Misnamed(LinearGAN):
+        def configure_networks(self):
+            return {"generator": nn.Identity(), "critic": nn.Identity()}
+
+    with pytest.raises(
+        TypeError, match=r"returned \('generator', 'critic'\), expected \('generator', 'discriminator'\)"
+    ):
+        Misnamed()
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+def test_compiles_every_network_in_place_only_where_asked(tiny_gan, monkeypatch, compiles):
+    compiled = []
+    monkeypatch.setattr(nn.Module, "compile", lambda network: compiled.append(network))
+    module = tiny_gan(compile=compiles)
+    keys = set(module.state_dict())
+    assert compiled == [getattr(module, name) for name in module.network_names] * compiles
+    assert keys == set(tiny_gan().state_dict())

@@ -1,0 +1,102 @@
+"""One update of a network: penalties, schedules, clipping, accumulation."""
+
+import pytest
+import torch
+from torch import nn
+
+from lit_gans.common.noise import Noise
+from lit_gans.training.optim import SGD
+from lit_gans.training.schedules import Linear
+from tests.training.linear_gan import descend, linear_gan
+
+
+def test_accumulated_microbatches_equal_the_full_batch(random_images, fit):
+    full, microbatches = linear_gan(), linear_gan(accumulate_gradients=2)
+    fit(full, random_images(batch_size=8), max_steps=3)
+    fit(microbatches, random_images(batch_size=4), max_steps=3)
+    torch.testing.assert_close(full.state_dict(), microbatches.state_dict(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("bound", [1e-3, 0.05, 1e6])
+def test_clipping_is_that_of_torch_on_each_network_in_each_update(random_images, fit, bound):
+    module, steps = linear_gan(clip_gradients=bound, n_critic=2), []
+    original, step_network = module.on_before_optimizer_step, module.step_network
+
+    def step(network):
+        parameters = list(module.get_submodule(network).parameters())
+        before = torch.cat([parameter.detach().flatten() for parameter in parameters])
+        step_network(network)
+        moved = torch.cat([parameter.detach().flatten() for parameter in parameters]) - before
+        assert moved.norm() <= 0.1 * bound * (1 + 1e-2), "the learning rate times the bound"
+
+    def clip(optimizer):
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        copies = [nn.Parameter(parameter.detach().clone()) for parameter in parameters]
+        for copied, parameter in zip(copies, parameters, strict=True):
+            copied.grad = parameter.grad.clone()
+        before = torch.nn.utils.clip_grad_norm_(copies, bound)
+        original(optimizer)
+        after = torch.cat([parameter.grad.flatten() for parameter in parameters]).norm()
+        assert after <= bound * (1 + 1e-5)
+        for copied, parameter in zip(copies, parameters, strict=True):
+            torch.testing.assert_close(parameter.grad, copied.grad, rtol=1e-6, atol=0)
+        steps.append((before > bound).item())
+
+    module.on_before_optimizer_step, module.step_network = clip, step
+    fit(module, random_images(), max_steps=2)
+    assert len(steps) == 2 * (2 + 1)
+    assert any(steps) == (bound < 1)
+
+
+def test_without_a_bound_no_gradient_is_touched(random_images, fit, monkeypatch):
+    def forbidden(*_):
+        raise AssertionError("clipped")
+
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", forbidden)
+    fit(linear_gan(), random_images(), max_steps=1)
+
+
+def test_r1_enters_the_training_in_its_iterations_with_its_weight(random_images, fit):
+    """Against the plain loop with the penalty written out: gamma / 2 E|grad D|^2, times r1_every, at 0 and 2."""
+    module, plain = (linear_gan(r1_gamma=0.7, r1_every=2, channels_last=False) for _ in range(2))
+    data = random_images(batch_size=8)
+    fit(module, data, max_steps=4)
+    images = [data.dataset.images[step].float() / 127.5 - 1 for step in list(data._sampler())[:4]]
+    for iteration, real in enumerate(images):
+        latents = Noise(torch.Generator(), (0, "discriminator", iteration, 0)).normal("latents", 8, 6)
+        real = real.requires_grad_()
+        losses = plain.discriminator_losses(real, plain.generator(latents).detach(), {})["discriminator"]
+        if iteration in (0, 2):
+            (slope,) = torch.autograd.grad(plain.discriminator(real).sum(), real, create_graph=True)
+            losses = losses + 2 * 0.7 / 2 * slope.square().sum((1, 2, 3)).mean()
+        descend(plain.discriminator, losses, 0.1)
+        latents = Noise(torch.Generator(), (0, "generator", iteration)).normal("latents", 8, 6)
+        descend(plain.generator, plain.generator_loss(plain.generator(latents), {}), 0.1)
+    torch.testing.assert_close(module.state_dict(), plain.state_dict(), rtol=1e-5, atol=1e-6)
+
+
+def test_penalty_and_schedule_and_clipping_hold_with_accumulated_microbatches(random_images, fit):
+    settings = {"r1_gamma": 0.7, "clip_gradients": 0.05, "generator_optimizer": SGD(0.1, schedule=Linear())}
+    full = linear_gan(n_critic=2, **settings)
+    microbatches = linear_gan(n_critic=2, accumulate_gradients=2, **settings)
+    losses = []
+    for module, batch_size in ((full, 8), (microbatches, 4)):
+        trainer = fit(module, random_images(batch_size=batch_size), max_steps=3)
+        losses.append({name: value.item() for name, value in trainer.callback_metrics.items()})
+    torch.testing.assert_close(full.state_dict(), microbatches.state_dict(), rtol=1e-5, atol=1e-6)
+    assert set(losses[0]) == {"loss/generator", "loss/discriminator"}
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("network", "rates"),
+    [
+        ("generator", [0.1, 0.1, 1.0, 0.1, 0.1, 0.75, 0.1, 0.1, 0.5, 0.1, 0.1, 0.25]),
+        ("discriminator", [1.0, 1.0, 0.1, 0.75, 0.75, 0.1, 0.5, 0.5, 0.1, 0.25, 0.25, 0.1]),
+    ],
+)
+def test_each_network_follows_its_own_schedule_over_generator_iterations(random_images, fit, network, rates):
+    module, found = linear_gan(n_critic=2, **{f"{network}_optimizer": SGD(1.0, schedule=Linear())}), []
+    module.on_before_optimizer_step = lambda optimizer: found.append(optimizer.param_groups[0]["lr"])
+    fit(module, random_images(batch_size=4), max_steps=4)
+    assert found == pytest.approx(rates)
