@@ -10,6 +10,7 @@ import warnings
 _NOTICES = (
     ".*Grad strides do not match bucket view strides.*",  # one-channel convolutions in channels_last, harmless
     ".*does not have many workers.*",  # data in memory is fastest without
+    ".*is smaller than the logging interval.*",  # Lightning counts the interval across epochs, and logs all the same
     ".*isinstance\\(treespec, LeafSpec\\).*",  # Lightning 2.6 on torch 2.15
     ".*was deprecated in v4.* and will be removed in v5.*",  # Lightning 2.6 on jsonargparse 4.49
     ".*JSONARGPARSE_DEPRECATION_WARNINGS.*",
