@@ -34,6 +34,7 @@ class R3GAN(ImageGAN):
     Args:
         blocks: residual blocks of each resolution (r3gan).
         group_width: channels of a group of the 3x3 convolutions (r3gan).
+        constant_until: pixels up to which all stages have the same width, a power of two from 4 on (r3gan).
         network, latent_dim, r1_gamma, r2_gamma, share_scores, generator_optimizer, discriminator_optimizer: see
             `ImageGAN` and `AdversarialModule`.
         **kwargs: see `ImageGAN`.
@@ -43,6 +44,7 @@ class R3GAN(ImageGAN):
         self,
         blocks: int = 2,
         group_width: int = 8,
+        constant_until: int = 32,
         network: NetworkName = "r3gan",
         latent_dim: int = 64,
         r1_gamma: Number = _GAMMA,
@@ -69,10 +71,10 @@ class R3GAN(ImageGAN):
             raise RefusedInput(
                 "generator_batch_multiple: the relativistic loss pairs each generated image with one real image; use 1."
             )
-        self.blocks, self.group_width = blocks, group_width
+        self.blocks, self.group_width, self.constant_until = blocks, group_width, constant_until
 
     def configure_networks(self) -> dict[str, nn.Module]:
-        options = {"blocks": self.blocks, "group_width": self.group_width}
+        options = {"blocks": self.blocks, "group_width": self.group_width, "constant_until": self.constant_until}
         return {"generator": self.build_generator(**options), "discriminator": self.build_discriminator(**options)}
 
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:

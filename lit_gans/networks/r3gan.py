@@ -21,7 +21,6 @@ from lit_gans.networks.blocks import refuse_size
 
 SIZES = (16, 32, 64, 128, 256)
 _SMALLEST = 4
-_CONSTANT_UNTIL = 32  # pixels; beyond, each finer stage has half the channels
 _WIDEST = 768
 _EXPANSION = 2
 _SLOPE = 0.2
@@ -29,9 +28,11 @@ _GAIN = (2 / (1 + _SLOPE**2)) ** 0.5  # of the leaky ReLU
 _NUM_HALF = 4  # at most: the finest stages that compute in half precision; the coarsest never does
 
 
-def _widths(image_size: int, width: int | None) -> list[int]:
+def _widths(image_size: int, width: int | None, constant_until: int) -> list[int]:
     """Returns the channels of the stages, the coarsest first."""
-    beyond = max(1, image_size // _CONSTANT_UNTIL)
+    if constant_until < _SMALLEST or constant_until.bit_count() != 1:
+        raise RefusedInput(f"constant_until={constant_until} must be 4, 8, 16 or a larger power of two.")
+    beyond = max(1, image_size // constant_until)
     finest = width or _WIDEST // beyond
     num = (image_size // _SMALLEST).bit_length()
     return [finest * min(2**scale, beyond) for scale in reversed(range(num))]
@@ -145,10 +146,11 @@ class R3GANGenerator(nn.Module):
         latent_dim: Z.
         channels: C.
         image_size: S, one of `SIZES`.
-        width: channels of the finest stage; up to 32 pixels all stages have the same width, beyond each coarser one
-            has twice as many, up to those at 32; `None` for 768 at 32 pixels and below.
+        width: channels of the finest stage; `None` for so many that the coarsest has 768.
         blocks: residual blocks of a stage.
         group_width: channels of a group of the 3x3 convolutions, before their expansion to twice as many.
+        constant_until: pixels up to which all stages have the same width, a power of two from 4 on; each finer stage
+            has half the channels of the one before.
         num_classes: number of classes, concatenated with the latents as an embedding of size Z; 0 for an unconditional
             network.
     """
@@ -161,11 +163,12 @@ class R3GANGenerator(nn.Module):
         width: int | None = None,
         blocks: int = 2,
         group_width: int = 8,
+        constant_until: int = 32,
         num_classes: int = 0,
     ) -> None:
         super().__init__()
         refuse_size(image_size, SIZES, "r3gan")
-        widths = _widths(image_size, width)
+        widths = _widths(image_size, width, constant_until)
         self.embedding = _scaled(nn.Embedding(num_classes, latent_dim), num_classes) if num_classes else None
         starts: list[list[nn.Module]] = [[_FromLatents(latent_dim * (2 if num_classes else 1), widths[0])]]
         starts += [_upsample(*pair) for pair in pairwise(widths)]
@@ -193,6 +196,7 @@ class R3GANDiscriminator(nn.Module):
         width: see `R3GANGenerator`.
         blocks: see `R3GANGenerator`.
         group_width: see `R3GANGenerator`.
+        constant_until: see `R3GANGenerator`.
         num_classes: number of classes, whose embedding is multiplied with the features (Miyato and Koyama 2018); 0 for
             an unconditional network.
     """
@@ -204,11 +208,12 @@ class R3GANDiscriminator(nn.Module):
         width: int | None = None,
         blocks: int = 2,
         group_width: int = 8,
+        constant_until: int = 32,
         num_classes: int = 0,
     ) -> None:
         super().__init__()
         refuse_size(image_size, SIZES, "r3gan")
-        widths = _widths(image_size, width)[::-1]
+        widths = _widths(image_size, width, constant_until)[::-1]
         features = widths[-1] if num_classes else 1
         self.from_image = _scaled(nn.Conv2d(channels, widths[0], 1, bias=False), channels)
         ends: list[list[nn.Module]] = [

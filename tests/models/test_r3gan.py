@@ -103,6 +103,9 @@ def test_refusals(tiny_gan):
         tiny_gan("r3gan", generator_batch_multiple=2)
     with pytest.raises(RefusedInput, match="width=28 must be a multiple of group_width=8"):
         tiny_gan("r3gan", generator_width=28)
+    for wrong in (0, 2, 12):
+        with pytest.raises(RefusedInput, match=f"constant_until={wrong} must be 4, 8, 16"):
+            tiny_gan("r3gan", constant_until=wrong)
     with pytest.raises(RefusedInput, match="blocks=0"):
         tiny_gan("r3gan", blocks=0)
     with pytest.raises(RefusedInput, match="image_size=48"):

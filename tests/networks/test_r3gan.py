@@ -29,6 +29,15 @@ def test_widths_and_precision_follow_from_the_size(size):
     assert half == [False] * (num - min(4, num - 1)) + [True] * min(4, num - 1), "train.py, FP16Stages"
 
 
+def test_stages_halve_from_any_size_on():
+    for until, widths in {4: [64, 32, 16, 8], 8: [32, 32, 16, 8], 64: [8] * 4}.items():
+        generator = R3GANGenerator(64, 3, 32, width=8, constant_until=until)
+        discriminator = R3GANDiscriminator(3, 32, width=8, constant_until=until)
+        assert stage_widths(generator) == stage_widths(discriminator)[::-1] == widths
+    with torch.device("meta"):
+        assert stage_widths(R3GANGenerator(64, 3, 32, constant_until=4)) == [768, 384, 192, 96]
+
+
 @pytest.mark.parametrize("num_classes", [0, 5])
 @pytest.mark.parametrize("size", [16, 64])
 def test_shapes(size, num_classes):
