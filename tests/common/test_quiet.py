@@ -38,4 +38,4 @@ def test_an_epoch_shorter_than_the_logging_interval_is_no_warning_since_rows_are
     logger = CSVMetrics(str(tmp_path))
     fit(tiny_gan("gan"), random_images(), logger=logger, log_every_n_steps=7, max_steps=14)  # 6 batches an epoch
     with (tmp_path / "metrics.csv").open() as file:
-        assert [row["step"] for row in csv.DictReader(file)]== ["6", "13"]
+        assert [row["step"] for row in csv.DictReader(file)] == ["6", "13"]
