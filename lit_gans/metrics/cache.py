@@ -20,7 +20,7 @@ from lit_gans.metrics.extractors.base import Extractor
 from lit_gans.metrics.scores.base import FeatureScore
 from lit_gans.metrics.scores.ranks import place
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 
 def fingerprint(batches: Iterable[torch.Tensor]) -> tuple[str, int, list[int]]:
@@ -86,7 +86,7 @@ def save(path: Path, scores: Mapping[str, FeatureScore], halves: float) -> None:
                 tensors[f"{owner}/{state}"] = (score.rows(state) if state in score.lists else value).cpu().contiguous()
     if place()[0] > 0:
         return
-    header = {"halves": halves, "sha256": _digest(tensors)}
+    header = {"halves": halves, "sha256": _digest(tensors, halves)}
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,16 +103,16 @@ def _read(path: Path) -> tuple[float | None, dict[str, torch.Tensor]]:
         with safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
             header = json.loads((file.metadata() or {})["lit_gans"])
-        if _digest(tensors) != header["sha256"]:
+        if _digest(tensors, header["halves"]) != header["sha256"]:
             raise ValueError("the values do not match their digest")
         return header["halves"], tensors
-    except (OSError, KeyError, ValueError, SafetensorError) as error:
+    except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
         warnings.warn(f"The cached statistics {path} are damaged ({error}) and are computed again.", stacklevel=4)
         return None, {}
 
 
-def _digest(tensors: dict[str, torch.Tensor]) -> str:
-    digest = hashlib.sha256()
+def _digest(tensors: dict[str, torch.Tensor], halves: float) -> str:
+    digest = hashlib.sha256(repr(halves).encode())
     for name in sorted(tensors):
         digest.update(name.encode())
         digest.update(tensors[name].flatten().view(torch.uint8).numpy().data)
