@@ -46,8 +46,7 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         save_top_k: number of the best checkpoints to keep.
 
     Raises:
-        RefusedInput: a number is out of range, no callback measures the metric, the first iteration does not log it, or
-            another training writes to the folder.
+        RefusedInput: a number is out of range, nothing logs the metric, or another training writes to the folder.
     """
 
     def __init__(
@@ -96,6 +95,7 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit":
+            self._monitor.refuse_unknown(trainer, pl_module)
             if trainer.is_global_zero:
                 self._lock.acquire(Path(trainer.default_root_dir))
             self._requeue_signal = requeue_signal(trainer)

@@ -22,7 +22,7 @@ class EarlyStopping(GenerativeCallback):
         mode: whether smaller (`min`) or larger (`max`) values are better; `auto` uses the direction of the metric.
 
     Raises:
-        RefusedInput: `patience` is below 1, or no callback measures the metric.
+        RefusedInput: `patience` is below 1, or nothing logs the metric.
     """
 
     def __init__(
@@ -40,6 +40,10 @@ class EarlyStopping(GenerativeCallback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.best_value, self.waited = state_dict["best_value"], state_dict["waited"]
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if stage == "fit" and self.patience is not None:
+            self._monitor.refuse_unknown(trainer, pl_module)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         if self.patience is not None:

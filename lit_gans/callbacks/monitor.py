@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import torch
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import LambdaCallback
 
 from lit_gans.callbacks.measurement import Measurement
 from lit_gans.common.errors import RefusedInput, nearest
+from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.attached import callbacks_of
+from lit_gans.training.callback import GenerativeCallback
+
+_OF_OTHERS = ("throughput/", "utilisation/", "lr-")  # logged by callbacks that announce no names
 
 
 class Monitor:
@@ -47,7 +54,26 @@ class Monitor:
         measured = self.name.startswith("metric/")
         if not (measured or self._iterated):  # losses are logged by the first iteration
             return
-        found = [name for name in trainer.callback_metrics if name.startswith("metric/") or not measured]
+        self._refuse(trainer, [name for name in trainer.callback_metrics if name.startswith("metric/") or not measured])
+
+    def refuse_unknown(self, trainer: Trainer, module: LightningModule) -> None:
+        """Raises `RefusedInput` before the training if nothing will log the metric.
+
+        That is known where module and callbacks are those of this package, or Lightning's: others may log any value,
+        and see `refuse_unmeasured`.
+        """
+        name, others = self.name, [each for each in callbacks_of(trainer, Callback) if not _logs_known(each)]
+        if name is None or name == "auto" or name.startswith(_OF_OTHERS):
+            return
+        if others or not (isinstance(module, AdversarialModule) and _is_of(module, "lit_gans")):
+            return
+        known = [key for each in callbacks_of(trainer, GenerativeCallback) for key in each.directions]
+        known += [f"loss/{network}" for network in module.network_names]
+        if name not in known:
+            self._refuse(trainer, known)
+
+    def _refuse(self, trainer: Trainer, found: list[str]) -> NoReturn:
+        assert self.name is not None
         advice = nearest(self.name, found) if found else "choose what is measured with metrics=."
         left_out = [
             f"{name} is left out: {reason}"
@@ -93,3 +119,12 @@ class Monitor:
         known = {name: direction for each in measurements for name, direction in each.directions.items()}
         key = self._key(trainer)
         return None if key is None else known.get(key)
+
+
+def _logs_known(callback: Callback) -> bool:
+    """Whether a callback logs only what its `directions` have, or values of `_OF_OTHERS`."""
+    return _is_of(callback, "lit_gans", "lightning") and not isinstance(callback, LambdaCallback)
+
+
+def _is_of(thing: object, *packages: str) -> bool:
+    return type(thing).__module__.partition(".")[0] in packages

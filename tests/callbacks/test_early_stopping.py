@@ -1,9 +1,13 @@
 import pytest
+from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import LearningRateMonitor
 
-from lit_gans.callbacks import Checkpoint, EarlyStopping
+from lit_gans.callbacks import Checkpoint, EarlyStopping, GenerativeMetrics
 from lit_gans.callbacks.measurement import Measurement
 from lit_gans.common.errors import RefusedInput
+from lit_gans.metrics.extractors.digits import DigitsExtractor
 from lit_gans.training.callback import GenerativeCallback
+from tests.conftest import SMALL, WIDTHS
 
 
 class Given(Measurement):
@@ -66,19 +70,40 @@ def test_refusals(tiny_gan, random_images, fit, callback):
         EarlyStopping(patience=0)
 
 
+class Counted(Callback):
+    """A callback of another project, which might log any value."""
+
+    trained = 0
+
+    def on_train_batch_end(self, *_):
+        self.trained += 1
+
+
 @pytest.mark.parametrize("callback", [EarlyStopping, Checkpoint])
-def test_a_value_that_no_iteration_logs_is_refused_after_the_first(tiny_gan, random_images, fit, callback):
+def test_a_value_that_nothing_logs_is_refused_before_the_first_iteration(tiny_gan, random_images, fit, callback):
     settings = {"patience": 1} if callback is EarlyStopping else {}
-    with pytest.raises(RefusedInput, match="monitor=los/generator: nothing measures it; did you mean 'loss/generator'"):
-        fit(
-            tiny_gan(),
-            random_images(),
-            3,
-            callbacks=[callback(monitor="los/generator", **settings)],
-            enable_checkpointing=True,
-        )
+
+    def refused(module, name, valid, *others):
+        with pytest.raises(RefusedInput, match=f"monitor={name}: nothing measures it; did you mean '{valid}'"):
+            fit(module, random_images(), 3, callbacks=[*others, callback(monitor=name, **settings)], **here)
+
+    here = {"enable_checkpointing": True}
+    module = tiny_gan()
+    refused(module, "los/generator", "loss/generator")
+    refused(module, "metric/fid_digit", "metric/fid_digits", GenerativeMetrics(DigitsExtractor()))
+    refused(module, "loss/discriminators", "loss/discriminator", LearningRateMonitor())
+    assert module.losses == {}, "nothing was trained"
+
+    class Own(type(module)):
+        """Might log any value."""
+
+    counted, own = Counted(), Own(**SMALL, **WIDTHS)
+    refused(tiny_gan(), "los/generator", "loss/generator", counted)
+    assert counted.trained == 1, "not known before"
+    refused(own, "los/generator", "loss/generator")
+    assert own.losses, "not known before"
     steering = callback(monitor="loss/generator", **settings)
-    assert fit(tiny_gan(), random_images(), 2, callbacks=[steering], enable_checkpointing=True).global_step == 2
+    assert fit(tiny_gan(), random_images(), 2, callbacks=[steering], **here).global_step == 2
 
 
 def test_a_measurement_announces_itself_to_the_callbacks(tiny_gan, random_images, fit):
