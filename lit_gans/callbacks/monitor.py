@@ -12,7 +12,7 @@ from lit_gans.callbacks.measurement import Measurement
 from lit_gans.common.errors import RefusedInput, nearest
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.attached import callbacks_of
-from lit_gans.training.callback import GenerativeCallback
+from lit_gans.training.callback import GenerativeCallback, directions_of
 
 _OF_OTHERS = ("throughput/", "utilisation/", "lr-")  # logged by callbacks that announce no names
 
@@ -115,10 +115,7 @@ class Monitor:
     def _direction(self, trainer: Trainer) -> str | None:
         if self.mode != "auto":
             return self.mode
-        measurements = callbacks_of(trainer, Measurement)
-        known = {name: direction for each in measurements for name, direction in each.directions.items()}
-        key = self._key(trainer)
-        return None if key is None else known.get(key)
+        return directions_of(trainer).get(self._key(trainer) or "")
 
 
 def _logs_known(callback: Callback) -> bool:

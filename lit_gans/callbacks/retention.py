@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from lit_gans.common.atomic import duplicate, remove
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refuse_below
 
 
 class Retention:
@@ -21,8 +21,7 @@ class Retention:
     """
 
     def __init__(self, keep_last: int, keep_every_n_train_steps: int | None) -> None:
-        if keep_last < 1:
-            raise RefusedInput(f"{keep_last=} must be at least 1.")
+        refuse_below(1, keep_last=keep_last)
         if keep_every_n_train_steps is not None and keep_every_n_train_steps < 1:
             raise RefusedInput(f"{keep_every_n_train_steps=} must be at least 1, or null.")
         self.keep_last, self.every = keep_last, keep_every_n_train_steps

@@ -6,8 +6,7 @@ from typing import Any
 
 from lightning.pytorch import Trainer
 
-from lit_gans.training.attached import callbacks_of
-from lit_gans.training.callback import GenerativeCallback
+from lit_gans.training.callback import directions_of
 
 _METRIC = "metric/"
 
@@ -33,7 +32,7 @@ class TimeTo:
 
         The first of them are of an untrained generator, and are never the best.
         """
-        directions = _directions(trainer)
+        directions = directions_of(trainer)
         for key, tensor in trainer.callback_metrics.items():
             name, value = key.removeprefix(_METRIC), float(tensor)
             if not key.startswith(_METRIC):
@@ -69,8 +68,3 @@ class TimeTo:
         """Restores what `state` returned."""
         self.reached = dict(state["reached"])
         self.best = {name: (value, seconds) for name, (value, seconds) in state["best"].items()}
-
-
-def _directions(trainer: Trainer) -> dict[str, str | None]:
-    callbacks = callbacks_of(trainer, GenerativeCallback)
-    return {name: direction for callback in callbacks for name, direction in callback.directions.items()}

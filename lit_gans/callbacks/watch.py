@@ -75,21 +75,26 @@ class Watch(GenerativeCallback):
         for name, right in accuracy.items():
             self._judge(
                 trainer.global_step,
-                name,
-                right is not None and right > _ALL_RIGHT,
+                {name: right is not None and right > _ALL_RIGHT},
                 f"the {name} has been right about more than 99 % of the images: the generator learns nothing. Try a"
                 " smaller learning rate for the discriminator, r1_gamma, or label_smoothing.",
             )
         if "latents" not in made_of:  # translations vary as much as their inputs
             return
         if module.num_classes:
-            self._judge_classes(trainer.global_step, _diversity_of_classes(batch["image"], fake, batch["label"]))
+            diversities = _diversity_of_classes(batch["image"], fake, batch["label"])
+            self._judge(
+                trainer.global_step,
+                {f"class {label}": diversity < self.min_diversity for label, diversity in diversities.items()},
+                f"samples of the same class differ from each other by less than {self.min_diversity:.0%} of what real"
+                f" images do, in class {{classes}}: the generator makes one image for each such class. Try a smaller"
+                " learning rate, r1_gamma or another model.",
+            )
         elif len(fake) > 1:
             diversity = (_distances(fake).mean() / _distances(batch["image"]).mean()).item()
             self._judge(
                 trainer.global_step,
-                "samples",
-                diversity < self.min_diversity,
+                {"samples": diversity < self.min_diversity},
                 f"samples differ from each other by {diversity:.1%} of what real images do: the generator has"
                 " collapsed. Try a smaller learning rate, r1_gamma or another model.",
             )
@@ -104,39 +109,19 @@ class Watch(GenerativeCallback):
             return None
         return min(on_real.float().mean().item(), 1 - on_fake.float().mean().item())
 
-    def _judge(self, iteration: int, what: str, fails: bool, sentence: str) -> None:
-        if self._lasts(iteration, what, fails):
-            self._warn(iteration, (what,), sentence)
-
-    def _judge_classes(self, iteration: int, diversity: dict[int, float]) -> None:
-        """Checks each class separately; classes that collapse at the same check share one warning."""
-        lasting = {
-            f"class {c}": d
-            for c, d in diversity.items()
-            if self._lasts(iteration, f"class {c}", d < self.min_diversity)
-        }
+    def _judge(self, iteration: int, failing: dict[str, bool], sentence: str) -> None:
+        """Warns once of what has failed for the patience; classes that collapse at the same check share one warning."""
+        for what, fails in failing.items():
+            if fails:
+                self._failing_since.setdefault(what, iteration)
+            else:
+                self._failing_since.pop(what, None)
+        lasting = {what: self._failing_since[what] for what in failing if failing[what] and what not in self._warned}
+        lasting = {what: since for what, since in lasting.items() if iteration - since >= self.patience}
         if lasting:
-            classes = ", ".join(name.removeprefix("class ") for name in lasting)
-            self._warn(
-                iteration,
-                tuple(lasting),
-                f"samples of the same class differ from each other by less than {self.min_diversity:.0%} of what real"
-                f" images do, in class {classes}: the generator makes one image for each such class. Try a smaller"
-                " learning rate, r1_gamma or another model.",
-            )
-
-    def _lasts(self, iteration: int, what: str, fails: bool) -> bool:
-        """Returns whether a failure has lasted for the patience and has not been reported yet."""
-        if not fails:
-            self._failing_since.pop(what, None)
-            return False
-        since = self._failing_since.setdefault(what, iteration)
-        return iteration - since >= self.patience and what not in self._warned
-
-    def _warn(self, iteration: int, what: tuple[str, ...], sentence: str) -> None:
-        self._warned.update(what)
-        since = min(self._failing_since[name] for name in what)
-        rank_zero_warn(f"iterations {since} to {iteration}: {sentence}")
+            self._warned.update(lasting)
+            classes = ", ".join(what.removeprefix("class ") for what in lasting)
+            rank_zero_warn(f"iterations {min(lasting.values())} to {iteration}: {sentence.format(classes=classes)}")
 
 
 @contextmanager

@@ -42,17 +42,17 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
     return f"valid names: {', '.join(names)}." if names else "nothing can be set there."
 
 
-def refuse_below(least: float, **values: float) -> None:
-    """Raises `RefusedInput` for the first value that is less than `least`, not a number or infinite."""
+def refuse_below(least: float, **values: float | None) -> None:
+    """Raises `RefusedInput` for the first value that is less than `least`, not a number or infinite; None passes."""
     for name, value in values.items():
-        if not least <= value < math.inf:
+        if value is not None and not least <= value < math.inf:
             raise RefusedInput(f"{name}={value} must be at least {least}{' and finite' if value >= least else ''}.")
 
 
-def refuse_not_positive(**values: float) -> None:
-    """Raises `RefusedInput` for the first value that is not greater than 0, not a number or infinite."""
+def refuse_not_positive(**values: float | None) -> None:
+    """Raises `RefusedInput` for the first value that is not greater than 0, not a number or infinite; None passes."""
     for name, value in values.items():
-        if not 0 < value < math.inf:
+        if value is not None and not 0 < value < math.inf:
             raise RefusedInput(f"{name}={value} must be greater than 0 and finite.")
 
 

@@ -181,10 +181,15 @@ def to_uint8(images: Float[Tensor, "n c h w"]) -> UInt8[Tensor, "n c h w"]:
     """
     if not torch.isfinite(images).all():
         raise FloatingPointError("generated images are not finite: the training has diverged.")
-    low, high = (bound.item() for bound in images.aminmax())
+    refuse_out_of_range(images)
+    return images.mul(255).round().clamp(0, 255).to(torch.uint8)
+
+
+def refuse_out_of_range(images: Float[Tensor, "n c h w"]) -> None:
+    """Raises `RefusedInput` if values are outside [0, 1], except for rounding; NaN passes."""
+    low, high = (bound.item() for bound in images.aminmax()) if images.numel() else (0, 1)
     if low < -_RANGE_NOISE or high > 1 + _RANGE_NOISE:
         raise RefusedInput(
             f"images have values in [{low:.3g}, {high:.3g}], expected [0, 1]: rescale the output of a tanh with"
             " (x + 1) / 2."
         )
-    return images.mul(255).round().clamp(0, 255).to(torch.uint8)

@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import distributed
 
+from lit_gans.common.atomic import replacing
 from lit_gans.common.cache_folder import cache_folder
 from lit_gans.metrics.extractors.base import Extractor
 from lit_gans.metrics.scores.base import FeatureScore
@@ -87,11 +88,9 @@ def save(path: Path, scores: Mapping[str, FeatureScore], halves: float) -> None:
     if place()[0] > 0:
         return
     header = {"halves": halves, "sha256": _digest(tensors, halves)}
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, beside, {"lit_gans": json.dumps(header)})
-        beside.replace(path)  # atomic, even if two runs write concurrently
+        with replacing(path, path.with_name(f"{path.name}.{os.getpid()}")) as part:  # two runs may write concurrently
+            save_file(tensors, part, {"lit_gans": json.dumps(header)})
     except (OSError, SafetensorError) as error:
         warnings.warn(f"The statistics of the real images cannot be stored in {path.parent}: {error}", stacklevel=3)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -118,10 +117,8 @@ class Evaluator:
         """
         self.num_real, self.shape = num_real, list(shape)
         self.extractor.to(self.device)
-        self._widths = replace(self._network.widths(shape), classes=self.num_classes)
-        if self.extractor.num_features is None or self.extractor.num_logits is None:
-            features = self._network.probe(shape).features
-            self.probe_sha256 = hashlib.sha256(features.float().cpu().numpy().data).hexdigest()
+        widths, self.probe_sha256 = self._network.widths(shape)
+        self._widths = replace(widths, classes=self.num_classes)
         classes = Classes(self.num_classes, self.extractor.num_classes, self.num_samples, self._widths.features, labels)
         given = self.scores, num_real, self.num_samples, self._widths.logits, self.required, classes
         self.scores, left_out = measurable(*given)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
+from lit_gans.training.attached import callbacks_of
+
 _IN_AN_ITERATION = (
     "on_train_batch_start",
     "on_train_batch_end",
@@ -37,6 +39,12 @@ class GenerativeCallback(Callback):
 
     def gather_average(self, module: LightningModule) -> None:
         """Called on every rank before a sharded averaged generator is sampled or saved."""
+
+
+def directions_of(trainer: Trainer) -> dict[str, str | None]:
+    """Returns whether the `min` or the `max` of each measured key is best; None for neither."""
+    callbacks = callbacks_of(trainer, GenerativeCallback)
+    return {name: direction for callback in callbacks for name, direction in callback.directions.items()}
 
 
 def reads_losses(callback: Callback) -> bool:

@@ -218,7 +218,7 @@ def test_a_resumed_watch_goes_on_counting_and_does_not_warn_again(rigged, fit):
     again = Watch(every_n_steps=1, patience=3)
     again.load_state_dict(watch.state_dict())
     with pytest.warns(UserWarning, match="iterations 1 to 4: the discriminator"):
-        again._judge(4, "discriminator", True, "the discriminator has been right")
+        again._judge(4, {"discriminator": True}, "the discriminator has been right")
     third = Watch(every_n_steps=1, patience=3)
     third.load_state_dict(again.state_dict())
-    third._judge(9, "discriminator", True, "the discriminator has been right")
+    third._judge(9, {"discriminator": True}, "the discriminator has been right")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -76,15 +77,14 @@ class Network(nn.Module):
             raise FloatingPointError("The extractor returned features that are not finite for finite images.")
         return Features(features, logits)
 
-    def widths(self, shape: Sequence[int]) -> Widths:
-        """Returns the number of features and logits; extracts a noise image (c, h, w) if they are not declared."""
+    def widths(self, shape: Sequence[int]) -> tuple[Widths, str | None]:
+        """Returns the number of features and logits, and None if they are declared; otherwise extracts a noise image
+        (c, h, w), the same in every run, and also returns the digest of its features.
+        """
         (extractor,) = self._extractor
         if isinstance(extractor, Extractor) and extractor.num_features and extractor.num_logits is not None:
-            return Widths(extractor.num_features, extractor.num_logits)
-        features, logits = self.probe(shape)
-        return Widths(features.shape[1], logits.shape[1])
-
-    def probe(self, shape: Sequence[int]) -> Features:
-        """Returns the features of a noise image (c, h, w), the same in every run."""
+            return Widths(extractor.num_features, extractor.num_logits), None
         image = torch.randint(256, (1, *shape), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
-        return self(image / 255 if self.normalize else image)
+        features, logits = self(image / 255 if self.normalize else image)
+        digest = hashlib.sha256(features.float().cpu().numpy().data).hexdigest()
+        return Widths(features.shape[1], logits.shape[1]), digest

@@ -75,7 +75,7 @@ class FeatureScore(Score):
             self.add_states()
         else:
             network = Network(feature, normalize)
-            self.attach(network, network.widths(input_img_size))
+            self.attach(network, network.widths(input_img_size)[0])
 
     def applies(self, extractor: Extractor) -> bool:
         """Returns whether the score has a meaning for the extractor."""

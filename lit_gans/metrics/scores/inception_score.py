@@ -10,7 +10,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor, nn
 from torchmetrics.image import inception
 
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import refuse_below
 from lit_gans.common.noise import forked, mix
 from lit_gans.metrics.scores.base import FeatureScore
 
@@ -53,8 +53,7 @@ class InceptionScore(FeatureScore, inception.InceptionScore):
     directions = {"is": "max", "is_spread": None}
 
     def __init__(self, feature: nn.Module | None = None, splits: int = 10, **kwargs: Any) -> None:
-        if splits < 1:
-            raise RefusedInput(f"splits={splits} must be at least 1.")
+        refuse_below(1, splits=splits)
         super().__init__(feature, **kwargs)
         self.splits = splits
 

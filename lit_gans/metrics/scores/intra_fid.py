@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor, nn
 
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.metrics.extractors.network import Features
 from lit_gans.metrics.scores.fid import Gaussian, frechet_distance
 from lit_gans.metrics.scores.labelled import Classes, LabelledScore
@@ -55,8 +55,7 @@ class IntraFID(LabelledScore):
         rank_deficient: bool = False,
         **kwargs: Any,
     ) -> None:
-        if num_classes is not None and num_classes < 1:
-            raise RefusedInput(f"{num_classes=} must be at least 1.")
+        refuse_below(1, num_classes=num_classes)
         self.num_classes, self.rank_deficient = num_classes, rank_deficient
         super().__init__(feature, **kwargs)
         self._real: list[Gaussian] = []  # with their roots, as long as the real images stay the same

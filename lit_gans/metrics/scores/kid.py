@@ -10,37 +10,19 @@ from jaxtyping import Float, Float64
 from torch import Tensor, nn
 from torchmetrics.image import kid
 
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import refuse_below, refuse_not_positive
 from lit_gans.common.noise import mix
 from lit_gans.metrics.scores.base import smaller
 from lit_gans.metrics.scores.stored import StoredFeatures
 
 
-def squared_mmd(
-    real: Float[Tensor, "m f"],
-    fake: Float[Tensor, "m f"],
-    degree: int = 3,
-    gamma: float | None = None,
-    coef: float = 1.0,
-) -> float:
-    """Computes the unbiased estimate of the squared maximum mean discrepancy with the kernel (gamma x.y + coef)^degree
-    (Bińkowski et al. 2018, section 4; Gretton et al. 2012, equation 3); `gamma` is 1 / f by default.
-    """
-    num, width = real.shape
-    scale = width if gamma is None else 1 / gamma
-    within = 0.0
-    for features in (real, fake):
-        kernel = (features @ features.T / scale + coef) ** degree
-        within += (kernel.sum() - kernel.trace()).item() / (num * (num - 1))
-    return within - 2 * ((real @ fake.T / scale + coef) ** degree).mean().item()
-
-
 def kernel_distances(
     real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"], subsets: Iterable[tuple[Tensor, Tensor]], **kernel: Any
 ) -> Float64[Tensor, " subsets"]:
-    """Computes the squared MMD of each pair of index sets; `kernel` are arguments of `squared_mmd`."""
-    pairs = ((real[one].double(), fake[two].double()) for one, two in subsets)
-    return torch.tensor([squared_mmd(*pair, **kernel) for pair in pairs], dtype=torch.float64)
+    """Computes the squared maximum mean discrepancy of each pair of index sets, with torchmetrics' unbiased estimate
+    and kernel (gamma x.y + coef)^degree (Bińkowski et al. 2018, section 4; Gretton et al. 2012, equation 3).
+    """
+    return torch.stack([kid.poly_mmd(real[one].double(), fake[two].double(), **kernel) for one, two in subsets])
 
 
 class KernelInceptionDistance(StoredFeatures, kid.KernelInceptionDistance):
@@ -52,7 +34,7 @@ class KernelInceptionDistance(StoredFeatures, kid.KernelInceptionDistance):
     Args:
         subsets: number of pairs of subsets.
         subset_size: number of images in each subset.
-        degree, gamma, coef: kernel, see `squared_mmd`.
+        degree, gamma, coef: kernel, see `kernel_distances`; `gamma` is 1 / f by default.
 
     Raises:
         RefusedInput: `subsets` or `degree` is below 1, `subset_size` below 2, or `gamma` or `coef` is not positive.
@@ -82,10 +64,9 @@ class KernelInceptionDistance(StoredFeatures, kid.KernelInceptionDistance):
         coef: float = 1.0,
         **kwargs: Any,
     ) -> None:
-        if subsets < 1 or subset_size < 2 or degree < 1:
-            raise RefusedInput(f"{subsets=} and {degree=} must be at least 1 and {subset_size=} 2.")
-        if coef <= 0 or (gamma is not None and gamma <= 0):
-            raise RefusedInput(f"{gamma=} and {coef=} must be positive.")
+        refuse_below(1, subsets=subsets, degree=degree)
+        refuse_below(2, subset_size=subset_size)
+        refuse_not_positive(coef=coef, gamma=gamma)
         super().__init__(feature, **kwargs)
         self.subsets, self.subset_size = subsets, subset_size
         self.degree, self.gamma, self.coef = degree, gamma, coef

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.metrics.scores.ranks import Score
 
 
@@ -55,8 +55,7 @@ class ModeCoverage(Score):
 
     def __init__(self, num_modes: int, min_samples: int = 20, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if min(num_modes, min_samples) < 1:
-            raise RefusedInput(f"{num_modes=} and {min_samples=} must be at least 1.")
+        refuse_below(1, num_modes=num_modes, min_samples=min_samples)
         self.num_modes, self.min_samples = num_modes, min_samples
         self.add_state("counts", torch.zeros(num_modes, dtype=torch.int64), dist_reduce_fx="sum")
         self.add_state("num", torch.tensor(0), dist_reduce_fx="sum")

@@ -7,8 +7,7 @@ from torch import Tensor
 from torchmetrics import MeanAbsoluteError
 
 from lit_gans.common.errors import RefusedInput
-
-_RANGE_NOISE = 1e-4  # rounding of an image that was scaled to [0, 1]
+from lit_gans.data.images import refuse_out_of_range
 
 
 class PairedL1(MeanAbsoluteError):
@@ -55,9 +54,5 @@ def _in_unit_range(images: Tensor) -> Float[Tensor, "n c h w"]:
     """Returns the values of images, scaled from uint8 to [0, 1]; NaN stays, and makes the metric NaN."""
     if not images.is_floating_point():
         return images.float() / 255
-    values = images.float()
-    if values.numel() and (values.min() < -_RANGE_NOISE or values.max() > 1 + _RANGE_NOISE):
-        raise RefusedInput(
-            f"Images have values from {values.min():.3g} to {values.max():.3g}, expected floats in [0, 1] or uint8."
-        )
-    return values
+    refuse_out_of_range(images)
+    return images.float()

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import refuse_below
 from lit_gans.metrics.scores.base import smaller
 from lit_gans.metrics.scores.stored import StoredFeatures
 
@@ -78,8 +78,7 @@ class PrecisionRecallDensityCoverage(StoredFeatures):
     directions = {"precision": "max", "recall": "max", "density": "max", "coverage": "max"}
 
     def __init__(self, feature: nn.Module | None = None, nearest: int = 5, **kwargs: Any) -> None:
-        if nearest < 1:
-            raise RefusedInput(f"nearest={nearest} must be at least 1.")
+        refuse_below(1, nearest=nearest)
         super().__init__(feature, **kwargs)
         self.nearest = nearest
 

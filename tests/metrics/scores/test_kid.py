@@ -5,7 +5,7 @@ from torch_fidelity.metric_kid import kid_features_to_metric
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.extractors.network import Features
-from lit_gans.metrics.scores.kid import KernelInceptionDistance, kernel_distances, squared_mmd
+from lit_gans.metrics.scores.kid import KernelInceptionDistance, kernel_distances
 
 
 def features(num, seed, shift=0.0):
@@ -27,7 +27,8 @@ def test_is_torch_fidelity_s_on_identical_index_sets(shift):
 def test_three_points_by_hand():
     real, fake = torch.tensor([[1.0], [2.0]]).double(), torch.tensor([[0.0], [1.0]]).double()
     # k(1, 2) = 27; k(0, 1) = 1; across k(1, 0) = 1, k(1, 1) = 8, k(2, 0) = 1, k(2, 1) = 27
-    assert squared_mmd(real, fake) == pytest.approx(27 + 1 - 2 * (1 + 8 + 1 + 27) / 4)
+    everything = [(torch.arange(2), torch.arange(2))]
+    assert kernel_distances(real, fake, everything).item() == pytest.approx(27 + 1 - 2 * (1 + 8 + 1 + 27) / 4)
 
 
 def test_equal_distributions_are_zero_within_the_spread_and_the_seed_decides():
@@ -48,7 +49,8 @@ def test_equal_distributions_are_zero_within_the_spread_and_the_seed_decides():
 def test_another_kernel_by_hand():
     real, fake = torch.tensor([[1.0], [2.0]]).double(), torch.tensor([[0.0], [1.0]]).double()
     # k(x, y) = (2xy + 3)^2: k(1, 2) = 49; k(0, 1) = 9; across k(1, 0) = k(2, 0) = 9, k(1, 1) = 25, k(2, 1) = 49
-    assert squared_mmd(real, fake, 2, 2.0, 3.0) == pytest.approx(49 + 9 - 2 * (9 + 25 + 9 + 49) / 4)
+    found = kernel_distances(real, fake, [(torch.arange(2), torch.arange(2))], degree=2, gamma=2.0, coef=3.0)
+    assert found.item() == pytest.approx(49 + 9 - 2 * (9 + 25 + 9 + 49) / 4)
 
 
 def test_refusals():
