@@ -80,6 +80,8 @@ class Tuning:
         until = time.monotonic() + self.seconds / 3
         speeds: dict[int, float] = {}
         size, reason = int(self.config["data"]["batch_size"]), "the time for it is over"
+        if size > _LARGEST:
+            reason = f"the search ends at {_LARGEST}"
         while time.monotonic() < until and size <= _LARGEST:
             try:
                 speeds[size] = self._speed(_with(self.config, "data.batch_size", size))

@@ -60,7 +60,8 @@ class Throughput(GenerativeCallback):
     ) -> None:
         image = batch["image"] if isinstance(batch, dict) else batch[0] if isinstance(batch, list | tuple) else batch
         self._images += len(image) * trainer.world_size
-        if trainer.global_step % trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]  # set by a connector
+        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]  # set by a connector; 0 logs nothing
+        if every and trainer.global_step % every == 0:
             seconds = max(time.perf_counter() - self._start - self._excluded, 1e-9)
             self.images_per_second = self._images / seconds
             self._all_images, self._all_seconds = self._all_images + self._images, self._all_seconds + seconds

@@ -11,8 +11,8 @@ from lit_gans.benchmark.tuning import Tuning
 from lit_gans.cli.train_arguments import experiment_file, with_defaults
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.quiet import quiet
-from lit_gans.config.build import resolve
-from lit_gans.config.hydra_app import compose
+from lit_gans.config.build import build, resolve
+from lit_gans.config.hydra_app import Groups, compose, refuse_words
 from lit_gans.config.overrides import key_of
 from lit_gans.config.refusals import DONE, refused_is_2
 from lit_gans.config.run_folder import refuse_file
@@ -32,6 +32,9 @@ def _tune(arguments: list[str]) -> int:
     given = dict(_OWN)
     overrides = []
     for argument in arguments:
+        word = argument.lstrip("-").partition("=")[0]
+        if word in _OWN and key_of(argument) is None:
+            raise RefusedInput(f"{argument}: settings are given as key=value; did you mean {word}=VALUE?")
         key = key_of(argument)
         if key in _OWN:
             given[key] = argument.partition("=")[2]
@@ -43,7 +46,9 @@ def _tune(arguments: list[str]) -> int:
         minutes = 0.0
     if not 0 < minutes < 1e6:
         raise RefusedInput(f"minutes={given['minutes']} must be a number greater than 0.")
+    refuse_words(overrides, Groups("train", overrides))
     overrides = with_defaults(overrides)
+    _refuse_no_effect(overrides)
     trained = [override for override in overrides if key_of(override) not in ("callbacks", "metrics", "logger")]
     config = resolve(compose(*experiment_file(trained), "callbacks=none", "metrics=none", "logger=none"))
     names = _choices(overrides)
@@ -52,6 +57,7 @@ def _tune(arguments: list[str]) -> int:
     if output.parent.name != "experiment" or output.suffix != ".yaml":
         raise RefusedInput(f"output={output}: an experiment is a YAML file in a folder named experiment.")
     refuse_file(str(output), "output")
+    build(config)  # refuses values that the trials replace, too
     tuning = Tuning(config, 60 * minutes)
     tuning.run()
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -59,6 +65,15 @@ def _tune(arguments: list[str]) -> int:
     threads = f"OMP_NUM_THREADS={tuning.threads} " if tuning.threads != tuning.default_threads else ""
     print(f"\nwritten: {output}\nnext:    {threads}lit-gans train experiment={output}", flush=True)
     return DONE
+
+
+def _refuse_no_effect(overrides: list[str]) -> None:
+    """Raises `RefusedInput` for options of Hydra, and keys of a run that short trainings do not have."""
+    for override in overrides:
+        if override.startswith("-"):
+            raise RefusedInput(f"{override}: tune measures one training, and has no options: give key=value alone.")
+        if key_of(override) in ("resume", "init_from"):
+            raise RefusedInput(f"{override}: the short trainings of tune begin from new networks; leave it out.")
 
 
 def _choices(overrides: list[str]) -> dict[str, str]:

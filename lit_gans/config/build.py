@@ -15,7 +15,8 @@ from functools import partial
 from typing import Any, cast
 
 from lightning.fabric.plugins.environments import LightningEnvironment
-from lightning.pytorch import LightningDataModule, Trainer, seed_everything
+from lightning.pytorch import Callback, LightningDataModule, Trainer, seed_everything
+from lightning.pytorch.loggers import Logger
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig, OmegaConf
@@ -23,6 +24,7 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from lit_gans.checkpoints.renamed import current_paths
 from lit_gans.common.errors import RefusedInput, one_line
+from lit_gans.config.run_folder import refuse_folder
 from lit_gans.config.signatures import call, construct
 from lit_gans.training.adversarial import AdversarialModule
 
@@ -31,6 +33,11 @@ logger = logging.getLogger(__name__)
 _LARGEST_SEED = 2**32 - 1  # of NumPy
 # arguments of the Trainer under automatic optimization alone: default, and the module's argument
 _OURS_INSTEAD = {"gradient_clip_val": (None, "clip_gradients"), "accumulate_grad_batches": (1, "accumulate_gradients")}
+_ELSEWHERE = {  # arguments of the Trainer that others set: their defaults, and what to use instead
+    "callbacks": (None, "callbacks.NAME._target_=CLASS adds one, callbacks=none leaves out all"),
+    "logger": (None, "use logger=NAME, or logger=none"),
+    "overfit_batches": (0.0, "it would replace the order of the images; use trainer.limit_train_batches"),
+}
 
 
 def to_class_path(node: Any) -> Any:
@@ -107,10 +114,13 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
     nodes = {f"callbacks.{name}": node for name, node in (config.get("callbacks") or {}).items()}
     nodes |= {"metrics": config.get("metrics"), "init_from": _init_from(config)}
     logger_nodes = {f"logger.{name}": node for name, node in (config.get("logger") or {}).items()}
-    data, module = (construct(config[name], name) for name in ("data", "model"))
-    callbacks, loggers = (
-        [construct(node, name) for name, node in group.items() if node] for group in (nodes, logger_nodes)
-    )
+    data = construct(config["data"], "data", LightningDataModule)
+    module = construct(config["model"], "model", AdversarialModule)
+    callbacks = [construct(node, name, Callback) for name, node in nodes.items() if node]
+    loggers = [construct(node, name, Logger) for name, node in logger_nodes.items() if node]
+    for name, made in zip([name for name, node in logger_nodes.items() if node], loggers, strict=True):
+        if made.save_dir and "://" not in str(made.save_dir):
+            refuse_folder(made.save_dir, f"{name}.save_dir")
     arguments = {name: value for name, value in config["trainer"].items() if name != "_target_"}
     with trainer_refusals():
         trainer = call(partial(Trainer, callbacks=callbacks, logger=loggers or False), arguments, "trainer")
@@ -174,6 +184,9 @@ def _refuse_values(config: dict[str, Any]) -> None:
         value = trainer.get(name)
         if isinstance(value, int) and not isinstance(value, bool) and value < 1 and value != -1:
             raise RefusedInput(f"trainer.{name}={value} must be at least 1, or -1 for training without an end.")
+    every = trainer.get("log_every_n_steps")
+    if isinstance(every, int) and every < 0:
+        raise RefusedInput(f"trainer.log_every_n_steps={every} must be at least 1, or 0 for no log.")
     devices = trainer.get("devices", "auto")
     if (isinstance(devices, int) and devices < 1 and devices != -1) or devices == []:
         raise RefusedInput(
@@ -185,6 +198,9 @@ def _refuse_values(config: dict[str, Any]) -> None:
                 f"trainer.{name}={trainer[name]} has no effect on networks with optimizers of their own: use"
                 f" model.{ours}={trainer[name]}."
             )
+    for name, (unset, instead) in _ELSEWHERE.items():
+        if trainer.get(name, unset) != unset:
+            raise RefusedInput(f"trainer.{name}={trainer[name]} cannot be set: {instead}.")
     if trainer.get("limit_train_batches") in (0, "0", "0.0"):
         raise RefusedInput(
             f"trainer.limit_train_batches={trainer['limit_train_batches']} must be greater than 0; 1.0 is all batches."

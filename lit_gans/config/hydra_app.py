@@ -78,9 +78,7 @@ def hydra_command(
         if function is not None:
             ConfigStore.instance().store(group="command", name=config_name, node=schema(function))
         groups = Groups(config_name, arguments, function)
-        refuse_options(arguments, lambda key, value: did_you_mean(key, groups.composed(), value))
-        refuse_bare(arguments, lambda word: _key_for(word, function))
-        refuse_missing_folders(arguments)
+        refuse_words(arguments, groups, function)
         source.register()
         with refusals(groups.composed):
             try:
@@ -92,6 +90,19 @@ def hydra_command(
         return max(codes, default=DONE)
 
     return refused_is_2(run)
+
+
+def refuse_words(arguments: list[str], groups: Groups, function: Callable[..., Any] | None = None) -> None:
+    """Raises `RefusedInput` for command-line arguments that are neither `key=value` nor options of Hydra.
+
+    Args:
+        arguments: command-line arguments.
+        groups: configuration of their groups.
+        function: see `hydra_command`.
+    """
+    refuse_options(arguments, lambda key, value: did_you_mean(key, groups.composed(), value))
+    refuse_bare(arguments, lambda word: _key_for(word, function))
+    refuse_missing_folders(arguments)
 
 
 def _key_for(word: str, function: Callable[..., Any] | None) -> str:

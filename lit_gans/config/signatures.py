@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import is_dataclass
 from functools import cache, partial
 from pathlib import PurePath
-from types import NoneType, UnionType
+from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from jsonargparse import ArgumentParser
@@ -22,7 +22,7 @@ from omegaconf import MISSING
 from lit_gans.checkpoints.format import to_plain
 from lit_gans.common.errors import RefusedInput, install_command, nearest
 from lit_gans.config.registry import current_folder_on_path
-from lit_gans.config.values import missing_arguments, sentence, type_name
+from lit_gans.config.values import missing_arguments, refuse_inexact, sentence
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.schedules import Schedule
 
@@ -94,17 +94,6 @@ def _hints(target: Target) -> dict[str, Any]:
     return found
 
 
-def _refuse_null(target: Target, values: dict[str, Any], prefix: str) -> None:
-    """Raises `RefusedInput` for a null where the type of the argument excludes it, which jsonargparse permits."""
-    hints, defaults = _hints(target), inspect.signature(target).parameters
-    for name, value in values.items():
-        hint = hints.get(name, Any)
-        members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-        default = defaults[name].default if name in defaults else inspect.Parameter.empty
-        if value is None and default is not None and not {*members} & {Any, object, None, NoneType}:
-            raise RefusedInput(f"{prefix}{name}=null is not valid: expected {type_name(hint)}.")
-
-
 def _is_text(hint: Any, or_mapping: bool) -> bool:
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     if or_mapping:
@@ -130,15 +119,17 @@ def constructors(target: Target) -> list[Callable[..., Any]]:
     return found
 
 
-def construct(node: Any, key: str) -> Any:
+def construct(node: Any, key: str, base: type = object) -> Any:
     """Validates and constructs a node (a class by `_target_` or `class_path`, with arguments) and the nodes inside it.
 
     Args:
         node: plain containers.
         key: name of the node in error messages.
+        base: class that the node's class must be derived from.
 
     Raises:
-        RefusedInput: a class that cannot be imported, an unknown argument, or an invalid value.
+        RefusedInput: a class that cannot be imported or is not derived from `base`, an unknown argument, or an invalid
+            value.
     """
     if not _is_node(node):
         raise RefusedInput(
@@ -147,6 +138,8 @@ def construct(node: Any, key: str) -> Any:
         )
     path, arguments = _split(node)
     cls = target_class(path, key)
+    if not issubclass(cls, base):
+        raise RefusedInput(f"{key}: {path} is not valid: expected a class derived from {base.__name__}.")
     return call(cls, _without_remains(cls, arguments), key)
 
 
@@ -163,7 +156,7 @@ def call(target: Target, arguments: dict[str, Any], key: str = "") -> Any:
     inner = {name: _construct_inside(value, f"{prefix}{name}") for name, value in arguments.items() if _has_node(value)}
     inner = {name: tuple(value) if _is_tuple(bare, name) else value for name, value in inner.items()}
     plain = {name: value for name, value in arguments.items() if name not in inner and name not in preset}
-    _refuse_null(bare, plain, prefix)
+    refuse_inexact(bare, _hints(bare), plain, prefix)
     missing = missing_arguments(target, {*arguments})
     if missing:
         raise RefusedInput(
@@ -190,13 +183,15 @@ def call(target: Target, arguments: dict[str, Any], key: str = "") -> Any:
         ) from error
 
 
-def target_class(path: str, key: str) -> type:
+def target_class(path: Any, key: str) -> type:
     """Imports and returns a class by its path.
 
     Raises:
         RefusedInput: the path cannot be imported, or is not a class.
     """
     current_folder_on_path()
+    if not isinstance(path, str):
+        raise RefusedInput(f"{key}._target_={path!r} is not valid: expected the path of a class, package.module.Class.")
     try:
         found = pkgutil.resolve_name(path)
     except Exception as error:  # importing a user's file may raise anything
@@ -222,7 +217,7 @@ def _without_remains(cls: type, arguments: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name in schema(cls)}
 
 
-def _split(node: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _split(node: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     if "class_path" in node:
         return node["class_path"], node.get("init_args", {})
     return node["_target_"], {name: value for name, value in node.items() if name != "_target_"}

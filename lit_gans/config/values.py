@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import Any, Literal, get_args, get_origin
+from collections.abc import Mapping
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
-from lit_gans.common.errors import one_line
+from lit_gans.common.errors import RefusedInput, one_line
 
 _GROUPS = {"Optimizer": "optimizer", "Schedule": "schedule", "FeatureScore": "score"}  # classes with a group of options
 _NODE = "a class with its arguments, {_target_: CLASS, NAME: VALUE}"
@@ -65,7 +67,31 @@ def type_name(hint: Any) -> str:
     """Returns the type of an argument in words."""
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(str, get_args(hint)))}"
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join("null" if member is NoneType else type_name(member) for member in get_args(hint))
     return hint.__name__ if isinstance(hint, type) and get_origin(hint) is None else str(hint)
+
+
+def refuse_inexact(target: Any, hints: Mapping[str, Any], values: Mapping[str, Any], prefix: str) -> None:
+    """Raises `RefusedInput` for values that jsonargparse takes for others: a null where the type of the argument
+    excludes it, and a number that equals one of a Literal but has another type, such as 2.0 or true for 2 or 1.
+
+    Args:
+        target: class or function.
+        hints: types of its arguments.
+        values: values by name.
+        prefix: key of the object, with a dot at its end, or nothing.
+    """
+    defaults = inspect.signature(target).parameters
+    for name, value in values.items():
+        hint = hints.get(name, Any)
+        members = {*get_args(hint)} if get_origin(hint) in (Union, UnionType) else {hint}
+        default = defaults[name].default if name in defaults else inspect.Parameter.empty
+        excluded = value is None and default is not None and not members & {Any, object, None, NoneType}
+        literals = [item for member in members if get_origin(member) is Literal for item in get_args(member)]
+        if excluded or (value in literals and type(value) not in {*map(type, literals), *members}):
+            given = "null" if value is None else value
+            raise RefusedInput(f"{prefix}{name}={given} is not valid: expected {type_name(hint)}.")
 
 
 def missing_arguments(target: Any, given: set[str]) -> list[str]:

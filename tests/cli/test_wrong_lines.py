@@ -13,16 +13,17 @@ from PIL import Image
 from lit_gans.cli import main as cli
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.sampling import SamplingModule
-from tests.cli.wrong_lines import DATA, OTHERS, TRAIN, TYPED, rows
+from tests.cli.wrong_lines import DATA, OTHERS, TYPED, rows
+from tests.cli.wrong_train_lines import TRAIN, TUNE
 from tests.commands import TINY
 
 LINES = [(f"train {shlex.join(TINY)} {line}", sentence) for line, sentence in rows(TRAIN)]
-LINES += [*rows(DATA), *rows(OTHERS), *rows(TYPED)]
+LINES += [*rows(TUNE), *rows(DATA), *rows(OTHERS), *rows(TYPED)]
 NAMES = [line.removeprefix(f"train {shlex.join(TINY)} ") for line, _ in LINES]
-NUM_TRAIN = len(rows(TRAIN))
-# composing a training takes 0.3 s: two of three wait for the slow tier
+NUM_COMPOSED = len(rows(TRAIN)) + len(rows(TUNE))
+# composing a training takes 0.3 s: three of four wait for the slow tier
 CASES = [
-    pytest.param(*case, id=name, marks=pytest.mark.slow if index < NUM_TRAIN and index % 3 else ())
+    pytest.param(*case, id=name, marks=pytest.mark.slow if index < NUM_COMPOSED and index % 4 else ())
     for index, (case, name) in enumerate(zip(LINES, NAMES, strict=True))
 ]
 PACKAGES = {"wandb": "wandb", "mlflow": "mlflow"}  # logger and extra: module
@@ -81,7 +82,7 @@ def refused(command, wrong_files, monkeypatch):
 def test_the_table_covers_every_command():
     assert len([case for case in CASES if not case.marks]) >= 80
     commands = {" ".join(line.split()[: 2 if line.startswith("bench") else 1]) for line, _ in LINES}
-    assert commands >= {"train", "fit", "compare", *cli.COMMANDS}
+    assert commands >= {"train", "fit", "compare", "tune", *cli.COMMANDS}
 
 
 @pytest.mark.parametrize(("line", "sentence"), CASES)

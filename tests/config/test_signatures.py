@@ -1,7 +1,10 @@
 """Signatures are parsed once, and every caller owns its copy of the schema."""
 
+from typing import Literal
+
 import pytest
 
+from lit_gans import RefusedInput
 from lit_gans.config import signatures
 
 
@@ -41,3 +44,19 @@ def test_text_or_a_dict_is_text_only_if_asked():
 
     assert signatures.text_arguments(target) == frozenset()
     assert signatures.text_arguments(target, True) == {"it"}
+
+
+def level(it: Literal[0, 1, 2] | None = None, rate: Literal[1, "all"] | float = 1):
+    """Takes one of some integers."""
+    return it
+
+
+@pytest.mark.parametrize("value", [2.0, 0.0, True, False])
+def test_a_number_that_only_equals_one_of_a_literal_is_refused(value):
+    with pytest.raises(RefusedInput, match=f"^key.it={value} is not valid: expected one of 0, 1, 2 or null"):
+        signatures.call(level, {"it": value}, "key")
+
+
+def test_one_of_a_literal_null_and_another_type_of_the_union_are_accepted():
+    assert signatures.call(level, {"it": 2, "rate": 1.0}) == 2
+    assert signatures.call(level, {"it": None, "rate": "all"}) is None

@@ -64,7 +64,7 @@ def read(config: dict[str, Any] | str | None) -> dict[str, Any]:
 
 def refuse(config: Mapping[str, Any], stage: int, sharded_checkpoints: bool) -> None:
     """Raises `RefusedInput` for settings that are invalid or would have no effect."""
-    if stage not in (0, 1, 2, 3):
+    if type(stage) is not int or stage not in (0, 1, 2, 3):  # 0.0 and True equal a stage
         raise RefusedInput(f"stage={stage} is not a stage of ZeRO: use one of the stages 0, 1, 2 and 3.")
     if "offload_optimizer" in config["zero_optimization"] and not stage:
         raise RefusedInput(
