@@ -22,7 +22,7 @@ from lit_gans.common._compat.torch import default_store
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.binding import Bind, CoreBinding
 from lit_gans.strategies.grad_scaling import NetworkScaling
-from lit_gans.strategies.manual_optimization import SchedulerWatch
+from lit_gans.strategies.manual_optimization import WatchManualOptimization
 from lit_gans.strategies.module_networks import (
     Network,
     find_networks,
@@ -60,7 +60,7 @@ class NetworkStrategy:
     _failed = False
     _statistics: list[Tensor] | None = None
     _hooks: tuple[RemovableHandle, ...] = ()
-    _watch: SchedulerWatch | None = None
+    _watch: WatchManualOptimization | None = None
     _position_watch: PositionWatch | None = None
     _binding: CoreBinding | None = None
 
@@ -134,8 +134,8 @@ class NetworkStrategy:
         refuse_unstepped(self.networks, self.lightning_module)
 
     def on_train_start(self) -> None:
-        if not self.lightning_module.automatic_optimization:
-            self._watch = SchedulerWatch(self.lightning_module.trainer)
+        self._watch = WatchManualOptimization()
+        self._watch.on_train_start(self.lightning_module.trainer, self.lightning_module)
         self.positions.restart()
         if self.world_size > 1:
             name = self.broadcast(uuid.uuid4().hex)
@@ -148,7 +148,7 @@ class NetworkStrategy:
         if self._position_watch is not None:
             self._position_watch.finish(self.barrier)
         if self._watch is not None:
-            self._watch.warn()
+            self._watch.on_train_end(self.lightning_module.trainer, self.lightning_module)
         super().on_train_end()
 
     def on_exception(self, exception: BaseException) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from lit_gans.common._compat.torch import scale_of
 from lit_gans.strategies import contracts
 from lit_gans.strategies.module_networks import Network, find_networks, network_named, stepped_network, trained_network
+from lit_gans.strategies.scaled_gradients import ScaledGradients
 
 
 class NetworkScaling(MixedPrecision):
@@ -22,6 +23,9 @@ class NetworkScaling(MixedPrecision):
     Lightning has one scaler and adapts its scale after every optimizer step. If two networks are stepped after both
     backward passes, the second is therefore unscaled by a wrong factor. Here each network has its own scaler. Modules
     of lit_gans select this plugin automatically under precision=fp16.
+
+    An optimizer that steps without gradients does nothing, as in float32; Lightning's plugin fails there. A warning
+    reports gradients that are changed while they are scaled, as by a clipping other than `self.clip_gradients`.
 
     Args:
         device: device type of autocast.
@@ -34,7 +38,9 @@ class NetworkScaling(MixedPrecision):
         self._scalers: dict[str, torch.amp.GradScaler] = {}
         self._networks: dict[str, Network] = {}
         self._named: str | None = None  # the network that the current backward names
+        self._trained: Network | None = None  # by the latest backward
         self._unscaled: set[str] = set()  # networks whose gradients were unscaled to be clipped
+        self._gradients = ScaledGradients()
 
     def connect(self, model: Any, optimizers: list[torch.optim.Optimizer], lr_schedulers: list[Any]) -> Any:
         self._networks = find_networks(optimizers, model)
@@ -51,14 +57,20 @@ class NetworkScaling(MixedPrecision):
 
     def pre_backward(self, tensor: Tensor, module: LightningModule) -> Tensor:
         path = self._named or contracts.backpropagated_network(module)
-        network = trained_network(self._networks) if path is None else network_named(self._networks, path)
-        self.scaler = self._scaler(network.name)
+        self._trained = trained_network(self._networks) if path is None else network_named(self._networks, path)
+        self.scaler = self._scaler(self._trained.name)
         return super().pre_backward(tensor, module)
+
+    def post_backward(self, tensor: Tensor, module: LightningModule) -> Tensor:
+        if self._trained is not None:
+            self._gradients.note(self._trained.parameters)
+        return super().post_backward(tensor, module)
 
     def clip_gradients(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
         """Clips the gradients of a network, which are unscaled before."""
         network = stepped_network(self._networks, optimizer)
-        if network.name not in self._unscaled:
+        if network.name not in self._unscaled and _has_gradients(network):
+            self._gradients.check(network.name, network.parameters)
             self._scaler(network.name).unscale_(network.optimizer)  # not Lightning's wrapper of it
             self._unscaled.add(network.name)
         super().clip_gradients(optimizer, *args, **kwargs)
@@ -66,13 +78,16 @@ class NetworkScaling(MixedPrecision):
     def optimizer_step(
         self, optimizer: torch.optim.Optimizer, model: LightningModule, closure: Callable[[], Any], **kwargs: Any
     ) -> Any:
-        name = stepped_network(self._networks, optimizer).name
-        self.scaler = self._scaler(name)
-        if name not in self._unscaled:
-            return super().optimizer_step(optimizer, model=model, closure=closure, **kwargs)
-        self._unscaled.discard(name)
-        closure()
+        network = stepped_network(self._networks, optimizer)
+        result = closure()  # which may run a backward
+        self.scaler = self._scaler(network.name)
+        if network.name not in self._unscaled and _has_gradients(network):
+            self._gradients.check(network.name, network.parameters)
+            return super().optimizer_step(optimizer, model=model, closure=lambda: result, **kwargs)
         self._after_closure(model, optimizer)
+        if not _has_gradients(network):  # as in float32, where Lightning's scaler fails
+            return optimizer.step(**kwargs)
+        self._unscaled.discard(network.name)
         output = self.scaler.step(optimizer, **kwargs)
         self.scaler.update()
         return output
@@ -91,3 +106,7 @@ class NetworkScaling(MixedPrecision):
 
     def _scaler(self, name: str) -> torch.amp.GradScaler:
         return self._scalers.setdefault(name, self._make_scaler())
+
+
+def _has_gradients(network: Network) -> bool:
+    return any(parameter.grad is not None for parameter in network.parameters)

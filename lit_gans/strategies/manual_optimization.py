@@ -1,11 +1,18 @@
-"""What Lightning leaves to manual optimization without a word: the schedulers' steps, and the count of iterations."""
+"""What Lightning leaves to manual optimization without a word: it is said, or one callback changes it."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.plugins.precision import MixedPrecision
 from lightning.pytorch.utilities import rank_zero_warn
+from torch.optim.lr_scheduler import LRScheduler
+
+from lit_gans.strategies.grad_scaling import NetworkScaling
+from lit_gans.strategies.module_networks import parameters_of
+from lit_gans.strategies.scaled_gradients import ScaledGradients
 
 
 class CountIterations(Callback):
@@ -29,21 +36,57 @@ class CountIterations(Callback):
         progress.total.ready = progress.total.completed = min(trainer.global_step, self._before + 1)
 
 
-class SchedulerWatch:
-    """Notes the schedulers' epochs at the start of a training, to warn at its end about those that never stepped."""
+class WatchManualOptimization(Callback):
+    """Warns about what goes wrong silently under manual optimization, for any module and with Lightning's strategies.
 
-    def __init__(self, trainer: Trainer) -> None:
-        self._trainer, self._first = trainer, trainer.global_step
-        schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
-        self._epochs = [(each, each.state_dict().get("last_epoch")) for each in schedulers]
+    - A scheduler that is configured and never stepped.
+    - `max_steps`, where `trainer.global_step` counts more steps than there are batches, see `CountIterations`.
+    - Gradients that are clipped while they are scaled for fp16, see `NetworkScaling`.
 
-    def warn(self) -> None:
-        """Warns about schedulers with an unchanged epoch, if an optimizer has stepped."""
-        if self._trainer.global_step == self._first:
+    The strategies of this package warn about all of this by themselves.
+    """
+
+    def __init__(self) -> None:
+        self._schedulers: list[tuple[LRScheduler, int]] = []
+        self._first = self._first_batch = 0
+        self._gradients: ScaledGradients | None = None
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        schedulers = (
+            [] if pl_module.automatic_optimization else [each.scheduler for each in trainer.lr_scheduler_configs]
+        )
+        epochs = [(each, each.state_dict().get("last_epoch")) for each in schedulers]
+        self._schedulers = [(scheduler, epoch) for scheduler, epoch in epochs if epoch is not None]
+        self._first, self._first_batch = trainer.global_step, trainer.fit_loop.total_batch_idx
+        plugin = trainer.precision_plugin
+        scales = isinstance(plugin, MixedPrecision) and plugin.scaler is not None
+        if scales and not isinstance(plugin, NetworkScaling) and not pl_module.automatic_optimization:
+            self._gradients = ScaledGradients()
+
+    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._gradients is not None:
+            self._gradients.note(pl_module.parameters())
+
+    def on_before_optimizer_step(
+        self, trainer: Trainer, pl_module: LightningModule, optimizer: torch.optim.Optimizer
+    ) -> None:
+        if self._gradients is not None:
+            stepped = parameters_of(optimizer)
+            first = next((name for name, each in pl_module.named_parameters() if each is stepped[0]), "an optimizer")
+            self._gradients.check(first, stepped)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        steps, batches = trainer.global_step - self._first, trainer.fit_loop.total_batch_idx - self._first_batch
+        if steps == 0 or pl_module.automatic_optimization:
             return
-        for scheduler, epoch in self._epochs:
-            if epoch is not None and scheduler.state_dict().get("last_epoch") == epoch:
+        for scheduler, epoch in self._schedulers:
+            if scheduler.state_dict().get("last_epoch") == epoch:
                 rank_zero_warn(
                     f"a {type(scheduler).__name__} was configured and never stepped, so that the learning rate stayed"
                     " as it was: under manual optimization the module steps it, self.lr_schedulers().step()."
                 )
+        if trainer.max_steps > 0 and steps > batches:
+            rank_zero_warn(
+                f"max_steps={trainer.max_steps} counts the steps of every optimizer, {steps} in {batches} batches: with"
+                " callbacks=[CountIterations()] of lit_gans.strategies.manual_optimization it counts batches."
+            )

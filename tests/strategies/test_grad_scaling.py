@@ -15,6 +15,13 @@ from . import ranks
 from .acceptance.cells import STEPS, Cell, train, trained_alone
 
 
+def stock_scaling():
+    """Lightning's plugin with its scaler alone, in float32."""
+    plugin = MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1))
+    plugin.forward_context = plugin.train_step_context = lambda: torch.autocast("cpu", enabled=False)
+    return plugin
+
+
 class WithoutAutocast(NetworkScaling):
     """The scaler alone, in float32: a scaled and unscaled gradient must be the gradient."""
 

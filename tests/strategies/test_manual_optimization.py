@@ -6,9 +6,10 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from lit_gans.strategies.ddp import NetworkDDP
-from lit_gans.strategies.manual_optimization import CountIterations
+from lit_gans.strategies.manual_optimization import CountIterations, WatchManualOptimization
 
-from .own_modules import Own
+from .own_modules import Clips, Own
+from .test_grad_scaling import WithoutAutocast, stock_scaling
 from .test_own_module import train
 
 
@@ -34,6 +35,48 @@ def test_schedulers_that_never_step_are_said():
         train(Scheduled, devices=1, strategy=NetworkDDP())
     assert sum("never stepped" in str(each.message) for each in said) == 2
     train(Stepped, devices=1, strategy=NetworkDDP())  # any warning is an error
+    with pytest.warns(UserWarning, match="a ExponentialLR was configured and never stepped"):
+        train(Scheduled, devices=1, callbacks=[WatchManualOptimization()])  # with Lightning's own strategy
+
+
+def test_max_steps_that_counts_every_optimizer_is_said():
+    with pytest.warns(UserWarning, match="max_steps=4 counts the steps of every optimizer, 4 in 2 batches"):
+        train(devices=1, strategy=NetworkDDP(), max_steps=4)
+    train(devices=1, strategy=NetworkDDP(), max_steps=4, callbacks=[CountIterations()])
+
+
+class ClipsByHand(Own):
+    """Clips as torch does it outside Lightning."""
+
+    def step(self, optimizer):
+        torch.nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], 0.01)
+        super().step(optimizer)
+
+
+SCALED = {"strategy": {"strategy": NetworkDDP}, "plugin": {}, "Lightning": {"callbacks": WatchManualOptimization}}
+
+
+@pytest.mark.parametrize("way", SCALED)
+def test_clipping_of_scaled_gradients_is_said(way):
+    def run(module):
+        plugins = [stock_scaling() if way == "Lightning" else WithoutAutocast()]
+        arguments = {name: [make()] if name == "callbacks" else make() for name, make in SCALED[way].items()}
+        train(module, devices=1, plugins=plugins, **arguments)
+
+    with pytest.warns(UserWarning, match="changed after their backward, while they are still scaled") as said:
+        run(ClipsByHand)
+    found = [str(each.message).split()[3].split(".")[0] for each in said if "still scaled" in str(each.message)]
+    assert found == ["critic", "generator"]  # each once
+    run(Own)  # any warning is an error
+    if way == "Lightning":
+        with pytest.warns(UserWarning, match="while they are still scaled"):
+            run(Clips)  # which Lightning's plugin does not unscale
+    else:
+        run(Clips)
+
+
+def test_clipping_by_hand_in_float32_is_not_said():
+    train(ClipsByHand, devices=1, callbacks=[WatchManualOptimization()])
 
 
 def test_global_step_counts_the_batches_in_which_an_optimizer_steps():

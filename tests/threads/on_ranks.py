@@ -1,12 +1,12 @@
 """What the rows that need two ranks train, in one run of both."""
 
-import torch
 from torch import nn
-from torch.nn.functional import softplus
 
 from tests.strategies.acceptance.cells import EXAMPLES, STRATEGIES, Cell, outcomes
 from tests.strategies.own_modules import Own
 from tests.strategies.test_own_module import train
+
+from . import stock
 
 PARITY = {  # by row: modules as their users write them, and the strategies of the complaint
     1: [Cell("LightningGAN", "ddp")],
@@ -29,36 +29,6 @@ class BatchNorm(Own):
         self.critic = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 1))
 
 
-class Stock(nn.Module):
-    """Two networks in one DistributedDataParallel."""
-
-    def __init__(self):
-        super().__init__()
-        own = BatchNorm()
-        self.generator, self.critic = own.generator, own.critic
-
-    def forward(self, latents):
-        return softplus(-self.critic(self.generator(latents))).mean()
-
-
-def error_of(train):
-    """Returns the message of the error that a training raises."""
-    try:
-        train()
-    except RuntimeError as error:
-        return str(error)
-    return "none"
-
-
-def unused_parameters():
-    """One replica of both networks, of which the first backward trains one."""
-    both = nn.parallel.DistributedDataParallel(Stock(), broadcast_buffers=False)
-    for _ in range(2):
-        both.module.generator.requires_grad_(False)
-        both(torch.randn(4, 3)).backward()
-        both.module.generator.requires_grad_(True)
-
-
 def find(rows):
     """Returns by row what a rank found."""
     found = {f"parity {row}": outcomes(PARITY[row]) for row in rows}
@@ -69,5 +39,4 @@ def find(rows):
     found["engines"] = engines
     module = train(BatchNorm, devices=2, strategy=STRATEGIES["ddp"]())
     found["batch norm"] = {name: value.clone() for name, value in module.state_dict().items()}
-    found["stock 1"] = error_of(unused_parameters)
-    return found
+    return found | {"stock": stock.find()}

@@ -34,6 +34,7 @@ __all__ = [
     "scale_of",
     "set_timeout",
     "tree_leaves",
+    "version_of",
 ]
 
 # `NormBase` is `torch.nn.modules.batchnorm._NormBase`: the base class of the norms with running statistics has no
@@ -113,6 +114,14 @@ def scale_of(scaler: torch.amp.GradScaler) -> Tensor | None:
     The public `get_scale` waits for the device. No issue found.
     """
     return scaler._scale
+
+
+def version_of(tensor: Tensor) -> int:
+    """Returns how many times a tensor, or one that shares its memory, was changed in place, from `Tensor._version`.
+
+    torch documents the counter in its notes on autograd mechanics, but has no public name for it. No issue found.
+    """
+    return tensor._version
 
 
 def is_compiled(module: nn.Module) -> bool:
