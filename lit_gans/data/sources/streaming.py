@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -21,12 +23,36 @@ from lit_gans.data.packed.format import PerProcess
 
 _WAITS = 60.0  # seconds to wait for a chunk that another process is downloading
 _POLL = 0.02
+_FORMAT = re.compile(r"(no_header_)?(numpy|tensor)(:\d+)?|int")  # of LitData; others may be pickles
 
 
 def _opened(root: str, cache: str | None, cache_bytes: int) -> Any:
     from litdata import StreamingDataset
 
-    return StreamingDataset(root, cache_dir=cache, max_cache_size=cache_bytes)
+    stream = StreamingDataset(root, cache_dir=cache, max_cache_size=cache_bytes)
+    _refuse_code(Path(stream.input_dir.path) / "index.json")  # rows are read later
+    return stream
+
+
+def _refuse_code(index: Path) -> None:
+    """Checks a stream's index, by which LitData would unpickle rows, import modules and name the files of chunks.
+
+    Raises:
+        ValueError: the stream contains more than arrays and integers in plain containers.
+    """
+    content = json.loads(index.read_text())
+    config = content["config"]
+    others = [name for name in config["data_format"] if not _FORMAT.fullmatch(name)]
+    if others:
+        raise ValueError(f"its values are stored as {others[0]}, expected arrays and integers; it could execute code")
+    nodes = [json.loads(config["data_spec"])[1]]
+    for node in nodes:
+        if node["type"] not in (None, "builtins.dict"):
+            raise ValueError(f"its rows are of {node['type']}, expected a dict; it could execute code")
+        nodes += node["children_spec"]
+    outside = [chunk["filename"] for chunk in content["chunks"] if Path(chunk["filename"]).name != chunk["filename"]]
+    if outside:
+        raise ValueError(f"its chunk {outside[0]} is outside of its folder")
 
 
 def _item(stream: Any, row: int) -> Any:

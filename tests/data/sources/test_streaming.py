@@ -10,6 +10,7 @@ from lit_gans.data.loader import ResumableLoader, StepSampler
 from lit_gans.data.sources import streaming
 from lit_gans.data.sources.folder import Folder
 from lit_gans.data.sources.streaming import Streaming, write_stream
+from tests.checkpoints.hostile import Payload
 
 pytest.importorskip("litdata")
 NUM = 40
@@ -136,3 +137,38 @@ def test_missing_streams_and_other_sizes_are_refused(stream, tmp_path, packed):
         stream(root=str(tmp_path / "empty"), cache=None).setup("fit")
     with pytest.raises(RefusedInput, match="remote is not empty"):
         write_stream(packed, tmp_path / "remote")
+
+
+def test_a_stream_of_pickles_runs_no_code(tmp_path):
+    from litdata import StreamingDataset
+    from litdata.streaming.writer import BinaryWriter
+
+    trace, folder = tmp_path / "executed", tmp_path / "hostile"
+    folder.mkdir()
+    writer = BinaryWriter(str(folder), chunk_bytes=1500)
+    writer.add_item(0, {"image": Payload(trace), "label": 1})
+    writer.done()
+    writer.merge()
+    StreamingDataset(str(folder))[0]
+    assert trace.exists(), "LitData unpickles it"
+    trace.unlink()
+    with pytest.raises(RefusedInput, match="no stream can be read there: its values are stored as pickle"):
+        Streaming(root=str(folder), image_size=8).setup("fit")
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ('["numpy", "int"]', '["numpy:pickle", "int"]', "its values are stored as numpy:pickle"),
+        ("builtins.dict", "collections.defaultdict", "its rows are of collections.defaultdict"),
+        ("chunk-0-1.bin", "../outside.bin", "outside.bin is outside of its folder"),
+    ],
+)
+def test_an_index_names_no_code_and_no_file_elsewhere(stream, tmp_path, old, new, sentence):
+    index = tmp_path / "remote/index.json"
+    text = index.read_text()
+    assert old in text
+    index.write_text(text.replace(old, new))
+    with pytest.raises(RefusedInput, match=f"no stream can be read there: .*{sentence}"):
+        stream().setup("fit")
