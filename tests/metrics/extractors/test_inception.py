@@ -21,6 +21,11 @@ def weights(tmp_path_factory):
     return random_weights(tmp_path_factory.mktemp("weights") / "inception.pth", seed=0)
 
 
+@pytest.fixture(scope="module")
+def extractor(weights):
+    return InceptionExtractor(str(weights), sha256=hashlib.sha256(weights.read_bytes()).hexdigest())
+
+
 class Images(Dataset):
     """Coloured blocks, so that random features differ."""
 
@@ -35,19 +40,18 @@ class Images(Dataset):
         return self.images[index]
 
 
-def test_features_are_torch_fidelity_s_of_the_same_file(weights):
+def test_features_are_torch_fidelity_s_of_the_same_file(weights, extractor):
     images = Images(3, 1).images
     theirs = FeatureExtractorInceptionV3("i", ["2048", "logits_unbiased"], str(weights))(images)
-    ours = InceptionExtractor(str(weights), sha256=None)(images)
+    ours = extractor(images)
     assert theirs[0].std() > 0.01
     for found, expected in zip(ours, theirs, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
 
 
 @pytest.mark.slow  # torch-fidelity's eigenvalues of a matrix that is not symmetric take half a minute
-def test_fid_and_inception_score_are_torch_fidelity_s_on_the_same_images_and_file(weights):
+def test_fid_and_inception_score_are_torch_fidelity_s_on_the_same_images_and_file(weights, extractor):
     real, fake = Images(24, 0), Images(20, 1)
-    extractor = InceptionExtractor(str(weights), sha256=None)
     evaluator = Evaluator(extractor, {"fid": FrechetInceptionDistance()}, 20, seed=0)
     evaluator.add_real(real.images)
     found = evaluator.measure(fake.images)["metric/fid_inception"]
@@ -72,9 +76,8 @@ def test_fid_and_inception_score_are_torch_fidelity_s_on_the_same_images_and_fil
     assert scores.std(correction=0).item() == pytest.approx(expected["inception_score_std"], rel=1e-4)
 
 
-def test_gray_images_are_repeated_to_three_channels_and_the_network_stays_as_it_is(weights):
-    extractor = InceptionExtractor(str(weights), sha256=None).train()
-    assert not extractor.training
+def test_gray_images_are_repeated_to_three_channels_and_the_network_stays_as_it_is(extractor):
+    assert not extractor.train().training
     assert not any(parameter.requires_grad for parameter in extractor.parameters())
     gray = Images(2, 0).images[:, :1]
     torch.testing.assert_close(extractor(gray)[0], extractor(gray.repeat(1, 3, 1, 1))[0])
@@ -82,9 +85,9 @@ def test_gray_images_are_repeated_to_three_channels_and_the_network_stays_as_it_
         assert extractor(gray)[0].dtype == torch.float32
 
 
-def test_the_protocol_s_sha256_is_the_file_s(weights):
+def test_the_protocol_s_sha256_is_the_file_s(weights, extractor):
     digest = hashlib.sha256(weights.read_bytes()).hexdigest()
-    assert InceptionExtractor(str(weights), sha256=digest).sha256 == digest
+    assert extractor.sha256 == digest
     with pytest.raises(RefusedInput, match=f"has the sha256 {digest}, expected {SHA256}"):
         InceptionExtractor(str(weights))
 

@@ -18,34 +18,37 @@ from lit_gans.metrics.extractors.network import Features
 
 @pytest.fixture(scope="module")
 def generators():
-    """Images and the classes that were asked for: half of the real digits is compared with what these draw."""
+    """Features of images and the classes that were asked for: half of the real digits is compared with these."""
     digits = Digits().dataset
-    images, labels = digits.images[1::2], digits.labels[1::2]
-    first = torch.stack([images[labels == label][0] for label in range(10)])
+    features, labels = Features(*DigitsExtractor()(digits.images)), digits.labels[1::2]
+
+    def every_second(start, index=slice(None)):
+        return Features(*(rows[start::2][index] for rows in features))
+
+    drawn = every_second(1)
+    first = torch.stack([(labels == label).nonzero()[0, 0] for label in range(10)])
     return {
-        "real": (digits.images[::2], digits.labels[::2]),
-        "perfect": (images, labels),
-        "ignores": (images, labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))]),
-        "shuffled": (images, (labels + 1) % 10),
-        "one_each": (first[labels], labels),
+        "real": (every_second(0), digits.labels[::2]),
+        "perfect": (drawn, labels),
+        "ignores": (drawn, labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))]),
+        "shuffled": (drawn, (labels + 1) % 10),
+        "one_each": (every_second(1, first[labels]), labels),
     }
 
 
 @pytest.fixture(scope="module")
 def values(generators):
-    network = DigitsExtractor()
-    features = {name: Features(*network(images)) for name, (images, _) in generators.items()}
-    intra_fid, accuracy = IntraFID(num_classes=10), ClassAccuracy()
-    intra_fid.update(features["real"], real=True, labels=generators["real"][1])
+    intra_fid, accuracy = IntraFID(num_classes=10, reset_real_features=False), ClassAccuracy()
+    intra_fid.update(generators["real"][0], real=True, labels=generators["real"][1])
     found = {}
-    for name in features.keys() - {"real"}:
-        intra_fid.reset_real_features = False
+    for name in generators.keys() - {"real"}:
+        features, labels = generators[name]
         for score in (intra_fid, accuracy):
             score.reset()
-            score.update(features[name], real=False, labels=generators[name][1])
+            score.update(features, real=False, labels=labels)
         inception_score, coverage = InceptionScore(), ClassCoverage()
         for score in (inception_score, coverage):
-            score.update(features[name])
+            score.update(features)
         found[name] = {
             "intra_fid": intra_fid.compute().item(),
             "accuracy": accuracy.compute().item(),
