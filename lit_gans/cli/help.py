@@ -77,6 +77,11 @@ EXAMPLES = {
         "lit-gans bench peer gans=[sngan] steps=20",
         "lit-gans bench peer output=peer.json",
     ),
+    "bench run": (
+        "lit-gans bench run preset=smoke",
+        "lit-gans bench run steps=200",
+        "lit-gans bench run experiment=sngan_digits output=run.json",
+    ),
     "bench metrics": (
         "lit-gans bench metrics preset=smoke",
         "lit-gans bench metrics num=10000 device=cuda",
