@@ -122,7 +122,7 @@ class _TimedLogger(Logger):
 def run(
     preset: Literal["full", "smoke"] = "full",
     output: str | None = None,
-    experiment: str = "dcgan_digits",
+    training: str = "dcgan_digits",
     steps: int | None = None,
 ) -> dict[str, Any]:
     """Trains an experiment with the callbacks, metrics and loggers of its defaults, and tells where its time goes.
@@ -135,19 +135,19 @@ def run(
     Args:
         preset: `smoke` trains tiny networks for a moment.
         output: optional JSON file to write.
-        experiment: name of the experiment.
+        training: name of the experiment to train.
         steps: number of iterations; null uses the preset's number.
     """
     steps = _STEPS[preset] if steps is None else steps
     refuse_below_1(steps=steps)
-    overrides = (f"experiment={experiment}", *(_SMOKE if preset == "smoke" else ()))
+    overrides = (f"experiment={training}", *(_SMOKE if preset == "smoke" else ()))
     _fit(1, overrides, None)
     alone = _fit(steps, overrides, None)
     times = ExclusiveTimes()
     profiled = _fit(steps, overrides, times)
     result = {
         "benchmark": "run",
-        **{"preset": preset, "experiment": experiment, "steps": steps, **environment(torch.device("cpu"))},
+        **{"preset": preset, "training": training, "steps": steps, **environment(torch.device("cpu"))},
         **{"seconds": times.seconds, "processor_seconds": times.processor_seconds},
         **{"run": alone, "profiled_run": profiled},
     }
@@ -181,7 +181,7 @@ def _observe(trainer: Trainer, times: ExclusiveTimes) -> None:
 
 
 def _table(result: dict[str, Any]) -> Table:
-    table = table_of(f"s per 1,000 iterations of {result['experiment']}", "", "by the clock", "on a processor", "share")
+    table = table_of(f"s per 1,000 iterations of {result['training']}", "", "by the clock", "on a processor", "share")
     scale = 1000 / result["steps"]
     columns = result["seconds"], result["processor_seconds"]
     total = sum(columns[1].values())

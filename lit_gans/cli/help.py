@@ -80,7 +80,7 @@ EXAMPLES = {
     "bench run": (
         "lit-gans bench run preset=smoke",
         "lit-gans bench run steps=200",
-        "lit-gans bench run experiment=sngan_digits output=run.json",
+        "lit-gans bench run training=sngan_digits output=run.json",
     ),
     "bench metrics": (
         "lit-gans bench metrics preset=smoke",
