@@ -111,7 +111,7 @@ def train(command):
 def fit(tmp_path):
     """Trains on the CPU for some iterations, without logger, bar and checkpoints, and returns the trainer."""
 
-    def run(module, data, max_steps, **arguments):
+    def run(module, data, max_steps, resume=None, **arguments):
         quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
         trainer = Trainer(
             max_steps=max_steps,
@@ -121,7 +121,7 @@ def fit(tmp_path):
             default_root_dir=tmp_path,
             **{**quiet, **arguments},
         )
-        trainer.fit(module, datamodule=data)
+        trainer.fit(module, datamodule=data, ckpt_path=resume, weights_only=True)
         return trainer
 
     return run

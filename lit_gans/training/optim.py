@@ -147,3 +147,15 @@ class SGD(Optimizer):
         return torch.optim.SGD(
             parameters, lr=self.learning_rate, momentum=self.momentum, weight_decay=self.weight_decay
         )
+
+
+def arrange_as_weights(optimizer: torch.optim.Optimizer) -> None:
+    """Gives loaded moments the memory layout of their weights.
+
+    Strategies that shard flat weights store contiguous moments, and weights may be `channels_last`. torch's fused step
+    on the CPU reads both in the order of their memory, and would silently pair weights with moments of others.
+    """
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items():
+            if value.shape == parameter.shape and value.stride() != parameter.stride():
+                state[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)

@@ -31,7 +31,7 @@ from lit_gans.strategies.module_networks import parameters_of
 from lit_gans.training.attached import callbacks_of
 from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.generative import GenerativeModule
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import Optimizer, arrange_as_weights
 from lit_gans.training.plain import steps_plainly
 from lit_gans.training.schedules import Number, Progress, Schedule
 
@@ -192,6 +192,7 @@ class OptimizedModule(GenerativeModule):
         for name in self.network_names:
             settings = self._settings(name)
             optimizer = settings.build(_trainable(self.get_submodule(name)), fused)
+            optimizer.register_load_state_dict_post_hook(arrange_as_weights)
             total = int(self.trainer.estimated_stepping_batches) if settings.schedule.needs_total else 0
             factor = partial(self._learning_rate_factor, schedule=settings.schedule, total=total)
             scheduler = LambdaLR(optimizer, factor)

@@ -101,3 +101,22 @@ def test_only_schedules_that_decay_need_the_total():
     assert not Constant().needs_total
     assert Linear().needs_total
     assert ConstantThenLinear().needs_total
+
+
+def test_contiguous_moments_of_channels_last_weights_stay_with_their_weights(tiny_gan, random_images, fit, tmp_path):
+    """As ZeRO stores them: a fused step on the CPU pairs weights and moments in the order of their memory."""
+    fit(tiny_gan(), random_images(), 2).save_checkpoint(tmp_path / "as_trained.ckpt")
+    saved = torch.load(tmp_path / "as_trained.ckpt", weights_only=True)
+    states = [state for each in saved["optimizer_states"] for state in each["state"].values()]
+    arranged = [state["exp_avg"].stride() for state in states]
+    for state in states:
+        state.update({name: value.contiguous() for name, value in state.items()})
+    assert [state["exp_avg"].stride() for state in states] != arranged
+    torch.save(saved, tmp_path / "contiguous.ckpt")
+    weights = []
+    for name in ("as_trained", "contiguous"):
+        module = tiny_gan()
+        fit(module, random_images(), 4, resume=tmp_path / f"{name}.ckpt")
+        weights.append(module.state_dict())
+        assert [optimizer.param_groups[0]["fused"] for optimizer in module.optimizers()] == [True, True]
+    torch.testing.assert_close(*weights, rtol=0, atol=0)
