@@ -1,7 +1,5 @@
 """A strategy with one mechanism broken trains other weights than one process, reduces more, or raises."""
 
-from functools import cache
-
 import pytest
 
 from . import broken, ranks
@@ -9,6 +7,7 @@ from .acceptance.cells import EXAMPLES, STEPS, Cell, trained_alone
 from .acceptance.cells import train as train_example
 from .own_modules import Names, Partly
 from .test_own_module import train as train_own
+from .test_own_module import trained_alone as own_alone
 
 BROKEN = {
     "never armed": (broken.NotArmed, {}, Cell("Vocoder", "")),
@@ -69,13 +68,8 @@ def test_a_broken_strategy_is_found(found, name):
         if isinstance(ended[name], str):
             assert ended[name].startswith("RefusedInput: a backward must train exactly one network")
             continue
-        alone = trained_alone(what.example, what.accumulate, None, False) if isinstance(what, Cell) else own(what)
+        alone = trained_alone(what.example, what.accumulate, None, False) if isinstance(what, Cell) else own_alone(what)
         assert max((ended[name][key] - value).abs().max() for key, value in alone.items()) > 1e-4
-
-
-@cache
-def own(module):
-    return train_own(module, devices=1).state_dict()
 
 
 def test_each_network_is_reduced_once_a_step(found):

@@ -1,6 +1,6 @@
 """Own LightningModules with two networks, which know nothing of this project, as the guide shows them."""
 
-from functools import partial
+from functools import cache, partial
 
 import pytest
 import torch
@@ -80,6 +80,12 @@ def train(module=Own, **arguments):
     return module
 
 
+@cache
+def trained_alone(module):
+    """Returns the weights that one process trains."""
+    return train(module, devices=1).state_dict()
+
+
 def saved(path, **arguments):
     """Trains, saves while the critic is frozen, and returns the checkpoint."""
 
@@ -118,18 +124,22 @@ def trained(tmp_path_factory):
 @pytest.mark.parametrize(("kind", "name"), CELLS)
 def test_two_ranks_train_the_weights_of_one_process(trained, kind, name):
     module = PARITY[kind][0]
-    alone, start = train(module, devices=1).state_dict(), module().state_dict()
+    alone, start = trained_alone(module), module().state_dict()
     moved = [(alone[key] - start[key]).abs().max() for key in ("generator.0.weight", "critic.0.weight")]
     assert min(moved) > 1e-4
     for weights, _ in trained[0]:
         torch.testing.assert_close(weights[kind, name], alone, rtol=0, atol=1e-6)
 
 
+@pytest.fixture(scope="module")
+def saved_alone(tmp_path_factory):
+    return saved(tmp_path_factory.mktemp("alone") / "alone.ckpt", devices=1)
+
+
 @pytest.mark.filterwarnings("ignore:The total number of parameters")
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_a_checkpoint_has_tied_layers_and_the_moments_of_what_is_frozen(trained, tmp_path, name):
-    found = torch.load(trained[1] / f"{name}.ckpt", weights_only=True)
-    alone = saved(tmp_path / "alone.ckpt", devices=1)
+def test_a_checkpoint_has_tied_layers_and_the_moments_of_what_is_frozen(trained, saved_alone, name):
+    found, alone = torch.load(trained[1] / f"{name}.ckpt", weights_only=True), saved_alone
     assert {"critic.0.weight", "critic.2.weight"} <= alone["state_dict"].keys()
     torch.testing.assert_close(found["state_dict"], alone["state_dict"], rtol=0, atol=1e-6)
     for one, other in zip(found["optimizer_states"], alone["optimizer_states"], strict=True):
