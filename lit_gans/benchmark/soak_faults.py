@@ -60,7 +60,7 @@ def _kill_a_rank(run: Run, training: Training, draw: random.Random) -> None:
     alive = [process for process in processes_of(training.process.pid) if training.process.poll() is None]
     if alive:
         _send(draw.choice(alive), signal.SIGKILL)
-    if training.end() == 0 and STEPS not in training.iterations:
+    if training.end() == 0 and run.begins_at < STEPS and STEPS not in training.iterations:
         raise Lost("a rank was killed, and the exit code is 0.")
     run.interrupted(training)
 

@@ -2,12 +2,13 @@
 
 import json
 import random
+from unittest.mock import Mock
 
 import pytest
 import torch
 
 from lit_gans.benchmark import soak as module
-from lit_gans.benchmark import soak_run, soak_training
+from lit_gans.benchmark import soak_faults, soak_run, soak_training
 from lit_gans.benchmark.soak import soak
 from lit_gans.benchmark.soak_faults import FAULTS, damage, largest_file, refuse_unclear
 from lit_gans.benchmark.soak_results import difference, resumes_at
@@ -128,6 +129,17 @@ def test_a_full_disk_must_end_with_a_sentence():
             refuse_unclear(code, output)
     with pytest.raises(Lost, match="without a sentence"):
         refuse_unclear(1, "Killed")
+
+
+def test_a_killed_rank_must_end_a_training_that_is_not_complete(run, monkeypatch):
+    monkeypatch.setattr(soak_faults, "processes_of", lambda _: [])
+    kill, training = FAULTS["SIGKILL of one process"], Mock(spec=Training, process=Mock(), iterations=[5, 6])
+    training.end.return_value = 0
+    with pytest.raises(Lost, match="a rank was killed, and the exit code is 0"):
+        kill(run, training, random.Random(0))
+    run.begins_at, training.iterations = STEPS, []  # nothing was left to train
+    monkeypatch.setattr(soak_run, "resumes_at", lambda _: STEPS)
+    kill(run, training, random.Random(0))
 
 
 def test_difference_is_bitwise():
