@@ -19,6 +19,7 @@ def test_the_networks_have_as_many_parameters_as_published_and_as_ours():
     assert count(PeerDiscriminator(3, 128, spectral=True)) == 1_053_825
 
 
+@pytest.mark.slow
 def test_both_gans_are_timed_and_counted(tmp_path, capsys):
     result = peer("smoke", output=str(tmp_path / "peer.json"))
     assert json.loads((tmp_path / "peer.json").read_text()) == result
