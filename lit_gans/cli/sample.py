@@ -25,6 +25,8 @@ from lit_gans.training.sampling import Weights
 
 logger = logging.getLogger(__name__)
 
+_MOST = 1_000_000  # images of one command
+
 
 def sample(
     checkpoint: str,
@@ -50,7 +52,7 @@ def sample(
     Returns:
         The path of the grid or plot.
     """
-    _at_least_one("num", num)
+    _refuse_numbers(seed, num)
     module, folder = _loaded(checkpoint, output)
     module.labels(num, label)  # raises before anything is generated
     module.sampling_generator(weights)
@@ -139,9 +141,9 @@ def interpolate(
     Returns:
         The path of the image.
     """
-    _at_least_one("num", num)
     if steps < 2:
         raise RefusedInput(f"steps={steps} must be at least 2, for the two ends.")
+    _refuse_numbers(seed, num, steps)
     module, folder = _loaded(checkpoint, output)
     if isinstance(module, Pix2Pix) or module.image_size == 1:
         raise RefusedInput(f"{checkpoint}: only a generator of images from latents can walk between latents.")
@@ -166,9 +168,13 @@ def _loaded(checkpoint: str, output: str | None) -> tuple[GenerativeModule, Path
     return load(found), folder
 
 
-def _at_least_one(name: str, value: int) -> None:
-    if value < 1:
-        raise RefusedInput(f"{name}={value} must be at least 1.")
+def _refuse_numbers(seed: int, num: int, steps: int = 1) -> None:
+    if num < 1:
+        raise RefusedInput(f"num={num} must be at least 1.")
+    if num * steps > _MOST:
+        raise RefusedInput(f"{num * steps} images are too many at once: at most {_MOST}; use several seeds.")
+    if not -(2**63) <= seed < 2**63:
+        raise RefusedInput(f"seed={seed} must be at least 0, and less than 2**63.")
 
 
 def _folder(checkpoint: str, output: str | None) -> Path:

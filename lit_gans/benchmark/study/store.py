@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +12,10 @@ from typing import Any
 from lit_gans.benchmark.study.contract import Cell, Result
 from lit_gans.common.atomic import replacing
 
+logger = logging.getLogger(__name__)
+
 RESULTS = "results.json"
+_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)  # of JSON, and of other content
 
 
 class Store:
@@ -36,7 +40,11 @@ class Store:
         path = self.path(cell)
         if not path.is_file():
             return Result(cell)
-        found = result_of(json.loads(path.read_text())["result"])
+        try:
+            found = result_of(json.loads(path.read_text())["result"])
+        except _DAMAGE:
+            logger.warning("%s is damaged: its cell is measured again.", path)
+            return Result(cell)
         return Result(cell, found.repeats) if found.failed else Result(cell, found.repeats, found.reason)
 
     def write(self, result: Result) -> None:
@@ -52,7 +60,13 @@ class Store:
             names: parts whose results are left out.
         """
         path = self.folder / RESULTS
-        stamp, found = read_results(path) if path.is_file() else ({}, {})
+        stamp: dict[str, Any] = {}
+        found: dict[str, list[Result]] = {}
+        if path.is_file():
+            try:
+                stamp, found = read_results(path)
+            except _DAMAGE:
+                logger.warning("%s is damaged and is written again: only this study's parts are in it.", path)
         return {name: results for name, results in found.items() if stamp == self.stamp and name not in names}
 
     def write_all(self, results: Mapping[str, list[Result]], settings: Mapping[str, Any]) -> Path:
