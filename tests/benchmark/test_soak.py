@@ -213,6 +213,8 @@ def test_other_results_and_files_left_behind_are_lost(run, monkeypatch):
         run._finished(reference)
     run._rows_lost = {2}  # damaged, and named
     run._finished(reference)
+    reference["rows"][2]["fid"], logged[2] = "9", {"loss": "3"}  # measured before the checkpoint, and its loss after
+    run._finished(reference)
     logged[1] = {"loss": "2.1"}
     with pytest.raises(Lost, match=r"differs in rows \[1\]"):
         run._finished(reference)
