@@ -100,14 +100,13 @@ def train(cell, data_class, world_size=1, callbacks=(), num_nodes=1, **arguments
     data = data_class(image_size=16, channels=1, batch_size=BATCH_SIZE // world_size // cell.accumulate)
     switches = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
     trainer = Trainer(
-        max_steps=STEPS,
         max_epochs=-1,
         accelerator="cpu",
         devices=world_size // num_nodes,
         num_nodes=num_nodes,
         precision=cell.precision,
         callbacks=[*callbacks],
-        **{**dict.fromkeys(switches, False), **arguments},
+        **{"max_steps": STEPS, **dict.fromkeys(switches, False), **arguments},
     )
     trainer.fit(module, datamodule=data)
     return module
