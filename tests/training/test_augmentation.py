@@ -22,6 +22,7 @@ def test_all_images_are_augmented_alike_in_both_turns_with_the_scheduled_probabi
     assert not torch.equal(numbers[:, 0], numbers[:, 1])
     fake, made, batch = module.generator_saw
     assert torch.equal(fake, transformed(made, batch["augmentation"][:, 1], 0.7))
+    assert torch.equal(batch["image"], transformed(real_before, batch["augmentation"][:, 0], 0.7))
     assert not torch.equal(batch["augmentation"], numbers)
 
 
