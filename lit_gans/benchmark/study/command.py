@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -50,7 +51,7 @@ def study(
         output: folder of the results and the report.
         repeats: number of measurements of each cell.
         minutes: time after which no cell is repeated; null for no limit.
-        gans: names of the GANs in `batch` and `scaling`; an empty list takes all of them.
+        gans: names of the GANs; an empty list takes all of them in `batch` and `scaling`, and the study's in `dual`.
         device: device of all parts but `batch`, which measures every device; null uses CUDA if available.
         max_ranks: largest number of processes; null uses the number of devices, or of cores on a CPU.
         sizes: values that replace those of the preset, as in `sizes={steps:20,batch_sizes:[8,16]}`.
@@ -83,13 +84,14 @@ def _settings(processes: Launcher, device: str, cores: int, gans: Sequence[str],
     for name in gans:
         if name not in known:
             raise RefusedInput(f"gans: there is no GAN '{name}'; {nearest(name, known)}")
-    return Settings(
+    settings = Settings(
         device=device,
         devices=("cpu", "cuda") if torch.cuda.is_available() else ("cpu",),
         ranks=_ranks(processes, device, max_ranks),
         cores=cores,
         gans=tuple(gans or sorted(known)),
     )
+    return replace(settings, dual_gans=tuple(gans)) if gans else settings
 
 
 def _ranks(processes: Launcher, device: str, most: int | None) -> tuple[int, ...]:

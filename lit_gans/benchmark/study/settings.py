@@ -20,12 +20,13 @@ class Settings:
         devices: all devices of this machine, for `batch`.
         ranks: numbers of processes, ascending, beginning with 1.
         cores: number of cores of this machine that this process may use.
-        gans: names of the GANs.
+        gans: names of the GANs in `batch` and `scaling`.
         batch_sizes: batch sizes of `batch`.
         image_size: height and width of the images in `batch` and `scaling`.
         batch_size: batch size per process of the other parts.
         small_image_size: height and width of the images in the other parts.
         width: width of the networks; None leaves that of the study's networks.
+        dual_gans: names of the GANs in `dual`.
         steps: most timed steps of a cell.
         fixed_steps: number of steps where losses are compared after the same images.
         warmup: steps before the timed ones.
@@ -51,6 +52,7 @@ class Settings:
     batch_size: int = 64
     small_image_size: int = 64
     width: int | None = None
+    dual_gans: tuple[str, ...] = ("dcgan", "d2gan", "d3gan")
     steps: int = 50
     fixed_steps: int = 100
     warmup: int = 3
@@ -106,7 +108,7 @@ _PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-_NOT_GIVEN = ("device", "devices", "ranks", "cores", "gans", "compiles")
+_NOT_GIVEN = ("device", "devices", "ranks", "cores", "gans", "dual_gans", "compiles")
 
 
 def preset(name: PresetName, settings: Settings, given: Mapping[str, Any]) -> Settings:

@@ -1,4 +1,4 @@
-"""Dual discriminators: FID and Inception Score of DCGAN, D2GAN and D3GAN by iterations and by time."""
+"""Dual discriminators: FID and Inception Score of DCGAN, D2GAN and D3GAN, or others, by iterations and by time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
 
+from lit_gans.benchmark.measure import peak_process_memory
 from lit_gans.benchmark.study.contract import Cell, Part, Picture, Result, Table
 from lit_gans.benchmark.study.film import encoded, film
 from lit_gans.benchmark.study.plotting import figure, picture
@@ -18,7 +19,6 @@ from lit_gans.config.build import build
 from lit_gans.config.hydra_app import compose
 from lit_gans.training.callback import GenerativeCallback
 
-_GANS = ("dcgan", "d2gan", "d3gan")
 _FID, _IS = "metric/fid_digits", "metric/is_digits"
 _NAMES = {_FID: "FID on digit features", _IS: "Inception Score on digits"}
 _TILES = 16  # images of a frame of the film
@@ -26,7 +26,7 @@ _SLACK = 1.1  # the FID to reach is this many times the worst of the final ones,
 
 
 class Dual(Part):
-    """Trains the three GANs on the same digits at several batch sizes and with several seeds."""
+    """Trains the GANs on the same digits at several batch sizes and with several seeds."""
 
     title = "Dual discriminators"
     question = (
@@ -39,7 +39,7 @@ class Dual(Part):
         cells = []
         for batch_size in settings.dual_batch_sizes:
             steps = max(settings.evaluations, settings.dual_images // batch_size)
-            for gan in _GANS:
+            for gan in settings.dual_gans:
                 for seed in settings.seeds:
                     every = max(1, steps // settings.evaluations)
                     values = {
@@ -64,7 +64,8 @@ class Dual(Part):
             trace.throughput = throughput
             trainer.callbacks.append(trace)  # type: ignore[attr-defined]
             trainer.fit(module, datamodule=data)
-        return {"points": trace.points, "frames": trace.frames, "utilisation": throughput.utilisation}
+        values = {"points": trace.points, "frames": trace.frames, "utilisation": throughput.utilisation}
+        return {**values, "memory": peak_process_memory()}
 
     def tables(self, results: Mapping[str, Sequence[Result]]) -> list[Table]:
         columns = [
@@ -82,15 +83,14 @@ class Dual(Part):
         own = [result for result in results["dual"] if result.repeats]
         rows = []
         for batch_size, level in levels(own).items():
-            for gan in _GANS:
-                runs = _runs(own, gan, batch_size)
-                if runs:
-                    rows.append([gan, str(batch_size), *_row(runs, level)])
+            rows += [
+                [gan, str(batch_size), *_row(_runs(own, gan, batch_size), level)] for gan in _gans(own, batch_size)
+            ]
         note = "FID and IS: median of the seeds, and their range. Seconds are those of training. FID to reach: "
         note += (
             f"{_SLACK} times the worst final one of this batch size. processor: busy cores; waiting for data beside it."
         )
-        return [Table("At the end", columns, rows, [note])]
+        return [Table("At the end", columns, rows, [note]), equal(own)]
 
     def plots(self, results: Mapping[str, Sequence[Result]]) -> list[Picture]:
         own = [result for result in results["dual"] if result.repeats]
@@ -98,7 +98,7 @@ class Dual(Part):
             _curves(own, key, x, batch_size) for batch_size in levels(own) for key in _NAMES for x in ("iteration", "s")
         ]
         frames = {r.settings["gan"]: r.repeats[0]["frames"] for r in own if r.repeats[0]["frames"]}
-        return [*pictures, *([Picture("The three trainings side by side", film(frames), "gif")] if frames else [])]
+        return [*pictures, *([Picture("The trainings side by side", film(frames), "gif")] if frames else [])]
 
 
 class Trace(GenerativeCallback):
@@ -118,7 +118,8 @@ class Trace(GenerativeCallback):
     def on_measure_end(self, trainer: Trainer) -> None:
         values = {key: float(trainer.callback_metrics[key]) for key in _NAMES}
         seconds = self.throughput.seconds if trainer.global_step else 0.0
-        self.points.append({"iteration": trainer.global_step, "s": seconds, **values})
+        images = trainer.global_step * trainer.datamodule.batch_size * _module(trainer).n_critic  # type: ignore[attr-defined]
+        self.points.append({"iteration": trainer.global_step, "images": images, "s": seconds, **values})
         if self._film:
             with paused(trainer):
                 self.frames.append(encoded(_module(trainer).sample(_TILES, seed=0), 4))
@@ -153,6 +154,42 @@ def _overrides(settings: Mapping[str, Any], folder: str) -> list[str]:
 
 def _runs(results: Sequence[Result], gan: str, batch_size: int) -> list[dict[str, Any]]:
     return [r.repeats[0] for r in results if (r.settings["gan"], r.settings["batch_size"]) == (gan, batch_size)]
+
+
+def _gans(results: Sequence[Result], batch_size: int) -> list[str]:
+    """Returns the GANs that were measured at a batch size, in the order of their cells."""
+    return list(dict.fromkeys(r.settings["gan"] for r in results if r.settings["batch_size"] == batch_size))
+
+
+def equal(results: Sequence[Result]) -> Table:
+    """Compares the runs of a batch size after the real images, and after the seconds, of the shortest of them."""
+    columns = ["GAN", "batch", "images", "last FID", "best", "s", "last FID", "best", "images/s", "MiB"]
+    rows = []
+    for batch_size in levels(results):
+        gans = _gans(results, batch_size)
+        points = {gan: [run["points"] for run in _runs(results, gan, batch_size)] for gan in gans}
+        ends = [run[-1] for runs in points.values() for run in runs]
+        for gan in gans:
+            row = [gan, str(batch_size)]
+            for key in ("images", "s"):
+                limit = min(end[key] for end in ends)
+                row += [f"{limit:.0f}", *_within(points[gan], key, limit)]
+            memory = [run["memory"] for run in _runs(results, gan, batch_size) if run["memory"] is not None]
+            speed = statistics.median(run[-1]["images"] / run[-1]["s"] for run in points[gan])
+            mib = f"{statistics.median(memory) / 2**20:.0f}" if memory else "not told here"
+            rows.append([*row, f"{speed:.0f}", mib])
+    note = (
+        "Median of the seeds: the last measurement up to as many images or seconds of training, and the best of those."
+    )
+    return Table("At equal images and at equal time", columns, rows, [f"{note} MiB: peak memory of the process."])
+
+
+def _within(runs: Sequence[Sequence[Mapping[str, float]]], key: str, limit: float) -> list[str]:
+    """Returns the last and the best FID measured up to a number of images or seconds, or that there is none."""
+    fids = [[point[_FID] for point in run if point["iteration"] > 0 and point[key] <= limit] for run in runs]
+    if not all(fids):
+        return ["not measured by then", ""]
+    return [f"{statistics.median(chosen):.2f}" for chosen in ([run[-1] for run in fids], [min(run) for run in fids])]
 
 
 def levels(results: Sequence[Result]) -> dict[int, float]:
@@ -192,11 +229,9 @@ def _curves(results: Sequence[Result], key: str, x: str, batch_size: int) -> Pic
     """Draws the median of the seeds and the band from the lowest to the highest."""
     drawn = figure()
     (axes,) = drawn.axes
-    for gan in _GANS:
+    for gan in _gans(results, batch_size):
         runs = _runs(results, gan, batch_size)
         rows = list(zip(*(run["points"] for run in runs), strict=False))
-        if not rows:
-            continue
         xs = [statistics.median(point[x] for point in row) for row in rows]
         values = [[point[key] for point in row] for row in rows]
         (line,) = axes.plot(xs, [statistics.median(row) for row in values], marker="o", label=gan)
