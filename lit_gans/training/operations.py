@@ -122,7 +122,7 @@ def _sample(images: Images, matrix: Float[Tensor, "n 2 3"]) -> Images:
 class _GridSample(torch.autograd.Function):
     """Bilinear `grid_sample` with reflection, which is linear in the images: it has derivatives of any order.
 
-    torch itself does not differentiate the gradient of `grid_sample`.
+    Earlier versions of torch do not differentiate the gradient of `grid_sample`; 2.15 does.
     """
 
     @staticmethod

@@ -33,7 +33,8 @@ class Patterns(Dataset):
 @pytest.mark.parametrize("num_classes", [0, 7])
 def test_three_steps_are_those_of_the_authors_code(num_classes):
     """Losses, penalties, weights and the average: schedules of gamma, rate, beta 2 and half-life take part."""
-    ours, turns, losses = module(num_classes), iter(range(2 * STEPS)), []
+    ours, turns, losses, forwards = module(num_classes), iter(range(2 * STEPS)), [], []
+    ours.discriminator.register_forward_hook(lambda *_: forwards.append(1))
     ours.sample_noise = lambda noise, num: {"latents": latents(next(turns))}
     of_discriminator, of_generator = ours.losses_and_penalties, ours.generator_loss
 
@@ -53,6 +54,7 @@ def test_three_steps_are_those_of_the_authors_code(num_classes):
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
     Trainer(max_steps=STEPS, enable_model_summary=False, callbacks=[average], **quiet).fit(ours, loader)
 
+    assert len(forwards) == 4 * STEPS, "real and fake images in both turns, none for R1 and R2"
     known = KNOWN["steps"][str(num_classes)]
     for (loss, r1, r2, generator), found in zip(known["losses"], losses, strict=True):
         assert found == pytest.approx([loss, (r1 + r2) / 2, generator], rel=1e-4, abs=1e-5)
