@@ -50,6 +50,7 @@ RUN_IN_THE_SLOW_TIER = {
     ("docs/benchmarks.md", "lit-gans bench metrics"),
     ("docs/extend/strategy.md", "LIT_GANS_IMPORT=patient_ddp lit-gans train"),
     ("docs/guides/data.md", "lit-gans train experiment=dcgan_emoji"),
+    ("docs/guides/data.md", "OMP_NUM_THREADS=1 lit-gans train -m experiment=dcgan_emoji,"),
     ("docs/guides/data.md", "lit-gans train experiment=pix2pix_emoji"),
     ("docs/guides/data.md", "lit-gans train -m experiment=gan_ring,"),
     ("docs/guides/distributed.md", f"{_TWO_PROCESSES}\n"),
