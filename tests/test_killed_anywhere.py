@@ -6,9 +6,11 @@ import signal
 
 import pytest
 
-from lit_gans.callbacks.retention import Retention
+from lit_gans.callbacks import Checkpoint
+from lit_gans.callbacks.retention import Retention, steps
 from lit_gans.checkpoints.newest import newest_good
 from lit_gans.config.registry import gans
+from tests import killed_runs
 from tests.killed_runs import POINTS, Killed, assert_same, raise_killed, random_kills, train, trained_once
 from tests.strategies import ranks
 
@@ -84,6 +86,18 @@ def test_a_kill_right_after_a_checkpoint_loses_no_row(tmp_path, uninterrupted, m
     assert newest_good(tmp_path)[1] == 2
     train(tmp_path, "wgan_gp")
     assert_same(tmp_path, uninterrupted("wgan_gp"))
+
+
+def test_a_kill_before_a_checkpoint_was_kept_does_not_lose_it(tmp_path, monkeypatch):
+    kept = {"checkpoint": Checkpoint(every_n_train_steps=2, keep_every_n_train_steps=2)}
+    monkeypatch.setattr(killed_runs, "Checkpoint", lambda **_: kept["checkpoint"])
+    with monkeypatch.context() as patched:
+        patched.setattr(Retention, "keep", raise_killed)
+        with pytest.raises(Killed):
+            train(tmp_path, "dcgan")
+    kept["checkpoint"] = Checkpoint(every_n_train_steps=2, keep_every_n_train_steps=2)
+    train(tmp_path, "dcgan")
+    assert sorted(steps(tmp_path / "checkpoints", "step")) == [2, 4, 6, 8]
 
 
 def test_a_run_that_was_moved_goes_on(tmp_path, uninterrupted):

@@ -111,6 +111,9 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         self._monitor.start(trainer)
         if trainer.is_global_zero:
             sweep(self.folder(trainer), "*.ckpt")
+            resumed, last = trainer.ckpt_path, self.folder(trainer) / "last.ckpt"
+            if resumed and Path(resumed).absolute() == last.absolute():  # a kill may have come before it was kept
+                self._retention.keep(last, trainer.global_step)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._signals.end()
