@@ -112,6 +112,8 @@ def duplicate(path: Path, other: Path) -> None:
     """Gives a complete file or folder a second name, atomically. Both share their bytes on disk where the file system
     has hard links: neither may be changed in place.
     """
+    if other.exists() and path.samefile(other):  # renaming one name of a file to another does nothing, says POSIX
+        return
     with writing(other), replacing(other) as part:
         if path.is_dir():
             shutil.copytree(path, part, copy_function=_link)

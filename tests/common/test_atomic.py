@@ -209,6 +209,8 @@ def test_a_duplicate_outlives_the_replacement_of_the_first(place, monkeypatch, k
     other = place.with_name("step.ckpt")
     make(kind, place, "old")
     duplicate(place, other)
+    duplicate(place, other)
+    assert sorted(place.parent.iterdir()) == [place, other], "also where it had the second name already"
     file = other if kind == "file" else other / "rest.pt"
     assert file.stat().st_nlink == (2 if links else 1)
     with replacing(place) as part:

@@ -35,6 +35,7 @@ NEEDLESS = {
         "scale_of": "test_the_public_scale_is_a_number",
         "set_timeout": "test_older_versions_of_torch_lack_the_new_names",
         "tree_leaves": "test_torch_has_no_public_walk_over_outputs",
+        "version_of": "test_a_tensor_has_no_public_count_of_its_changes",
     },
     "lightning": {
         "CommandLauncher": "test_lightning_still_starts_others_with_sys_argv",
@@ -45,6 +46,7 @@ NEEDLESS = {
         "children": "test_lightnings_launcher_waits_for_no_process_that_it_ends",
         "finds_unused_parameters": "test_lightning_keeps_the_arguments_of_ddp_private",
         "process_group_backend": "test_lightning_knows_its_backend_only_once_the_group_exists",
+        "row_of_iteration": "test_loggers_receive_a_row_after_the_last_hook_of_the_iteration",
         "run_step_hooks": "test_only_a_step_of_the_optimizer_publicly_runs_the_hooks_before_it",
         "set_data_parallel_size": "test_lightning_shards_over_nodes_only_by_default",
         "start_others_with": "test_lightning_still_starts_others_with_sys_argv",

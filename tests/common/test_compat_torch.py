@@ -92,6 +92,15 @@ def test_a_module_does_not_say_that_it_is_compiled():
     assert [name for name in public if "compile" in name] == ["compile"], "use the public one"
 
 
+def test_a_tensor_has_no_public_count_of_its_changes():
+    tensor = torch.zeros(2)
+    before = _compat.version_of(tensor)
+    tensor.detach().add_(1)
+    assert _compat.version_of(tensor) == before + 1
+    public = [name for name in dir(tensor) if not name.startswith("_")]
+    assert not [name for name in public if "version" in name], "use the public one"
+
+
 def test_torch_has_no_public_store(groups):
     assert not {"get_default_store", "default_store"} & {*dir(dist)}
     _compat.default_store().set("a", "b")

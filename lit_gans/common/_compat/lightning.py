@@ -150,6 +150,7 @@ def row_of_iteration(trainer: Trainer) -> tuple[int, dict[str, Any]] | None:
     Reads `Trainer._logger_connector` and `_batches_that_stepped`. Loggers receive them only after the last hook of the
     iteration, and thus after checkpoints that callbacks write:
     https://github.com/Lightning-AI/pytorch-lightning/blob/2.6.6/src/lightning/pytorch/loops/training_epoch_loop.py.
+    No issue found.
     """
     connector = trainer._logger_connector
     values = dict(connector.metrics["log"]) if connector.should_update_logs else {}
