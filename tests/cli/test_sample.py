@@ -124,7 +124,7 @@ def test_translations_need_pictures_and_only_they(saved, pictures, tmp_path):
     path = saved("pix2pix")
     with pytest.raises(RefusedInput, match="pix2pix translates images: add input=FOLDER"):
         sample(path)
-    with pytest.raises(RefusedInput, match=re.escape(f"{tmp_path / 'nowhere'} contains no images")):
+    with pytest.raises(RefusedInput, match=re.escape(f"{tmp_path / 'nowhere'}: there is no such folder")):
         sample(path, input=str(tmp_path / "nowhere"))
     with pytest.raises(RefusedInput, match=r"a DCGAN generates images from noise; leave it out"):
         sample(saved("dcgan"), input=str(pictures))

@@ -69,6 +69,7 @@ describe model=dcgan data.image_size=41 | image_size=41: the dcgan networks supp
 describe model=dcgan model.latent_dim=-1 | latent_dim=-1 must be at least 1
 evaluate checkpoint=nowhere metrics=digits | there is no checkpoint at nowhere
 evaluate checkpoint=run fake=photos metrics=digits | checkpoint=PATH or fake=FOLDER, one of them
+evaluate checkpoint=run score@metrics.scores.kid=kid | nothing is chosen there; choose metrics=NAME too
 evaluate checkpoint=run metrics=digits output=empty | output=empty is a folder: give the path of a file in it.
 evaluate checkpoint=run metrics=digits output=text.txt/x.json | the folder cannot be created
 bench stp | did you mean 'bench step'?

@@ -161,6 +161,8 @@ def read_folder(folder: str | Path, image_size: int, channels: int) -> tuple[lis
         RefusedInput: the folder does not exist or contains no images.
     """
     folder = Path(folder)
+    if not folder.is_dir():
+        raise RefusedInput(f"{folder}: there is no such folder of images.")
     paths = sorted(path for path in folder.glob("*") if path.suffix.lower() in ENDINGS)
     if not paths:
         raise RefusedInput(f"{folder} contains no images ({', '.join(ENDINGS)}).")

@@ -34,11 +34,11 @@ def test_read_folder_reads_uncropped_images_at_one_size_in_the_order_of_their_na
     assert read_folder(tmp_path, image_size=4, channels=1)[1].shape == (3, 1, 4, 4)
 
 
-@pytest.mark.parametrize("name", ["empty", "nowhere"])
-def test_read_folder_refuses_a_folder_without_pictures(tmp_path, name):
+def test_read_folder_refuses_a_folder_without_pictures_and_one_that_does_not_exist(tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(RefusedInput, match=re.escape(f"{tmp_path / name} contains no images")):
-        read_folder(tmp_path / name, image_size=16, channels=3)
+    for name, why in {"empty": " contains no images", "nowhere": ": there is no such folder of images."}.items():
+        with pytest.raises(RefusedInput, match=re.escape(f"{tmp_path / name}{why}")):
+            read_folder(tmp_path / name, image_size=16, channels=3)
 
 
 def test_16_bit_gray_is_scaled_and_not_clipped(tmp_path):
