@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 
@@ -20,8 +21,13 @@ _METRIC = "metric/"
 _ALWAYS = ("loss/", "throughput/", "utilisation/")  # logged by every run and reported elsewhere
 
 
-def report(trainer: Trainer) -> int:
-    """Prints where the results are and returns the exit code: 128 plus the signal's number, otherwise 0."""
+def report(trainer: Trainer, overrides: Sequence[str] = ("<the same overrides>",)) -> int:
+    """Prints where the results are and returns the exit code: 128 plus the signal's number, otherwise 0.
+
+    Args:
+        trainer: trainer after the training.
+        overrides: the command line of the run, quoted for a shell.
+    """
     checkpoint = next(iter(callbacks_of(trainer, Checkpoint)), None)
     samples = next(iter(callbacks_of(trainer, Samples)), None)
     folder = shown(Path(trainer.default_root_dir))
@@ -46,7 +52,8 @@ def report(trainer: Trainer) -> int:
             lines.append(f"last        {last}")
         what = "input=FOLDER" if isinstance(trainer.lightning_module, Pix2Pix) else "num=64"
         if signal and last.exists():
-            lines.append(f"next        lit-gans train <the same overrides> {quote(f'resume={last}')}")
+            again = [*(item for item in overrides if not item.startswith("resume=")), quote(f"resume={last}")]
+            lines.append(f"next        lit-gans train {' '.join(again)}")
         elif best.exists():
             lines.append(f"next        lit-gans sample {quote(f'checkpoint={best}')} {what}")
     if trainer.is_global_zero:

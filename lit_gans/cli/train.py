@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -112,7 +113,7 @@ def _job(composed: DictConfig, runs: list[Run]) -> int:
             with _own_environment():
                 trainer = train(config, trainers)
             runs[-1] = run_of(trainer, overrides, time.perf_counter() - start)
-            return report(trainer)
+            return report(trainer, [shlex.quote(item) for item in overrides])
 
         try:
             code = _failed_is_1(run)

@@ -18,6 +18,7 @@ _OF_NODES = {  # groups whose options apply to a node of the model
 }
 _MOVED = re.compile(r"((?:score@)?metrics)\.(fid|inception_score|class_coverage|kid|mifid|prdc)\b")  # first edition
 _GROUPS = ("experiment", "strategy", "precision")  # not keys
+_INSTEAD = {"run": "resume=PATH continues a run, hydra.run.dir=FOLDER is the folder of a new one."}
 _NAME = "NAME"
 _MOST = 3  # number of suggestions
 
@@ -33,6 +34,8 @@ def did_you_mean(key: str, config: Any, value: str | None = None) -> str:
     moved = _MOVED.match(key)
     if moved:
         return f"did you mean '{moved[1]}.scores.{moved[2]}{key[moved.end() :]}'?"
+    if key in _INSTEAD:
+        return _INSTEAD[key]
     name = _bare(key)
     if name in _OF_NODES:
         return f"choose {' or '.join(f'{name}@{node}={value or _NAME}' for node in _OF_NODES[name])}."

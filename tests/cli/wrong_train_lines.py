@@ -3,6 +3,7 @@
 # after `lit-gans train` and the overrides of a tiny run
 TRAIN = """
 experiment=dcgan_digit | experiment=dcgan_digit: there is no such experiment; did you mean 'dcgan_digits'?
+run=outputs | run: there is no such key; resume=PATH continues a run
 model=dcgam | model=dcgam: there is no such model; did you mean 'dcgan'?
 data=nothing | data=nothing: there is no such data; valid names: celeba, cifar10
 metrics=digit | did you mean 'digits'?
