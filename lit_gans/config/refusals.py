@@ -84,8 +84,8 @@ def _sentence(error: Exception, composed: Callable[[], Any]) -> str:
     if deleted:
         return f"~{deleted[1]}: there is no such key; {did_you_mean(deleted[1], composed())}"
     override = re.search(r"Could not override '([^']+)'", text)
-    if override and "@" in override[1]:
-        around = override[1].partition("@")[2].partition(".")[0]
+    around = override[1].partition("@")[2].partition(".")[0] if override else ""
+    if override and around and not composed().get(around):
         return f"{override[1]}: nothing is chosen there; choose {around}=NAME too, or add it: +{override[1]}=NAME."
     if override:
         return f"{override[1]}: there is no such key; {did_you_mean(override[1], composed())}"
