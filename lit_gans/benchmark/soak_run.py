@@ -131,21 +131,22 @@ class SoakRun:
         """A process ended in the middle: the last checkpoint before its last iteration must be good."""
         self._reached = max([self._reached, *training.iterations])
         self._at_least = self._saved()
-        self._whole()
+        self._whole(training)
 
     def stopped(self, training: Training) -> None:
         """A process was asked to stop: nothing may be repeated."""
         self._at_least = self._reached = max([self._reached, *training.iterations])
         self._stopped_at.append(self._reached)
-        self._whole()
+        self._whole(training)
 
-    def _whole(self) -> None:
-        """Checks that no file has its final name before it is complete."""
+    def _whole(self, training: Training) -> None:
+        """Checks that no file has its final name before it is complete, but one still damaged that was not read yet."""
         good = resumes_at(self.run)
         if good is not None and good < self._at_least:
             raise Lost(f"the newest good checkpoint is that of iteration {good}, not of {self._at_least}.")
         for path in (self.folder / "cache").glob("*.packed"):
-            if not is_good(path):
+            unread = path.name in self._to_name and path.name not in training.output
+            if not is_good(path) and not unread:
                 raise Lost(f"{path.name} is not complete.")
 
     def file(self, what: str, draw: random.Random) -> Path | None:
