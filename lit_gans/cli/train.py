@@ -215,8 +215,9 @@ def train(config: dict[str, Any], trainers: list[Trainer] | None = None) -> Trai
 def _resolved(config: dict[str, Any]) -> Iterator[Path]:
     """Yields the path of a temporary file with the resolved configuration, which further processes read."""
     with ExitStack() as stack:
-        with writing(Path(os.environ.get("TMPDIR", os.sep)) / "resolved.yaml"):
+        with writing(Path("the temporary folder (TMPDIR)")):
             path = Path(stack.enter_context(TemporaryDirectory(prefix="lit_gans_"))) / "resolved.yaml"
+        with writing(path):
             path.write_text(yaml.safe_dump(config, sort_keys=False))
         yield path
 

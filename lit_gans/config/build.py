@@ -117,13 +117,15 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
     data = construct(config["data"], "data", LightningDataModule)
     module = construct(config["model"], "model", AdversarialModule)
     callbacks = [construct(node, name, Callback) for name, node in nodes.items() if node]
-    loggers = [construct(node, name, Logger) for name, node in logger_nodes.items() if node]
-    for name, made in zip([name for name, node in logger_nodes.items() if node], loggers, strict=True):
+    loggers = {name: construct(node, name, Logger) for name, node in logger_nodes.items() if node}
+    for name, made in loggers.items():
         if made.save_dir and "://" not in str(made.save_dir):
             refuse_folder(made.save_dir, f"{name}.save_dir")
     arguments = {name: value for name, value in config["trainer"].items() if name != "_target_"}
     with trainer_refusals():
-        trainer = call(partial(Trainer, callbacks=callbacks, logger=loggers or False), arguments, "trainer")
+        trainer = call(
+            partial(Trainer, callbacks=callbacks, logger=list(loggers.values()) or False), arguments, "trainer"
+        )
     _refuse_processes(trainer)
     return module, data, trainer
 

@@ -44,7 +44,7 @@ sample checkpoint=x nun=3 | did you mean 'num'?
 sample checkpoint=x num=0 | num=0 must be at least 1
 sample checkpoint=x num=nan | num=nan is not valid: expected int.
 sample checkpoint=x num=99999999999 | 99999999999 images are too many at once: at most 1000000; use several seeds.
-sample checkpoint=x seed=99999999999999999999 | seed=99999999999999999999 must be at least 0, and less than 2**63.
+sample checkpoint=x seed=99999999999999999999 | seed=99999999999999999999 must be at least -2**63 and less than 2**63.
 sample checkpoint=x weights=average | weights='average' is not valid: expected one of ema, raw or null.
 sample checkpoint=run label=3 | label=3: the model was trained without classes
 sample checkpoint=run input=photos | a DCGAN generates images from noise; leave it out.

@@ -12,6 +12,7 @@ from torch import nn
 
 from lit_gans.config.registry import gans
 from lit_gans.training.optim import SGD, Adam
+from tests.gans import GANS
 
 SETTINGS = {
     "sngan": {"network": "resnet", "generator_batch_multiple": 2, "n_critic": 2},
@@ -46,7 +47,7 @@ LOOPS = ("dcgan", "wgan_gp", "d2gan")
 
 def matrix(**fixed):
     """Every GAN, with and without accumulation and clipping."""
-    return [Cell(*values, **fixed) for values in itertools.product(names(), (1, 2), (None, 0.05))]
+    return [Cell(*values, **fixed) for values in itertools.product(GANS, (1, 2), (None, 0.05))]
 
 
 def covering(**fixed):
@@ -65,11 +66,6 @@ def covering(**fixed):
 def without(cells, others):
     """The cells that are left for the full product, `pytest -m slow`."""
     return [cell for cell in cells if cell not in others]
-
-
-def names():
-    """The GANs of this package."""
-    return [name for name, cls in gans().items() if cls.__module__.startswith("lit_gans.")]
 
 
 def build(cell):

@@ -36,9 +36,9 @@ def preload():
     warnings.simplefilter("ignore")
     for name in PRELOADED:
         importlib.import_module(name)
-    from tests.strategies.cells import many_images, names
+    from tests.strategies.cells import many_images
 
-    names(), many_images()
+    many_images()
     num_threads = len(os.listdir("/proc/self/task")) if Path("/proc/self/task").is_dir() else 1
     assert num_threads == 1, f"{num_threads} threads: forked ranks would lack all but one"
     gc.collect()

@@ -11,9 +11,10 @@ from lightning.pytorch.strategies import Strategy
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.registry import classes
+from tests.gans import GANS
 
 from .acceptance import table as examples
-from .cells import Cell, build, names
+from .cells import Cell, build
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/distributed.md"
 BEGIN, END = "<!-- strategies -->\n", "<!-- end of strategies -->\n"
@@ -62,7 +63,7 @@ def table():
         return f"refused ({reasons.index(reason) + 1})"
 
     lines = ["| | " + " | ".join(STRATEGIES) + " |", "|---" * (len(STRATEGIES) + 1) + "|"]
-    for gan in names():
+    for gan in GANS:
         name = f"`{gan}`" + " with `r1_gamma`" * bool(build(Cell(gan)).r1_gamma)
         lines.append(f"| {name} | " + " | ".join(entry(refusal(strategy, gan)) for strategy in STRATEGIES) + " |")
     for name, precision in PRECISIONS.items():

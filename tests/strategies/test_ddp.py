@@ -5,6 +5,7 @@ from lightning.pytorch.callbacks import LambdaCallback
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
 
 from lit_gans.strategies.ddp import NetworkDDP
+from tests.gans import GANS
 
 from . import ranks
 from .broken import ArmedTooEarly, NotArmed
@@ -17,7 +18,6 @@ from .cells import (
     half,
     many_images,
     matrix,
-    names,
     train,
     trained_alone,
     without,
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Found .* in eval mode")
 
 ADAM = {"optimizer": "adam", "precision": "64-true"}
 CELLS = [*covering(), *(Cell(gan, 2, 0.05, **ADAM) for gan in LOOPS), *map(half, LOOPS)]
-REST = without([*matrix(), *matrix(**ADAM), *map(half, names())], CELLS)
+REST = without([*matrix(), *matrix(**ADAM), *map(half, GANS)], CELLS)
 
 # where a step has several backwards of a network: torch is silent, and reduces in the first of them
 SEVERAL_BACKWARDS = [Cell("dcgan", accumulate=2), Cell("wgan_gp")]

@@ -9,6 +9,7 @@ import torch
 from torch.distributed.fsdp import FSDPModule
 
 from lit_gans.strategies.fsdp import NetworkFSDP
+from tests.gans import GANS
 
 from . import cells as tiny
 from . import ranks
@@ -21,7 +22,6 @@ from .cells import (
     half,
     many_images,
     matrix,
-    names,
     train,
     without,
 )
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Found .* in eval mode")
 
 ADAM = [Cell(name, 2, 0.05, optimizer="adam", precision="64-true") for name in ("dcgan", "wgan_gp", "sngan")]
 CELLS = [*covering(), *ADAM, *map(half, LOOPS)]
-REST = without([*matrix(), *map(half, names())], CELLS)
+REST = without([*matrix(), *map(half, GANS)], CELLS)
 WRAPS = ("network", "layer")
 
 
@@ -151,7 +151,7 @@ def test_a_broken_wrapper_is_found(trained, broken):
         assert_trained_alike(trained[0][1][broken.__name__], PENALISED)
 
 
-@pytest.mark.parametrize("cell", [Cell(name) for name in names()], ids=str)
+@pytest.mark.parametrize("cell", [Cell(name) for name in GANS], ids=str)
 def test_each_layer_is_wrapped_where_it_may_be(trained, cell):
     """A penalised network is one piece: sharded separately, its layers would be reduced before the gradients of the
     penalty exist.
@@ -166,7 +166,7 @@ def test_each_layer_is_wrapped_where_it_may_be(trained, cell):
                 assert num > 1
 
 
-@pytest.mark.parametrize("cell", [Cell(name) for name in names()], ids=str)
+@pytest.mark.parametrize("cell", [Cell(name) for name in GANS], ids=str)
 def test_each_rank_holds_its_shard_only(trained, cell):
     """Sharded along the first axis: no rank has more than half of a parameter, rounded up to full rows."""
     module = build(cell)

@@ -5,6 +5,7 @@ from functools import cache
 import pytest
 
 from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
+from tests.gans import GANS
 from tests.strategies import ranks
 from tests.strategies.cells import (
     LOOPS,
@@ -15,7 +16,6 @@ from tests.strategies.cells import (
     half,
     many_images,
     matrix,
-    names,
     train,
     without,
 )
@@ -24,9 +24,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:Found .* in eval mode")
 
 STAGES = [0, 1, 2, 3]
 SHARDED = [1, 2, 3]  # the stages that shard optimizer states
-PENALISED = {name for name in names() if build(Cell(name)).penalised_networks}
+PENALISED = {name for name in GANS if build(Cell(name)).penalised_networks}
 COVERING = [*covering(), *map(half, LOOPS)]
-REST = without([*matrix(), *map(half, names())], COVERING)
+REST = without([*matrix(), *map(half, GANS)], COVERING)
 FREED = [Cell("sngan"), Cell("d2gan", accumulate=2, clip=0.05)]
 OFFLOADED = Cell("d2gan", accumulate=2, clip=0.05)
 BROKEN = Cell("pix2pix")  # whose gradients are larger than 1
