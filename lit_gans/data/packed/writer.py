@@ -15,6 +15,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from multiprocessing import current_process
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +54,15 @@ def pack(
         frame: conversion of pictures to images.
         on_error: `raise` raises an error at the first unreadable file, `skip` skips such files and lists them.
         about: description of the source to store in the file.
-        num_workers: number of decoding processes; None uses the number of cores available to this process.
+        num_workers: number of decoding processes; None uses the number of cores available to this process, and 0 in a
+            daemonic process, which may not have children.
         on_chunk: called after every chunk is written.
 
     Raises:
         RefusedInput: a file cannot be read, no file can be read, or the packed file cannot be written.
     """
-    workers = available_cores() if num_workers is None else num_workers
+    if num_workers is None:
+        num_workers = 0 if current_process().daemon else available_cores()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{path}.lock"):
@@ -67,7 +70,7 @@ def pack(
                 if path.exists():
                     logger.warning("%s is damaged, nothing of it is used: it is packed again.", path)
                     path.unlink()
-                _Packing(path, source, frame, on_error, about).run(workers, on_chunk)
+                _Packing(path, source, frame, on_error, about).run(num_workers, on_chunk)
     except OSError as error:
         raise RefusedInput(f"{path} cannot be written ({error.strerror}): choose another data.cache.") from error
 

@@ -5,6 +5,7 @@ import logging
 import struct
 import threading
 import zlib
+from multiprocessing import current_process
 
 import pytest
 import torch
@@ -92,6 +93,14 @@ def test_worker_processes_pack_bitwise_identical_files(make, monkeypatch, tmp_pa
         files.append(make(cache=str(tmp_path / f"cache_{cores}")).packed.path)
     assert files[0].read_bytes() == files[1].read_bytes()
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_daemonic_process_packs_by_itself(make, monkeypatch):
+    """It may not have children: the rank of a study, or a worker of a pool."""
+    monkeypatch.setattr(packing, "_CHUNK", 4)
+    monkeypatch.setattr(packing, "available_cores", lambda: 2)
+    monkeypatch.setitem(current_process()._config, "daemon", True)
+    assert numbers(make().packed.images) == ORDER
 
 
 def test_worker_processes_refuse_the_first_damaged_image(make, monkeypatch, tmp_path):
