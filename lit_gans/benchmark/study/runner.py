@@ -34,12 +34,10 @@ def run(cells: Sequence[Cell], store: Store, measure: Measure, repeats: int, min
     results = {_id(cell): store.read(cell) for cell in cells}
     plan = _plan(results, repeats)
     known = {f"{r.cell.part}: {r.cell.name}": r.median(SECONDS) for r in results.values() if r.repeats}
-    start = time.monotonic()
-    with Progress([results[name].cell for name in plan], known) as progress:
+    with Progress([results[name].cell for name in plan], known, minutes) as progress:
         for name in plan:
             result = results[name]
-            late = minutes is not None and time.monotonic() - start > 60 * minutes
-            if not (result.repeats and late) and result.reason is None:
+            if result.reason is None and not (result.repeats and progress.is_over()):
                 progress.begin()
                 results[name] = _measured(result, measure)
                 store.write(results[name])

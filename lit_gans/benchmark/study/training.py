@@ -23,14 +23,9 @@ from lit_gans.strategies.by_name import NAMES, named
 from lit_gans.training.adversarial import AdversarialModule
 
 CELEBA_IMAGES = 202_599
-# The networks of the studies where an experiment has them; other GANs have their paper's, except R3GAN, whose own take
-# 21 s for a step of 8 images of 64x64 on two cores.
-EXPERIMENTS = {
-    "dcgan": "dcgan_scaling_study",
-    "sngan": "sngan_scaling_study",
-    "wgan_gp": "wgan_gp_scaling_study",
-    "r3gan": "r3gan_digits",
-}
+# the networks of the studies where an experiment has them; other GANs have their paper's
+EXPERIMENTS = {"dcgan": "dcgan_scaling_study", "sngan": "sngan_scaling_study", "wgan_gp": "wgan_gp_scaling_study"}
+ON_CPU = {"r3gan": "r3gan_digits"}  # its paper's networks take 21 s for a step of 8 images of 64x64 on two cores
 _PROBE = 8  # images of the first step on a CPU, which predicts how long a large one would take
 
 
@@ -42,7 +37,12 @@ def _composed(*overrides: str) -> dict[str, Any]:
 
 
 def model_node(
-    gan: str, image_size: int, width: int | None = None, experiment: str | None = None, **arguments: Any
+    gan: str,
+    image_size: int,
+    width: int | None = None,
+    experiment: str | None = None,
+    device: str = "cuda",
+    **arguments: Any,
 ) -> dict[str, Any]:
     """Returns the configuration of a GAN as plain values: the studies' networks where an experiment has them.
 
@@ -51,9 +51,11 @@ def model_node(
         image_size: height and width of the images.
         width: width of all networks; None leaves that of the experiment or paper.
         experiment: name of an experiment of this GAN; None chooses the scaling study's, or else the paper's defaults.
+        device: `cpu` or `cuda`; on a CPU, GANs whose paper's networks are too large for it have smaller ones.
         **arguments: further arguments of the GAN that replace its own.
     """
-    experiment = experiment or EXPERIMENTS.get(gan)
+    if experiment is None:
+        experiment = (EXPERIMENTS | ON_CPU if device == "cpu" else EXPERIMENTS).get(gan)
     overrides = [f"model={gan}" if experiment is None else f"experiment={experiment}"]
     overrides += [f"data.image_size={image_size}", "data.channels=3"]
     if gan == "pix2pix" and image_size < 64:
@@ -146,8 +148,9 @@ class Clock(Callback):
         self.settings, self.module = settings, module
         self.refusal: str | None = None
         self.parameters = sum(parameter.numel() for parameter in module.parameters())
-        limited = settings.get("step_limit") is not None and settings["device"] == "cpu"
-        self._probes = limited and settings["batch_size"] > _PROBE and not module.compile_networks
+        on_cpu = settings["device"] == "cpu" and not module.compile_networks
+        self._limited = on_cpu and settings.get("step_limit") is not None
+        self._probes = self._limited and settings["batch_size"] > _PROBE
         self._marks: list[float] = []
         self.max_steps = self._last = settings["warmup"] + self._probes + settings["steps"]
         self._since = 0.0
@@ -166,8 +169,8 @@ class Clock(Callback):
         step, warmup = trainer.global_step, self.settings["warmup"] + self._probes
         if step <= warmup:
             elapsed, self._since = now(pl_module.device) - self._since, now(pl_module.device)
-            if step == 1 and self._probes:
-                self._predict(trainer, elapsed * self.settings["batch_size"] / _PROBE)
+            if step == 1 and self._limited:
+                self._predict(trainer, elapsed * max(1.0, self.settings["batch_size"] / _PROBE))
             if step == warmup:
                 self._plan(trainer, elapsed)
                 self._marks = [now(pl_module.device)]

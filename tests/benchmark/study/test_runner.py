@@ -91,10 +91,22 @@ def test_a_cell_with_its_own_repeats_is_measured_once(tmp_path):
 
 
 def test_the_time_left_is_that_of_the_cells_to_come():
-    with Progress(CELLS, {"batch: two": 100.0, "batch: three": 200.0}) as progress:
-        assert progress.remaining() == "about 8 min left"  # 150, the mean, and 100 and 200
+    known = {"batch: two": 100.0, "batch: three": 200.0, "dual: seed 0": 900.0}
+    with Progress(CELLS, known) as progress:
+        assert progress.remaining() == (3, "about 8 min left")  # 150, the mean of the part, and 100 and 200
+    with Progress([Cell("overlap", "dcgan")], known) as progress:
+        assert progress.remaining() == (1, "about 7 min left")  # 400, the mean of all parts
     with Progress(CELLS, {}) as progress:
-        assert progress.remaining() == "time left unknown"
+        assert progress.remaining() == (3, "time left unknown")
+
+
+def test_repeats_for_which_no_time_is_left_are_not_counted(tmp_path, caplog):
+    with Progress([*CELLS, *CELLS[::-1]], {"batch: two": 100.0, "batch: three": 200.0}, minutes=5) as progress:
+        # two and three were measured: one and two, and after 250 s three, are all that begins in 5 minutes
+        assert progress.remaining() == (3, "about 8 min left")
+    with caplog.at_level("INFO"):
+        run(CELLS, Store(tmp_path, STAMP), Measured(), 5, 0.0)
+    assert [record.message.partition(":")[0] for record in caplog.records] == [f"cell {n} of 3" for n in (1, 2, 3)]
 
 
 class Sizes(Part):

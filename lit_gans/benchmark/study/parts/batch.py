@@ -29,7 +29,7 @@ class Batch(Part):
                 f"{gan}, batch {batch_size}, {device}",
                 {
                     "gan": gan,
-                    "model": model_node(gan, settings.image_size, settings.width, seed=settings.seed),
+                    "model": model_node(gan, settings.image_size, settings.width, device=device, seed=settings.seed),
                     "batch_size": batch_size,
                     "device": device,
                     **timing(settings),
@@ -44,11 +44,21 @@ class Batch(Part):
         return train(cell.settings)
 
     def tables(self, results: Mapping[str, Sequence[Result]]) -> list[Table]:
-        columns = ["GAN", "batch", "images/s", "quartiles", "s an epoch", "s of the training", "peak memory, MiB", "n"]
+        columns = [
+            "GAN",
+            "parameters",
+            "batch",
+            "images/s",
+            "quartiles",
+            "s an epoch",
+            "s of the training",
+            "peak memory, MiB",
+            "n",
+        ]
         tables = []
         for device in _devices(results["batch"]):
             rows = [_row(r) for r in results["batch"] if r.repeats and r.settings["device"] == device]
-            note = "n: number of repeats. Memory on a CPU is the growth of the process."
+            note = "n: number of repeats. parameters: of all networks. Memory on a CPU is the growth of the process."
             tables.append(Table(f"On {device}", columns, rows, [note]))
         return tables
 
@@ -77,6 +87,7 @@ def _row(result: Result) -> list[str]:
     speed = result.spread("generator_images_per_second")
     return [
         result.settings["gan"],
+        f"{result.median('parameters'):,.0f}",
         str(result.settings["batch_size"]),
         f"{speed['median']:.1f}",
         f"{speed['lower_quartile']:.1f} .. {speed['upper_quartile']:.1f}",

@@ -37,7 +37,9 @@ class Overlap(Part):
             for ranks in settings.ranks:
                 values = {
                     "gan": gan,
-                    "model": model_node(gan, settings.image_size, settings.width, seed=settings.seed),
+                    "model": model_node(
+                        gan, settings.image_size, settings.width, device=settings.device, seed=settings.seed
+                    ),
                     "batch_size": settings.batch_size,
                     "device": settings.device,
                     "warmup": max(1, settings.warmup),

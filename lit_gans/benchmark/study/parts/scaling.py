@@ -40,7 +40,7 @@ class Scaling(Part):
         values = {
             "gan": gan,
             "kind": kind,
-            "model": model_node(gan, settings.image_size, settings.width, seed=settings.seed),
+            "model": model_node(gan, settings.image_size, settings.width, device=settings.device, seed=settings.seed),
             "batch_size": per_rank,
             "device": settings.device,
             "strategy": {"name": "network_ddp"},  # with one process, too: what it costs is no loss of efficiency
