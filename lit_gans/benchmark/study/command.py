@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,7 @@ def study(
     gans: list[str] = [],  # noqa: B006 - read only
     device: Literal["cpu", "cuda"] | None = None,
     max_ranks: int | None = None,
+    any_commit: bool = False,
     sizes: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Measures the parts of the study and writes a report: `report.html`, `report.md` and `results.json`.
@@ -54,6 +56,8 @@ def study(
         gans: names of the GANs; an empty list takes all of them in `batch` and `scaling`, and the study's in `dual`.
         device: device of all parts but `batch`, which measures every device; null uses CUDA if available.
         max_ranks: largest number of processes; null uses the number of devices, or of cores on a CPU.
+        any_commit: whether cells that another commit measured are taken as they are, which the report says; otherwise
+            they are measured again.
         sizes: values that replace those of the preset, as in `sizes={steps:20,batch_sizes:[8,16]}`.
 
     Raises:
@@ -70,7 +74,7 @@ def study(
     settings = _settings(processes, chosen_device(device).type, cores, gans, max_ranks)
     settings = preset_settings(preset, settings, sizes or {})
     cells = [cell for part in chosen.values() for cell in part.cells(settings)]
-    store = Store(Path(output), stamp(settings.device, processes.nodes))
+    store = Store(Path(output), stamp(settings.device, processes.nodes), any_commit)
     return _measure(cells, store, processes, settings, repeats, minutes)
 
 
@@ -121,7 +125,9 @@ def _measure(
         found.setdefault(result.cell.part, []).append(result)
     file = store.write_all(found, settings.to_dict())
     pages = sections(registered_parts(), found)
-    written = write(store.folder, pages, store.stamp, settings.to_dict())
+    others = Counter(result.commit for results in found.values() for result in results if result.commit is not None)
+    about = {"other commits": ", ".join(f"{name} ({num} cells)" for name, num in others.items())} if others else {}
+    written = write(store.folder, pages, store.stamp | about, settings.to_dict())
     tables = []
     for page in pages:
         for table in page.tables if page.name in names else ():

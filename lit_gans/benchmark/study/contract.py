@@ -52,12 +52,14 @@ class Result:
         repeats: what `Part.measure` returned, once per repeat.
         reason: why there are no measurements; None if there are some, or if the cell has not been measured yet.
         failed: whether the reason is an error rather than a limit of this machine; the cell is run again next time.
+        commit: the commit that was measured, if it is another one than now; such a cell is not repeated.
     """
 
     cell: Cell
     repeats: tuple[dict[str, Any], ...] = ()
     reason: str | None = None
     failed: bool = False
+    commit: str | None = None
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def _plan(results: Mapping[str, Result], repeats: int) -> list[str]:
         for name in turn_order(results, index + 1):
             result = results[name]
             wanted = 1 if result.cell.once else repeats
-            if result.reason is None and len(result.repeats) <= index < wanted:
+            if result.reason is None and result.commit is None and len(result.repeats) <= index < wanted:
                 plan.append(name)
     return plan
 

@@ -66,6 +66,22 @@ def test_a_cell_is_measured_again_if_it_or_the_machine_changed(tmp_path, cell, s
     assert len(measure.names) == 2
 
 
+def test_cells_of_another_commit_are_taken_as_they_are(tmp_path):
+    failing = Measured(three=("error", "Traceback\nValueError: 1"))
+    store = Store(tmp_path, STAMP | {"cores": 2})
+    store.write_all({"batch": run(CELLS, store, failing, 2, 0.0), "scaling": [Result(CELLS[0])]}, {})
+    measure = Measured()
+    store = Store(tmp_path, {"commit": "def", "cores": 2}, any_commit=True)
+    results = run(CELLS, store, measure, 2, None)
+    assert measure.names == ["three", "three"], "the one that failed"
+    assert [result.commit for result in results] == ["abc", "abc", None]
+    assert [len(result.repeats) for result in results] == [1, 1, 2]
+    assert store.others({"batch"}) == {"scaling": [Result(CELLS[0], commit="abc")]}
+    assert read_results(store.write_all({"batch": results}, {}))[1] == {"batch": results}
+    elsewhere = Store(tmp_path, {"commit": "def", "cores": 4}, any_commit=True)
+    assert not elsewhere.read(CELLS[0]).repeats, "another machine"
+
+
 def test_reasons_are_kept_and_errors_are_tried_again(tmp_path):
     known = Cell("batch", "four", reason="needs two devices.")
     measure = Measured(one=("reason", "no CUDA."), two=("error", "Traceback\nValueError: 1"))

@@ -2,6 +2,7 @@
 
 import html
 import json
+import multiprocessing
 import re
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 
 from lit_gans.benchmark.study.command import study
 from lit_gans.benchmark.study.contract import Cell
-from lit_gans.benchmark.study.launch import rank_variables
+from lit_gans.benchmark.study.launch import Launcher, rank_variables
 from lit_gans.benchmark.study.registry import parts
 from lit_gans.benchmark.study.settings import Settings, preset
 from lit_gans.common.errors import RefusedInput
@@ -26,15 +27,15 @@ def results(folder):
 
 def test_two_cells_are_measured_and_reported_once(tmp_path, caplog, capsys):
     given = {"preset": "smoke", "parts": ["batch"], "gans": ["gan"], "output": str(tmp_path), "repeats": 1}
-    sizes = {"batch_sizes": [2, 16], "step_limit": 1e-6}  # no step of 16 images is that fast
+    sizes = {"batch_sizes": [2, 40_000], "step_limit": 15}  # no step of 8 images takes less than 3 ms
     with caplog.at_level("INFO"):
         counted = study(**given, sizes=sizes)
     assert counted == {"cells": 2, "measured": 1, "unavailable": 1}
-    assert "cell 2 of 2: batch: gan, batch 16, cpu, about" in caplog.text
+    assert "cell 2 of 2: batch: gan, batch 40000, cpu, about" in caplog.text
     measured, refused = results(tmp_path)["batch"]
     assert measured["repeats"][0]["images_per_second"] > 0
     assert measured["repeats"][0]["steps"] == 2
-    assert re.fullmatch(r"a step would take about \d+ s here, longer than step_limit=1e-06\.", refused["reason"])
+    assert re.fullmatch(r"a step would take about \d+ s here, longer than step_limit=15\.", refused["reason"])
     report = (tmp_path / "report.md").read_text()
     assert refused["reason"] in report
     assert (tmp_path / "pictures" / "batch_images_per_second_on_cpu.svg").is_file()
@@ -44,6 +45,19 @@ def test_two_cells_are_measured_and_reported_once(tmp_path, caplog, capsys):
     assert "cell" not in caplog.text
     assert (tmp_path / "report.md").read_text() == report
     assert str(tmp_path / "report.html") in capsys.readouterr().out
+
+
+def starts_a_child(cell, environment, threads, results, alive):
+    child = multiprocessing.get_context("fork").Process(target=int)
+    child.start()
+    child.join()
+    results.send(("result", {"code": child.exitcode}))
+
+
+def test_the_process_of_a_cell_may_start_others(monkeypatch):
+    """A data source packs with processes of its own."""
+    monkeypatch.setattr("lit_gans.benchmark.study.launch.main", starts_a_child)
+    assert Launcher(1).measure(Cell("batch", "one")) == ("result", {"code": 0})
 
 
 @pytest.mark.parametrize("name", list(parts()))
