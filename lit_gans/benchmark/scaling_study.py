@@ -26,6 +26,7 @@ ONE_NODE = {
     "sngan": {8: 462, 16: 745, 32: 1027, 64: 1211, 128: 1308},
     "wgan_gp": {8: 98, 16: 150, 32: 186, 64: 212, 128: 224},
 }
+CPU_AT_128 = {"dcgan": 211, "sngan": 172, "wgan_gp": 33}  # images per second of one node's CPU
 PARAMETERS = {"dcgan": (3_823_555, 2_766_529), "sngan": (3_821_891, 4_854_977)}  # generator, discriminator
 _FLOAT = 4  # bytes
 

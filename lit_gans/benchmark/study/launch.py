@@ -54,8 +54,7 @@ class Launcher:
             ours, theirs = self._context.Pipe(duplex=False)
             ends, lives = self._context.Pipe(duplex=False)
             environment = dict(common) | rank_variables(rank, cell.ranks, per_node) if cell.ranks > 1 else {}
-            # no daemon, which could not start processes that pack or load images; it ends with `alive`
-            process = self._context.Process(target=main, args=(cell, environment, threads, theirs, ends))
+            process = self._context.Process(target=main, args=(cell, environment, threads, theirs, ends), daemon=True)
             process.start()
             theirs.close()
             ends.close()

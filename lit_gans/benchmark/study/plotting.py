@@ -30,8 +30,11 @@ def figure(columns: int = 1) -> Figure:
 
 def picture(title: str, drawn: Figure) -> Picture:
     """Returns a figure as a picture of the report."""
+    from matplotlib import rc_context  # see `figure`
+
     file = io.BytesIO()
-    drawn.savefig(file, format="svg", metadata={"Date": None})
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):  # text as text, and the same file every time
+        drawn.savefig(file, format="svg", metadata={"Date": None})
     return Picture(title, file.getvalue())
 
 

@@ -2,7 +2,6 @@
 
 import html
 import json
-import multiprocessing
 import re
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import pytest
 
 from lit_gans.benchmark.study.command import study
 from lit_gans.benchmark.study.contract import Cell
-from lit_gans.benchmark.study.launch import Launcher, rank_variables
+from lit_gans.benchmark.study.launch import rank_variables
 from lit_gans.benchmark.study.registry import parts
 from lit_gans.benchmark.study.settings import Settings, preset
 from lit_gans.common.errors import RefusedInput
@@ -45,19 +44,6 @@ def test_two_cells_are_measured_and_reported_once(tmp_path, caplog, capsys):
     assert "cell" not in caplog.text
     assert (tmp_path / "report.md").read_text() == report
     assert str(tmp_path / "report.html") in capsys.readouterr().out
-
-
-def starts_a_child(cell, environment, threads, results, alive):
-    child = multiprocessing.get_context("fork").Process(target=int)
-    child.start()
-    child.join()
-    results.send(("result", {"code": child.exitcode}))
-
-
-def test_the_process_of_a_cell_may_start_others(monkeypatch):
-    """A data source packs with processes of its own."""
-    monkeypatch.setattr("lit_gans.benchmark.study.launch.main", starts_a_child)
-    assert Launcher(1).measure(Cell("batch", "one")) == ("result", {"code": 0})
 
 
 @pytest.mark.parametrize("name", list(parts()))

@@ -86,7 +86,8 @@ class Overlap(Part):
             for result in own
         ]
         note = "step: measured by another clock, from the end of the warm-up to the end of the last step."
-        return [Table("A step", columns, rows, [note]), Table("Shares of a step", *_shares(own))]
+        loading = _loading(own, results.get("scaling", []))
+        return [Table("A step", columns, rows, [note]), Table("Shares of a step", *_shares(own)), loading]
 
     def plots(self, results: Mapping[str, Sequence[Result]]) -> list[Picture]:
         own = [result for result in results["overlap"] if result.repeats]
@@ -100,3 +101,25 @@ def _shares(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
         for r in results
     ]
     return ["GAN", "processes", *SHARES], rows
+
+
+def _loading(results: Sequence[Result], scaling: Sequence[Result]) -> Table:
+    """Returns the table of images per second from files, and from memory as `scaling` measured them."""
+    memory = {
+        (result.settings["gan"], result.cell.ranks, result.settings["batch_size"]): result
+        for result in scaling
+        if result.repeats and result.settings["kind"] == "weak"
+    }
+    rows = []
+    for result in results:
+        other = memory.get((result.settings["gan"], result.cell.ranks, result.settings["batch_size"]))
+        speed = result.median("generator_images_per_second")
+        row = [result.settings["gan"], str(result.cell.ranks), f"{speed:.1f}"]
+        if other is None:
+            rows.append([*row, "", ""])
+        else:
+            without = other.median("generator_images_per_second")
+            rows.append([*row, f"{without:.1f}", f"{100 * speed / without:.0f} %"])
+    columns = ["GAN", "processes", "images/s from files", "from memory", "share of it"]
+    note = "From memory: the cells of weak scaling, the same random images in every step, and nothing recorded."
+    return Table("With and without loading", columns, rows, [note])
