@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeVar
 
 from lightning.pytorch import Callback, Trainer
@@ -18,3 +19,9 @@ def callbacks_of(trainer: Trainer, kind: type[Kind]) -> list[Kind]:
 def data_of(trainer: Trainer) -> Any:
     """Returns the datamodule, or None; check it against the protocols of `lit_gans.data.contracts`."""
     return trainer.datamodule  # type: ignore[attr-defined]
+
+
+def num_iterations(trainer: Trainer) -> int:
+    """Returns the number of generator iterations of a training, 0 if it has no end."""
+    total = trainer.estimated_stepping_batches
+    return int(total) if math.isfinite(total) else 0

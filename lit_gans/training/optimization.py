@@ -5,7 +5,6 @@ The names of attributes follow the protocols in `lit_gans.strategies.contracts`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
@@ -28,7 +27,7 @@ from lit_gans.networks.spectral import SpectralNorm, one_power_iteration
 from lit_gans.strategies.contracts import backward_arguments, block_backward_sync, clips_gradients
 from lit_gans.strategies.grad_scaling import NetworkScaling
 from lit_gans.strategies.module_networks import parameters_of
-from lit_gans.training.attached import callbacks_of
+from lit_gans.training.attached import callbacks_of, num_iterations
 from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.generative import GenerativeModule
 from lit_gans.training.optim import Optimizer, arrange_as_weights
@@ -193,7 +192,11 @@ class OptimizedModule(GenerativeModule):
             settings = self._settings(name)
             optimizer = settings.build(_trainable(self.get_submodule(name)), fused)
             optimizer.register_load_state_dict_post_hook(arrange_as_weights)
-            total = int(self.trainer.estimated_stepping_batches) if settings.schedule.needs_total else 0
+            total = num_iterations(self.trainer) if settings.schedule.needs_total else 0
+            if settings.schedule.needs_total and not total:
+                raise RefusedInput(
+                    f"the schedule of {name} lasts until the last iteration: set trainer.max_steps, or over."
+                )
             factor = partial(self._learning_rate_factor, schedule=settings.schedule, total=total)
             scheduler = LambdaLR(optimizer, factor)
             configured.append({"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "name": name}})
@@ -224,8 +227,7 @@ class OptimizedModule(GenerativeModule):
         optimizers = optimizers if isinstance(optimizers, list) else [optimizers]
         self._optimizers_by_name = dict(zip(self.network_names, optimizers, strict=True))
         self._schedulers = [config.scheduler for config in self.trainer.lr_scheduler_configs]
-        total = self.trainer.estimated_stepping_batches
-        self._total = int(total) if math.isfinite(total) else 0
+        self._total = num_iterations(self.trainer)
         settings = [self._settings(name) for name in self.network_names]
         self._scheduled = [pair for pair in zip(optimizers, settings, strict=True) if pair[1].scheduled(Progress())]
         self._schedule_optimizers(Progress(self.trainer.global_step, total=self._total))

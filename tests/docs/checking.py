@@ -24,7 +24,7 @@ def check_command(words, patch):
     while "=" in words[0]:
         patch.setenv(*words[0].split("=", 1))
         words = words[1:]
-    if words[0] in ("torchrun", "deepspeed"):
+    if words[0] in ("torchrun", "deepspeed", "taskset"):
         words = words[words.index("lit-gans") :]
     forget_modules()
     try:

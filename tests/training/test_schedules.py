@@ -34,6 +34,12 @@ def test_without_a_length_a_schedule_lasts_for_the_training():
         Cosine().at(Progress(1))
 
 
+def test_a_training_without_an_end_is_refused_where_the_rate_depends_on_it(tiny_gan, random_images, fit):
+    module = tiny_gan(generator_optimizer=Adam(1e-3, schedule=Linear()))
+    with pytest.raises(RefusedInput, match=r"schedule of generator lasts .* set trainer\.max_steps"):
+        fit(module, random_images(), max_steps=-1)
+
+
 @pytest.mark.parametrize(("settings", "sentence"), [({"over": 0}, "over=0"), ({"unit": "images"}, "over=NUMBER")])
 def test_refusals(settings, sentence):
     for cls in (Linear, Cosine):

@@ -35,9 +35,11 @@ class Settings:
         zero_batch_sizes: batch sizes per process of the ZeRO stages in `optimisations`, beside `batch_size`.
         seeds: seeds of the trainings in `dual`.
         dual_batch_sizes: batch sizes in `dual`.
-        dual_images: number of real images that each training in `dual` sees.
+        dual_data: names of the data in `dual`: `digits`, `emoji`, `stacked_digits`.
+        dual_images: number of real images that each training in `dual` sees, those of all critic steps.
+        dual_seconds: seconds that each training in `dual` takes at least; None for none.
         dual_samples: number of generated images per evaluation in `dual`.
-        evaluations: number of evaluations per training in `dual`.
+        evaluations: number of evaluations on the way to `dual_images`, and as many to `dual_seconds`.
         seed: seed of all random numbers elsewhere.
         compiles: whether `optimisations` compiles networks, which takes a minute on a CPU.
     """
@@ -61,7 +63,9 @@ class Settings:
     zero_batch_sizes: tuple[int, ...] = (1, 4, 8)
     seeds: tuple[int, ...] = (0, 1, 2)
     dual_batch_sizes: tuple[int, ...] = (64, 256, 512)
+    dual_data: tuple[str, ...] = ("digits",)
     dual_images: int = 500_000
+    dual_seconds: float | None = None
     dual_samples: int = 5000
     evaluations: int = 10
     seed: int = 0
@@ -128,11 +132,20 @@ def preset(name: PresetName, settings: Settings, given: Mapping[str, Any]) -> Se
     for key, value in given.items():
         if key not in known:
             raise RefusedInput(f"sizes.{key}: there is no such size; {nearest(key, known)}")
-        several = isinstance(known[key], tuple)
-        numbers = (list(value) if isinstance(value, Sequence) else []) if several else [value]
-        least = 0 if key in ("seed", "seeds", "seconds", "step_limit") else 1
-        if not numbers or any(isinstance(n, bool) or not isinstance(n, int | float) or n < least for n in numbers):
-            expected = f"a list of numbers, at least {least} each" if several else f"a number, at least {least}"
+        expected = _expected(key, value, known[key])
+        if expected is not None:
             raise RefusedInput(f"sizes.{key}={value!r} is not valid: expected {expected}.")
     values = {key: tuple(value) if isinstance(value, Sequence) else value for key, value in given.items()}
     return replace(settings, **(_PRESETS[name] | values))
+
+
+def _expected(key: str, value: Any, default: Any) -> str | None:
+    """Returns what a size should be, or None for a valid one."""
+    several = isinstance(default, tuple)
+    values = (list(value) if isinstance(value, Sequence) and not isinstance(value, str) else []) if several else [value]
+    if several and isinstance(default[0], str):
+        return None if values and all(isinstance(each, str) for each in values) else "a list of names"
+    least = 0 if key in ("seed", "seeds", "seconds", "step_limit") else 1
+    if values and all(isinstance(n, int | float) and not isinstance(n, bool) and n >= least for n in values):
+        return None
+    return f"a list of numbers, at least {least} each" if several else f"a number, at least {least}"

@@ -101,7 +101,7 @@ def train(
     module = construct(settings["model"], "model")
     ranks, local = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
     clock = Clock(settings, module)
-    before = _used(settings["device"])
+    before = peak_memory(settings["device"])
     with trainer_refusals():
         trainer = quiet_trainer(
             settings["device"],
@@ -119,7 +119,7 @@ def train(
     if clock.refusal is not None:
         raise Unavailable(clock.refusal)
     losses = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("loss/")}
-    memory = _used(settings["device"]) - before
+    memory = peak_memory(settings["device"]) - before
     return {**clock.result(ranks), "fit_seconds": fit_seconds, "peak_memory": memory, **losses}
 
 
@@ -132,7 +132,8 @@ def strategy_of(node: Mapping[str, Any] | None, ranks: int) -> Any:
     return named(**node)
 
 
-def _used(device: str) -> int:
+def peak_memory(device: str) -> int:
+    """Returns the peak memory of a device in bytes: of torch's allocations on CUDA, of this process on a CPU."""
     return torch.cuda.max_memory_allocated() if device == "cuda" else (peak_process_memory() or 0)
 
 
