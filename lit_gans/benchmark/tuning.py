@@ -18,6 +18,7 @@ from lit_gans.config.build import build
 
 Config = dict[str, Any]
 
+_ROUNDS = 2  # of a comparison
 _TRIALS = 30  # of which the time is enough for about as many
 _GAIN = 1.03  # a setting must be this much faster to be chosen
 _WORTH = 0.95  # share of the best speed that the largest batch must have
@@ -48,6 +49,7 @@ class Tuning:
         self.threads = self.default_threads = torch.get_num_threads()
         self._end = time.monotonic() + self.seconds
         self._limit = self.seconds / _TRIALS
+        self._trial = 0.0  # seconds of the last one
 
     def run(self) -> None:
         """Runs all trials and prints what they found."""
@@ -82,9 +84,9 @@ class Tuning:
         size, reason = int(self.config["data"]["batch_size"]), "the time for it is over"
         if size > _LARGEST:
             reason = f"the search ends at {_LARGEST}"
-        while time.monotonic() < until and size <= _LARGEST:
+        while time.monotonic() + 2 * self._trial < until and size <= _LARGEST:  # a batch twice as large
             try:
-                speeds[size] = self._speed(_with(self.config, "data.batch_size", size))
+                speeds[size] = self._timed(_with(self.config, "data.batch_size", size))
             except (RefusedInput, RuntimeError) as error:
                 if not speeds and isinstance(error, RefusedInput):
                     raise
@@ -105,16 +107,17 @@ class Tuning:
         """Chooses a value if it is faster than the current one in two rounds."""
         label = f"{key.rpartition('.')[2]:10} {value}"
         left = self._end - time.monotonic()
-        if left < (_COMPILING if key == "model.compile" else self._limit):
-            self._say(f"{label}: not tried, {max(left, 0):.0f} s are left")
+        needed = max(self._limit, 2 * _ROUNDS * self._trial, _COMPILING if key == "model.compile" else 0.0)
+        if left < needed:
+            self._say(f"{label}: not tried, which takes {needed:.0f} s, and {max(left, 0):.0f} s are left")
             return
         threads = value if key == "threads" else self.threads
         other = self.config if key == "threads" else _with(self.config, key, value)
         ratios = []
         try:
-            for _ in range(2):
-                before = self._speed(self.config)
-                ratios.append(self._speed(other, threads) / before)
+            for _ in range(_ROUNDS):
+                before = self._timed(self.config)
+                ratios.append(self._timed(other, threads) / before)
         except (RefusedInput, RuntimeError) as error:
             self._say(f"{label}: does not work here: {one_line(error)}")
             return
@@ -132,6 +135,13 @@ class Tuning:
     def _say(self, line: str) -> None:
         self.lines.append(line)
         print(line, flush=True)
+
+    def _timed(self, config: Config, threads: int | None = None) -> float:
+        """Returns the speed of a trial, and records how long the trial takes."""
+        start = time.monotonic()
+        speed = self._speed(config, threads)
+        self._trial = time.monotonic() - start
+        return speed
 
     def _speed(self, config: Config, threads: int | None = None) -> float:
         """Returns the real images per second of a short training with its data."""

@@ -57,6 +57,21 @@ def test_what_there_is_no_time_for_is_said(capsys):
     assert "compile    True: not tried" in capsys.readouterr().out
 
 
+def test_trials_that_would_take_longer_than_the_time_left_are_not_begun(monkeypatch, capsys):
+    clock = [0.0]
+    monkeypatch.setattr("lit_gans.benchmark.tuning.time.monotonic", lambda: clock[0])
+
+    def slow(config, threads):
+        clock[0] += 5.0 if config["data"]["batch_size"] == 64 else 9.0
+        return 64.0
+
+    Given(slow, seconds=60.0).run()
+    assert clock[0] == 5 + 9 + 4 * 9, "two batches in a third of the time, one comparison of two rounds"
+    said = capsys.readouterr().out
+    assert "128: 64 images/s); 256: the time for it is over" in said
+    assert "channels_last False: not tried, which takes 36 s, and 10 s are left" in said
+
+
 def test_a_first_batch_that_does_not_fit_is_refused():
     def never(config, threads):
         raise RuntimeError("out of memory")

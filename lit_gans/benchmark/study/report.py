@@ -69,19 +69,27 @@ def about(stamp: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Table]:
 
 def write(folder: Path, found: Sequence[Section], stamp: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Path]:
     """Writes `report.md`, its pictures and `report.html`; returns the paths of the two reports."""
-    pages = [Section("machine", "Machine and settings", "", about(stamp, settings)), *found]
-    markdown, page = folder / "report.md", folder / "report.html"
-    texts = [f"# {_TITLE}", ""]
-    body = [f"<h1>{html.escape(_TITLE)}</h1>"]
-    for section in pages:
+    markdown, texts = folder / "report.md", [f"# {_TITLE}", ""]
+    for section in _pages(found, stamp, settings):
         texts += _section_as_markdown(section, folder)
-        body += _section_as_html(section)
     markdown.write_text("\n".join(texts) + "\n")
+    return [markdown, write_page(folder / "report.html", found, stamp, settings)]
+
+
+def write_page(path: Path, found: Sequence[Section], stamp: Mapping[str, Any], settings: Mapping[str, Any]) -> Path:
+    """Writes the report as one HTML file with everything in it, and returns its path."""
+    body = [f"<h1>{html.escape(_TITLE)}</h1>"]
+    for section in _pages(found, stamp, settings):
+        body += _section_as_html(section)
     head = f'<meta charset="utf-8"><title>{html.escape(_TITLE)}</title><style>{_STYLE}</style>'
-    page.write_text(
+    path.write_text(
         f'<!doctype html><html lang="en"><head>{head}</head><body>\n' + "\n".join(body) + "\n</body></html>\n"
     )
-    return [markdown, page]
+    return path
+
+
+def _pages(found: Sequence[Section], stamp: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Section]:
+    return [Section("machine", "Machine and settings", "", about(stamp, settings)), *found]
 
 
 def _section_as_markdown(section: Section, folder: Path) -> list[str]:

@@ -86,7 +86,7 @@ class Optimisations(Part):
         own = [result for result in results["optimisations"] if result.repeats]
         pictures = []
         for gan in dict.fromkeys(result.settings["gan"] for result in own):
-            found = {r.settings["variant"]: _ratio(r, own) for r in own if r.settings["gan"] == gan}
+            found = {r.settings["variant"]: relative_speed(r, own) for r in own if r.settings["gan"] == gan}
             known = {name: ratio for name, ratio in found.items() if ratio is not None}
             drawn = figure()
             (axes,) = drawn.axes
@@ -146,7 +146,13 @@ def _baseline(result: Result, others: Sequence[Result]) -> Result | None:
     return None
 
 
-def _ratio(result: Result, others: Sequence[Result]) -> float | None:
+def relative_speed(result: Result, others: Sequence[Result]) -> float | None:
+    """Returns the speed relative to that of the baseline with the same GAN and batch size; None if there is none.
+
+    Args:
+        result: result of a setting.
+        others: all results of the part.
+    """
     baseline = _baseline(result, others)
     if baseline is None:
         return None
@@ -163,7 +169,7 @@ def _rows(results: Sequence[Result], gan: str) -> list[list[str]]:
     rows = []
     for result in results:
         if result.settings["gan"] == gan:
-            ratio = _ratio(result, results)
+            ratio = relative_speed(result, results)
             rows.append(
                 [
                     result.settings["variant"],

@@ -21,7 +21,8 @@ class Scaling(Part):
     question = (
         "Real images per second of all processes together under `strategy=ddp`, and efficiency: the share of n times"
         " the speed of one process. Weak scaling has the same batch in each process, strong scaling the same in all. On"
-        " a CPU the processes of a machine share its cores, each with an equal number of them."
+        " a CPU the processes of a machine share its cores, each with an equal number of them: n processes that lose"
+        " nothing have an efficiency of 1 / n."
     )
 
     def cells(self, settings: Settings) -> list[Cell]:
