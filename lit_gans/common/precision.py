@@ -15,8 +15,10 @@ def full_precision(tensor: Tensor) -> Tensor:
 
 def without_autocast(tensor: Tensor) -> AbstractContextManager[None]:
     """Returns a context without autocast on the device of `tensor`."""
-    # autocast does not support the meta device
-    return nullcontext() if tensor.is_meta else torch.autocast(tensor.device.type, enabled=False)
+    # autocast does not support the meta device; to enter it costs the host more than a small layer
+    if tensor.is_meta or not torch.is_autocast_enabled(tensor.device.type):
+        return nullcontext()
+    return torch.autocast(tensor.device.type, enabled=False)
 
 
 def autocast_precision(tensor: Tensor) -> Tensor:

@@ -79,14 +79,14 @@ class FiniteCheck:
         _refuse(pending)
 
     def _read(self, iteration: int) -> _Reading | None:
-        norms = iter(norm_all([tensor for name in self.networks for tensor in self._weights[name]]))
+        norms = norm_all([tensor for name in self.networks for tensor in self._weights[name]])
         names: list[tuple[str, str]] = []
         values: list[Tensor] = []
         for network in self.networks:
-            terms = [*self._terms[network], *((WEIGHTS, next(norms)) for _ in self._weights[network])]
-            names += [(what, network) for what, _ in terms]
-            values += [value.reshape(()) for _, value in terms]
-            self._terms[network] = []
+            terms, weights = self._terms[network], len(self._weights[network])
+            names += [(what, network) for what, _ in terms] + [(WEIGHTS, network)] * weights
+            values += [*(value.reshape(()) for _, value in terms), *norms[:weights]]
+            self._terms[network], norms = [], norms[weights:]
         if not values:
             return None
         stacked = torch.stack(values)

@@ -31,7 +31,7 @@ from lit_gans.training.attached import callbacks_of, num_iterations
 from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.generative import GenerativeModule
 from lit_gans.training.optim import Optimizer, arrange_as_weights
-from lit_gans.training.plain import steps_plainly
+from lit_gans.training.plain import count_step, steps_plainly
 from lit_gans.training.schedules import Number, Progress, Schedule
 
 
@@ -95,14 +95,17 @@ class OptimizedModule(GenerativeModule):
 
     def step_network(self, network: str) -> None:
         """Steps the network's optimizer and clears its gradients."""
-        optimizer = self._optimizers_by_name[network]
-        if network == "generator":
+        counted = self._optimizers_by_name[network]  # Lightning counts a step of its wrapper
+        optimizer = counted.optimizer
+        if self._steps_plainly:
+            self.on_before_optimizer_step(optimizer)
             optimizer.step()
-        elif self._steps_plainly:
-            self.on_before_optimizer_step(optimizer.optimizer)
-            optimizer.optimizer.step()
-        else:  # bypasses LightningOptimizer, whose hooks count the step
-            self.trainer.strategy.optimizer_step(optimizer.optimizer, _nothing)
+            if network == "generator":
+                count_step(self.trainer)
+        elif network == "generator":
+            counted.step()
+        else:
+            self.trainer.strategy.optimizer_step(optimizer, _nothing)
         optimizer.zero_grad()
 
     def now(self, number: Number) -> float:

@@ -35,3 +35,10 @@ def steps_plainly(trainer: Trainer, module: LightningModule, base: type[Lightnin
         return False
     own = any(is_overridden(method, module, LightningModule) for method in _METHODS)
     return not own and not is_overridden("on_before_optimizer_step", module, base)
+
+
+def count_step(trainer: Trainer) -> None:
+    """Counts a generator iteration in `trainer.global_step`, as Lightning does around a step of its own wrapper."""
+    steps = trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
+    steps.increment_ready()
+    steps.increment_completed()

@@ -42,6 +42,12 @@ def test_autocast_stops_inside_and_goes_on_after():
     assert not torch.is_autocast_enabled("cpu")
 
 
+def test_without_autocast_there_is_nothing_to_leave():
+    assert isinstance(without_autocast(torch.empty(1)), nullcontext)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert isinstance(without_autocast(torch.empty(1)), torch.autocast)
+
+
 def test_tensors_without_numbers_have_no_autocast():
     tensor = torch.empty(2, 2, device="meta")
     with without_autocast(tensor) as entered:

@@ -35,6 +35,8 @@ def test_weights_do_not_depend_on_hooks(tiny_gan, random_images, fit, settings):
     fit(plain, random_images(), 2)
     fit(hooked, random_images(), 2, callbacks=[callback := Hooked()])
     assert torch.equal(weights(plain), weights(hooked))
+    assert plain.trainer.global_step == 2
+    assert plain.trainer.fit_loop.state_dict() == hooked.trainer.fit_loop.state_dict(), "what a resume continues"
     num = settings.get("accumulate_gradients", 1)
     assert callback.counts == {"before": 6 * num, "after": 6 * num, "step": 6}, f"{batches} batches a step"
 
