@@ -1,7 +1,8 @@
 import torch
+from torch.nn import functional
 
 from lit_gans.data.sources.digits import Digits
-from lit_gans.metrics.extractors.digits import WEIGHTS, DigitsExtractor
+from lit_gans.metrics.extractors.digits import WEIGHTS, DigitsExtractor, Pool
 from lit_gans.metrics.extractors.train_digits import accuracy, held_out
 
 
@@ -34,3 +35,9 @@ def test_is_the_classifier_on_gray_images_in_0_1_also_under_autocast():
     torch.testing.assert_close((features, logits), expected)
     shades = torch.stack([images[:, 0], images[:, 0] // 2, images[:, 0] // 3], dim=1)
     torch.testing.assert_close(extractor(shades), extractor.classifier(shades.float().mean(1, keepdim=True) / 255))
+
+
+def test_pooling_is_that_of_torch():
+    images = torch.randn(3, 2, 8, 6, generator=torch.Generator().manual_seed(0))
+    images[0, 0, 1, 4], images[1, 1, 3, 3] = torch.nan, -torch.inf
+    torch.testing.assert_close(Pool()(images), functional.max_pool2d(images, 2), rtol=0, atol=0, equal_nan=True)
