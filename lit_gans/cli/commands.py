@@ -21,6 +21,7 @@ PLACES = {  # modules of the functions
     "bench_step": "lit_gans.benchmark.step",
     "bench_host": "lit_gans.benchmark.host",
     "bench_peer": "lit_gans.benchmark.peer",
+    "bench_passes": "lit_gans.benchmark.passes",
     "bench_run": "lit_gans.benchmark.beside",
     "bench_metrics": "lit_gans.benchmark.metrics",
     "bench_data": "lit_gans.benchmark.data",
