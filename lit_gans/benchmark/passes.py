@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -67,7 +68,13 @@ def passes(
             "generator": _measured(module, _generator_works(module, batch_size), rounds),
             "discriminator": _measured(module, _discriminator_works(module, real[: 2 * batch_size]), rounds),
         }
-    result = {"benchmark": "passes", "preset": preset, "rounds": rounds, "batch_size": batch_size, "seed": seed}
+    result: dict[str, Any] = {
+        "benchmark": "passes",
+        "preset": preset,
+        "rounds": rounds,
+        "batch_size": batch_size,
+        "seed": seed,
+    }
     result |= {**environment(_DEVICE), "gans": found}
     note = f"on {result['device_name']}, {result['threads']} threads, torch {result['torch']}"
     return report(result, [_table(result)], [note], output)
@@ -98,18 +105,19 @@ def _discriminator_works(module: Any, images: Tensor) -> dict[str, Work]:
 
 
 def _measured(module: Any, works: dict[str, Work], rounds: int) -> dict[str, Any]:
-    def timed(work: Work) -> float:
-        begun = now(_DEVICE)
-        work()
-        return now(_DEVICE) - begun
-
     difference = _difference(module, works)  # also a warm-up
-    seconds = take_turns({name: lambda work=work: timed(work) for name, work in works.items()}, rounds)
+    seconds = take_turns({name: partial(_seconds, work) for name, work in works.items()}, rounds)
     return {
         "seconds": {name: min(times) for name, times in seconds.items()},
         "speedup": ratios(seconds["separate"], seconds["at_once"]),
         "difference": difference,
     }
+
+
+def _seconds(work: Work) -> float:
+    begun = now(_DEVICE)
+    work()
+    return now(_DEVICE) - begun
 
 
 def _difference(module: nn.Module, works: dict[str, Work]) -> float:

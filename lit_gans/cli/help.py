@@ -77,6 +77,11 @@ EXAMPLES = {
         "lit-gans bench peer gans=[sngan] steps=20",
         "lit-gans bench peer output=peer.json",
     ),
+    "bench passes": (
+        "lit-gans bench passes preset=smoke",
+        "lit-gans bench passes gans=[sngan] rounds=20",
+        "lit-gans bench passes output=passes.json",
+    ),
     "bench run": (
         "lit-gans bench run preset=smoke",
         "lit-gans bench run steps=200",

@@ -25,6 +25,7 @@ lit-gans: GANs for PyTorch Lightning
   lit-gans bench step [preset=smoke]                                        speed of the training step
   lit-gans bench host                                                       host time of a training step, by cause
   lit-gans bench peer                                                       training steps beside torch-mimicry's
+  lit-gans bench passes                                                     several batches in one pass of a network
   lit-gans bench run                                                        what a run does beside its steps
   lit-gans bench metrics [preset=smoke]                                     speed of evaluation, and torch-fidelity's
   lit-gans bench data [preset=smoke]                                        speed of packing and serving images

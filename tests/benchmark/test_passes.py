@@ -33,7 +33,7 @@ def test_the_difference_is_relative_and_from_the_same_state():
         return torch.tensor([-4.0, value + norm.running_mean[0].item()])
 
     works = {"separate": lambda: work(1.0), "at_once": lambda: work(2.0)}
-    assert command._difference(norm, works) == 0.25
+    assert command._difference(norm, works) == pytest.approx(0.25)
 
 
 def test_wrong_values_are_refused():

@@ -87,6 +87,7 @@ bench soak minuts=1 | minuts: there is no such key; did you mean 'minutes'?
 bench growth steps=50 | steps=50 must be at least 100, five for each evaluation.
 bench host steps=0 | steps=0 must be at least 1
 bench peer gans=[dcgan] | gans=['dcgan']: choose from sngan, wgan_gp.
+bench passes gans=[dcgan] | gans=['dcgan']: choose from sngan, wgan_gp.
 bench run steps=0 | steps=0 must be at least 1.
 bench strategies gans=[vgg] | gans=['vgg']: there are
 bench strategies shapes=[vqgan] | shapes=['vqgan']: there are

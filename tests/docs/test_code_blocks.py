@@ -27,6 +27,7 @@ NEVER_RUN = {  # page, and beginning of the block
     ("docs/guides/distributed.md", "deepspeed --num_gpus 2"),
     ("docs/guides/gpu.md", "pytest -o addopts="),
     ("docs/benchmarks.md", "lit-gans bench peer"),
+    ("docs/benchmarks.md", "lit-gans bench passes"),
     ("docs/benchmarks.md", "lit-gans bench run"),
     ("docs/guides/gpu.md", "lit-gans bench gpu"),
     ("docs/guides/gpu.md", "lit-gans train -m"),
