@@ -2,8 +2,8 @@
 
 FOLDER is a clone of github.com/brownvc/R3GAN at commit 19a7ddf; on a CPU its operators fall back to plain torch. Both
 sides start from the same numbers, a formula of their position rather than random ones: weights, latents and images.
-The steps are those of `AdversarialTraining`, with Adam and the schedules set as in `training/training_loop.py`. Only
-numbers are stored, none of the code.
+The steps are those of `AdversarialTraining`, with Adam and the schedules set as in `training/training_loop.py`, all in
+float64. Only numbers are stored, none of the code.
 """
 
 import json
@@ -30,9 +30,9 @@ PRESETS = {  # image size, finest width, group width, classes
 
 
 def pattern(*shape, shift):
-    """Returns numbers in [-1, 1] that every platform computes alike."""
+    """Returns numbers in [-1, 1] that every platform computes alike: float32 values in float64."""
     count = torch.Size(shape).numel()
-    return torch.sin(torch.arange(count, dtype=torch.float64) * 0.7391 + shift).float().view(shape)
+    return torch.sin(torch.arange(count, dtype=torch.float64) * 0.7391 + shift).float().double().view(shape)
 
 
 def images(step):
@@ -52,7 +52,7 @@ def module(num_classes):
     gamma = Cosine(*GAMMA, over=OVER, unit="images")
     widths = {"generator_width": 8, "discriminator_width": 8}
     optimizers = {"generator_optimizer": adam, "discriminator_optimizer": adam}
-    made = R3GAN(**SMALL, **widths, **optimizers, r1_gamma=gamma, r2_gamma=gamma, num_classes=num_classes)
+    made = R3GAN(**SMALL, **widths, **optimizers, r1_gamma=gamma, r2_gamma=gamma, num_classes=num_classes).double()
     with torch.no_grad():
         for index, parameter in enumerate(made.parameters()):
             fan_in = max(1, parameter[0].numel())
@@ -117,13 +117,19 @@ def networks(widths, group_width, latent_dim, num_classes):
         sizes = (latent_dim, widths[0])
         extra = [{"ConditionDimension": num_classes, "ConditionEmbeddingDimension": size} for size in sizes]
     generator = Generator(latent_dim, widths, groups, blocks, 2, **extra[0])
-    return generator, Discriminator(widths[::-1], groups[::-1], blocks, 2, **extra[1])
+    discriminator = Discriminator(widths[::-1], groups[::-1], blocks, 2, **extra[1])
+    for network in (generator, discriminator):
+        for parameter in network.parameters():  # filters stay in float32, which their operator requires
+            parameter.data = parameter.data.double()
+        for stage in network.MainLayers:
+            stage.DataType = torch.float64
+    return generator, discriminator
 
 
 def turn(steps, adam, step, num_classes, gamma):
     """Takes the authors' step of the network that requires gradients and returns the means of what it reports."""
     real, labels = images(step)
-    condition = torch.nn.functional.one_hot(labels, num_classes).float() if num_classes else None
+    condition = torch.nn.functional.one_hot(labels, num_classes).double() if num_classes else None
     adam.zero_grad()
     if gamma is None:
         found = steps.AccumulateGeneratorGradients(latents(2 * step + 1), real, condition)[:1]
