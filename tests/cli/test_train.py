@@ -202,3 +202,11 @@ def test_fine_tuning_begins_with_the_networks_of_a_checkpoint(train, tmp_path):
     torch.testing.assert_close(module.state_dict(), read(tmp_path / "first")["state_dict"], rtol=0, atol=0)
     assert train(*TINY, f"init_from={path}", "trainer.max_steps=1", "hydra.run.dir=second") == 0
     assert read(tmp_path / "second")["global_step"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gan", ["r3gan", "dcgan", "sngan", "wgan_gp", "d2gan"])
+def test_the_thousand_modes_are_trained_and_counted(train, gan):
+    small = ["model.generator_width=8", "model.discriminator_width=8", "data.num_images=512", "metrics.num_samples=64"]
+    assert train(f"experiment={gan}_stacked", *small, "trainer.max_steps=3", "trainer.accelerator=cpu") == 0
+    assert "modes_covered" in train.out
