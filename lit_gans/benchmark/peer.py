@@ -15,7 +15,7 @@ from lit_gans.benchmark.layers import KINDS, operator_times
 from lit_gans.benchmark.loops import BareLoop
 from lit_gans.benchmark.measure import count_flops, environment, matrix_product_rate, refuse_below_1, spread
 from lit_gans.benchmark.peer_networks import PeerDiscriminator, PeerGenerator
-from lit_gans.benchmark.race import Race, batches_for, fit
+from lit_gans.benchmark.race import EMA_DECAY, Race, batches_for, fit
 from lit_gans.benchmark.report import median, quartiles, report, table_of
 from lit_gans.benchmark.turns import ratios
 from lit_gans.benchmark.tutorials import tutorial_of
@@ -81,6 +81,7 @@ def peer(
     steps: int | None = None,
     warmup: int = 1,
     batch_size: int = 64,
+    compile: bool = False,
     seed: int = 0,
 ) -> dict[str, Any]:
     """Times an iteration of torch-mimicry's loop and of ours in turns, on the CPU: residual networks at 32x32, 5 steps
@@ -98,6 +99,7 @@ def peer(
         steps: number of timed iterations; null uses the preset's number.
         warmup: number of warm-up iterations.
         batch_size: number of images per step.
+        compile: whether to compile our networks; then our step without Lightning takes turns too, uncompiled.
         seed: seed of weights, images and latents.
     """
     steps = _STEPS[preset] if steps is None else steps
@@ -109,31 +111,42 @@ def peer(
     widths = (_SMOKE_WIDTH, _SMOKE_WIDTH) if smoke else (_GENERATOR_WIDTH, _DISCRIMINATOR_WIDTH)
     device = torch.device("cpu")
     rate = matrix_product_rate(device, torch.float32, _MATRIX_SIZE[preset])
-    found = {name: _race(_GANS[name], widths, steps, warmup, batch_size, rate, seed) for name in gans}
+    found = {name: _race(_GANS[name], widths, steps, warmup, batch_size, rate, compile, seed) for name in gans}
     result = {
         "benchmark": "peer",
-        **{"preset": preset, "steps": steps, "warmup": warmup, "batch_size": batch_size, "seed": seed},
+        **{
+            "preset": preset,
+            "steps": steps,
+            "warmup": warmup,
+            "batch_size": batch_size,
+            "compile": compile,
+            "seed": seed,
+        },
         **{"generator_width": widths[0], "discriminator_width": widths[1], "matrix_product": rate},
         **environment(device),
         "gans": found,
     }
-    note = f"on {result['device_name']}, {result['threads']} threads, matrix product {rate / 1e9:.3g} GFLOP/s"
+    notes = [f"on {result['device_name']}, {result['threads']} threads, matrix product {rate / 1e9:.3g} GFLOP/s"]
+    for name in gans if compile else ():
+        speedup = found[name]["compiled_speedup"]
+        notes.append(f"{name}: compiled {median(speedup, '.2f')} times as fast ({quartiles(speedup, '.2f')})")
     layers = [_layers_table(result, name, loop) for name in gans for loop in _LOOPS]
-    return report(result, [_table(result), _kinds_table(result), *layers], [note], output)
+    return report(result, [_table(result), _kinds_table(result), *layers], notes, output)
 
 
-def _module(kind: Any, widths: tuple[int, int], seed: int) -> Any:
+def _module(kind: Any, widths: tuple[int, int], seed: int, compile: bool = False) -> Any:
     sizes = {"image_size": 32, "generator_width": widths[0], "discriminator_width": widths[1]}
-    return kind(**sizes, generator_batch_multiple=1, seed=seed)
+    return kind(**sizes, generator_batch_multiple=1, seed=seed, compile=compile)
 
 
 def _race(
-    kind: Any, widths: tuple[int, int], steps: int, warmup: int, batch_size: int, rate: float, seed: int
+    kind: Any, widths: tuple[int, int], steps: int, warmup: int, batch_size: int, rate: float, compile: bool, seed: int
 ) -> dict[str, Any]:
-    module = _module(kind, widths, seed)
+    module = _module(kind, widths, seed, compile)
     loop = PeerLoop(module, *widths)
     batches = batches_for(module, batch_size, seed, torch.device("cpu"))
-    race = Race({"peer": loop}, module, batches, warmup + steps + 1)
+    uncompiled = {"uncompiled": BareLoop(_module(kind, widths, seed), False, EMA_DECAY)} if compile else {}
+    race = Race({"peer": loop, **uncompiled}, module, batches, warmup + steps + 1)
     fit(race, "32-true", 10)
     timed = {
         "seconds": {name: times[warmup : warmup + steps] for name, times in race.seconds.items()},
@@ -145,10 +158,11 @@ def _race(
     return {
         **{clock: {name: spread(times) for name, times in by_loop.items()} for clock, by_loop in timed.items()},
         "speedup": ratios(timed["seconds"]["peer"], timed["seconds"]["lit_gans"]),
+        "compiled_speedup": ratios(timed["seconds"]["uncompiled"], timed["seconds"]["lit_gans"]) if compile else None,
         "processor_speedup": ratios(timed["processor_seconds"]["peer"], timed["processor_seconds"]["lit_gans"]),
         "work": work,
         "share_of_matrix_product": {
-            name: work[name]["flops"] / spread(times)["median"] / rate for name, times in timed["seconds"].items()
+            name: work[name]["flops"] / spread(timed["seconds"][name])["median"] / rate for name in work
         },
         "operators": {name: operator_times(partial(each.step, batches[0])) for name, each in loops.items()},
     }

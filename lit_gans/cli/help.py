@@ -74,7 +74,7 @@ EXAMPLES = {
     ),
     "bench peer": (
         "lit-gans bench peer preset=smoke",
-        "lit-gans bench peer gans=[sngan] steps=20",
+        "lit-gans bench peer gans=[sngan] steps=20 compile=true",
         "lit-gans bench peer output=peer.json",
     ),
     "bench passes": (

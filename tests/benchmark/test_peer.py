@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from torch import nn
 
 from lit_gans.benchmark.layers import kind_of_operator
 from lit_gans.benchmark.peer import peer
@@ -35,6 +36,17 @@ def test_both_gans_are_timed_and_counted(tmp_path, capsys):
             assert all(row["flops"] > 0 < row["seconds"] for row in times["by_layer"].values())
     printed = capsys.readouterr().out
     assert all(text in printed for text in ("sngan", "wgan_gp", "speedup", "slowest layers"))
+
+
+@pytest.mark.slow
+def test_compiled_networks_take_turns_with_uncompiled_ones(monkeypatch, capsys):
+    compiled = []
+    monkeypatch.setattr(nn.Module, "compile", lambda network: compiled.append(network))  # the compiler takes minutes
+    found = peer("smoke", gans=("sngan",), compile=True)["gans"]["sngan"]
+    assert len(compiled) == 2, "generator and discriminator of one module"
+    assert set(found["seconds"]) == {"peer", "uncompiled", "lit_gans"}
+    assert found["compiled_speedup"]["median"] > 0
+    assert "sngan: compiled" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
