@@ -26,8 +26,8 @@ from lit_gans.models.wgan_gp import WGANGP
 _GANS: dict[str, Any] = {"sngan": SNGAN, "wgan_gp": WGANGP}
 _LOOPS = ("peer", "lit_gans")
 _STEPS = {"full": 10, "smoke": 1}
-_SMOKE_WIDTH, _SMOKE_BATCH = 4, 2
-_GENERATOR_WIDTH, _DISCRIMINATOR_WIDTH = 256, 128
+_SMOKE_BATCH = 2
+_WIDTHS = {"full": (256, 128), "smoke": (4, 4)}  # of generator and discriminator
 _LEARNING_RATE, _BETAS = 2e-4, (0.0, 0.9)
 _MATRIX_SIZE = {"full": 2048, "smoke": 128}
 
@@ -106,32 +106,19 @@ def peer(
     refuse_below_1(steps=steps, warmup=warmup, batch_size=batch_size)
     if not gans or not {*gans} <= {*_GANS}:
         raise RefusedInput(f"gans={list(gans)}: choose from {', '.join(_GANS)}.")
-    smoke = preset == "smoke"
-    batch_size = min(batch_size, _SMOKE_BATCH) if smoke else batch_size
-    widths = (_SMOKE_WIDTH, _SMOKE_WIDTH) if smoke else (_GENERATOR_WIDTH, _DISCRIMINATOR_WIDTH)
-    device = torch.device("cpu")
+    batch_size = min(batch_size, _SMOKE_BATCH) if preset == "smoke" else batch_size
+    widths, device = _WIDTHS[preset], torch.device("cpu")
     rate = matrix_product_rate(device, torch.float32, _MATRIX_SIZE[preset])
     found = {name: _race(_GANS[name], widths, steps, warmup, batch_size, rate, compile, seed) for name in gans}
     result = {
         "benchmark": "peer",
-        **{
-            "preset": preset,
-            "steps": steps,
-            "warmup": warmup,
-            "batch_size": batch_size,
-            "compile": compile,
-            "seed": seed,
-        },
-        **{"generator_width": widths[0], "discriminator_width": widths[1], "matrix_product": rate},
+        **{"preset": preset, "steps": steps, "warmup": warmup, "batch_size": batch_size, "compile": compile},
+        **{"seed": seed, "generator_width": widths[0], "discriminator_width": widths[1], "matrix_product": rate},
         **environment(device),
         "gans": found,
     }
-    notes = [f"on {result['device_name']}, {result['threads']} threads, matrix product {rate / 1e9:.3g} GFLOP/s"]
-    for name in gans if compile else ():
-        speedup = found[name]["compiled_speedup"]
-        notes.append(f"{name}: compiled {median(speedup, '.2f')} times as fast ({quartiles(speedup, '.2f')})")
     layers = [_layers_table(result, name, loop) for name in gans for loop in _LOOPS]
-    return report(result, [_table(result), _kinds_table(result), *layers], notes, output)
+    return report(result, [_table(result), _kinds_table(result), *layers], _notes(result), output)
 
 
 def _module(kind: Any, widths: tuple[int, int], seed: int, compile: bool = False) -> Any:
@@ -183,6 +170,15 @@ def _work(loop: PeerLoop | BareLoop, images: Tensor, batch_size: int) -> dict[st
         "passes": dict(passes),
         "parameters": {name: sum(map(torch.numel, network.parameters())) for name, network in networks.items()},
     }
+
+
+def _notes(result: dict[str, Any]) -> list[str]:
+    threads, rate = result["threads"], result["matrix_product"] / 1e9
+    lines = [f"on {result['device_name']}, {threads} threads, matrix product {rate:.3g} GFLOP/s"]
+    for name, found in result["gans"].items() if result["compile"] else ():
+        speedup = found["compiled_speedup"]
+        lines.append(f"{name}: compiled {median(speedup, '.2f')} times as fast ({quartiles(speedup, '.2f')})")
+    return lines
 
 
 def _table(result: dict[str, Any]) -> Table:
