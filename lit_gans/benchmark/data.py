@@ -14,11 +14,12 @@ import torch
 from rich.table import Table
 
 from lit_gans.benchmark.jpegs import HEIGHT, WIDTH, write_jpegs
-from lit_gans.benchmark.measure import MEBIBYTE, chosen_device, environment, refuse_below_1, spread
+from lit_gans.benchmark.measure import MEBIBYTE, environment, refuse_below_1, spread
 from lit_gans.benchmark.packing_memory import memory_of_packing
 from lit_gans.benchmark.report import median, quartiles, report, table_of
 from lit_gans.benchmark.turns import ratios, take_turns
 from lit_gans.benchmark.waiting import waiting_share
+from lit_gans.common.device import chosen_device
 from lit_gans.data.images import open_picture
 from lit_gans.data.packed.datamodule import Placement
 from lit_gans.data.packed.writer import available_cores, pack

@@ -20,9 +20,10 @@ import torch
 from lit_gans.benchmark.gpu_cells import MODES, Cell, flops_per_image, measure
 from lit_gans.benchmark.gpu_report import notes, tables
 from lit_gans.benchmark.gpu_speeds import data_wait, evaluation
-from lit_gans.benchmark.measure import chosen_device, environment, matrix_product_rate
+from lit_gans.benchmark.measure import environment, matrix_product_rate
 from lit_gans.benchmark.report import report
 from lit_gans.benchmark.step import step
+from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput, nearest, one_line, refuse_not_positive
 from lit_gans.config.registry import gans as registered
 from lit_gans.training.adversarial import AdversarialModule

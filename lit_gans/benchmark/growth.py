@@ -20,9 +20,16 @@ from lit_gans.checkpoints.format import class_path
 from lit_gans.common.errors import RefusedInput
 
 _FIFTHS = 5
-_BOUNDED = ("memory", "files", "threads")  # the time of a row is reported, but depends on the load of the machine
+# the time of a row is reported, but depends on the load of the machine: its bytes are bounded
+_BOUNDED = ("memory", "files", "threads", "csv_bytes")
 _MOST = 2.0  # percent
-_SHOWN = {"memory": ("MiB", MEBIBYTE), "files": ("", 1), "threads": ("", 1), "csv_row": ("us", 1e-6)}
+_SHOWN = {
+    "memory": ("MiB", MEBIBYTE),
+    "files": ("", 1),
+    "threads": ("", 1),
+    "csv_row": ("us", 1e-6),
+    "csv_bytes": ("bytes", 1),
+}
 _PRESETS = {"full": (5000, 20), "smoke": (100, 5)}
 
 
@@ -37,8 +44,8 @@ def growth(
 
     `lit-gans train` trains on digits, in one process and in two under `strategy=ddp`, with measurements, grids and
     checkpoints. Each process samples its resident memory, open files and threads, and the first one the processor time
-    of a row of `metrics.csv`. The first fifth is warm-up; growth is the difference of the medians of the last and the
-    second fifth, in percent. Needs Linux.
+    of a row of `metrics.csv`, and the bytes that it reads and writes. The first fifth is warm-up; growth is the
+    difference of the medians of the last and the second fifth, in percent. Needs Linux.
 
     Args:
         preset: `smoke` is too short to say anything of memory.
@@ -53,7 +60,7 @@ def growth(
 
     Raises:
         RefusedInput: a value is out of range.
-        SystemExit: memory, open files or threads grew by 2 % or more.
+        SystemExit: memory, open files, threads or the bytes of a row grew by 2 % or more.
     """
     steps = _PRESETS[preset][0] if steps is None else steps
     evaluations = _PRESETS[preset][1] if evaluations is None else evaluations
@@ -114,7 +121,7 @@ def grown(runs: dict[str, list[dict[str, Any]]]) -> list[str]:
         for processes, ranks in runs.items()
         for rank, found in enumerate(ranks)
         for name in _BOUNDED
-        if found[name]["growth_percent"] >= _MOST
+        if name in found and found[name]["growth_percent"] >= _MOST
     ]
 
 

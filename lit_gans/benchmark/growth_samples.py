@@ -18,15 +18,17 @@ _SAMPLES = 250  # of a training
 
 
 class TimedCSV(CSVMetrics):
-    """`metrics.csv`, whose rows are timed: as many at a time as are written at once.
+    """`metrics.csv`, whose rows are timed, and whose bytes are counted: as many rows at a time as are written at once.
 
     Attributes:
         seconds: processor time of a row, the mean of `flush_every`.
+        num_bytes: bytes that were read and written for a row, the mean of the rows of each write.
     """
 
     def __init__(self, save_dir: str, flush_every: int = 10) -> None:
         super().__init__(save_dir, flush_every)
         self.seconds: list[float] = []
+        self.num_bytes: list[float] = []
         self._calls_timed, self._sum = 0, 0.0
 
     @rank_zero_only
@@ -38,6 +40,13 @@ class TimedCSV(CSVMetrics):
         if self._calls_timed % self.flush_every == 0:
             self.seconds.append(self._sum / self.flush_every)
             self._sum = 0.0
+
+    @rank_zero_only
+    def save(self) -> None:
+        num_rows, before = len(self._rows), moved_bytes()
+        super().save()
+        if num_rows == self.flush_every + 1:  # the last row of the write before is written again
+            self.num_bytes.append((moved_bytes() - before) / num_rows)
 
 
 class Growth(GenerativeCallback):
@@ -56,8 +65,8 @@ class Growth(GenerativeCallback):
                 self.samples[name].append(value)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        rows = [each.seconds for each in trainer.loggers if isinstance(each, TimedCSV)]
-        found = self.samples | {"csv_row": rows[0] if trainer.global_rank == 0 else []}
+        rows = [each for each in trainer.loggers if isinstance(each, TimedCSV) and trainer.is_global_zero]
+        found = self.samples | ({"csv_row": rows[0].seconds, "csv_bytes": rows[0].num_bytes} if rows else {})
         (Path(trainer.default_root_dir) / f"growth-{trainer.global_rank}.json").write_text(json.dumps(found))
 
 
@@ -69,3 +78,9 @@ def held() -> dict[str, int]:
         "files": len(os.listdir("/proc/self/fd")),
         "threads": len(os.listdir("/proc/self/task")),
     }
+
+
+def moved_bytes() -> int:
+    """Returns the number of bytes that this process has read and written, in files and elsewhere."""
+    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(counts["rchar"]) + int(counts["wchar"])

@@ -21,17 +21,6 @@ MEBIBYTE = 2**20
 _PRODUCTS = 10
 
 
-def chosen_device(name: str | None) -> torch.device:
-    """Returns the named device; for None, CUDA if available, otherwise the CPU.
-
-    Raises:
-        RefusedInput: CUDA is requested but not available.
-    """
-    if name == "cuda" and not torch.cuda.is_available():
-        raise RefusedInput("device=cuda: torch finds no CUDA device here; use device=cpu.")
-    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-
-
 def refuse_below_1(**values: int) -> None:
     """Raises `RefusedInput` if a number is below 1."""
     for name, value in values.items():

@@ -15,9 +15,10 @@ from rich.table import Table
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from lit_gans.benchmark.measure import chosen_device, environment, now, spread
+from lit_gans.benchmark.measure import environment, now, spread
 from lit_gans.benchmark.report import report, table_of
 from lit_gans.benchmark.turns import ratios, take_turns
+from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.metrics import FrechetInceptionDistance, InceptionScore, KernelInceptionDistance
 from lit_gans.metrics.evaluator import Evaluator

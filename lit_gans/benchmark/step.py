@@ -10,7 +10,6 @@ from rich.table import Table
 from lit_gans.benchmark.loops import BareLoop, Loop, TutorialLoop
 from lit_gans.benchmark.measure import (
     MEBIBYTE,
-    chosen_device,
     count_flops,
     environment,
     matrix_product_rate,
@@ -21,6 +20,7 @@ from lit_gans.benchmark.measure import (
 from lit_gans.benchmark.race import Race, run
 from lit_gans.benchmark.report import median, quartiles, report, table_of
 from lit_gans.benchmark.turns import ratios
+from lit_gans.common.device import chosen_device
 from lit_gans.models.dcgan import DCGAN
 
 _STEPS = {"full": 20, "smoke": 4}

@@ -44,6 +44,7 @@ class CSVMetrics(Logger):
         self._rows: dict[int, Row] = {}  # rows from byte `_offset` on; the last row may still receive values
         self._offset = 0
         self._calls = self._unsaved = 0
+        self._durable: tuple[int, dict[str, float]] | None = None  # what `save_iteration` wrote last
         self._late = False  # whether a row belongs before the last line of the file
 
     name = "csv"
@@ -88,12 +89,15 @@ class CSVMetrics(Logger):
     def save_iteration(self, step: int, values: dict[str, float]) -> None:
         """Writes the row of an iteration durably, before the checkpoint of that iteration, which never lacks its row.
 
-        The row may be logged again.
+        The row may be logged again. Of two checkpoints in one iteration, the second has nothing to write.
         """
+        if not self._unsaved and self._durable == (step, values):
+            return
         self.log_metrics(values, step)
         self.save()
         with writing(self._path):
             synchronise(self._path)
+        self._durable = (step, dict(values))
 
     @rank_zero_only
     def finalize(self, status: str) -> None:

@@ -103,7 +103,7 @@ class GenerativeMetrics(Measurement):
         ratio = f" (ratio {last / halves:.1f})" if halves else ""  # 0 if all real images are equal
         compared = f"; between two halves of the real images: {halves:.2f}{ratio}"
         return [
-            f"{name:11} {last:.2f} at iteration {self.measured_at}, {first:.2f} at 0 (1/{first / last:.0f})"
+            f"{name:11} {last:.2f} at iteration {self.measured_at}, {first:.2f} at 0{_times_lower(first, last)}"
             f"{'' if math.isnan(halves) else compared}",
             f"{'':11} {', '.join(others)}, on {self.num_samples} samples",
             *self.best_lines(),
@@ -133,3 +133,7 @@ class GenerativeMetrics(Measurement):
         weights = "raw" if module.averaged_generator is None else "ema"
         protocol = stamp(evaluator, data=repr(data_of(trainer)), weights=weights)
         return protocol.to_dict() | ({"left_out": self.left_out} if self.left_out else {})
+
+
+def _times_lower(first: float, last: float) -> str:
+    return f", {first / last:.1f} times lower" if 0 < last < first else ""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lit_gans.callbacks.throughput import paused
 from lit_gans.common.atomic import replacing, writing
-from lit_gans.common.errors import refuse_below
+from lit_gans.common.errors import refuse_above, refuse_below
 from lit_gans.metrics.protocol import RUNNING_STATISTICS, versions
 from lit_gans.training.attached import callbacks_of, data_of
 from lit_gans.training.callback import GenerativeCallback
@@ -23,6 +23,7 @@ from lit_gans.training.generative import GenerativeModule
 
 PROTOCOL = "protocol.json"
 _MOST_BYTES = 2**20  # of that file
+_MOST_SAMPLES = 1_000_000  # of one measurement
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class Measurement(GenerativeCallback):
         left_out: reason why each requested but unmeasured score is left out, by name.
 
     Raises:
-        RefusedInput: a number below 1.
+        RefusedInput: a number below 1, or more than a million samples.
     """
 
     reads_losses = False
@@ -59,6 +60,7 @@ class Measurement(GenerativeCallback):
 
     def __init__(self, every_n_steps: int, num_samples: int, batch_size: int, seed: int) -> None:
         refuse_below(1, every_n_steps=every_n_steps, num_samples=num_samples, batch_size=batch_size)
+        refuse_above(_MOST_SAMPLES, num_samples=num_samples)
         self.every_n_steps, self.num_samples, self.batch_size, self.seed = every_n_steps, num_samples, batch_size, seed
         self.values: dict[str, float] = {}
         self.first: dict[str, float] = {}

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import NoReturn
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import LambdaCallback
+from lightning.pytorch import LightningModule, Trainer
 
 from lit_gans.callbacks.measurement import Measurement
 from lit_gans.common.errors import RefusedInput, nearest
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.attached import callbacks_of
-from lit_gans.training.callback import GenerativeCallback, directions_of
+from lit_gans.training.callback import announced, directions_of
 
 _OF_OTHERS = ("throughput/", "utilisation/", "lr-")  # logged by callbacks that announce no names
 
@@ -62,12 +61,11 @@ class Monitor:
         That is known where module and callbacks are those of this package, or Lightning's: others may log any value,
         and see `refuse_unmeasured`.
         """
-        name, others = self.name, [each for each in callbacks_of(trainer, Callback) if not _logs_known(each)]
+        name, known = self.name, announced(trainer, module)
         if name is None or name == "auto" or name.startswith(_OF_OTHERS):
             return
-        if others or not (isinstance(module, AdversarialModule) and _is_of(module, "lit_gans")):
+        if known is None or not isinstance(module, AdversarialModule):
             return
-        known = [key for each in callbacks_of(trainer, GenerativeCallback) for key in each.directions]
         known += [f"loss/{network}" for network in module.network_names]
         if name not in known:
             self._refuse(trainer, known)
@@ -116,12 +114,3 @@ class Monitor:
         if self.mode != "auto":
             return self.mode
         return directions_of(trainer).get(self._key(trainer) or "")
-
-
-def _logs_known(callback: Callback) -> bool:
-    """Whether a callback logs only what its `directions` have, or values of `_OF_OTHERS`."""
-    return _is_of(callback, "lit_gans", "lightning") and not isinstance(callback, LambdaCallback)
-
-
-def _is_of(thing: object, *packages: str) -> bool:
-    return type(thing).__module__.partition(".")[0] in packages

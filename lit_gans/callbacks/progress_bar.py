@@ -1,4 +1,4 @@
-"""Progress bar of a run, with iteration, losses, images per second and the last FID."""
+"""Progress bar of a run, with iteration, losses, images per second and the last measured value, for example the FID."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
+from lit_gans.callbacks.measurement import Measurement
 from lit_gans.callbacks.throughput import Throughput
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.attached import callbacks_of
@@ -92,7 +93,10 @@ class ProgressBar(GenerativeCallback, LightningProgressBar):
         shown = [f"{name.removeprefix('loss/')} {value:.3f}" for name, value in values.items() if "loss/" in name]
         speed = [c.images_per_second for c in callbacks_of(trainer, Throughput) if c.images_per_second]
         shown += [f"{value:.0f} images/s" for value in speed]
-        shown += [f"{name.removeprefix('metric/')} {value:.2f}" for name, value in values.items() if "/fid" in name]
+        for metrics in callbacks_of(trainer, Measurement):
+            if metrics.headline in metrics.values:
+                name, value = metrics.headline.removeprefix("metric/"), metrics.values[metrics.headline]
+                shown.append(f"{name} {value:.2f} at {metrics.measured_at}")
         return "  ".join(shown)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -33,6 +33,9 @@ class Throughput(GenerativeCallback):
     Args:
         time_to: values of metrics whose time is reported at the end of the run: `{fid_digits: 50}` are the seconds of
             training until `metric/fid_digits` is at most 50 (at least, where larger is better).
+
+    Raises:
+        RefusedInput: a value is not finite, or nothing measures its metric.
     """
 
     reads_losses = False
@@ -46,6 +49,9 @@ class Throughput(GenerativeCallback):
         self._images = 0
         self._waited, self._step_end, self._processor = 0.0, 0.0, 0.0
         self._excluded_then = 0.0
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.time_to.refuse_unknown(trainer, pl_module)  # every callback knows by now what it measures
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._step_end = 0.0

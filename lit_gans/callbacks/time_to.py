@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from lightning.pytorch import Trainer
+from lightning.pytorch import LightningModule, Trainer
 
-from lit_gans.training.callback import directions_of
+from lit_gans.common.errors import RefusedInput, nearest
+from lit_gans.training.callback import announced, directions_of
 
 _METRIC = "metric/"
 
@@ -17,15 +19,30 @@ class TimeTo:
     Args:
         wanted: values by name, with or without `metric/`.
 
+    Raises:
+        RefusedInput: a value is not finite.
+
     Attributes:
         reached: seconds of training until each wanted value was passed, by name without `metric/`.
         best: best value of each metric and its seconds, for metrics with a better direction.
     """
 
     def __init__(self, wanted: dict[str, float]) -> None:
+        for name, value in wanted.items():
+            if not math.isfinite(value):
+                raise RefusedInput(f"time_to.{name}={value} must be finite.")
         self.wanted = {name.removeprefix(_METRIC): float(value) for name, value in wanted.items()}
         self.reached: dict[str, float] = {}
         self.best: dict[str, tuple[float, float]] = {}
+
+    def refuse_unknown(self, trainer: Trainer, module: LightningModule) -> None:
+        """Raises `RefusedInput` for a value of a metric that nothing will measure, as far as that is known."""
+        known = announced(trainer, module)
+        measured = [key.removeprefix(_METRIC) for key in known or () if key.startswith(_METRIC)]
+        for name in self.wanted:
+            if known is not None and name not in measured:
+                advice = nearest(name, measured) if measured else "choose what is measured with metrics=."
+                raise RefusedInput(f"time_to.{name}: nothing measures it; {advice}")
 
     def observe(self, trainer: Trainer, seconds: float) -> None:
         """Compares the values in `trainer.callback_metrics`, measured after some seconds of training.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import pickle
+import pickletools
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +36,22 @@ class _Index(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} does not belong in the index of a checkpoint.")
 
 
+def _refuse_large_memo(content: bytes) -> None:
+    """Raises `UnpicklingError` for a position in the memo that no pickle of this length reaches: the unpickler takes
+    memory for all positions before it.
+    """
+    for operation, argument, _ in pickletools.genops(content):
+        if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > len(content):
+            raise pickle.UnpicklingError("The index of a checkpoint is damaged: its memo is larger than the file.")
+
+
 class SafeFileSystemReader(FileSystemReader):
     """Torch's reader of sharded checkpoints, whose index is a pickle, restricted to the classes of that index."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Any:
-        with (Path(self.path) / _METADATA).open("rb") as file:
-            metadata = _Index(file).load()
+        content = (Path(self.path) / _METADATA).read_bytes()
+        _refuse_large_memo(content)
+        metadata = _Index(io.BytesIO(content)).load()
         metadata.storage_meta = metadata.storage_meta or StorageMeta()
         metadata.storage_meta.load_id = self.load_id
         return metadata

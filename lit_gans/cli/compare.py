@@ -58,6 +58,8 @@ def compare(
 
 
 def _read(path: Path) -> dict[str, Any]:
+    if path.is_dir():
+        raise RefusedInput(f"{path} is a folder: give the JSON file that lit-gans evaluate wrote.")
     if not path.is_file():
         raise RefusedInput(f"{path}: there is no such file; lit-gans evaluate writes it.")
     try:

@@ -18,7 +18,8 @@ from lit_gans.callbacks.measurement import Measurement
 from lit_gans.checkpoints.format import FORMAT_KEY, read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.progress import Progress
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.device import chosen_device
+from lit_gans.common.errors import RefusedInput, nearest
 from lit_gans.config.load import load
 from lit_gans.config.run_folder import refuse_folder
 from lit_gans.config.trained_with import trained_with
@@ -93,11 +94,12 @@ def evaluate(
         RefusedInput: not exactly one source of generated and one of real images, incompatible images, or too few.
     """
     _refuse_sources(checkpoint, fake, real, data)
+    where = chosen_device(device)
     checkpoint = str(find_checkpoint(checkpoint)) if checkpoint else None
     config = read_checkpoint(checkpoint).get(FORMAT_KEY, {}).get("config", {}) if checkpoint else {}
     metrics = _by_features(metrics or trained_with(config, "metrics"))
+    _refuse_unknown(required, metrics)
     images: Real = PictureFolder(real, image_size) if real else data or trained_with(config, "data")
-    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if checkpoint:
         generated = _samples(checkpoint, images, metrics, weights, where)
     else:
@@ -112,6 +114,12 @@ def evaluate(
     return record
 
 
+def _refuse_unknown(required: list[str], metrics: GenerativeMetrics) -> None:
+    unknown = next((name for name in required if name not in metrics.requested), None)
+    if unknown is not None:
+        raise RefusedInput(f"required: there is no score '{unknown}'; {nearest(unknown, metrics.requested)}")
+
+
 def _refuse_sources(checkpoint: str | None, fake: str | None, real: str | None, data: ImageData | None) -> None:
     if (checkpoint is None) == (fake is None):
         raise RefusedInput("give the images to measure: checkpoint=PATH or fake=FOLDER, one of them.")
@@ -121,7 +129,7 @@ def _refuse_sources(checkpoint: str | None, fake: str | None, real: str | None, 
 
 def _by_features(metrics: Measurement) -> GenerativeMetrics:
     if not isinstance(metrics, GenerativeMetrics):
-        raise RefusedInput("evaluate compares images by features: add metrics=NAME, for example metrics=digits.")
+        raise RefusedInput("evaluate compares images by features: add metrics=NAME, such as metrics=digits.")
     return metrics
 
 

@@ -14,6 +14,7 @@ from torchvision.utils import save_image
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.progress import Progress
 from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.common.memory import refuse_memory
 from lit_gans.config.generator_files import is_generator, load_generator
 from lit_gans.config.load import load
 from lit_gans.config.run_folder import made_folder, refuse_folder
@@ -61,6 +62,7 @@ def sample(
     else:
         if input is not None:
             raise RefusedInput(f"input={input}: a {type(module).__name__} generates images from noise; leave it out.")
+        _refuse_memory(module, num)
         logger.info("generating %s images", f"{num:,}")
         names = [f"{index:05d}" for index in range(num)]
         images = module.sample(num, seed=seed, label=label, weights=weights)
@@ -147,6 +149,7 @@ def interpolate(
     module, folder = _loaded(checkpoint, output)
     if isinstance(module, Pix2Pix) or module.image_size == 1:
         raise RefusedInput(f"{checkpoint}: only a generator of images from latents can walk between latents.")
+    _refuse_memory(module, num * steps)
     start, end = module.latents(2 * num, seed).split(num)
     labels = torch.arange(num) % module.num_classes if module.num_classes else None  # one class per row
     logger.info("generating %s images", f"{num * steps:,}")
@@ -174,6 +177,11 @@ def _refuse_numbers(seed: int, num: int, steps: int = 1) -> None:
         raise RefusedInput(f"{num * steps} images are too many at once: at most {_MOST}; use several seeds.")
     if not -(2**63) <= seed < 2**63:
         raise RefusedInput(f"seed={seed} must be at least -2**63 and less than 2**63.")
+
+
+def _refuse_memory(module: GenerativeModule, num: int) -> None:
+    needed = num * 4 * module.channels * module.image_size**2
+    refuse_memory(needed, f"{num} images", "generate fewer at once, with several seeds")
 
 
 def _folder(checkpoint: str, output: str | None) -> Path:

@@ -30,6 +30,7 @@ from lit_gans.cli.train_arguments import experiment_file, given_folders, is_swee
 from lit_gans.common._compat.lightning import start_others_with
 from lit_gans.common.atomic import writing
 from lit_gans.common.errors import FailedWrite, RefusedInput, out_of_memory
+from lit_gans.common.memory import is_full
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import build, refuse_start, resolve, to_cli
 from lit_gans.config.hydra_app import hydra_command
@@ -168,7 +169,9 @@ def _failed_is_1(run: Callable[[], int]) -> int:
         return run()
     except (FloatingPointError, FailedWrite) as error:
         print(f"lit-gans: {error}", file=sys.stderr)
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        if not is_full(error):
+            raise
         print(f"lit-gans: {out_of_memory(error)}", file=sys.stderr)
     return FAILED
 

@@ -36,7 +36,7 @@ def out_of_memory(error: Exception) -> str:
 def nearest(name: str, candidates: Iterable[str]) -> str:
     """Returns the end of an error message: the nearest valid name, or all valid names if none is similar."""
     names = sorted(set(candidates))
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
     if close:
         return f"did you mean '{close[0]}'?"
     return f"valid names: {', '.join(names)}." if names else "nothing can be set there."
@@ -47,6 +47,13 @@ def refuse_below(least: float, **values: float | None) -> None:
     for name, value in values.items():
         if value is not None and not least <= value < math.inf:
             raise RefusedInput(f"{name}={value} must be at least {least}{' and finite' if value >= least else ''}.")
+
+
+def refuse_above(most: int, **values: int) -> None:
+    """Raises `RefusedInput` for the first value that is greater than `most`."""
+    for name, value in values.items():
+        if value > most:
+            raise RefusedInput(f"{name}={value} must be at most {most}.")
 
 
 def refuse_not_positive(**values: float | None) -> None:

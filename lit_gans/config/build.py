@@ -31,12 +31,16 @@ from lit_gans.training.adversarial import AdversarialModule
 logger = logging.getLogger(__name__)
 
 _LARGEST_SEED = 2**32 - 1  # of NumPy
-# arguments of the Trainer under automatic optimization alone: default, and the module's argument
-_OURS_INSTEAD = {"gradient_clip_val": (None, "clip_gradients"), "accumulate_grad_batches": (1, "accumulate_gradients")}
+_OF_ONE_OPTIMIZER = "has no effect on networks with optimizers of their own: use model."
 _ELSEWHERE = {  # arguments of the Trainer that others set: their defaults, and what to use instead
-    "callbacks": (None, "callbacks.NAME._target_=CLASS adds one, callbacks=none leaves out all"),
-    "logger": (None, "use logger=NAME, or logger=none"),
-    "overfit_batches": (0.0, "it would replace the order of the images; use trainer.limit_train_batches"),
+    "gradient_clip_val": (None, f"{_OF_ONE_OPTIMIZER}clip_gradients={{}}"),
+    "accumulate_grad_batches": (1, f"{_OF_ONE_OPTIMIZER}accumulate_gradients={{}}"),
+    "callbacks": (None, "cannot be set: callbacks.NAME._target_=CLASS adds one, callbacks=none leaves out all"),
+    "logger": (None, "cannot be set: use logger=NAME, or logger=none"),
+    "overfit_batches": (
+        0.0,
+        "cannot be set: it would change the order of images; use trainer.limit_train_batches",
+    ),
 }
 
 
@@ -186,6 +190,12 @@ def _refuse_values(config: dict[str, Any]) -> None:
         value = trainer.get(name)
         if isinstance(value, int) and not isinstance(value, bool) and value < 1 and value != -1:
             raise RefusedInput(f"trainer.{name}={value} must be at least 1, or -1 for training without an end.")
+    for unit in ("steps", "epochs"):
+        least, most = trainer.get(f"min_{unit}"), trainer.get(f"max_{unit}")
+        if type(least) is int and type(most) is int and -1 < most < least:
+            raise RefusedInput(
+                f"trainer.min_{unit}={least} must be at most trainer.max_{unit}={most}, where the training ends."
+            )
     every = trainer.get("log_every_n_steps")
     if isinstance(every, int) and every < 0:
         raise RefusedInput(f"trainer.log_every_n_steps={every} must be at least 1, or 0 for no log.")
@@ -194,15 +204,9 @@ def _refuse_values(config: dict[str, Any]) -> None:
         raise RefusedInput(
             f"trainer.devices={devices} must be auto, at least 1, or on CUDA a list of the devices' numbers, [0,1]."
         )
-    for name, (default, ours) in _OURS_INSTEAD.items():
-        if trainer.get(name, default) != default:
-            raise RefusedInput(
-                f"trainer.{name}={trainer[name]} has no effect on networks with optimizers of their own: use"
-                f" model.{ours}={trainer[name]}."
-            )
     for name, (unset, instead) in _ELSEWHERE.items():
         if trainer.get(name, unset) != unset:
-            raise RefusedInput(f"trainer.{name}={trainer[name]} cannot be set: {instead}.")
+            raise RefusedInput(f"trainer.{name}={trainer[name]} {instead.format(trainer[name])}.")
     if trainer.get("limit_train_batches") in (0, "0", "0.0"):
         raise RefusedInput(
             f"trainer.limit_train_batches={trainer['limit_train_batches']} must be greater than 0; 1.0 is all batches."

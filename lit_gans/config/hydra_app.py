@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from lit_gans.common._compat.hydra import run_hydra
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, one_line
 from lit_gans.config import source
 from lit_gans.config.hints import did_you_mean
 from lit_gans.config.overrides import (
@@ -42,7 +42,12 @@ def compose(*overrides: str, config_name: str = "train") -> DictConfig:
     """
     groups = Groups(config_name, list(overrides))
     with refusals(groups.composed):
-        return _compose(config_name, with_classes(quoted(list(overrides), groups.is_text)))
+        try:
+            return _compose(config_name, with_classes(quoted(list(overrides), groups.is_text)))
+        except (HydraException, OmegaConfBaseException):
+            raise
+        except (TypeError, ValueError) as error:  # such as a list of defaults that is none
+            raise RefusedInput(f"the configuration cannot be composed: {one_line(error)}.") from error
 
 
 def _compose(config_name: str, overrides: list[str]) -> DictConfig:
@@ -139,7 +144,7 @@ class Groups:
         for kept in (self._groups, *([item for item in self._groups if item != left] for left in self._groups), bare):
             try:
                 return _compose(self._config_name, with_classes(kept))
-            except (HydraException, OmegaConfBaseException, RefusedInput, YAMLError):
+            except (HydraException, OmegaConfBaseException, RefusedInput, YAMLError, TypeError, ValueError):
                 continue
         return OmegaConf.create({})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from lit_gans.checkpoints.renamed import current_path
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.registry import IMPORT_VARIABLE, gans
 from lit_gans.training.adversarial import AdversarialModule
+
+logger = logging.getLogger(__name__)
 
 
 def load(path: str | Path) -> AdversarialModule:
@@ -30,6 +33,7 @@ def load(path: str | Path) -> AdversarialModule:
             f"{path} was not made by lit_gans: it does not say its class; load its weights"
             " with torch.load and load_state_dict."
         )
+    logger.info("iteration   %s", checkpoint.get("global_step"))
     module = module_of(made_by, checkpoint["hyper_parameters"], str(path))
     module.on_load_checkpoint(checkpoint)
     module.load_state_dict(checkpoint["state_dict"])

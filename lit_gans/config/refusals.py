@@ -11,11 +11,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from lit_gans.common.errors import RefusedInput, nearest, one_line
 from lit_gans.config.hints import did_you_mean
+from lit_gans.config.registry import IMPORT_VARIABLE
 
 DONE, FAILED, REFUSED = 0, 1, 2
 GROUPS: tuple[str, ...] = (
@@ -30,6 +32,7 @@ GROUPS: tuple[str, ...] = (
     "logger",
 )
 GROUPS += ("optimizer", "schedule", "score")
+_OWN = ("model", "data", "optimizer", "schedule", "score")  # groups whose options are classes
 DEBUG_VARIABLE = "LIT_GANS_DEBUG"
 
 
@@ -71,7 +74,9 @@ def _sentence(error: Exception, composed: Callable[[], Any]) -> str:
     text = str(error)
     if isinstance(error, MissingConfigException) and error.options is not None:
         group, _, option = str(error.missing_cfg_file).rpartition("/")
-        return f"{group}={option}: there is no such {group}; {nearest(option, error.options)}"
+        unnamed = group in _OWN and not os.environ.get(IMPORT_VARIABLE)
+        own = f" One of your own is found by {IMPORT_VARIABLE}=MODULE." if unnamed else ""
+        return f"{group}={option}: there is no such {group}; {nearest(option, error.options)}{own}"
     if isinstance(error, OverrideParseException):
         return f"'{error.override}' cannot be read as key=value: {text.splitlines()[0]}."
     ambiguous = re.match(r"Ambiguous value for argument '(\w[^=]*)=([^']*)'", text)
@@ -87,6 +92,11 @@ def _sentence(error: Exception, composed: Callable[[], Any]) -> str:
     around = override[1].partition("@")[2].partition(".")[0] if override else ""
     if override and around and not composed().get(around):
         return f"{override[1]}: nothing is chosen there; choose {around}=NAME too, or add it: +{override[1]}=NAME."
+    node = OmegaConf.select(composed(), override[1]) if override else None
+    if override and isinstance(node, DictConfig):  # a mapping that is no group
+        return (
+            f"{override[1]}: nothing can be chosen there; set {' or '.join(f'{override[1]}.{name}' for name in node)}."
+        )
     if override:
         return f"{override[1]}: there is no such key; {did_you_mean(override[1], composed())}"
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error

@@ -34,7 +34,8 @@ def trained_with(config: dict[str, Any], key: str) -> Any:
     node = current_paths(config.get(key))
     if node is None:
         whose = "the checkpoint does not say its" if config else "nothing says the"
-        raise RefusedInput(f"{whose} {key}: add {key}=NAME, for example {key}=digits.")
+        example = {"metrics": ", metrics=efficientnet_lite0 for other images"}.get(key, "")
+        raise RefusedInput(f"{whose} {key}: add {key}=NAME, for example {key}=digits{example}.")
     known = {class_path(cls) for package, base in _NAMEABLE for cls in classes(package, base).values()}
     for path in _targets(node):
         if path not in known:

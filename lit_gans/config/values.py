@@ -11,6 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from lit_gans.common.errors import RefusedInput, one_line
 
 _GROUPS = {"Optimizer": "optimizer", "Schedule": "schedule", "FeatureScore": "score"}  # classes with a group of options
+_TOO_LARGE = 2**63  # of integers
 _NODE = "a class with its arguments, {_target_: CLASS, NAME: VALUE}"
 
 
@@ -84,6 +85,8 @@ def refuse_inexact(target: Any, hints: Mapping[str, Any], values: Mapping[str, A
     """
     defaults = inspect.signature(target).parameters
     for name, value in values.items():
+        if isinstance(value, int) and not -_TOO_LARGE <= value < _TOO_LARGE:
+            raise RefusedInput(f"{prefix}{name}={value} must be at least -2**63 and less than 2**63.")
         hint = hints.get(name, Any)
         members = {*get_args(hint)} if get_origin(hint) in (Union, UnionType) else {hint}
         default = defaults[name].default if name in defaults else inspect.Parameter.empty

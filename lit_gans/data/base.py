@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -11,9 +12,12 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refuse_above
 from lit_gans.data.contracts import TrainsInBatches
 from lit_gans.data.loader import ResumableLoader, StepSampler
+
+LARGEST_IMAGE = 2**14  # pixels of height and width
+_MOST_WORKERS = 32 * (os.cpu_count() or 1)
 
 
 class ImagesInMemory(Dataset):
@@ -74,6 +78,8 @@ class ImageData(LightningDataModule):
                 raise RefusedInput(f"{name}={value} must be at least 1.")
         if num_workers < 0:
             raise RefusedInput(f"num_workers={num_workers} must be at least 0.")
+        refuse_above(LARGEST_IMAGE, image_size=image_size)
+        refuse_above(_MOST_WORKERS, num_workers=num_workers)
         if channels not in self.possible_channels:
             raise RefusedInput(f"channels={channels} must be {' or '.join(map(str, self.possible_channels))}.")
         self.image_size, self.channels = image_size, channels

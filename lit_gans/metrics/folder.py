@@ -9,8 +9,8 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from lit_gans.common.errors import RefusedInput
-from lit_gans.data.base import resized
+from lit_gans.common.errors import RefusedInput, refuse_above, refuse_below
+from lit_gans.data.base import LARGEST_IMAGE, resized
 from lit_gans.data.images import ENDINGS, read_image
 
 _GRID = "grid.png"  # written by `lit-gans sample` next to the single images
@@ -30,6 +30,8 @@ class PictureFolder:
     """
 
     def __init__(self, folder: str | Path, image_size: int | None = None) -> None:
+        refuse_below(1, image_size=image_size)
+        refuse_above(LARGEST_IMAGE, image_size=image_size or 1)
         self.folder, self.image_size = Path(folder), image_size
         if not self.folder.is_dir():
             raise RefusedInput(f"{folder}: there is no such folder; give one that contains images.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from lit_gans.training.attached import callbacks_of
@@ -45,6 +46,25 @@ def directions_of(trainer: Trainer) -> dict[str, str | None]:
     """Returns whether the `min` or the `max` of each measured key is best; None for neither."""
     callbacks = callbacks_of(trainer, GenerativeCallback)
     return {name: direction for callback in callbacks for name, direction in callback.directions.items()}
+
+
+def announced(trainer: Trainer, module: LightningModule) -> list[str] | None:
+    """Returns the keys that callbacks measure, or None where a module or callback that is neither of this package nor
+    Lightning's may log any other.
+    """
+    others = [each for each in callbacks_of(trainer, Callback) if not _logs_known(each)]
+    if others or not _is_of(module, "lit_gans"):
+        return None
+    return list(directions_of(trainer))
+
+
+def _logs_known(callback: Callback) -> bool:
+    """Whether a callback logs only what its `directions` have, or values of training such as throughput."""
+    return _is_of(callback, "lit_gans", "lightning") and not isinstance(callback, LambdaCallback)
+
+
+def _is_of(thing: object, *packages: str) -> bool:
+    return type(thing).__module__.partition(".")[0] in packages
 
 
 def reads_losses(callback: Callback) -> bool:

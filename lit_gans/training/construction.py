@@ -11,6 +11,7 @@ from lightning.pytorch import LightningModule
 from torch import nn
 
 from lit_gans.checkpoints.format import constructor_arguments, to_plain
+from lit_gans.common.memory import refused_if_too_large
 from lit_gans.common.noise import forked, mix
 
 
@@ -88,7 +89,8 @@ class ConstructedModule(LightningModule, metaclass=ConstructedLast):
         """Builds the networks. Weights depend on `seed` alone, whatever the state of the global random generators."""
         with forked():
             torch.manual_seed(mix(self.seed, "networks"))
-            networks = self.configure_networks()
+            with refused_if_too_large("the networks"):
+                networks = self.configure_networks()
         if tuple(networks) != self.network_names:
             raise TypeError(
                 f"{type(self).__name__}.configure_networks() returned {tuple(networks)}, expected {self.network_names}."

@@ -14,7 +14,10 @@ from lit_gans.benchmark.growth_samples import TimedCSV, held
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.common.errors import RefusedInput
 
-STEADY = {name: [100.0] * 50 for name in ("memory", "files", "threads")} | {"csv_row": [1e-5] * 50}
+STEADY = {name: [100.0] * 50 for name in ("memory", "files", "threads")} | {
+    "csv_row": [1e-5] * 50,
+    "csv_bytes": [90.0] * 50,
+}
 
 
 @pytest.mark.slow
@@ -24,7 +27,8 @@ def test_files_and_threads_of_a_real_training_do_not_grow(tmp_path):
         growth(steps=300, evaluations=20, processes=[1], output=str(tmp_path / "growth.json"))
     result = json.loads((tmp_path / "growth.json").read_text())
     (found,) = result["runs"]["1"]
-    assert set(found) == {"memory", "files", "threads", "csv_row"}
+    assert set(found) == {"memory", "files", "threads", "csv_row", "csv_bytes"}
+    assert found["csv_bytes"]["growth_percent"] < 2
     assert found["files"]["growth_percent"] <= 0
     assert found["threads"]["growth_percent"] <= 0
     assert found["memory"]["warm"] > 2**26
@@ -58,6 +62,24 @@ def test_rows_are_timed_and_written_as_they_are_without(tmp_path):
     assert min(timed.seconds) > 0
 
 
+class Rewriting(TimedCSV):
+    """Writes the complete file for every row."""
+
+    def _append(self, columns):
+        self._rewrite(self._read())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(("kind", "grows"), [(TimedCSV, False), (Rewriting, True)])
+def test_the_bytes_of_a_row_do_not_grow_with_the_file(tmp_path, kind, grows):
+    logger = kind(str(tmp_path))
+    for step in range(1000, 1300):
+        logger.log_metrics({"loss": 0.5, "speed": 2.0}, step)
+    assert len(logger.num_bytes) >= 25
+    found = grew(STEADY | {"csv_bytes": logger.num_bytes})
+    assert bool(grown({"1": [found]})) == grows
+
+
 def test_growth_is_between_the_second_and_the_last_fifth():
     # the first and the middle fifths do not count, nor does a single outlier
     samples = [9.0] * 10 + [100.0] * 9 + [500.0] + [7.0] * 20 + [103.0] * 10
@@ -65,7 +87,7 @@ def test_growth_is_between_the_second_and_the_last_fifth():
     assert grew({"files": samples, "csv_row": []}).keys() == {"files"}, "only the first process writes rows"
 
 
-@pytest.mark.parametrize("name", ["memory", "files", "threads"])
+@pytest.mark.parametrize("name", ["memory", "files", "threads", "csv_bytes"])
 def test_two_percent_is_too_much(name, command, monkeypatch):
     monkeypatch.setattr(module, "_train", lambda *_: [grew(STEADY), grew(STEADY | {name: leaking})])
     leaking = [100.0] * 40 + [101.9] * 10

@@ -3,65 +3,20 @@
 import json
 import tracemalloc
 
-import numpy as np
 import pytest
 import torch
 import yaml
-from PIL import Image
 from safetensors.torch import save_file
 
-from lit_gans.checkpoints.format import CheckpointFiles, read_checkpoint
-from lit_gans.cli.compare import _read
+from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.common.errors import RefusedInput
-from lit_gans.config.generator_files import load_generator, save_generator
-from lit_gans.config.registry import gans
+from lit_gans.config.generator_files import load_generator
 from lit_gans.data.packed.format import open_packed
-from lit_gans.data.sources.folder import Folder
 from lit_gans.metrics.extractors.weights import read_weights
+from lit_gans.strategies.deepspeed import settings
 
 from . import hostile
-from .killed_saves import save_file as save_checkpoint_file
-from .killed_saves import save_folder
-
-
-def packed_file(path):
-    Image.fromarray(np.arange(192, dtype=np.uint8).reshape(8, 8, 3)).save(path.parent / "one.png")
-    data = Folder(str(path.parent), image_size=8, cache=str(path.parent / "cache"))
-    data.packed.path.rename(path)
-
-
-def open_and_verify(path):
-    open_packed(path).verify()
-
-
-def weights_file(path):
-    torch.save({"layer.weight": torch.ones(20, 20), "layer.bias": torch.zeros(20)}, path)
-
-
-def generator_folder(path):
-    save_generator(gans()["dcgan"](image_size=16, channels=1, generator_width=2, discriminator_width=2), path)
-
-
-def record_file(path):
-    path.write_text(json.dumps({"protocol": {"num": 3}, "directions": {"fid": "min"}, "fid": 4.5}))
-
-
-READERS = {  # how a good file is made, which of its files is hostile, and what reads it
-    "checkpoint": (lambda path: save_checkpoint_file(3, path), None, read_checkpoint),
-    "resumed": (lambda path: save_checkpoint_file(3, path), None, CheckpointFiles().load_checkpoint),
-    "folder": (lambda path: save_folder(3, path), "*.safetensors", read_checkpoint),
-    "rest of a folder": (lambda path: save_folder(3, path), "rest.pt", read_checkpoint),
-    "commit of a folder": (lambda path: save_folder(3, path), "commit.json", read_checkpoint),
-    "weights": (weights_file, None, lambda path: read_weights(path, None)),
-    "packed": (packed_file, None, open_and_verify),
-    "weights of a generator": (generator_folder, "*.safetensors", load_generator),
-    "configuration of a generator": (generator_folder, "config.json", load_generator),
-    "record of an evaluation": (record_file, None, _read),
-}
-
-
-# of the mutations, how many are refused at least: the others are bytes between entries, of a comment or of a value
-REFUSED = dict.fromkeys(("weights of a generator", "configuration of a generator", "record of an evaluation"), 0.3)
+from .hostile_files import READERS, REFUSED
 
 
 @pytest.fixture
@@ -96,19 +51,32 @@ def test_no_reader_runs_the_code_of_a_file(good, tmp_path, name, how):
     assert not trace.exists()
 
 
-def test_the_index_of_a_folder_of_the_first_edition_runs_no_code(tmp_path):
-    import torch.distributed.checkpoint as dcp
-
-    path, trace = tmp_path / "old.ckpt", tmp_path / "executed"
-    tensors = {"state_dict/w": torch.arange(6.0).reshape(2, 3)}
-    with pytest.warns(UserWarning, match="torch.distributed is disabled"):
-        dcp.save(tensors, checkpoint_id=str(path), no_dist=True)
-    torch.save({"global_step": 3, "state_dict": {}, "optimizer_states": []}, path / "rest.pt")
-    assert torch.equal(read_checkpoint(path)["state_dict"]["w"], tensors["state_dict/w"])
-    (path / ".metadata").write_bytes(hostile.code_in_pickle(trace))
+def test_the_index_of_a_folder_of_the_first_edition_runs_no_code(good, tmp_path):
+    path, index = good("index of the first edition")
+    trace = tmp_path / "executed"
+    assert torch.equal(read_checkpoint(path)["state_dict"]["w"], torch.arange(6.0).reshape(2, 3))
+    index.write_bytes(hostile.code_in_pickle(trace))
     with pytest.raises(RefusedInput, match="its index is damaged"):
         read_checkpoint(path)
     assert not trace.exists()
+
+
+def test_the_memo_of_an_index_takes_no_memory(good):
+    path, index = good("index of the first edition")
+    index.write_bytes(b"\x80\x02}r" + (2**24).to_bytes(4, "little") + b".")  # the empty dict at that position
+    tracemalloc.start()
+    with pytest.raises(RefusedInput, match="its index is damaged"):
+        read_checkpoint(path)
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("text", ["[1]", "[" * 100_000, "\udcff", '{"zero_optimization": 3}', " " * 2**21])
+def test_settings_of_deepspeed_that_are_none_are_refused(tmp_path, text):
+    path = tmp_path / "settings.json"
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(RefusedInput, match=r"config=.*settings\.json"):
+        settings.read(str(path))
 
 
 def test_a_file_of_deepspeed_that_holds_code_is_refused_before_deepspeed_reads_it(tmp_path):

@@ -68,8 +68,8 @@ def refused(command, wrong_files, monkeypatch):
         assert "Traceback" not in err
         *notices, sentence = err.strip().splitlines()
         assert sentence.startswith("lit-gans: "), err
-        # which checkpoint was found, or which metrics suit the data
-        assert all(notice.startswith(("checkpoint  ", "metrics=")) for notice in notices), err
+        # which checkpoint was found and its iteration, or which metrics suit the data
+        assert all(notice.startswith(("checkpoint  ", "iteration   ", "metrics=")) for notice in notices), err
         assert not out.strip()
         assert contents() == before
         left = {path for path in wrong_files.rglob("*") if path.is_dir()} - folders

@@ -15,6 +15,7 @@ train data=imagenet data.root=nowhere | data.root=nowhere: there is no folder tr
 train data=lsun data.root=nowhere | data.root=nowhere: LSUN cannot be read there
 train data=ring model=dcgan | image_size=1: the dcgan networks support
 train data=ring model=gan metrics=digits | points have no FID: use metrics=modes
+train data=ring model=gan data.num_points=100000000000 | num_points=100000000000 must be at most 100000000.
 train data=digits model=pix2pix metrics=none | pix2pix needs pairs
 pack | data.root is required
 pack data.root=nowhere | lit-gans: data.root=nowhere: there is no such folder; give the folder of the images.
@@ -62,11 +63,23 @@ interpolate checkpoint=run output=text.txt/x | output=text.txt/x: the folder can
 compare | compare takes two files of lit-gans evaluate, not 0
 compare list.json nowhere.json | list.json is not an evaluation
 compare text.txt list.json | text.txt is not an evaluation
-compare empty empty | empty: there is no such file
+compare nowhere.json list.json | nowhere.json: there is no such file
+compare empty empty | empty is a folder: give the JSON file that lit-gans evaluate wrote.
 describe model=sngam | did you mean 'sngan'?
 describe experiment=dcgan_digits | experiment: there is no such key; valid names: data, model, seed.
 describe model=dcgan data.image_size=41 | image_size=41: the dcgan networks support
 describe model=dcgan model.latent_dim=-1 | latent_dim=-1 must be at least 1
+describe data=digit | data: nothing can be chosen there; set data.image_size or data.channels.
+describe model=dcgan model.latent_dim=1000000000000000000 | model: the networks need more memory
+describe model=lsgan | One of your own is found by LIT_GANS_IMPORT=MODULE.
+evaluate checkpoint=x device=gpu | device=gpu cannot be used: Expected one of cpu, cuda
+evaluate checkpoint=x device=cuda:x | device=cuda:x cannot be used: Invalid device string: 'cuda:x'; give cpu,
+evaluate fake=photos real=photos metrics=digits image_size=0 | image_size=0 must be at least 1
+evaluate fake=photos real=photos metrics=digits image_size=100000000 | image_size=100000000 must be at most 16384.
+evaluate fake=text.txt real=photos metrics=digits | text.txt: there is no such folder
+evaluate fake=photos real=photos | metrics=digits, metrics=efficientnet_lite0 for other images.
+evaluate checkpoint=run metrics=digits required=[kdi] | required: there is no score 'kdi'; valid names
+evaluate checkpoint=run metrics=digits data=digits data.image_size=32 | differs from the checkpoint's model
 evaluate checkpoint=nowhere metrics=digits | there is no checkpoint at nowhere
 evaluate checkpoint=run fake=photos metrics=digits | checkpoint=PATH or fake=FOLDER, one of them
 evaluate checkpoint=run score@metrics.scores.kid=kid | nothing is chosen there; choose metrics=NAME too

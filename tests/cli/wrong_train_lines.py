@@ -58,6 +58,17 @@ data.image_size=40 | image_size=40: the dcgan networks support 16, 32, 48
 data.batch_size=5001 | the data has 5000 images, one step needs 5001
 trainer.devices=0 | trainer.devices=0 must be auto, at least 1
 trainer.devices=1000 | trainer.devices=1000: on a CPU, devices are processes
+trainer.min_steps=9 trainer.max_steps=4 | trainer.min_steps=9 must be at most trainer.max_steps=4, where the training
+trainer.min_epochs=2 trainer.max_epochs=1 | trainer.min_epochs=2 must be at most trainer.max_epochs=1
+callbacks.samples.num=100000000 | callbacks.samples: num=100000000 must be at most 10000.
+callbacks.throughput.time_to={fid_digit:9} metrics=digits | did you mean 'fid_digits'?
+callbacks.throughput.time_to={fid_digits:9} | time_to.fid_digits: nothing measures it; choose what is measured with me
+callbacks.throughput.time_to={fid_digits:nan} | callbacks.throughput: time_to.fid_digits=nan must be finite.
+metrics=digits metrics.num_samples=100000000 | metrics: num_samples=100000000 must be at most 1000000.
+model.latent_dim=1000000000000 | model: the networks need more memory than the
+model.generator_width=1000000000 | GiB of this machine: choose smaller ones.
+model.latent_dim=99999999999999999999 | latent_dim=99999999999999999999 must be at least -2**63 and less than 2**63.
+data.num_workers=100000 | data: num_workers=100000 must be at most
 trainer.limit_train_batches=2.5 | invalid value 2.5 for limit_train_batches
 trainer.max_steps=0 | trainer.max_steps=0 must be at least 1
 seed=4294967296 | seed=4294967296 must lie in [0, 4294967295].
@@ -80,7 +91,7 @@ data._target_=lit_gans.models.dcgan.DCGAN | expected a class derived from Lightn
 logger.csv.save_dir=text.txt/x | logger.csv.save_dir=text.txt/x: the folder cannot be created
 trainer.callbacks=[1] | trainer.callbacks=[1] cannot be set: callbacks.NAME._target_=CLASS adds one
 trainer.logger=false | trainer.logger=False cannot be set: use logger=NAME, or logger=none.
-trainer.overfit_batches=2 | overfit_batches=2 cannot be set: it would replace the order of the images
+trainer.overfit_batches=2 | overfit_batches=2 cannot be set: it would change the order of images
 trainer.log_every_n_steps=-1 | trainer.log_every_n_steps=-1 must be at least 1, or 0 for no log.
 init_from=run resume=run | resume=run continues a run and init_from=run begins a new one: leave one of them out.
 resume=nowhere.ckpt | resume=nowhere.ckpt: there is no such checkpoint

@@ -1,13 +1,14 @@
 """YAML of others: no code runs, nothing grows beyond its bounds, and damage ends in a sentence."""
 
 import tracemalloc
+import warnings
 
 import pytest
 from hydra._internal.sources_registry import SourcesRegistry
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from lit_gans import RefusedInput, compose
+from lit_gans import RefusedInput, build, compose
 from lit_gans.callbacks.measurement import _read
 from lit_gans.common.plain_yaml import refuse_hostile_yaml
 from lit_gans.config.source import register
@@ -83,26 +84,51 @@ def test_aliases_long_texts_and_large_numbers_are_plain():
     refuse_hostile_yaml(f"a: &a [1, 2]\nb: [*a, *a]\nc: '{'9' * 500}'\nd: {'x' * 500}\ne: 1e30\nf: {'9' * 300}", "it")
 
 
-def fuzz(folder, num):
-    """Loads mutations of an experiment as Hydra does: each is refused in a sentence, or loads."""
+def fuzz(folder, num, num_composed):
+    """Loads mutations of an experiment as Hydra does: each is refused in a sentence, or loads. Some of those that load
+    are composed and constructed, as `lit-gans train` does before any device work.
+    """
     source = source_of(folder)
-    draw, refused = draws("yaml"), 0
+    draw, refused, composed = draws("yaml"), 0, []
+    (folder / "mutated.yaml").write_text(PLAIN)
+    assert constructs(folder)
     for _ in range(num):
         (folder / "mutated.yaml").write_bytes(mutated(PLAIN.encode(), draw))
         try:
             source.load_config("mutated")
         except (YAMLError, OmegaConfBaseException) as error:
             refused += bool(str(error))
+            continue
+        if len(composed) < num_composed:
+            composed.append(constructs(folder))
     assert num / 10 < refused < num
+    assert len(composed) == num_composed
+    assert not all(composed)
+
+
+def constructs(folder):
+    """Returns whether a run can be constructed, as opposed to refused in a sentence; any other error fails."""
+    small = ("trainer.accelerator=cpu", "model.discriminator_width=4", "data.image_size=16", "logger=none")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            build(compose("experiment=mutated", f"hydra.searchpath=[file://{folder.parent}]", *small))
+    except RefusedInput as error:
+        sentence = str(error)
+    else:
+        return True
+    assert sentence
+    assert "\n" not in sentence
+    return False
 
 
 def test_fifty_mutations_are_refused_or_load(folder):
-    fuzz(folder, 50)
+    fuzz(folder, 50, 5)
 
 
 @pytest.mark.slow
 def test_a_thousand_mutations_are_refused_or_load(folder):
-    fuzz(folder, 1000)
+    fuzz(folder, 1000, 100)
 
 
 @pytest.mark.parametrize("text", ["{", 100_000 * "[", "[1]", "9" * 5000, '{"a": 1}' + 2**20 * " "])

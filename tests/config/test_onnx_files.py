@@ -15,7 +15,11 @@ CASES = [pytest.param(name, {}, id=name, marks=() if name in DEFAULT else pytest
 CASES += [
     pytest.param("dcgan", {"num_classes": 10}, id="classes"),
     pytest.param("gan", {"image_size": 1, "channels": 2}, id="points"),
-    pytest.param("sngan", {"num_classes": 10}, id="residual classes", marks=pytest.mark.slow),
+    *(
+        pytest.param(name, {"num_classes": 10}, id=f"{name} classes", marks=pytest.mark.slow)
+        for name in GANS
+        if name not in ("dcgan", "pix2pix")
+    ),
     pytest.param("dcgan", {"block": "separable"}, id="separable", marks=pytest.mark.slow),
 ]
 

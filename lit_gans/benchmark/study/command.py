@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 
-from lit_gans.benchmark.measure import chosen_device, refuse_below_1
+from lit_gans.benchmark.measure import refuse_below_1
 from lit_gans.benchmark.report import show, table_of
 from lit_gans.benchmark.study.contract import Cell
 from lit_gans.benchmark.study.launch import Launcher, OutsideLauncher, launcher
@@ -21,6 +21,7 @@ from lit_gans.benchmark.study.settings import Settings
 from lit_gans.benchmark.study.settings import preset as preset_settings
 from lit_gans.benchmark.study.stamp import stamp
 from lit_gans.benchmark.study.store import RESULTS, Store
+from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput, nearest
 from lit_gans.config.registry import gans as registered_gans
 from lit_gans.config.run_folder import refuse_file

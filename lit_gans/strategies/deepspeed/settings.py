@@ -12,8 +12,9 @@ from typing import Any
 from lightning.pytorch import LightningModule
 
 from lit_gans.common._compat.deepspeed import forbid_compiled_operations
-from lit_gans.common.errors import RefusedInput, install_command, nearest
+from lit_gans.common.errors import RefusedInput, install_command, nearest, one_line
 
+_MOST_BYTES = 2**20  # of a file of settings
 _LARGEST_BUCKET = 50_000_000  # elements; DeepSpeed's own default is ten times that, for each engine
 _KEYS = (  # settings that affect the engines; DeepSpeed silently ignores others
     "zero_optimization",
@@ -52,14 +53,23 @@ def read(config: dict[str, Any] | str | None) -> dict[str, Any]:
     """Reads DeepSpeed's settings from a JSON file, or returns a dictionary of them.
 
     Raises:
-        RefusedInput: the file cannot be read.
+        RefusedInput: the file cannot be read, or its settings, or those of `zero_optimization`, are no mapping.
     """
-    if not isinstance(config, str):
-        return dict(config or {})
+    settings = _read_json(Path(config)) if isinstance(config, str) else dict(config or {})
+    if not isinstance(settings, dict) or not isinstance(settings.get("zero_optimization", {}), dict):
+        raise RefusedInput(f"config={config}: the settings and zero_optimization must be mappings, {{NAME: VALUE}}.")
+    return settings
+
+
+def _read_json(path: Path) -> Any:
     try:
-        return json.loads(Path(config).read_text())
-    except (OSError, json.JSONDecodeError) as error:
-        raise RefusedInput(f"config={config} cannot be read as JSON: {error}") from error
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise RefusedInput(f"config={path} has more than {_MOST_BYTES} bytes: give DeepSpeed's settings as JSON.")
+        return json.loads(content)
+    except (OSError, ValueError, RecursionError) as error:
+        raise RefusedInput(f"config={path} cannot be read as JSON: {one_line(error)}.") from error
 
 
 def refuse(config: Mapping[str, Any], stage: int, sharded_checkpoints: bool) -> None:
