@@ -97,8 +97,7 @@ def evaluate(
     where = chosen_device(device)
     checkpoint = str(find_checkpoint(checkpoint)) if checkpoint else None
     config = read_checkpoint(checkpoint).get(FORMAT_KEY, {}).get("config", {}) if checkpoint else {}
-    metrics = _by_features(metrics or trained_with(config, "metrics"))
-    _refuse_unknown(required, metrics)
+    metrics = _by_features(metrics or trained_with(config, "metrics"), required)
     images: Real = PictureFolder(real, image_size) if real else data or trained_with(config, "data")
     if checkpoint:
         generated = _samples(checkpoint, images, metrics, weights, where)
@@ -114,12 +113,6 @@ def evaluate(
     return record
 
 
-def _refuse_unknown(required: list[str], metrics: GenerativeMetrics) -> None:
-    unknown = next((name for name in required if name not in metrics.requested), None)
-    if unknown is not None:
-        raise RefusedInput(f"required: there is no score '{unknown}'; {nearest(unknown, metrics.requested)}")
-
-
 def _refuse_sources(checkpoint: str | None, fake: str | None, real: str | None, data: ImageData | None) -> None:
     if (checkpoint is None) == (fake is None):
         raise RefusedInput("give the images to measure: checkpoint=PATH or fake=FOLDER, one of them.")
@@ -127,9 +120,12 @@ def _refuse_sources(checkpoint: str | None, fake: str | None, real: str | None, 
         raise RefusedInput("real= and data= both name real images: leave one out.")
 
 
-def _by_features(metrics: Measurement) -> GenerativeMetrics:
+def _by_features(metrics: Measurement, required: list[str]) -> GenerativeMetrics:
     if not isinstance(metrics, GenerativeMetrics):
         raise RefusedInput("evaluate compares images by features: add metrics=NAME, such as metrics=digits.")
+    for name in required:
+        if name not in metrics.requested:
+            raise RefusedInput(f"required: there is no score '{name}'; {nearest(name, metrics.requested)}")
     return metrics
 
 

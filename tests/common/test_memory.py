@@ -18,10 +18,8 @@ def test_tensors_that_together_are_too_large_are_refused(small):
     assert sum(tensor.nbytes for tensor in made) == 2**18
     with refused_if_too_large("the networks"), torch.device("meta"):
         torch.empty(2**40)
-    with pytest.raises(RefusedInput, match="the networks need more memory than the 0 GiB of this machine"):
-        with refused_if_too_large("the networks"):
-            for _ in range(9):
-                torch.empty(2**15)
+    with pytest.raises(RefusedInput, match="than the 0 GiB"), refused_if_too_large("the networks"):
+        made += [torch.empty(2**15) for _ in range(9)]
 
 
 @pytest.mark.parametrize("size", [(2**60,), (2**40, 2**40)])
@@ -40,7 +38,5 @@ def test_other_errors_pass():
 
 def test_a_number_of_bytes_is_refused(small):
     refuse_memory(2**20, "3 images", "generate fewer")
-    with pytest.raises(
-        RefusedInput, match="3 images need 1 GiB of memory, more than the 0 GiB of this machine: generate"
-    ):
+    with pytest.raises(RefusedInput, match="3 images need 1 GiB of memory, more than the 0 GiB of this machine"):
         refuse_memory(2**30, "3 images", "generate fewer")
