@@ -20,6 +20,7 @@ from lit_gans.config.load import load
 from lit_gans.config.run_folder import made_folder, refuse_folder
 from lit_gans.data.sources.paired import read_folder
 from lit_gans.models.pix2pix import Pix2Pix
+from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.generative import GenerativeModule
 from lit_gans.training.interpolation import slerp
 from lit_gans.training.sampling import Weights
@@ -180,8 +181,9 @@ def _refuse_numbers(seed: int, num: int, steps: int = 1) -> None:
 
 
 def _refuse_memory(module: GenerativeModule, num: int) -> None:
-    needed = num * 4 * module.channels * module.image_size**2
-    refuse_memory(needed, f"{num} images", "generate fewer at once, with several seeds")
+    if isinstance(module, AdversarialModule):
+        needed = num * 4 * module.channels * module.image_size**2
+        refuse_memory(needed, f"{num} images", "generate fewer at once, with several seeds")
 
 
 def _folder(checkpoint: str, output: str | None) -> Path:
