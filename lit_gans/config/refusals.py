@@ -94,7 +94,8 @@ def _sentence(error: Exception, composed: Callable[[], Any]) -> str:
         return f"{override[1]}: nothing is chosen there; choose {around}=NAME too, or add it: +{override[1]}=NAME."
     node = OmegaConf.select(composed(), override[1]) if override else None
     if override and isinstance(node, DictConfig):  # a mapping that is no group
-        return f"{override[1]}: nothing can be chosen there; set {' or '.join(f'{override[1]}.{name}' for name in map(str, node))}."
+        keys = " or ".join(f"{override[1]}.{name}" for name in map(str, node))
+        return f"{override[1]}: nothing can be chosen there; set {keys}."
     if override:
         return f"{override[1]}: there is no such key; {did_you_mean(override[1], composed())}"
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
