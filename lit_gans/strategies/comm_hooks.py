@@ -43,7 +43,7 @@ def communicate(
     if compression == "powersgd":
         # warm start and error feedback start at the third step, since the buckets are reordered before
         state = powerSGD_hook.PowerSGDState(None, powersgd_rank, start_powerSGD_iter=2)
-        replica.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        replica.register_comm_hook(state, _powersgd)
         return
     if nodes is not None:
         hook = _hierarchical
@@ -54,6 +54,14 @@ def communicate(
     elif compression != "none":
         hooks = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
         replica.register_comm_hook(None, hooks[compression])
+
+
+def _powersgd(state, bucket):  # not annotated: see `_hierarchical`
+    future = powerSGD_hook.powerSGD_hook(state, bucket)
+    # A bucket has three all-reduces. Gloo's threads start the last two when the one before has ended, which on another
+    # rank may be after the first of the next bucket: the ranks would add up different tensors, or abort.
+    future.wait()
+    return future
 
 
 def _hierarchical(nodes, bucket):  # torch refuses annotations that are strings, as here all are

@@ -21,6 +21,7 @@ POWERSGD_RANKS = [4, 2]  # the mean gradient of four ranks with one picture each
 PLAIN_STEPS = 2  # before PowerSGD begins
 STEPS = 5
 MANY_STEPS = 100
+BUCKETS = 6
 
 
 def inputs(rank):
@@ -87,6 +88,27 @@ def on_a_rank():
     return found, called, {rank: steps(MANY_STEPS, "powersgd", rank, None) for rank in POWERSGD_RANKS}
 
 
+def on_a_rank_with_buckets():
+    """Returns the number of elements of each all-reduce in one step of PowerSGD with a bucket for each layer, and the
+    gradients.
+    """
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    network = nn.Sequential(*(nn.Linear(64, 64, bias=False) for _ in range(BUCKETS)))
+    replica = DistributedDataParallel(network, bucket_cap_mb=64 * 64 * 4 / 2**20)
+    communicate(replica, "powersgd", 2, None)
+    numbers, images = [], inputs(dist.get_rank()).repeat(1, 2)[:, :64]
+    all_reduce = dist.all_reduce
+    for _ in range(MANY_STEPS):
+        replica.zero_grad()
+        numbers.clear()
+        with patch.object(
+            dist, "all_reduce", lambda tensor, **more: (numbers.append(len(tensor)), all_reduce(tensor, **more))[1]
+        ):
+            replica(images).square().sum().backward()
+    return numbers, [layer.weight.grad for layer in network]
+
+
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     return ranks.run("tests.strategies.test_comm_hooks.on_a_rank", tmp_path_factory.mktemp("hooks"), 4, node_size=2)
@@ -131,6 +153,13 @@ def test_powersgd_of_a_smaller_rank_makes_up_for_what_it_left_out(found):
         assert all(torch.linalg.matrix_rank(gradient, rtol=1e-4) == 2 for gradient in compressed)
         assert min(map(distance, compressed)) > 0.1
         assert distance(torch.stack(compressed).mean(0)) < 0.05
+
+
+def test_powersgd_reduces_one_bucket_after_the_other(tmp_path):
+    """Each has three all-reduces: were they mixed, ranks would add up different tensors."""
+    first, second = ranks.run("tests.strategies.test_comm_hooks.on_a_rank_with_buckets", tmp_path)
+    assert first[0] == second[0] == [0, 2 * 64, 2 * 64] * BUCKETS
+    torch.testing.assert_close(first[1], second[1], rtol=0, atol=0)
 
 
 def test_nodes_are_consecutive_ranks(tmp_path):
