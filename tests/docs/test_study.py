@@ -1,0 +1,50 @@
+"""The recorded study: no figure of the page or of the report was typed by hand."""
+
+import pytest
+
+from docs import study
+from lit_gans.benchmark.study.registry import parts
+from lit_gans.benchmark.study.report import html_table
+from lit_gans.benchmark.study.store import read_results
+
+STAMP, RECORDED = read_results(study.RESULTS)
+
+
+def test_the_tables_of_the_page_are_those_of_the_recorded_results():
+    text = study.PAGE.read_text()
+    assert study.page(text, RECORDED, STAMP) == text, "run: python -m docs.study"
+    assert all(f"<!-- study: {name} -->" in text for name in study.TABLES)
+
+
+def test_the_recorded_report_is_that_of_the_recorded_results():
+    report = study.REPORT.read_text()
+    assert len(report) < 2e6
+    assert STAMP["commit"] in report
+    for name, part in parts().items():
+        for table in part.tables(RECORDED):
+            assert not table.rows or html_table(table) in report, f"{name}: {table.title}: run: python -m docs.study"
+
+
+def test_the_recorded_run_has_every_part_and_a_reason_for_what_it_lacks():
+    assert list(RECORDED) == list(parts())
+    assert all(bool(result.repeats) != bool(result.reason) for results in RECORDED.values() for result in results)
+
+
+def test_the_projection_is_as_close_as_promised():
+    """Within 20 % between processes of one machine, within 25 % between hosts on a limited link."""
+    (measured,) = (table for table in parts()["projection"].tables(RECORDED) if "this machine" in table.title)
+    errors = {row[0]: float(row[-2].removesuffix(" %")) for row in measured.rows}
+    assert [name.split(", ")[1] for name in errors] == ["2 processes", "2 hosts", "3 hosts", "4 hosts"]
+    assert all(abs(error) <= (20 if "processes" in name else 25) for name, error in errors.items())
+
+
+def test_results_without_arguments_of_networks_and_with_few_digits(tmp_path):
+    path = tmp_path / "results.json"
+    path.write_text(
+        '{"stamp": {}, "settings": {}, "parts": {"batch": [{"cell": {"part": "batch", "name": "a", "settings":'
+        ' {"model": {"x": 1}, "gan": "a"}}, "repeats": [{"s": 0.123456789, "n": 1234567}], "reason": null,'
+        ' "failed": false}]}}'
+    )
+    (result,) = study.recorded(path)["parts"]["batch"]
+    assert result["cell"]["settings"] == {"gan": "a"}
+    assert result["repeats"] == [{"s": pytest.approx(0.123457, abs=1e-12), "n": 1234567}]
