@@ -45,7 +45,7 @@ def machine(results: Results, stamp: Mapping[str, Any]) -> Table:
     rows.append(["not measured, with reasons", str(len(cells) - len(measured) - len(failed))])
     rows += [["failed", name] for name in failed]
     others = sorted({result.commit for result in measured if result.commit})
-    rows += [["cells of another commit", name] for name in others]
+    rows += [["commit of other cells", name] for name in others]
     return Table("", ["", ""], rows)
 
 
@@ -109,8 +109,8 @@ def optimisations(results: Results, stamp: Mapping[str, Any]) -> Table:
 
 
 def _of(part: str, title: str, results: Results) -> Table:
-    """Returns a table of the report by its title."""
-    (table,) = (table for table in parts([part])[part].tables(results) if table.title == title)
+    """Returns a table of the report by the beginning of its title."""
+    (table,) = (table for table in parts([part])[part].tables(results) if table.title.startswith(title))
     return table
 
 
@@ -127,7 +127,8 @@ TABLES: dict[str, Callable[[Results, Mapping[str, Any]], Table]] = {
     "optimisations": optimisations,
     "colossal": _reported("optimisations", "The techniques of the Colossal-AI study"),
     "deepspeed": _reported("deepspeed", "Seconds an epoch"),
-    "dual": _reported("dual", "At the end: digits"),
+    "dual": _reported("dual", "At the end"),
+    "images": _reported("dual", "After"),
     "lightweight": _reported("lightweight", "Blocks and width multipliers of DCGAN"),
     "projection": _reported("projection", "Predicted and measured on this machine"),
     "study": _reported("projection", "The scaling study's tables, one GPU a node"),
