@@ -98,8 +98,7 @@ def at_the_end(data: str, results: Sequence[Result]) -> Table:
         level = reach[batch_size]
         ends = [run["points"][-1] for run in found]
         reached = [
-            next(p for p in run["points"] if p["iteration"] and first.reaches(p[judge.headline], level))
-            for run in found
+            next(point for point in run["points"] if first.reaches(point[judge.headline], level)) for run in found
         ]
         rows.append(
             [
