@@ -198,7 +198,7 @@ class OptimizedModule(GenerativeModule):
             total = num_iterations(self.trainer) if settings.schedule.needs_total else 0
             if settings.schedule.needs_total and not total:
                 raise RefusedInput(
-                    f"the schedule of {name} lasts until the last iteration: set trainer.max_steps, or over."
+                    f"the schedule of {name} lasts until the last iteration: set trainer.max_steps, or its over=NUMBER."
                 )
             factor = partial(self._learning_rate_factor, schedule=settings.schedule, total=total)
             scheduler = LambdaLR(optimizer, factor)
