@@ -36,7 +36,7 @@ def out_of_memory(error: Exception) -> str:
 def nearest(name: str, candidates: Iterable[str]) -> str:
     """Returns the end of an error message: the nearest valid name, or all valid names if none is similar."""
     names = sorted(set(candidates))
-    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if close:
         return f"did you mean '{close[0]}'?"
     return f"valid names: {', '.join(names)}." if names else "nothing can be set there."

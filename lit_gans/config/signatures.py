@@ -205,7 +205,8 @@ def _refuse_unknown(target: Target, arguments: dict[str, Any], prefix: str) -> N
     names = [name for name in _schema(target) if name != "_target_"]
     unknown = next((name for name in arguments if name not in names), None)
     if unknown is not None:
-        raise RefusedInput(f"{prefix}{unknown}: {target.__name__} has no such argument; {nearest(unknown, names)}")
+        advice = nearest(str(unknown), names)  # YAML may have a number as a name
+        raise RefusedInput(f"{prefix}{unknown}: {target.__name__} has no such argument; {advice}")
 
 
 def _without_remains(cls: type, arguments: dict[str, Any]) -> dict[str, Any]:
