@@ -28,7 +28,7 @@ _SHOWN = {
     "files": ("", 1),
     "threads": ("", 1),
     "csv_row": ("us", 1e-6),
-    "csv_bytes": ("bytes", 1),
+    "csv_bytes": ("bytes a byte", 1),
 }
 _PRESETS = {"full": (5000, 20), "smoke": (100, 5)}
 

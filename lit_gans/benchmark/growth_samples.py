@@ -22,7 +22,7 @@ class TimedCSV(CSVMetrics):
 
     Attributes:
         seconds: processor time of a row, the mean of `flush_every`.
-        num_bytes: bytes that were read and written for a row, the mean of the rows of each write.
+        num_bytes: bytes that each write has read and written for a byte of its rows, 1 where rows are appended.
     """
 
     def __init__(self, save_dir: str, flush_every: int = 10) -> None:
@@ -43,10 +43,12 @@ class TimedCSV(CSVMetrics):
 
     @rank_zero_only
     def save(self) -> None:
-        num_rows, before = len(self._rows), moved_bytes()
+        if not self._unsaved:
+            return
+        appended_from, first, before = self._offset, moved_bytes(), moved_bytes()
         super().save()
-        if num_rows == self.flush_every + 1:  # the last row of the write before is written again
-            self.num_bytes.append((moved_bytes() - before) / num_rows)
+        moved = moved_bytes() - before - (before - first)  # without the bytes of asking
+        self.num_bytes.append(moved / (self._path.stat().st_size - appended_from))
 
 
 class Growth(GenerativeCallback):

@@ -78,6 +78,7 @@ def test_the_bytes_of_a_row_do_not_grow_with_the_file(tmp_path, kind, grows):
     assert len(logger.num_bytes) >= 25
     found = grew(STEADY | {"csv_bytes": logger.num_bytes})
     assert bool(grown({"1": [found]})) == grows
+    assert (found["csv_bytes"]["end"] > 1.1) == grows
 
 
 def test_growth_is_between_the_second_and_the_last_fifth():
