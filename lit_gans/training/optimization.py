@@ -106,7 +106,7 @@ class OptimizedModule(GenerativeModule):
             counted.step()
         else:
             self.trainer.strategy.optimizer_step(optimizer, _nothing)
-        optimizer.zero_grad()
+        counted.zero_grad()  # replaced under DeepSpeed, whose engine has gradients of its own
 
     def now(self, number: Number) -> float:
         """Returns the value of a number, which may be a schedule, in the current iteration."""

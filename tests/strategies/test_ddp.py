@@ -47,7 +47,7 @@ HOOKS = {
     "none": [],
     "fp16": [("fp16_compress_hook", None)],
     "bf16": [("bf16_compress_hook", None)],
-    "powersgd": [("powerSGD_hook", 3)],
+    "powersgd": [("_powersgd", 3)],
     "hierarchical": [("_hierarchical", None)],
 }
 MANY_NETWORKS = Cell("d2gan")
