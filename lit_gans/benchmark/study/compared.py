@@ -113,8 +113,7 @@ def at_the_end(data: str, results: Sequence[Result]) -> Table:
             ]
         )
     notes = [f"{_MEDIAN} Seconds are those of training. {first.name} to reach: {_SLACK} times worse than the worst"]
-    busy = "processor: busy cores in the last iteration; waiting for data beside it, longest in the first of an epoch."
-    notes = [f"{notes[0]} last one of this batch size. {busy} {judge.note}"]
+    notes = [f"{notes[0]} last one of this batch size. processor: busy cores; waiting for data beside it. {judge.note}"]
     return Table(f"At the end: {data}", [*columns, "processor", "device"], rows, notes)
 
 

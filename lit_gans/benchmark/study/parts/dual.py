@@ -75,8 +75,8 @@ class Dual(Part):
             others = [callback for callback in trainer.callbacks if callback is not metrics]  # type: ignore[attr-defined]
             trainer.callbacks = [*others, trace]  # type: ignore[attr-defined]
             trainer.fit(module, datamodule=data)
-        values = {"points": trace.points, "frames": trace.frames, "utilisation": throughput.utilisation}
-        return {**values, "memory": trace.memory}
+        values = {"points": trace.points, "frames": trace.frames, "memory": trace.memory}
+        return {**values, "utilisation": trace.utilisation}
 
     def tables(self, results: Mapping[str, Sequence[Result]]) -> list[Table]:
         tables = []
@@ -100,13 +100,14 @@ class Trace(GenerativeCallback):
 
     Args:
         settings: those of the cell.
-        throughput: callback that counts the seconds of training.
+        throughput: callback that counts the seconds of training, and logs in every iteration.
         metrics: callback that measures, without its own intervals.
 
     Attributes:
         points: iteration, real images, seconds of training and scores of each measurement.
         frames: images of the same latents at each measurement, if the settings ask for a film.
         memory: peak memory of the training until the first measurement, in bytes.
+        utilisation: that of the callback, mean of the training's seconds.
     """
 
     reads_losses = False
@@ -115,6 +116,8 @@ class Trace(GenerativeCallback):
         self.points: list[dict[str, float]] = []
         self.frames: list[str] = []
         self.memory = 0
+        self.utilisation: dict[str, float] = {}
+        self._seconds = 0.0
         self._settings, self._throughput, self._metrics = settings, throughput, metrics
         self._judge: Judge = judge_of(settings["data"])
         shares = [(index + 1) / settings["evaluations"] for index in range(settings["evaluations"])]
@@ -130,6 +133,7 @@ class Trace(GenerativeCallback):
         module: Any = pl_module
         step = trainer.global_step
         now = {"images": step * self._settings["batch_size"] * module.n_critic, "s": self._throughput.seconds}
+        self._average(now["s"])
         if all(not due or now[key] < due[0] for key, due in self._due.items()):
             return
         self._due = {key: [value for value in due if value > now[key]] for key, due in self._due.items()}
@@ -140,6 +144,13 @@ class Trace(GenerativeCallback):
                 self.frames.append(encoded(module.sample(_TILES, seed=0), 4))
         self.points.append({"iteration": step, **now, **{key: values[key] for key in self._judge.scores}})
         trainer.should_stop = not any(self._due.values())
+
+    def _average(self, seconds: float) -> None:
+        share = (seconds - self._seconds) / seconds  # of the last iteration in all seconds until now
+        for name, value in self._throughput.utilisation.items():
+            mean = self.utilisation.get(name, 0.0)
+            self.utilisation[name] = mean + share * (value - mean)
+        self._seconds = seconds
 
 
 def _endless(optimizer: Any) -> Any:
