@@ -1,7 +1,5 @@
 """The processes that torchrun or SLURM started measure cells together; here they are threads."""
 
-import multiprocessing
-import signal
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -9,27 +7,8 @@ from lightning.fabric.plugins.environments import SLURMEnvironment
 
 from lit_gans.benchmark.study.contract import Cell
 from lit_gans.benchmark.study.launch import OutsideLauncher, free_port, launcher
-from lit_gans.benchmark.study.rank import _end_with
 
 RANKS, NODES = 4, 2
-
-
-def deaf(ours, theirs):
-    ours.close()
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as Lightning does while it trains
-    _end_with(theirs)
-    signal.pause()
-
-
-def test_a_rank_ends_with_the_study_whatever_it_does_with_signals():
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=deaf, args=(ours, theirs), daemon=True)
-    process.start()
-    theirs.close()
-    ours.close()
-    process.join(60)
-    assert process.exitcode == 1
 
 
 class Place(SLURMEnvironment):
