@@ -16,7 +16,7 @@ from lit_gans.common._compat.deepspeed import zero3_shape, zero3_shard
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.checkpoint_folders import replacing
 from lit_gans.strategies.deepspeed.engine_module import prefixes
-from lit_gans.strategies.deepspeed.zero import ZeroOptimizer
+from lit_gans.strategies.deepspeed.zero import ZeroOptimizer, with_padding
 from lit_gans.strategies.module_networks import Network, names_of_parameters, stepped_network
 
 
@@ -32,22 +32,24 @@ class DeepSpeedCheckpoints:
     # ---- shards of parameters, and full tensors
 
     def local_shard(self, parameter: nn.Parameter) -> Tensor:
-        """Returns this rank's shard of a parameter under stage 3: flat, the last rank's padded."""
-        return zero3_shard(parameter)
+        """Returns this rank's shard of a parameter under stage 3: flat, without the padding, which DeepSpeed leaves
+        uninitialised.
+        """
+        padded = zero3_shard(parameter)
+        return padded[: max(zero3_shape(parameter).numel() - self.global_rank * padded.numel(), 0)]
 
     def shard(self, full: Tensor, parameter: nn.Parameter) -> Tensor:
         """Returns this rank's shard of a full tensor of a parameter's shape under stage 3."""
         size = zero3_shard(parameter).numel()
-        padded = full.new_zeros(size * self.world_size)
-        padded[: full.numel()] = full.flatten()
-        return padded[self.global_rank * size :][:size].clone()
+        return full.flatten()[self.global_rank * size :][:size].clone()
 
     def unshard(self, shard: Tensor, parameter: nn.Parameter) -> Tensor:
         """Returns the full tensor of all ranks' shards under stage 3; every rank must call it."""
-        padded = shard.new_empty(shard.numel() * self.world_size)
-        dist.all_gather_into_tensor(padded, shard.contiguous())
+        own = with_padding(shard, parameter)
+        gathered = own.new_empty(own.numel() * self.world_size)
+        dist.all_gather_into_tensor(gathered, own.contiguous())
         shape = zero3_shape(parameter)
-        return padded[: shape.numel()].view(shape)
+        return gathered[: shape.numel()].view(shape)
 
     def full_state_dict(self, network: nn.Module) -> dict[str, Tensor]:
         """Returns the full tensors of a module, on the CPU; every rank must call it."""

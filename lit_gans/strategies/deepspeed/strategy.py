@@ -12,7 +12,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 
-from lit_gans.common._compat.deepspeed import stored_gradients
+from lit_gans.common._compat.deepspeed import stored_gradients, zero3_shard
 from lit_gans.common._compat.lightning import restore_toggles, run_step_hooks, run_toggles_in
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies import contracts
@@ -244,7 +244,7 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
         held = super().tensors_held()
         for zero in self._zero.values() if self.stage else ():
             if self.stage == 3:
-                held["parameters"] += map(self.local_shard, zero.parameters)
+                held["parameters"] += map(zero3_shard, zero.parameters)
             held["gradients"] += stored_gradients(zero.engine, self.stage)
             held["optimizer"] += [flat for _, flat in zero.groups()]  # the weights that are stepped
         return held

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
-from lit_gans.common._compat.deepspeed import flat_groups, link_optimizer_states, zero3_shape
+from lit_gans.common._compat.deepspeed import flat_groups, link_optimizer_states, zero3_shape, zero3_shard
 from lit_gans.strategies.module_networks import parameters_of
 
 
@@ -96,9 +97,14 @@ class ZeroOptimizer:
         from deepspeed.utils import safe_set_full_optimizer_state, safe_set_local_optimizer_state
 
         if self.stage == 3:
-            safe_set_local_optimizer_state(parameter, shard(value, parameter), key)
+            safe_set_local_optimizer_state(parameter, with_padding(shard(value, parameter), parameter), key)
         else:
             safe_set_full_optimizer_state(parameter, value, key)
+
+
+def with_padding(shard: Tensor, parameter: nn.Parameter) -> Tensor:
+    """Returns a shard of a parameter with zeros behind it, up to the size that stage 3 gives to every rank."""
+    return pad(shard, (0, zero3_shard(parameter).numel() - shard.numel()))
 
 
 @contextmanager
