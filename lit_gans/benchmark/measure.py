@@ -6,7 +6,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,12 @@ def refuse_below_1(**values: int) -> None:
     for name, value in values.items():
         if value < 1:
             raise RefusedInput(f"{name}={value} must be at least 1.")
+
+
+def refuse_gans(gans: Sequence[str], known: Collection[str]) -> None:
+    """Raises `RefusedInput` if a benchmark does not know one of the GANs, or if none is given."""
+    if not gans or not {*gans} <= {*known}:
+        raise RefusedInput(f"gans={list(gans)}: choose from {', '.join(known)}.")
 
 
 def quiet_trainer(accelerator: str, **settings: Any) -> Trainer:

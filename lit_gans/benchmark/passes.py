@@ -11,11 +11,10 @@ import torch
 from rich.table import Table
 from torch import Tensor, nn
 
-from lit_gans.benchmark.measure import environment, now, refuse_below_1
+from lit_gans.benchmark.measure import environment, now, refuse_below_1, refuse_gans
 from lit_gans.benchmark.race import batches_for
 from lit_gans.benchmark.report import median, quartiles, report, table_of
 from lit_gans.benchmark.turns import ratios, take_turns
-from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import Noise
 from lit_gans.models.sngan import SNGAN
 from lit_gans.models.wgan_gp import WGANGP
@@ -56,8 +55,7 @@ def passes(
     """
     rounds = _ROUNDS[preset] if rounds is None else rounds
     refuse_below_1(rounds=rounds, batch_size=batch_size)
-    if not gans or not {*gans} <= {*_GANS}:
-        raise RefusedInput(f"gans={list(gans)}: choose from {', '.join(_GANS)}.")
+    refuse_gans(gans, _GANS)
     smoke = preset == "smoke"
     batch_size = min(batch_size, _SMOKE_BATCH) if smoke else batch_size
     found = {}

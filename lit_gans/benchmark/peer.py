@@ -13,13 +13,19 @@ from torch import Tensor
 
 from lit_gans.benchmark.layers import KINDS, operator_times
 from lit_gans.benchmark.loops import BareLoop
-from lit_gans.benchmark.measure import count_flops, environment, matrix_product_rate, refuse_below_1, spread
+from lit_gans.benchmark.measure import (
+    count_flops,
+    environment,
+    matrix_product_rate,
+    refuse_below_1,
+    refuse_gans,
+    spread,
+)
 from lit_gans.benchmark.peer_networks import PeerDiscriminator, PeerGenerator
 from lit_gans.benchmark.race import EMA_DECAY, Race, batches_for, fit
 from lit_gans.benchmark.report import median, quartiles, report, table_of
 from lit_gans.benchmark.turns import ratios
 from lit_gans.benchmark.tutorials import tutorial_of
-from lit_gans.common.errors import RefusedInput
 from lit_gans.models.sngan import SNGAN
 from lit_gans.models.wgan_gp import WGANGP
 
@@ -104,8 +110,7 @@ def peer(
     """
     steps = _STEPS[preset] if steps is None else steps
     refuse_below_1(steps=steps, warmup=warmup, batch_size=batch_size)
-    if not gans or not {*gans} <= {*_GANS}:
-        raise RefusedInput(f"gans={list(gans)}: choose from {', '.join(_GANS)}.")
+    refuse_gans(gans, _GANS)
     batch_size = min(batch_size, _SMOKE_BATCH) if preset == "smoke" else batch_size
     widths, device = _WIDTHS[preset], torch.device("cpu")
     rate = matrix_product_rate(device, torch.float32, _MATRIX_SIZE[preset])

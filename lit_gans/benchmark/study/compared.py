@@ -6,12 +6,14 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lit_gans.benchmark.measure import MEBIBYTE
 from lit_gans.benchmark.study.contract import Picture, Result, Table
 from lit_gans.benchmark.study.judges import judge_of
 from lit_gans.benchmark.study.plotting import figure, picture
 
 _SLACK = 1.1  # the level to reach is this many times worse than the worst last one, so that each run reaches it
 _MEDIAN = "Median of the seeds, and their range."
+_WHICH = ("last", "best")  # measurement
 LIMITS = {"images": "images", "s": "seconds"}  # what is counted in each point, and the setting that limits it
 Points = Sequence[Mapping[str, float]]
 
@@ -53,7 +55,7 @@ def after(unit: str, data: str, results: Sequence[Result]) -> Table:
             row.append(_spread([score.best(point[key] for point in points) for points in until]))
         if unit == "s":
             row.append(f"{statistics.median(points[-1]['images'] / points[-1]['s'] for points in until):.0f}")
-            row.append(f"{statistics.median(run['memory'] for run in found) / 2**20:.0f}")
+            row.append(f"{statistics.median(run['memory'] for run in found) / MEBIBYTE:.0f}")
         rows.append(row)
     notes = [f"{_MEDIAN} last, best: of the measurements until then. {judge.note}"]
     if unit == "s":
@@ -61,9 +63,6 @@ def after(unit: str, data: str, results: Sequence[Result]) -> Table:
         notes.append("images/s: real images of all critic steps. MiB: peak memory of the training.")
     title = f"After {limit:,} real images" if unit == "images" else f"After {limit:g} s of training"
     return Table(f"{title}: {data}", columns, rows, notes)
-
-
-_WHICH = ("last", "best")
 
 
 def _until(points: Points, unit: str, limit: float) -> Points:
@@ -112,9 +111,11 @@ def at_the_end(data: str, results: Sequence[Result]) -> Table:
                 *_busy([run["utilisation"] for run in found]),
             ]
         )
-    notes = [f"{_MEDIAN} Seconds are those of training. {first.name} to reach: {_SLACK} times worse than the worst"]
-    notes = [f"{notes[0]} last one of this batch size. processor: busy cores; waiting for data beside it. {judge.note}"]
-    return Table(f"At the end: {data}", [*columns, "processor", "device"], rows, notes)
+    note = (
+        f"{_MEDIAN} Seconds are those of training. {first.name} to reach: {_SLACK} times worse than the worst last one"
+        f" of this batch size. processor: busy cores; waiting for data beside it. {judge.note}"
+    )
+    return Table(f"At the end: {data}", [*columns, "processor", "device"], rows, [note])
 
 
 def _busy(utilisation: Sequence[Mapping[str, float]]) -> list[str]:
