@@ -81,7 +81,8 @@ class Tuning:
         """Doubles the batch until memory, data or a third of the time ends, and keeps the largest without a loss."""
         until = time.monotonic() + self.seconds / 3
         speeds: dict[int, float] = {}
-        size, reason = int(self.config["data"]["batch_size"]), "the time for it is over"
+        first = size = int(self.config["data"]["batch_size"])
+        reason = "the time for it is over"
         if size > _LARGEST:
             reason = f"the search ends at {_LARGEST}"
         while time.monotonic() + 2 * self._trial < until and size <= _LARGEST:  # a batch twice as large
@@ -102,6 +103,10 @@ class Tuning:
         self._say(
             f"batch      {chosen}, the largest with {100 * _WORTH:.0f} % of the best speed ({tried}); {size}: {reason}"
         )
+        if chosen > first:
+            self._say(
+                f"{'':10} trainer.max_steps counts iterations: as many of them see {chosen // first} times as many images"
+            )
 
     def _compare(self, key: str, value: Any) -> None:
         """Chooses a value if it is faster than the current one in two rounds."""

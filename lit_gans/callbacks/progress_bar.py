@@ -17,7 +17,8 @@ from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.attached import callbacks_of
 from lit_gans.training.callback import GenerativeCallback
 
-_LINES = 20  # number of lines per run without a terminal
+_LINES = 20  # number of lines per run without a terminal, besides
+_EARLY = (10, 100, 1000, 10_000)  # iterations, so that a long run shows its speed and losses soon
 
 
 class _TwoLines(Progress):
@@ -31,7 +32,7 @@ class _TwoLines(Progress):
 
 
 class ProgressBar(GenerativeCallback, LightningProgressBar):
-    """Shows a bar over generator iterations in a terminal or notebook; prints 20 lines per run elsewhere.
+    """Shows a bar over generator iterations in a terminal or notebook; prints 20 lines per run elsewhere, and some early ones.
 
     Args:
         refresh_every: number of iterations between two updates of the numbers, which copy losses from the device.
@@ -78,7 +79,7 @@ class ProgressBar(GenerativeCallback, LightningProgressBar):
             self._progress.update(self._task, completed=step)
             if step % self.refresh_every == 0 or step == self._total:
                 self._progress.numbers = self._numbers(trainer)
-        elif step % max(1, (self._total or 100 * _LINES) // _LINES) == 0:
+        elif step in _EARLY or step % max(1, (self._total or 100 * _LINES) // _LINES) == 0:
             self._console.print(f"iteration {step}/{self._total or '?'}  {self._numbers(trainer)}", soft_wrap=True)
 
     def on_measure_start(self, trainer: Trainer, description: str) -> None:

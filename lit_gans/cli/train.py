@@ -26,7 +26,7 @@ from lit_gans.checkpoints.newest import resume_point
 from lit_gans.cli.report import report, run_of, shown
 from lit_gans.cli.stopped import STOPPED, stopped
 from lit_gans.cli.sweep import Run, write_summary
-from lit_gans.cli.train_arguments import experiment_file, given_folders, is_sweep, with_defaults
+from lit_gans.cli.train_arguments import arguments_of_job, experiment_file, given_folders, is_sweep, with_defaults
 from lit_gans.common._compat.lightning import start_others_with
 from lit_gans.common.atomic import writing
 from lit_gans.common.errors import FailedWrite, RefusedInput, out_of_memory
@@ -57,20 +57,21 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments[:1] == [_RESOLVED]:
         config = yaml.safe_load(Path(arguments[1]).read_text())
         return refused_is_2(lambda: _failed_is_1(lambda: report(train(config))))
-    return stopped(lambda: refused_is_2(lambda: _run_or_sweep(experiment_file(with_defaults(arguments)))))
+    return stopped(lambda: refused_is_2(lambda: _run_or_sweep(with_defaults(arguments))))
 
 
-def _run_or_sweep(arguments: list[str]) -> int:
+def _run_or_sweep(typed: list[str]) -> int:
+    arguments = experiment_file(typed)
     given = given_folders(arguments)
     for key, path in given.items():
         refuse_folder(path, key)
     runs: list[Run] = []
     if not is_sweep(arguments):
-        return hydra_command("train", lambda composed: _job(composed, runs), arguments)
+        return hydra_command("train", lambda composed: _job(composed, typed, runs), arguments)
     if "hydra.sweep.dir" in given:
-        return _sweep(arguments, runs)
+        return _sweep(arguments, typed, runs)
     folder = sweep_folder()
-    code = _sweep([*arguments, f"hydra.sweep.dir={quote(str(folder))}"], runs)
+    code = _sweep([*arguments, f"hydra.sweep.dir={quote(str(folder))}"], typed, runs)
     if not runs:  # no run started: remove Hydra's files, and the folder unless others use it
         (folder / "multirun.yaml").unlink(missing_ok=True)
         with suppress(OSError):
@@ -80,15 +81,15 @@ def _run_or_sweep(arguments: list[str]) -> int:
     return code
 
 
-def _sweep(arguments: list[str], runs: list[Run]) -> int:
+def _sweep(arguments: list[str], typed: list[str], runs: list[Run]) -> int:
     try:
-        return hydra_command("train", lambda composed: _job(composed, runs), arguments)
+        return hydra_command("train", lambda composed: _job(composed, typed, runs), arguments)
     finally:
         if len(runs) > 1 and os.environ.get("RANK", "0") == "0":
             print("\n".join(["", *write_summary(runs, shown(runs[0].folder.parent))]), flush=True)
 
 
-def _job(composed: DictConfig, runs: list[Run]) -> int:
+def _job(composed: DictConfig, typed: list[str], runs: list[Run]) -> int:
     """Trains one composed configuration and returns the exit code."""
     hydra = HydraConfig.get()
     overrides, sweeping = list(hydra.overrides.task), hydra.mode == RunMode.MULTIRUN
@@ -114,7 +115,7 @@ def _job(composed: DictConfig, runs: list[Run]) -> int:
             with _own_environment():
                 trainer = train(config, trainers)
             runs[-1] = run_of(trainer, overrides, time.perf_counter() - start)
-            return report(trainer, [shlex.quote(item) for item in overrides])
+            return report(trainer, [shlex.quote(item) for item in arguments_of_job(typed, overrides)])
 
         try:
             code = _failed_is_1(run)

@@ -49,7 +49,7 @@ def experiment_file(arguments: list[str]) -> list[str]:
         RefusedInput: the file does not exist, its folder is not named experiment, or one of ours has its name, which
             Hydra would take instead.
     """
-    found = [item for item in arguments if key_of(item) == "experiment" and item.endswith((".yaml", ".yml"))]
+    found = list(filter(_is_experiment_file, arguments))
     if not found:
         return arguments
     path = Path(found[-1].partition("=")[2].strip("'\""))
@@ -63,6 +63,25 @@ def experiment_file(arguments: list[str]) -> list[str]:
     given = [item.partition("=")[2].strip("[] ") for item in arguments if item.startswith("hydra.searchpath=")]
     places = ",".join(filter(None, [quote(folder), *given[-1:]]))
     return [*others, f"experiment={path.stem}", f"hydra.searchpath=[{places}]"]
+
+
+def _is_experiment_file(argument: str) -> bool:
+    return key_of(argument) == "experiment" and argument.endswith((".yaml", ".yml"))
+
+
+def arguments_of_job(typed: list[str], overrides: list[str]) -> list[str]:
+    """Returns the arguments that start a job again: those that were typed, in a sweep with the job's own values.
+
+    Args:
+        typed: arguments of the command.
+        overrides: Hydra's overrides of the job, which lack those of Hydra itself, such as its search path, and have the
+            name of an experiment instead of its file.
+    """
+    if not is_sweep(typed):
+        return typed
+    own = {key_of(item): item for item in overrides}
+    kept = (item for item in typed if item not in SWEEP_FLAGS and not item.startswith("hydra.sweep"))
+    return [item if _is_experiment_file(item) else own.get(key_of(item), item) for item in kept]
 
 
 def is_sweep(arguments: list[str]) -> bool:

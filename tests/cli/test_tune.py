@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from lit_gans.benchmark.tuning import Tuning
-from lit_gans.cli.train_arguments import experiment_file
+from lit_gans.cli.train_arguments import arguments_of_job, experiment_file
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.overrides import key_of
 
@@ -46,6 +46,7 @@ def test_the_largest_batch_without_a_loss_and_what_is_clearly_faster_are_chosen(
     assert tuning.found == {"data.batch_size": 512, "trainer.precision": "bf16-mixed"}
     said = capsys.readouterr().out
     assert "1024: out of memory at 1024" in said
+    assert "trainer.max_steps counts iterations: as many of them see 8 times as many images" in said
     assert "precision  bf16-mixed: 2.00 to 2.00 times as fast, chosen" in said
     assert "compile    True: 1.02 to 1.02 times as fast, not chosen" in said
     assert "placement  memory: does not work here: no memory here." in said
@@ -126,3 +127,10 @@ def test_the_path_of_an_experiment_becomes_its_name_and_a_folder(tmp_path):
         experiment_file([f"experiment={file.parent}/gan_digits.yaml"])
     with pytest.raises(RefusedInput, match="in a folder named experiment"):
         experiment_file([f"experiment={tmp_path}/none.yaml"])
+
+
+def test_a_stopped_job_is_started_again_with_what_was_typed():
+    typed = ["experiment=mine/experiment/fast.yaml", "hydra.searchpath=[file://other]", "seed=0"]
+    job = ["experiment=fast", "seed=0"]
+    assert arguments_of_job(typed, job) == typed
+    assert arguments_of_job([*typed[:2], "seed=0,1", "-m", "hydra.sweep.dir=all"], job) == typed
