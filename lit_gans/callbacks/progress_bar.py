@@ -32,7 +32,8 @@ class _TwoLines(Progress):
 
 
 class ProgressBar(GenerativeCallback, LightningProgressBar):
-    """Shows a bar over generator iterations in a terminal or notebook; prints 20 lines per run elsewhere, and some early ones.
+    """Shows a bar over generator iterations in a terminal or notebook; prints 20 lines per run elsewhere, and
+    some early ones.
 
     Args:
         refresh_every: number of iterations between two updates of the numbers, which copy losses from the device.

@@ -242,7 +242,7 @@ class AdversarialModule(JudgedModule):
         return due or trainer.is_last_batch or step == trainer.max_steps
 
     def _log_losses(self, prog_bar: bool) -> None:
-        self.log_dict({f"loss/{name}": loss for name, loss in self.losses.items()}, prog_bar=prog_bar)
+        self.log_dict(self.augmentation_log() | {f"loss/{n}": x for n, x in self.losses.items()}, prog_bar=prog_bar)
 
 
 def _share(loss: Tensor, num: int) -> Tensor:

@@ -134,6 +134,12 @@ class JudgedModule(OptimizedModule):
             state = self.mean_over_ranks(self._augmentation_state.clone())
             self._augmentation_state = self.augmentation.adapted(state, EVERY * self.progress.images_per_iteration)
 
+    def augmentation_log(self) -> dict[str, Tensor | float]:
+        """Returns the probability of the augmentation, which is logged beside the losses; empty without one."""
+        if self.augmentation is None:
+            return {}
+        return {"augmentation/probability": self.augmentation.probability(self._augmentation_state, self.progress)}
+
     def _observe(self, output: Tensor | Scored, name: str) -> None:
         scores = scores_of(output, name, "an adaptive augmentation")
         margin = scores.real if self.classified_as_real(name, scores.real) is not None else scores.real - scores.fake

@@ -45,6 +45,7 @@ def test_in_a_training_the_probability_follows_the_scores_and_is_in_the_checkpoi
     module = Dense(**settings)
     trainer = fit(module, random_images(), max_steps=4)
     assert module._augmentation_state.tolist() == [0.5, 0, 0], "4 iterations of 8 images, of 64"
+    assert trainer.callback_metrics["augmentation/probability"] == 0.5
     trainer.save_checkpoint(tmp_path / "four.ckpt")
     again = Dense.load_from_checkpoint(tmp_path / "four.ckpt")
     assert torch.equal(again._augmentation_state, module._augmentation_state)
