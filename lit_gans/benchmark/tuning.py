@@ -105,7 +105,7 @@ class Tuning:
         )
         if chosen > first:
             self._say(
-                f"{'':10} trainer.max_steps counts iterations: as many of them see {chosen // first} times as many images"
+                f"{'':10} trainer.max_steps counts iterations: as many see {chosen // first} times as many images"
             )
 
     def _compare(self, key: str, value: Any) -> None:

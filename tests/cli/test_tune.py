@@ -46,7 +46,7 @@ def test_the_largest_batch_without_a_loss_and_what_is_clearly_faster_are_chosen(
     assert tuning.found == {"data.batch_size": 512, "trainer.precision": "bf16-mixed"}
     said = capsys.readouterr().out
     assert "1024: out of memory at 1024" in said
-    assert "trainer.max_steps counts iterations: as many of them see 8 times as many images" in said
+    assert "trainer.max_steps counts iterations: as many see 8 times as many images" in said
     assert "precision  bf16-mixed: 2.00 to 2.00 times as fast, chosen" in said
     assert "compile    True: 1.02 to 1.02 times as fast, not chosen" in said
     assert "placement  memory: does not work here: no memory here." in said
