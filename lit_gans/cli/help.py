@@ -163,7 +163,16 @@ def command_help(command: str) -> str:
     if groups:
         keys = ", ".join(f"{name}=NAME" for name in groups)
         lines += ["", *wrapped(f"lit-gans train --help lists the names for {keys}; with a name added, its keys.")]
+    if "sizes" in found.defaults:
+        lines += _sizes()
     return "\n".join([*lines, *examples(command)])
+
+
+def _sizes() -> list[str]:
+    """Returns the keys that the study's `sizes` takes as lines."""
+    from lit_gans.benchmark.study.settings import described  # not at the top: only one command needs it
+
+    return ["", "Sizes, as in 'sizes={KEY:NUMBER,KEY:[NUMBER,NUMBER]}'", *table(described())]
 
 
 def _meaning(name: str, meaning: str) -> str:

@@ -41,6 +41,8 @@ def wrong_files(tmp_path_factory):
     (folder / "list.json").write_text(json.dumps([1]))
     (folder / "bad.yaml").write_text("model: [\n")
     (folder / "empty").mkdir()
+    (folder / "damaged").mkdir()
+    (folder / "damaged/results.json").write_text("{")
     (folder / "photos").mkdir()
     for index in range(4):
         Image.new("RGB", (16, 16), (index, 0, 0)).save(folder / "photos" / f"{index}.png")

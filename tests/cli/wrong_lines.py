@@ -108,7 +108,13 @@ bench strategies gans=dcgan | gans='dcgan' is not valid: expected a list, [A,B].
 bench study parts=[scalin] | there is no part 'scalin' of the study; did you mean 'scaling'?
 bench study gans=[dcgna] | gans: there is no GAN 'dcgna'; did you mean 'dcgan'?
 bench study sizes={step:3} | sizes.step: there is no such size; did you mean 'steps'?
-bench study sizes={batch_sizes:4} | sizes.batch_sizes=4 is not valid: expected a list of numbers, at least 1 each.
+bench study sizes={batch_sizes:4} | sizes.batch_sizes=4 is not valid: expected a list of whole numbers, at least 1 each.
+bench study sizes={steps:1.5} | sizes.steps=1.5 is not valid: expected a whole number, at least 1.
+bench study repeats=0 | repeats=0 must be at least 1.
+bench study minutes=-1 | minutes=-1.0 must be at least 0
+bench study --resume | --resume: settings are given as key=value
+bench study output=text.txt | output=text.txt/cells: the folder cannot be created
+bench study preset=smoke parts=[batch] gans=[gan] output=damaged | results.json cannot be read
 bench gpu gans=[dcgam] device=cpu | gans: there is no 'dcgam'; did you mean 'dcgan'?
 bench gpu minutes=0 device=cpu | minutes=0.0 must be greater than 0
 bench gpu modes=[bf61] device=cpu | modes: there is no 'bf61'; did you mean 'bf16'?

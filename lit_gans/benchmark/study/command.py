@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,12 +21,14 @@ from lit_gans.benchmark.study.runner import run
 from lit_gans.benchmark.study.settings import Settings
 from lit_gans.benchmark.study.settings import preset as preset_settings
 from lit_gans.benchmark.study.stamp import stamp
-from lit_gans.benchmark.study.store import RESULTS, Store
+from lit_gans.benchmark.study.store import Store
 from lit_gans.common.device import chosen_device
-from lit_gans.common.errors import RefusedInput, nearest
+from lit_gans.common.errors import RefusedInput, nearest, refuse_below
 from lit_gans.config.registry import gans as registered_gans
-from lit_gans.config.run_folder import refuse_file
+from lit_gans.config.run_folder import refuse_folder
 from lit_gans.data.packed.writer import available_cores
+
+logger = logging.getLogger(__name__)
 
 
 def study(
@@ -59,14 +62,16 @@ def study(
         max_ranks: largest number of processes; null uses the number of devices, or of cores on a CPU.
         any_commit: whether cells that another commit measured are taken as they are, which the report says; otherwise
             they are measured again.
-        sizes: values that replace those of the preset, as in `'sizes={steps:20,batch_sizes:[8,16]}'`.
+        sizes: values that replace those of the preset, as in `'sizes={steps:20,batch_sizes:[8,16]}'`; the keys are
+            listed below.
 
     Raises:
-        RefusedInput: there is no such part, GAN or size, or a number is below 1.
+        RefusedInput: there is no such part, GAN or size, a number is too small, or the folder cannot be used.
     """
     chosen = registered_parts(parts)
     refuse_below_1(repeats=repeats, max_ranks=1 if max_ranks is None else max_ranks)
-    refuse_file(Path(output) / RESULTS, "output")
+    refuse_below(0, minutes=minutes)
+    refuse_folder(Path(output) / "cells", "output")
     cores = 1 if preset == "smoke" else available_cores()
     processes = launcher(cores)
     if isinstance(processes, OutsideLauncher) and processes.rank:
@@ -116,12 +121,14 @@ def _measure(
     cells: list[Cell], store: Store, processes: Launcher, settings: Settings, repeats: int, minutes: float | None
 ) -> dict[str, Any]:
     """Measures the cells, writes and shows the report, and returns the numbers of cells by outcome."""
+    names = {cell.part for cell in cells}
     try:
+        found, different = store.others(names), store.differences(cells)
+        if different is not None:
+            logger.warning("%s: %s", store.folder, different)
         results = run(cells, store, processes.measure, repeats, minutes)
     finally:
         processes.close()
-    names = {result.cell.part for result in results}
-    found = store.others(names)
     for result in results:
         found.setdefault(result.cell.part, []).append(result)
     file = store.write_all(found, settings.to_dict())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 from lit_gans.common.errors import RefusedInput, nearest
+from lit_gans.config.docs import as_typed, meanings
 
 PresetName = Literal["auto", "full", "cpu", "smoke"]
 
@@ -21,23 +23,23 @@ class Settings:
         ranks: numbers of processes, ascending, beginning with 1.
         cores: number of cores of this machine that this process may use.
         gans: names of the GANs in `batch` and `scaling`.
-        batch_sizes: batch sizes of `batch`.
-        image_size: height and width of the images in `batch` and `scaling`.
-        batch_size: batch size per process of the other parts.
-        small_image_size: height and width of the images in the other parts.
-        width: width of the networks; None leaves that of the study's networks.
+        batch_sizes: batch sizes of `batch`, in images.
+        image_size: height and width of the images in `batch`, `scaling`, `overlap` and `deepspeed`, in pixels.
+        batch_size: batch size per process of all parts but `batch` and `dual`, in images.
+        small_image_size: height and width of the images in `optimisations`, `lightweight` and `projection`, in pixels.
+        width: width of the networks, in channels; null leaves that of the study's networks.
         dual_gans: names of the GANs in `dual`.
-        steps: most timed steps of a cell.
+        steps: largest number of timed steps of a cell.
         fixed_steps: number of steps where losses are compared after the same images.
-        warmup: steps before the timed ones.
-        seconds: time after which a cell ends, once it has timed two steps.
-        step_limit: seconds that one step may take; longer ones are listed instead of measured.
-        zero_batch_sizes: batch sizes per process of the ZeRO stages in `optimisations`, beside `batch_size`.
+        warmup: number of steps before the timed ones.
+        seconds: seconds after which a cell ends, once it has timed two steps.
+        step_limit: seconds that one step may take on a CPU; longer ones are listed instead of measured.
+        zero_batch_sizes: batch sizes per process of the ZeRO stages in `optimisations`, beside `batch_size`, in images.
         seeds: seeds of the trainings in `dual`.
-        dual_batch_sizes: batch sizes in `dual`.
+        dual_batch_sizes: batch sizes in `dual`, in images.
         dual_data: names of the data in `dual`: `digits`, `emoji`, `stacked_digits`.
         dual_images: number of real images that each training in `dual` sees, those of all critic steps.
-        dual_seconds: seconds that each training in `dual` takes at least; None for none.
+        dual_seconds: seconds that each training in `dual` takes at least; null for none.
         dual_samples: number of generated images per evaluation in `dual`.
         evaluations: number of evaluations on the way to `dual_images`, and as many to `dual_seconds`.
         seed: seed of all random numbers elsewhere.
@@ -76,7 +78,7 @@ class Settings:
         return asdict(self)
 
 
-_PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: dict[str, dict[str, Any]] = {
     "full": {},
     # under an hour on two cores
     "cpu": {
@@ -128,7 +130,7 @@ def preset(name: PresetName, settings: Settings, given: Mapping[str, Any]) -> Se
     """
     if name == "auto":
         name = "full" if settings.device == "cuda" else "cpu"
-    known = {field.name: field.default for field in fields(settings) if field.name not in _NOT_GIVEN}
+    known = _types()
     for key, value in given.items():
         if key not in known:
             raise RefusedInput(f"sizes.{key}: there is no such size; {nearest(key, known)}")
@@ -136,16 +138,33 @@ def preset(name: PresetName, settings: Settings, given: Mapping[str, Any]) -> Se
         if expected is not None:
             raise RefusedInput(f"sizes.{key}={value!r} is not valid: expected {expected}.")
     values = {key: tuple(value) if isinstance(value, Sequence) else value for key, value in given.items()}
-    return replace(settings, **(_PRESETS[name] | values))
+    return replace(settings, **(PRESETS[name] | values))
 
 
-def _expected(key: str, value: Any, default: Any) -> str | None:
+def described() -> list[tuple[str, str, str]]:
+    """Returns name, meaning and default of each size that can be given."""
+    said, defaults = meanings(Settings), {field.name: field.default for field in fields(Settings)}
+    cpu = {name: f"; {as_typed(value)} with preset=cpu" for name, value in PRESETS["cpu"].items()}
+    return [(name, said[name], as_typed(defaults[name]) + cpu.get(name, "")) for name in _types()]
+
+
+def _types() -> dict[str, str]:
+    """Returns the type of each size that can be given, as it is written above."""
+    return {field.name: str(field.type) for field in fields(Settings) if field.name not in _NOT_GIVEN}
+
+
+def _expected(key: str, value: Any, kind: str) -> str | None:
     """Returns what a size should be, or None for a valid one."""
-    several = isinstance(default, tuple)
+    optional, several, whole = kind.endswith("None"), kind.startswith("tuple"), "int" in kind
+    if optional and value is None:
+        return None
     values = (list(value) if isinstance(value, Sequence) and not isinstance(value, str) else []) if several else [value]
-    if several and isinstance(default[0], str):
+    if "str" in kind:
         return None if values and all(isinstance(each, str) for each in values) else "a list of names"
     least = 0 if key in ("seed", "seeds", "seconds", "step_limit") else 1
-    if values and all(isinstance(n, int | float) and not isinstance(n, bool) and n >= least for n in values):
+    numbers = int if whole else (int, float)
+    if values and all(isinstance(n, numbers) and not isinstance(n, bool) and least <= n < math.inf for n in values):
         return None
-    return f"a list of numbers, at least {least} each" if several else f"a number, at least {least}"
+    name = "whole number" if whole else "number"
+    text = f"a list of {name}s, at least {least} each" if several else f"a {name}, at least {least}"
+    return f"{text}, or null" if optional else text

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,10 +13,12 @@ from typing import Any
 
 from lit_gans.benchmark.study.contract import Cell, Result
 from lit_gans.common.atomic import replacing
+from lit_gans.common.errors import RefusedInput, one_line
 
 logger = logging.getLogger(__name__)
 
 RESULTS = "results.json"
+_SHOWN = 5  # differences of a sentence
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)  # of JSON, and of other content
 
 
@@ -53,16 +56,44 @@ class Store:
     @cached_property
     def _earlier(self) -> dict[str, Result]:
         """Results of other commits by cell, the newest of each."""
-        found = {}
+        return {
+            _identity(result.cell): replace(result, commit=stamp["commit"])
+            for stamp, result in self._stored
+            if self._fits(stamp) and not result.failed
+        }
+
+    @cached_property
+    def _stored(self) -> list[tuple[dict[str, Any], Result]]:
+        """Stamps and results of all cells in the folder that can be read, the newest last."""
+        found = []
         for path in sorted((self.folder / "cells").rglob("*.json"), key=lambda path: path.stat().st_mtime):
             try:
                 content = json.loads(path.read_text())
-                stamp, result = dict(content["stamp"]), result_of(content["result"])
+                found.append((dict(content["stamp"]), result_of(content["result"])))
             except _DAMAGE:
                 continue
-            if self._fits(stamp) and not result.failed:
-                found[_identity(result.cell)] = replace(result, commit=stamp["commit"])
         return found
+
+    def differences(self, cells: Sequence[Cell]) -> str | None:
+        """Returns in words why cells of these names, which were measured before, are measured again; None for none."""
+        before = {_name(result.cell): (stamp, result.cell) for stamp, result in self._stored if result.repeats}
+        again, found = 0, Counter[str]()
+        for cell in cells:
+            result = self.read(cell)
+            if result.repeats or result.reason or _name(cell) not in before:
+                continue
+            stamp, other = before[_name(cell)]
+            old, new = (_flat({**one.settings, "processes": one.ranks}) for one in (other, cell))
+            old, new = stamp | old, self.stamp | new
+            again += 1
+            found.update(f"{key}={old.get(key)}, now {new.get(key)}" for key in new if old.get(key) != new[key])
+        if not again:
+            return None
+        shown = "; ".join(f"{text} ({num} cells)" for text, num in found.most_common(_SHOWN))
+        more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        is_other = any(text.startswith("commit=") for text in found)
+        hint = " any_commit=true takes what other commits measured." if is_other else ""
+        return f"{again} of {len(cells)} cells were measured before, and are measured again: {shown}{more}.{hint}"
 
     def _fits(self, stamp: Mapping[str, Any]) -> bool:
         """Returns whether results with a stamp are read."""
@@ -81,15 +112,21 @@ class Store:
 
         Args:
             names: parts whose results are left out.
+
+        Raises:
+            RefusedInput: their file is damaged.
         """
         path = self.folder / RESULTS
         stamp: dict[str, Any] = {}
         found: dict[str, list[Result]] = {}
-        if path.is_file():
+        if path.exists():
             try:
                 stamp, found = read_results(path)
-            except _DAMAGE:
-                logger.warning("%s is damaged and is written again: only this study's parts are in it.", path)
+            except (*_DAMAGE, OSError) as error:
+                raise RefusedInput(
+                    f"output={self.folder}: {RESULTS} cannot be read ({one_line(error)}): delete it, or choose another"
+                    " output. Cells that were measured have files of their own and are not measured again."
+                ) from error
         if not self._fits(stamp):
             return {}
         commit = stamp["commit"] if stamp != self.stamp else None
@@ -115,6 +152,18 @@ def result_of(content: Mapping[str, Any]) -> Result:
     return Result(Cell(**content["cell"]), repeats, content["reason"], content["failed"], commit)
 
 
+def _name(cell: Cell) -> tuple[str, str]:
+    return cell.part, cell.name
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns values by dotted key."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found
+
+
 def _identity(cell: Cell) -> str:
     """Returns what tells a cell from others on the same machine."""
     return json.dumps([cell.part, cell.settings, cell.ranks], sort_keys=True)
@@ -124,4 +173,4 @@ def read_results(path: str | Path) -> tuple[dict[str, Any], dict[str, list[Resul
     """Returns the stamp and the results by part from a `results.json`."""
     content = json.loads(Path(path).read_text())
     parts = {name: [result_of(result) for result in found] for name, found in content["parts"].items()}
-    return content["stamp"], parts
+    return dict(content["stamp"]), parts

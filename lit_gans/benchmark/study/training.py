@@ -26,7 +26,7 @@ CELEBA_IMAGES = 202_599
 # the networks of the studies where an experiment has them; other GANs have their paper's
 EXPERIMENTS = {"dcgan": "dcgan_scaling_study", "sngan": "sngan_scaling_study", "wgan_gp": "wgan_gp_scaling_study"}
 ON_CPU = {"r3gan": "r3gan_digits"}  # its paper's networks take 21 s for a step of 8 images of 64x64 on two cores
-_PROBE = 8  # images of the first step on a CPU, which predicts how long a large one would take
+_PROBE = 8  # images of the first steps on a CPU, the second of which predicts how long a large one would take
 
 
 @cache
@@ -151,16 +151,18 @@ class Clock(Callback):
         self.parameters = sum(parameter.numel() for parameter in module.parameters())
         on_cpu = settings["device"] == "cpu" and not module.compile_networks
         self._limited = on_cpu and settings.get("step_limit") is not None
-        self._probes = self._limited and settings["batch_size"] > _PROBE
+        self._probe = min(_PROBE, settings["batch_size"])
+        # the first step is cold; one of a large batch waits for a prediction
+        self._probes = (1 if self._probe == settings["batch_size"] else 2) if self._limited else 0
         self._marks: list[float] = []
         self.max_steps = self._last = settings["warmup"] + self._probes + settings["steps"]
         self._since = 0.0
 
     def images(self) -> LightningDataModule:
-        """Returns the data: the same random images in every step, after fewer of them in the first."""
+        """Returns the data: the same random images in every step, after fewer of them in the first ones."""
         module, size = self.module, self.settings["batch_size"]
-        sizes = [_PROBE * module.batches_per_step] if self._probes else []
         channels = module.dummy_batch(1).get("input")
+        sizes = [self._probe * module.batches_per_step] * self._probes
         return _Images(module, sizes, size * module.batches_per_step, channels)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -170,8 +172,8 @@ class Clock(Callback):
         step, warmup = trainer.global_step, self.settings["warmup"] + self._probes
         if step <= warmup:
             elapsed, self._since = now(pl_module.device) - self._since, now(pl_module.device)
-            if step == 1 and self._limited:
-                self._predict(trainer, elapsed * max(1.0, self.settings["batch_size"] / _PROBE))
+            if step > 1 and self._limited:
+                self._limit(trainer, elapsed, is_probe=step <= self._probes)
             if step == warmup:
                 self._plan(trainer, elapsed)
                 self._marks = [now(pl_module.device)]
@@ -180,11 +182,13 @@ class Clock(Callback):
             self._marks.append(now(pl_module.device))
             trainer.should_stop = True
 
-    def _predict(self, trainer: Trainer, seconds: float) -> None:
-        seconds = float(trainer.strategy.broadcast(seconds))
-        if seconds > self.settings["step_limit"]:
-            limit = self.settings["step_limit"]
-            self.refusal = f"a step would take about {seconds:.0f} s here, longer than step_limit={limit:g}."
+    def _limit(self, trainer: Trainer, elapsed: float, is_probe: bool) -> None:
+        """Ends the training if a step of the full batch would take, or has taken, too long; the same on every rank."""
+        factor = self.settings["batch_size"] / self._probe if is_probe else 1
+        seconds, limit = float(trainer.strategy.broadcast(elapsed * factor)), self.settings["step_limit"]
+        if seconds > limit:
+            takes = "would take about" if is_probe else "takes"
+            self.refusal = f"a step {takes} {seconds:.0f} s here, longer than step_limit={limit:g}."
             trainer.should_stop = True
 
     def _plan(self, trainer: Trainer, step_seconds: float) -> None:

@@ -9,6 +9,7 @@ from lit_gans.benchmark.study.progress import Progress
 from lit_gans.benchmark.study.report import markdown_table, sections, write
 from lit_gans.benchmark.study.runner import run
 from lit_gans.benchmark.study.store import Store, read_results
+from lit_gans.common.errors import RefusedInput
 
 STAMP = {"commit": "abc"}
 CELLS = [Cell("batch", "one", {"size": 1}), Cell("batch", "two", {"size": 2}), Cell("batch", "three", {"size": 3})]
@@ -80,6 +81,40 @@ def test_cells_of_another_commit_are_taken_as_they_are(tmp_path):
     assert read_results(store.write_all({"batch": results}, {}))[1] == {"batch": results}
     elsewhere = Store(tmp_path, {"commit": "def", "cores": 4}, any_commit=True)
     assert not elsewhere.read(CELLS[0]).repeats, "another machine"
+
+
+def test_what_differs_from_the_cells_measured_before_is_said(tmp_path):
+    """Three cells of an interrupted study, one of them without a result."""
+    before = [Cell("batch", name, {"gan": name, "model": {"width": 4}}) for name in ("one", "two", "three")]
+    store = Store(tmp_path, STAMP)
+    assert store.differences(before) is None
+    run(before, store, Measured(three=("error", "Traceback\nValueError: 1")), 1, None)
+    assert Store(tmp_path, STAMP).differences(before) is None
+    names = ("one", "two", "three", "four")
+    now = [Cell("batch", name, {"gan": name, "model": {"width": 8}}, ranks=2) for name in names]
+    assert Store(tmp_path, STAMP).differences(now) == (
+        "2 of 4 cells were measured before, and are measured again: model.width=4, now 8 (2 cells);"
+        " processes=1, now 2 (2 cells)."
+    )
+    assert Store(tmp_path, {"commit": "def"}).differences(before[:1]) == (
+        "1 of 1 cells were measured before, and are measured again: commit=abc, now def (1 cells)."
+        " any_commit=true takes what other commits measured."
+    )
+    assert Store(tmp_path, {"commit": "def"}, any_commit=True).differences(before[:1]) is None
+
+
+def test_damaged_results_are_refused_before_any_work(tmp_path):
+    path = tmp_path / "results.json"
+    for text in ("{", "[]", '{"stamp": [1], "parts": {}}', '{"stamp": {}, "parts": {"batch": [{}]}}'):
+        path.write_text(text)
+        with pytest.raises(
+            RefusedInput, match=r"results\.json cannot be read \(.*\): delete it, or choose another output"
+        ):
+            Store(tmp_path, STAMP).others({"scaling"})
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(RefusedInput, match="Is a directory"):
+        Store(tmp_path, STAMP).others({"scaling"})
 
 
 def test_reasons_are_kept_and_errors_are_tried_again(tmp_path):

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
 
@@ -12,8 +13,10 @@ from lit_gans.benchmark.study.command import study
 from lit_gans.benchmark.study.contract import Cell
 from lit_gans.benchmark.study.launch import rank_variables
 from lit_gans.benchmark.study.registry import parts
-from lit_gans.benchmark.study.settings import Settings, preset
+from lit_gans.benchmark.study.settings import PRESETS, Settings, preset
+from lit_gans.cli.help import command_help
 from lit_gans.common.errors import RefusedInput
+from lit_gans.config.docs import as_typed, meanings
 
 
 def settings(*ranks, gans=("dcgan", "pix2pix"), **sizes):
@@ -26,7 +29,7 @@ def results(folder):
 
 def test_two_cells_are_measured_and_reported_once(tmp_path, caplog, capsys):
     given = {"preset": "smoke", "parts": ["batch"], "gans": ["gan"], "output": str(tmp_path), "repeats": 1}
-    sizes = {"batch_sizes": [2, 40_000], "step_limit": 15}  # no step of 8 images takes less than 3 ms
+    sizes = {"batch_sizes": [2, 40_000], "step_limit": 5}  # no step of 8 images takes less than 1 ms
     with caplog.at_level("INFO"):
         counted = study(**given, sizes=sizes)
     assert counted == {"cells": 2, "measured": 1, "unavailable": 1}
@@ -34,7 +37,7 @@ def test_two_cells_are_measured_and_reported_once(tmp_path, caplog, capsys):
     measured, refused = results(tmp_path)["batch"]
     assert measured["repeats"][0]["images_per_second"] > 0
     assert measured["repeats"][0]["steps"] == 2
-    assert re.fullmatch(r"a step would take about \d+ s here, longer than step_limit=15\.", refused["reason"])
+    assert re.fullmatch(r"a step would take about \d+ s here, longer than step_limit=5\.", refused["reason"])
     report = (tmp_path / "report.md").read_text()
     assert refused["reason"] in report
     assert (tmp_path / "pictures" / "batch_images_per_second_on_cpu.svg").is_file()
@@ -91,9 +94,31 @@ def test_variables_of_the_ranks_of_two_nodes():
 def test_sizes_replace_those_of_the_preset():
     assert settings(1, steps=7).steps == 7
     assert settings(1, seeds=[3, 4]).seeds == (3, 4)
-    for wrong in ({"ranks": (1,)}, {"seeds": 1}, {"steps": [1]}, {"steps": True}, {"batch_sizes": []}):
+    assert (settings(1, width=None).width, settings(1, dual_seconds=1.5).dual_seconds) == (None, 1.5)
+    wrong = [{"ranks": (1,)}, {"seeds": 1}, {"steps": [1]}, {"steps": True}, {"batch_sizes": []}, {"steps": 1.5}]
+    wrong += [{"steps": None}, {"seconds": float("nan")}, {"dual_seconds": float("inf")}, {"seeds": [0.5]}]
+    for each in wrong:
         with pytest.raises(RefusedInput, match="sizes"):
-            settings(1, **wrong)
+            settings(1, **each)
+
+
+def test_the_help_names_every_size_with_its_unit_and_default(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    listed = command_help("bench study").partition("\nSizes")[2].partition("\n\n")[0]
+    found = {line.split()[0] for line in listed.splitlines() if re.match(r"  \w", line)}
+    text = " ".join(listed.split())
+    for field in fields(Settings):
+        try:
+            preset("full", settings(1), {field.name: field.default})
+        except RefusedInput:  # it cannot be given
+            assert field.name not in found
+            continue
+        of_cpu = f"; {as_typed(PRESETS['cpu'][field.name])} with preset=cpu" if field.name in PRESETS["cpu"] else ""
+        name, meaning = field.name, meanings(Settings)[field.name]
+        assert f" {name} {meaning} [default: {as_typed(field.default)}{of_cpu}]" in text
+        assert re.search(r"\bimages|pixels|channels|seconds|number of|names of|seeds?\b", meaning), name
+        found.remove(name)
+    assert not found
 
 
 @pytest.mark.slow
