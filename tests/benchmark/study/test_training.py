@@ -1,15 +1,16 @@
 """The clock of a cell ends the training after the steps that it planned, or before one that would take too long."""
 
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
 import torch
+from lightning.pytorch import Trainer
 
 from lit_gans.benchmark.study import training
 from lit_gans.benchmark.study.contract import Unavailable
 from lit_gans.benchmark.study.training import Clock, model_node, train
 from lit_gans.config.signatures import construct
+from lit_gans.training.adversarial import AdversarialModule
 
 
 @pytest.mark.parametrize("batch_size", [8, 16])  # a larger batch than 8 has two first steps of 8 images
@@ -34,8 +35,8 @@ def test_a_fast_training_times_all_its_steps(batch_size):
 def test_a_warm_step_of_few_images_predicts_a_large_one_which_is_timed_too(batch_size, steps, refusal, monkeypatch):
     seconds = [0.0]
     monkeypatch.setattr(training, "now", lambda device: seconds[0])
-    module = SimpleNamespace(parameters=list, compile_networks=False, device=torch.device("cpu"))
-    trainer = Mock(global_step=0, should_stop=False, strategy=Mock(broadcast=lambda value: value))
+    module = Mock(AdversarialModule, parameters=list, compile_networks=False, device=torch.device("cpu"))
+    trainer = Mock(Trainer, global_step=0, should_stop=False, strategy=Mock(broadcast=lambda value: value))
     given = {"device": "cpu", "warmup": 1, "steps": 3, "step_limit": 15.0, "batch_size": batch_size}
     clock = Clock(given, module)
     clock.on_train_start(trainer, module)
