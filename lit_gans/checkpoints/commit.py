@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.reading import read_bounded
 
 COMMIT = "commit.json"
+_MOST_BYTES = 2**24  # of that file, which has about 60 for each file of the folder
 FORMAT_VERSION = 1
 _READ = 2**20  # bytes
 
@@ -45,7 +47,7 @@ def verify_commit(folder: Path, rank: int = 0, world_size: int = 1) -> None:
 
 def _files(folder: Path) -> dict[str, Any]:
     try:
-        content = json.loads((folder / COMMIT).read_text())
+        content = json.loads(read_bounded(folder / COMMIT, _MOST_BYTES))
         if content["format_version"] > FORMAT_VERSION:
             raise RefusedInput(
                 f"{folder} has format {content['format_version']}, this lit_gans reads up to {FORMAT_VERSION}: upgrade."

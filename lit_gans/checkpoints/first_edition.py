@@ -11,7 +11,10 @@ from typing import Any
 from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint.metadata import StorageMeta
 
+from lit_gans.common.reading import read_bounded
+
 _METADATA = ".metadata"
+_MOST_BYTES = 2**24  # of that file, which has about 300 for each shard of a tensor
 _CLASSES = "torch.distributed.checkpoint.metadata"
 # plain containers and values of torch's own index; none of them acts when it is constructed
 _ALLOWED = frozenset(
@@ -49,7 +52,7 @@ class SafeFileSystemReader(FileSystemReader):
     """Torch's reader of sharded checkpoints, whose index is a pickle, restricted to the classes of that index."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Any:
-        content = (Path(self.path) / _METADATA).read_bytes()
+        content = read_bounded(Path(self.path) / _METADATA, _MOST_BYTES)
         _refuse_large_memo(content)
         metadata = _Index(io.BytesIO(content)).load()
         metadata.storage_meta = metadata.storage_meta or StorageMeta()

@@ -93,12 +93,19 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     if path.is_dir():
         return read_sharded(path)
     checkpoint = read_torch_file(path)
-    if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
+    if not (isinstance(checkpoint, dict) and isinstance(checkpoint.get("state_dict"), dict)):
         raise RefusedInput(
             f"{path} is not a Lightning checkpoint: it has no state_dict; give a file that a training"
             " wrote, for example checkpoints/last.ckpt of a run."
         )
+    if not isinstance(checkpoint.get(FORMAT_KEY, {}), dict):
+        raise RefusedInput(f"{path} is not a checkpoint of lit_gans: its {FORMAT_KEY} is no mapping.")
     return checkpoint
+
+
+def weights_bytes(checkpoint: dict[str, Any]) -> int:
+    """Returns the number of bytes of the networks' tensors in a checkpoint."""
+    return sum(value.nbytes for value in checkpoint["state_dict"].values() if isinstance(value, torch.Tensor))
 
 
 class CheckpointFiles(TorchCheckpointIO):

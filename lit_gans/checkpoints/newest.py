@@ -16,6 +16,7 @@ from lit_gans.common.errors import RefusedInput
 logger = logging.getLogger(__name__)
 
 _LAST = "last.ckpt"
+_LONGEST = 2**16  # bytes of a line of metrics.csv that are read at once
 
 
 def verified_iteration(path: Path) -> int:
@@ -103,10 +104,11 @@ def _loss(run: Path, path: Path, iteration: int) -> str:
 def _last_logged(metrics: Path) -> int:
     """Returns the last iteration that a run logged, or 0."""
     try:
-        cells = [line.partition(b",")[0] for line in metrics.read_bytes().splitlines()]
+        with metrics.open("rb") as file:
+            cells = (line.partition(b",")[0] for line in iter(lambda: file.readline(_LONGEST), b""))
+            return max((int(cell) for cell in cells if cell.isdigit() and len(cell) < 16), default=0)
     except OSError:
         return 0
-    return max((int(cell) for cell in cells if cell.isdigit() and len(cell) < 16), default=0)
 
 
 @rank_zero_only

@@ -12,6 +12,7 @@ import torch
 from lit_gans.checkpoints.commit import COMMIT, verify_commit
 from lit_gans.checkpoints.torch_files import read_torch_file, refuse_code
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.memory import refuse_memory
 
 REST = "rest.pt"
 TIED = "tied"  # key of `rest.pt`: further names of tensors in `state_dict`, with the name that is stored
@@ -47,9 +48,9 @@ def read_sharded(folder: Path) -> dict[str, Any]:
 def _read_tensors(folder: Path) -> dict[str, torch.Tensor]:
     import torch.distributed.checkpoint as dcp  # slow to import
 
-    tensors = {
-        name: torch.empty(entry.size, dtype=entry.properties.dtype) for name, entry in read_index(folder).items()
-    }
+    index = read_index(folder)
+    refuse_memory(_num_bytes(index), f"the tensors in {folder}", "load them on a larger one")
+    tensors = {name: torch.empty(entry.size, dtype=entry.properties.dtype) for name, entry in index.items()}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*no_dist.*|.*torch.distributed is.*")
         dcp.load(tensors, storage_reader=storage_reader(folder), no_dist=True)
@@ -124,12 +125,18 @@ def read_index(folder: Path) -> dict[str, Any]:
     """
     try:
         index: dict[str, Any] = storage_reader(folder).read_metadata().state_dict_metadata
-        needed = sum(math.prod(entry.size) * entry.properties.dtype.itemsize for entry in index.values())
+        needed = _num_bytes(index)
+    except RefusedInput:
+        raise
     except Exception as error:  # a hostile file may raise anything
         raise RefusedInput(f"{folder} cannot be read as a sharded checkpoint: its index is damaged.") from error
     if needed > sum(path.stat().st_size for path in folder.iterdir()):
         raise RefusedInput(f"{folder} is damaged: its tensors are larger than its files.")
     return index
+
+
+def _num_bytes(index: dict[str, Any]) -> int:
+    return sum(math.prod(entry.size) * entry.properties.dtype.itemsize for entry in index.values())
 
 
 def split_tensors(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:

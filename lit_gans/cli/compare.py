@@ -10,7 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.reading import read_bounded
 from lit_gans.metrics.protocol import differences
+
+_MOST_BYTES = 2**24  # of the record of an evaluation
 
 
 def main(arguments: list[str]) -> int:
@@ -63,7 +66,7 @@ def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise RefusedInput(f"{path}: there is no such file; lit-gans evaluate writes it.")
     try:
-        record = json.loads(path.read_text())
+        record = json.loads(read_bounded(path, _MOST_BYTES))
         if {"protocol", "directions"} <= record.keys():
             return record
     except (ValueError, AttributeError, RecursionError, OSError):

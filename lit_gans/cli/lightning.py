@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import warnings
 from argparse import ArgumentError
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -16,7 +18,7 @@ from lit_gans.checkpoints.renamed import current_paths
 from lit_gans.cli.lightning_errors import sentence
 from lit_gans.common._compat.jsonargparse import other_class_other_arguments
 from lit_gans.common.errors import RefusedInput
-from lit_gans.common.plain_yaml import refuse_hostile_yaml
+from lit_gans.common.plain_yaml import refuse_hostile_yaml, refuse_large_yaml
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import trainer_refusals
 from lit_gans.config.refusals import DONE, refused_is_2
@@ -24,6 +26,7 @@ from lit_gans.config.registry import classes, gans
 from lit_gans.training.adversarial import AdversarialModule
 
 _LINKED = ("image_size", "channels")
+_READ_AS_YAML = ("-c", "--config", "--model", "--data")  # options whose value may be the path of a file
 
 
 class GansCLI(LightningCLI):
@@ -56,11 +59,24 @@ def _buried_refusal(error: BaseException | None) -> RefusedInput | None:
     return error
 
 
+def _refuse_large_files(arguments: list[str]) -> None:
+    """Raises `RefusedInput` for a file that is read as YAML and is larger than a configuration is."""
+    for before, argument in pairwise(["", *arguments]):
+        name, given, value = argument.partition("=")
+        option, path = (name, value) if given else (before, argument)
+        if option in _READ_AS_YAML and Path(path).is_file():
+            try:
+                refuse_large_yaml(Path(path))
+            except yaml.YAMLError as error:
+                raise RefusedInput(f"{option}: {error}; give run.yaml of a run.") from error
+
+
 def _run(arguments: list[str]) -> int:
     for argument in arguments:
         name = argument.partition("=")[0].removeprefix("--model.").removeprefix("init_args.")
         if argument.startswith("--model.") and name in _LINKED:  # the link would silently overwrite it
             raise RefusedInput(f"--model.{name}: the model takes it from the data: use --data.{name}.")
+    _refuse_large_files(arguments)
     # imports them, so that `--model DCGAN` needs no module path
     registered = {"model": gans(), "data": classes("lit_gans.data.sources", LightningDataModule)}
     options = {name: [cls.__name__ for cls in found.values()] for name, found in registered.items()}

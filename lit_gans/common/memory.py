@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from lit_gans.common.errors import RefusedInput
 
 _GIB = 2**30
+_MOST_BYTES, _MOST_TIMES = 2**28, 64  # of modules, beyond and for each byte of their stored weights
 _FACTORIES = (torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn)
 
 
@@ -45,33 +46,49 @@ def refuse_memory(needed: int, what: str, advice: str) -> None:
         )
 
 
-class _Counting(TorchFunctionMode):
-    """Adds up the bytes of new tensors, which take no memory before their values are written."""
+def plausible(stored: int) -> int:
+    """Returns the most bytes of a module's tensors where a file has `stored` bytes of its weights, and describes it."""
+    return _MOST_BYTES + _MOST_TIMES * stored
 
-    num_bytes = 0
+
+class _Counting(TorchFunctionMode):
+    """Adds up the bytes of new tensors, which take no memory before their values are written.
+
+    Args:
+        most: number of bytes that are allowed.
+        refusal: sentence for more.
+    """
+
+    def __init__(self, most: float, refusal: str) -> None:
+        super().__init__()
+        self.num_bytes, self.most, self.refusal = 0, most, refusal
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
         if func in _FACTORIES and made.device.type == "cpu":
             self.num_bytes += made.nbytes
-            if self.num_bytes > machine_memory():
-                raise MemoryError
+            if self.num_bytes > self.most:
+                raise RefusedInput(self.refusal)
         return made
 
 
 @contextmanager
-def refused_if_too_large(what: str) -> Iterator[None]:
+def refused_if_too_large(what: str, stored: int | None = None) -> Iterator[None]:
     """Converts tensors that do not fit in this machine's memory, alone or together, to `RefusedInput`.
 
     Args:
         what: what makes the tensors, as the beginning of a sentence.
+        stored: bytes of their weights in the file that describes them, which bound them, see `plausible`.
     """
+    most = machine_memory()
+    too_large = f"{what} need more memory than the {most / _GIB:,.0f} GiB of this machine: choose smaller ones."
+    refusal = too_large
+    if stored is not None and plausible(stored) < most:
+        most, refusal = plausible(stored), f"{what} need far more memory than its weights: it is damaged."
     try:
-        with _Counting():
+        with _Counting(most, refusal):
             yield
     except (MemoryError, RuntimeError) as error:
         if not (is_full(error) or "overflow" in str(error)):  # of the number of bytes
             raise
-        raise RefusedInput(
-            f"{what} need more memory than the {machine_memory() / _GIB:,.0f} GiB of this machine: choose smaller ones."
-        ) from error
+        raise RefusedInput(too_large) from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import yaml
 
 _MOST_BYTES = 2**20
@@ -20,13 +22,28 @@ def refuse_hostile_yaml(content: bytes | str, name: str) -> None:
     Raises:
         yaml.YAMLError: it is not YAML, not text, too large, too deep, or grows through its aliases.
     """
-    if len(content) > _MOST_BYTES:
-        raise yaml.YAMLError(f"{name} has {len(content)} bytes: expected at most {_MOST_BYTES}")
+    _refuse_large(len(content), name)
     try:
         text = content.decode() if isinstance(content, bytes) else content
     except UnicodeDecodeError as error:
         raise yaml.YAMLError(f"{name} is not UTF-8 text: {error}") from error
     _Size(name).add_all(text)
+
+
+def refuse_hostile_file(path: Path) -> None:
+    """Checks a file like `refuse_hostile_yaml`, and its size before it is read."""
+    refuse_large_yaml(path)
+    refuse_hostile_yaml(path.read_bytes(), str(path))
+
+
+def refuse_large_yaml(path: Path) -> None:
+    """Raises `yaml.YAMLError` for a file that is larger than a configuration is."""
+    _refuse_large(path.stat().st_size, str(path))
+
+
+def _refuse_large(num_bytes: int, name: str) -> None:
+    if num_bytes > _MOST_BYTES:
+        raise yaml.YAMLError(f"{name} has {num_bytes} bytes: expected at most {_MOST_BYTES}")
 
 
 class _Size:

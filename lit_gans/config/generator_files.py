@@ -13,12 +13,13 @@ from safetensors.torch import load_file, save_file
 from lit_gans.checkpoints.format import FORMAT_VERSION, class_path, to_plain
 from lit_gans.common.atomic import replacing
 from lit_gans.common.errors import RefusedInput, install_command, one_line
+from lit_gans.common.memory import plausible
+from lit_gans.common.reading import read_bounded, refuse_large_file
 from lit_gans.config.load import module_of
 from lit_gans.training.generative import GenerativeModule
 from lit_gans.training.sampling import Weights
 
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
-_MOST_BYTES, _MOST_TIMES = 2**28, 64  # of discriminators, whose weights no file proves: 256 MiB, or 64 generators
 _KEYS = {"class_path", "hyper_parameters", "format_version"}
 
 
@@ -63,11 +64,12 @@ def load_generator(place: str | Path, cache: str | Path | None = None) -> Genera
         cache: folder of downloads from the Hub; null uses its default.
 
     Raises:
-        RefusedInput: a file is missing or damaged, or the class is neither registered nor imported in this process.
-            No code from the files is executed.
+        RefusedInput: a file is missing, damaged or too large, or the class is neither registered nor imported in this
+            process. No code from the files is executed.
     """
     folder = Path(place) if Path(place).is_dir() else _downloaded(str(place), cache)
     config = _read_config(folder / CONFIG)
+    refuse_large_file(folder / WEIGHTS)
     try:
         state = load_file(folder / WEIGHTS)
     except (SafetensorError, OSError) as error:
@@ -110,7 +112,7 @@ def _refuse_other_shapes(module: GenerativeModule, state: dict[str, torch.Tensor
             f" {ours.get(first)}; export the generator again."
         )
     needed = sum(value.nbytes for value in module.state_dict().values())
-    if needed > _MOST_BYTES + _MOST_TIMES * sum(value.nbytes for value in state.values()):
+    if needed > plausible(sum(value.nbytes for value in state.values())):
         raise RefusedInput(
             f"{folder / CONFIG} asks for {needed:,} bytes of discriminators: far more than its generator has."
         )
@@ -118,7 +120,7 @@ def _refuse_other_shapes(module: GenerativeModule, state: dict[str, torch.Tensor
 
 def _read_config(path: Path) -> dict[str, Any]:
     try:
-        config = json.loads(path.read_text())
+        config = json.loads(read_bounded(path))
     except (OSError, ValueError, RecursionError) as error:
         raise RefusedInput(
             f"{path} cannot be read as JSON: {one_line(error)}; give a folder of lit-gans export."

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lit_gans.checkpoints.format import FORMAT_KEY, class_path, from_plain, read_checkpoint
+from lit_gans.checkpoints.format import FORMAT_KEY, class_path, from_plain, read_checkpoint, weights_bytes
 from lit_gans.checkpoints.renamed import current_path
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, one_line
+from lit_gans.common.memory import refused_if_too_large
 from lit_gans.config.registry import IMPORT_VARIABLE, gans
 from lit_gans.training.adversarial import AdversarialModule
 
@@ -27,14 +28,23 @@ def load(path: str | Path) -> AdversarialModule:
             Loading never imports code that the checkpoint names.
     """
     checkpoint = read_checkpoint(path)
-    made_by = checkpoint.get(FORMAT_KEY, {}).get("class_path")
-    if made_by is None:
+    if "class_path" not in checkpoint.get(FORMAT_KEY, {}):
         raise RefusedInput(
             f"{path} was not made by lit_gans: it does not say its class; load its weights"
             " with torch.load and load_state_dict."
         )
     logger.info("iteration   %s", checkpoint.get("global_step"))
-    module = module_of(made_by, checkpoint["hyper_parameters"], str(path))
+    try:
+        return _loaded(checkpoint, str(path))
+    except RefusedInput:
+        raise
+    except Exception as error:  # a hostile file may raise anything
+        raise RefusedInput(f"{path} does not fit the class that it names: {one_line(error)}.") from error
+
+
+def _loaded(checkpoint: dict[str, Any], path: str) -> AdversarialModule:
+    with refused_if_too_large(f"the networks that {path} describes", weights_bytes(checkpoint)):
+        module = module_of(checkpoint[FORMAT_KEY]["class_path"], checkpoint["hyper_parameters"], path)
     module.on_load_checkpoint(checkpoint)
     module.load_state_dict(checkpoint["state_dict"])
     return module

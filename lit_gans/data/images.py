@@ -17,11 +17,13 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.reading import read_bounded
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 Crop = Literal["centre", "none"] | int
 Background = tuple[int, int, int]
 WHITE: Background = (255, 255, 255)
+_MOST_BYTES = 2**30  # of a file: more than the pixels that Pillow decodes
 _RANGE_NOISE = 1e-4  # rounding of an image that was scaled to [0, 1]
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
@@ -111,7 +113,7 @@ def open_picture(source: Path | bytes, name: str, notes: list[str]) -> Image.Ima
     try:
         if isinstance(source, Path) and source.is_symlink() and not source.exists():
             raise RefusedInput(f"{name} is a broken link: it points to {source.readlink()}.")
-        content = source if isinstance(source, bytes) else source.read_bytes()
+        content = source if isinstance(source, bytes) else read_bounded(source, _MOST_BYTES)
         if not content:
             raise RefusedInput(f"{name} cannot be read as an image: the file is empty.")
         with Image.open(io.BytesIO(content)) as picture:

@@ -18,8 +18,10 @@ from lit_gans.checkpoints.format import (
     from_plain,
     read_checkpoint,
     to_plain,
+    weights_bytes,
 )
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.memory import refused_if_too_large
 from lit_gans.training.sampling import SamplingModule
 
 
@@ -43,12 +45,13 @@ class GenerativeModule(SamplingModule):
         checkpoint = read_checkpoint(checkpoint_path)
         plain = checkpoint.get("hyper_parameters", {})
         settings = {name: from_plain(value) for name, value in plain.items() if isinstance(value, dict | list)}
-        if not Path(checkpoint_path).is_dir():
-            return super().load_from_checkpoint(checkpoint_path, *args, **(settings | kwargs))
-        with io.BytesIO() as file:  # Lightning reads only files
-            torch.save(checkpoint, file)
-            file.seek(0)
-            return super().load_from_checkpoint(file, *args, **(settings | kwargs))
+        with refused_if_too_large(f"the networks that {checkpoint_path} describes", weights_bytes(checkpoint)):
+            if not Path(checkpoint_path).is_dir():
+                return super().load_from_checkpoint(checkpoint_path, *args, **(settings | kwargs))
+            with io.BytesIO() as file:  # Lightning reads only files
+                torch.save(checkpoint, file)
+                file.seek(0)
+                return super().load_from_checkpoint(file, *args, **(settings | kwargs))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         mark = {"format_version": FORMAT_VERSION, "class_path": class_path(type(self))}

@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from PIL import Image
 
-from lit_gans.checkpoints.format import CheckpointFiles, read_checkpoint
+from lit_gans.checkpoints.format import CheckpointFiles, read_checkpoint, to_plain
 from lit_gans.cli.compare import _read
 from lit_gans.config.generator_files import load_generator, save_generator
+from lit_gans.config.load import load
 from lit_gans.config.registry import gans
 from lit_gans.data.packed.format import open_packed
 from lit_gans.data.sources.folder import Folder
@@ -38,6 +39,13 @@ def generator_folder(path):
     save_generator(gans()["dcgan"](image_size=16, channels=1, generator_width=2, discriminator_width=2), path)
 
 
+def module_file(path):
+    module = gans()["dcgan"](image_size=16, channels=1, generator_width=2, discriminator_width=2)
+    content = {"global_step": 3, "state_dict": module.state_dict(), "hyper_parameters": to_plain(dict(module.hparams))}
+    module.on_save_checkpoint(content)
+    CheckpointFiles().save_checkpoint(content, path)
+
+
 def record_file(path):
     path.write_text(json.dumps({"protocol": {"num": 3}, "directions": {"fid": "min"}, "fid": 4.5}))
 
@@ -58,6 +66,7 @@ def first_edition_folder(path):
 READERS = {  # how a good file is made, which of its files is hostile, and what reads it
     "checkpoint": (lambda path: save_checkpoint_file(3, path), None, read_checkpoint),
     "resumed": (lambda path: save_checkpoint_file(3, path), None, CheckpointFiles().load_checkpoint),
+    "module": (module_file, None, load),
     "folder": (lambda path: save_folder(3, path), "*.safetensors", read_checkpoint),
     "rest of a folder": (lambda path: save_folder(3, path), "rest.pt", read_checkpoint),
     "commit of a folder": (lambda path: save_folder(3, path), "commit.json", read_checkpoint),

@@ -1,6 +1,7 @@
 """Every wrong command line ends before any device work with exit code 2 and one sentence, and leaves nothing behind."""
 
 import json
+import os
 import shlex
 import socket
 from importlib.util import find_spec
@@ -40,6 +41,8 @@ def wrong_files(tmp_path_factory):
     (folder / "text.txt").write_text("no checkpoint, and no folder")
     (folder / "list.json").write_text(json.dumps([1]))
     (folder / "bad.yaml").write_text("model: [\n")
+    (folder / "large.yaml").touch()
+    os.truncate(folder / "large.yaml", 2**42)
     (folder / "empty").mkdir()
     (folder / "damaged").mkdir()
     (folder / "damaged/results.json").write_text("{")

@@ -132,6 +132,7 @@ fit --model DCGAN --data Digits --model.image_size 32 | --model.image_size: the 
 fit --model DCGAN --data Digits --trainer.maxsteps=1 | --trainer.maxsteps=1: there is no such option
 fit -c nowhere.yaml | nowhere.yaml: there is no such file
 fit -c bad.yaml | -c: the file is not valid YAML
+fit -c large.yaml | -c: large.yaml has 4398046511104 bytes: expected at most 1048576; give run.yaml of a run.
 """
 
 # what people type

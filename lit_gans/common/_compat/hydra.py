@@ -18,7 +18,7 @@ from hydra.plugins.config_source import ConfigResult
 from hydra.types import RunMode
 from yaml import YAMLError
 
-from lit_gans.common.plain_yaml import refuse_hostile_yaml
+from lit_gans.common.plain_yaml import refuse_hostile_file
 
 
 class _CheckedFiles(FileConfigSource):
@@ -30,7 +30,7 @@ class _CheckedFiles(FileConfigSource):
     def load_config(self, config_path: str) -> ConfigResult:
         path = Path(self.path, self._normalize_file_name(config_path))
         if path.is_file():
-            refuse_hostile_yaml(path.read_bytes(), str(path))
+            refuse_hostile_file(path)
         try:
             return super().load_config(config_path)
         except ValueError as error:  # such as a damaged `# @package` line

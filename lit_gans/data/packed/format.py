@@ -28,6 +28,7 @@ OnError = Literal["raise", "skip"]
 MARK = b"litgans!"
 TAIL = struct.Struct("<IQ8s")  # checksum and length of the JSON text, magic number
 _READ = 64  # number of images read at once
+_MOST_TEXT = 2**28  # bytes of the JSON text, which lists skipped files
 
 
 class Source:
@@ -144,8 +145,10 @@ def _read_about(path: Path, size: int) -> tuple[dict[str, Any], int]:
         if len(tail) < TAIL.size or not tail.endswith(MARK):
             raise DamagedPacked(f"{path} is not a complete packed file, perhaps truncated: {_AGAIN}")
         checksum, length, _ = TAIL.unpack(tail)
+        if length > min(size, _MOST_TEXT):
+            raise DamagedPacked(f"{path} is damaged at its end: {_AGAIN}")
         file.seek(max(size - TAIL.size - length, 0))
-        text = file.read(min(length, size))
+        text = file.read(length)
     if zlib.crc32(text) != checksum:
         raise DamagedPacked(f"{path} is damaged at its end: {_AGAIN}")
     try:

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from lit_gans.common.errors import RefusedInput, install_command
+from lit_gans.common.reading import read_bounded
 from lit_gans.data.base import ImageData, ImagesInMemory
 from lit_gans.data.loader import StepSampler
 from lit_gans.data.packed.datamodule import PackedData
@@ -23,14 +24,18 @@ from lit_gans.data.packed.format import PerProcess
 
 _WAITS = 60.0  # seconds to wait for a chunk that another process is downloading
 _POLL = 0.02
+_INDEX, _MOST_BYTES = "index.json", 2**26  # which has about 200 bytes for each chunk of the stream
 _FORMAT = re.compile(r"(no_header_)?(numpy|tensor)(:\d+)?|int")  # of LitData; others may be pickles
 
 
 def _opened(root: str, cache: str | None, cache_bytes: int) -> Any:
     from litdata import StreamingDataset
 
+    local = Path(root.removeprefix("local:")) / _INDEX
+    if local.is_file():
+        _refuse_code(local)  # LitData reads it at once
     stream = StreamingDataset(root, cache_dir=cache, max_cache_size=cache_bytes)
-    _refuse_code(Path(stream.input_dir.path) / "index.json")  # rows are read later
+    _refuse_code(Path(stream.input_dir.path) / _INDEX)  # rows are read later
     return stream
 
 
@@ -40,7 +45,7 @@ def _refuse_code(index: Path) -> None:
     Raises:
         ValueError: the stream contains more than arrays and integers in plain containers.
     """
-    content = json.loads(index.read_text())
+    content = json.loads(read_bounded(index, _MOST_BYTES))
     config = content["config"]
     others = [name for name in config["data_format"] if not _FORMAT.fullmatch(name)]
     if others:

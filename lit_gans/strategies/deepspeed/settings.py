@@ -13,8 +13,8 @@ from lightning.pytorch import LightningModule
 
 from lit_gans.common._compat.deepspeed import forbid_compiled_operations
 from lit_gans.common.errors import RefusedInput, install_command, nearest, one_line
+from lit_gans.common.reading import read_bounded
 
-_MOST_BYTES = 2**20  # of a file of settings
 _LARGEST_BUCKET = 50_000_000  # elements; DeepSpeed's own default is ten times that, for each engine
 _KEYS = (  # settings that affect the engines; DeepSpeed silently ignores others
     "zero_optimization",
@@ -63,11 +63,9 @@ def read(config: dict[str, Any] | str | None) -> dict[str, Any]:
 
 def _read_json(path: Path) -> Any:
     try:
-        with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
-        if len(content) > _MOST_BYTES:
-            raise RefusedInput(f"config={path} has more than {_MOST_BYTES} bytes: give DeepSpeed's settings as JSON.")
-        return json.loads(content)
+        return json.loads(read_bounded(path))
+    except RefusedInput as error:
+        raise RefusedInput(f"config={error}") from error
     except (OSError, ValueError, RecursionError) as error:
         raise RefusedInput(f"config={path} cannot be read as JSON: {one_line(error)}.") from error
 

@@ -1,0 +1,138 @@
+"""Untrusted files: their sizes are checked before memory is taken."""
+
+import json
+import os
+import struct
+import tracemalloc
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import save_file
+
+from lit_gans.checkpoints.format import read_checkpoint
+from lit_gans.checkpoints.newest import _last_logged
+from lit_gans.common import memory
+from lit_gans.common.errors import RefusedInput
+from lit_gans.common.plain_yaml import refuse_hostile_file
+from lit_gans.data.images import open_picture
+from lit_gans.data.packed.format import open_packed
+from lit_gans.data.sources.streaming import _refuse_code
+from lit_gans.metrics.extractors.weights import read_weights
+
+from . import hostile
+from .hostile_files import READERS
+
+SPARSE = 2**42  # bytes, more than the memory of a machine; a file without content takes no place on the disk
+LITTLE = 2**22  # bytes, a few blocks of a checksum
+
+
+def peak_of_refusal(read, path, expected=RefusedInput):
+    """Returns the bytes that Python took until a file was refused."""
+    tracemalloc.start()
+    with pytest.raises(expected):
+        read(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+def test_the_memo_of_an_index_takes_no_memory(good):
+    path, index = good("index of the first edition")
+    index.write_bytes(b"\x80\x02}r" + (2**24).to_bytes(4, "little") + b".")  # the empty dict at that position
+    tracemalloc.start()
+    with pytest.raises(RefusedInput, match="its index is damaged"):
+        read_checkpoint(path)
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("make", [hostile.larger_than_its_storage, hostile.bomb, hostile.huge_bytearray])
+@pytest.mark.parametrize("read", [read_checkpoint, lambda path: read_weights(path, None)])
+def test_no_more_memory_is_taken_than_the_file_has_bytes(tmp_path, make, read):
+    path = tmp_path / "large.ckpt"
+    make(path)
+    with pytest.raises(RefusedInput, match="cannot be read as"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"shape": [2**40, 3, 8, 8]},
+        {"shape": [2**62, 2**62, 2**62, 2**62]},
+        {"shape": [1, -3, -8, 8]},
+        {"shape": [1, 3, 64]},
+        {"shape": 9},
+        {"shape": None},
+        {"shape": [1.0, 3, 8, 8]},
+        {"shape": [True, 3, 8, 8]},
+    ],
+)
+def test_a_packed_file_that_claims_other_sizes_is_refused(good, about):
+    path, _ = good("packed")
+    hostile.packed_with(path, **about)
+    tracemalloc.start()
+    with pytest.raises(RefusedInput, match="it is packed again"):
+        open_packed(path)
+    assert tracemalloc.get_traced_memory()[1] < LITTLE
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_the_size_of_a_sparse_file_is_checked_before_it_is_read(good, name):
+    path, file = good(name)
+    os.truncate(file, SPARSE)
+    assert peak_of_refusal(READERS[name][2], path) < LITTLE
+
+
+@pytest.mark.parametrize("read", [refuse_hostile_file, _refuse_code, lambda path: open_picture(path, str(path), [])])
+def test_what_is_read_as_a_whole_is_bounded(tmp_path, read):
+    path = tmp_path / "large.png"
+    path.touch()
+    os.truncate(path, SPARSE)
+    assert peak_of_refusal(read, path, (RefusedInput, yaml.YAMLError)) < LITTLE
+
+
+def test_the_length_of_the_text_of_a_packed_file_is_checked(good):
+    path, _ = good("packed")
+    os.truncate(path, SPARSE)
+    with path.open("ab") as file:
+        file.write(struct.pack("<IQ8s", 0, SPARSE // 2, b"litgans!"))
+    assert peak_of_refusal(open_packed, path) < LITTLE
+
+
+def test_one_long_line_of_a_log_takes_no_memory(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text("step,loss\n3,1.0\n")
+    os.truncate(path, 2**25)
+    tracemalloc.start()
+    assert _last_logged(path) == 3
+    assert tracemalloc.get_traced_memory()[1] < LITTLE
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "rest of a folder", "weights", "weights of a generator"])
+def test_a_file_that_is_larger_than_the_memory_is_refused(good, monkeypatch, name):
+    path, _ = good(name)
+    monkeypatch.setattr(memory, "machine_memory", lambda: 2**8)
+    with pytest.raises(RefusedInput, match=r"the [\d,]+ bytes of .* need 0 GiB of memory, more than the 0 GiB"):
+        READERS[name][2](path)
+
+
+def test_tensors_of_a_folder_that_no_machine_can_hold_are_refused(good, monkeypatch):
+    path, _ = good("folder")
+    monkeypatch.setattr(memory, "machine_memory", lambda: 2**18)
+    with pytest.raises(RefusedInput, match=r"the tensors in .* need 0 GiB of memory, more than the 0 GiB"):
+        read_checkpoint(path)
+
+
+def test_tensors_larger_than_the_files_of_a_folder_are_refused(good):
+    path, file = good("folder")
+    (path / "commit.json").unlink()
+    rest = torch.load(path / "rest.pt", weights_only=True)
+    torch.save({key: value for key, value in rest.items() if key != "committed"}, path / "rest.pt")
+    sharding = {"generator.0": {"saved_offsets": [2**40]}}
+    save_file({"generator.0": torch.zeros(4)}, file, {"DCP_SHARDING_INFO": json.dumps(sharding)})
+    with pytest.raises(RefusedInput, match="its tensors are larger than its files"):
+        read_checkpoint(path)
