@@ -8,7 +8,7 @@ import torch
 from lightning.pytorch import Trainer
 from torch import Tensor
 
-from lit_gans.common._compat.torch import lerp_all
+from lit_gans.common._compat.torch import copy_all, lerp_all
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.average import refuse_decay, warmed_up
 from lit_gans.strategies.contracts import sharding
@@ -63,8 +63,7 @@ class EMA(GenerativeCallback):
         assert self._weights is not None  # since on_train_start
         averaged, trained = self._weights
         lerp_all(averaged, trained, 1 - decay)
-        for copied, current in zip(*self._buffers, strict=True):
-            copied.copy_(current)
+        copy_all(*self._buffers)
 
     def _decay(self, step: int, progress: Progress) -> float:
         if self.half_life is None:

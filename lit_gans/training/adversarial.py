@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any, ClassVar, cast
 
 import torch
@@ -10,7 +12,7 @@ from torch import Tensor
 
 from lit_gans.checkpoints.format import from_plain
 from lit_gans.common.noise import Noise, mix, seed_dropout
-from lit_gans.training.attached import callbacks_of
+from lit_gans.training.attached import callbacks_of, is_logged
 from lit_gans.training.augment import Augmentation
 from lit_gans.training.augmentation import Augmenter
 from lit_gans.training.batch import Batch, Inputs, prepare_batch, repeat_batch, split_batch
@@ -142,18 +144,22 @@ class AdversarialModule(JudgedModule):
 
     def training_step(self, data: Any, batch_idx: int) -> None:
         iteration = self.trainer.global_step
-        seed_dropout(self.device, mix(self.seed, iteration, self.trainer.global_rank))  # the same after a resume
+        seed_dropout(self.device, mix(self.seed, iteration, self._ranks[0]))  # the same after a resume
         batch = prepare_batch(data, self.channels_last)
         self.start_iteration(iteration, len(batch["image"]))
         batches = split_batch(batch, self.n_critic)
+        weights = self.penalty_weights(iteration)
         reuses = self.reuses_fake and self.generator_batch_multiple == 1
+        shares = reuses and self.accumulate_gradients == 1
         losses: dict[str, Tensor] = {}
         fakes: list[Tensor] | None = None
-        for critic_step, batch in enumerate(batches):
-            microbatches = self._microbatches(batch, ("discriminator", iteration, critic_step))
-            share = reuses and critic_step == self.n_critic - 1 and self.accumulate_gradients == 1
-            fakes = [self.generate(self.generator, micro) for micro in microbatches] if share else None
-            losses |= self._train_discriminators(microbatches, fakes, iteration)
+        # frozen once for all critic steps, unless one of them needs the generator's graph
+        with nullcontext() if shares else self.training_only(self.discriminator_names):
+            for critic_step, batch in enumerate(batches):
+                microbatches = self._microbatches(batch, ("discriminator", iteration, critic_step))
+                share = shares and critic_step == self.n_critic - 1
+                fakes = [self.generate(self.generator, micro) for micro in microbatches] if share else None
+                losses |= self._train_discriminators(microbatches, fakes, weights)
         if not reuses:
             batch = repeat_batch(batches[-1], self.generator_batch_multiple)
             microbatches = self._microbatches(batch, ("generator", iteration))
@@ -164,12 +170,12 @@ class AdversarialModule(JudgedModule):
         self.losses = losses
         if self._losses_are_read:
             self._log_losses(prog_bar=self._bar_needs_numbers)
-        elif self._is_logged():
+        elif is_logged(self.trainer):
             # a progress bar would copy its values from the device in every iteration from now on
             self._log_losses(prog_bar=False)
 
     def _train_discriminators(
-        self, microbatches: list[Batch], fakes: list[Tensor] | None, iteration: int
+        self, microbatches: list[Batch], fakes: list[Tensor] | None, weights: Mapping[str, float]
     ) -> dict[str, Tensor]:
         total: dict[str, Tensor] = {}
         with self.training_only(self.discriminator_names):
@@ -179,7 +185,7 @@ class AdversarialModule(JudgedModule):
                         fake = self.generate(self.generator, batch)
                 else:
                     fake = fakes[index].detach()
-                losses, penalties = self.losses_and_penalties(batch, fake, iteration % self.r1_every == 0)
+                losses, penalties = self.losses_and_penalties(batch, fake, weights)
                 with self.synchronised_only_if(index == len(microbatches) - 1):
                     for name, loss in losses.items():
                         penalty = penalties[name]
@@ -208,8 +214,7 @@ class AdversarialModule(JudgedModule):
 
     def _microbatches(self, batch: Batch, key: tuple[int | str, ...]) -> list[Batch]:
         """Adds this rank's noise for one step to its batch and splits the batch into microbatches."""
-        ranks = (self.trainer.global_rank, self.trainer.world_size)
-        noise = Noise(self._noise_generator, (self.seed, *key), *ranks, self.accumulate_gradients)
+        noise = Noise(self._noise_generator, (self.seed, *key), *self._ranks, self.accumulate_gradients)
         num = len(batch["image"])
         batch = self.augment(cast(Batch, {**batch, **self.sample_noise(noise, num)}))
         return split_batch(cast(Batch, {**batch, **self.augmentation_noise(noise, num)}), self.accumulate_gradients)
@@ -225,6 +230,7 @@ class AdversarialModule(JudgedModule):
         begin_epoch_after_resume(self.trainer)
         self._losses_are_read = any(reads_losses(each) for each in callbacks_of(self.trainer, Callback))
         self._noise_generator = torch.Generator(device=self.device)
+        self._ranks = self.trainer.global_rank, self.trainer.world_size
         # Lightning converts what a bar shows to numbers at every look at any logged value, which waits for the device;
         # this package's bar reads the tensors
         bar = self.trainer.progress_bar_callback
@@ -233,13 +239,6 @@ class AdversarialModule(JudgedModule):
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         if not self._losses_are_read and self.trainer.should_stop:  # as a callback has just asked
             self._log_losses(prog_bar=False)
-
-    def _is_logged(self) -> bool:
-        """Returns whether loggers write this iteration, or it is the last."""
-        trainer, every = self.trainer, int(self.trainer.log_every_n_steps)  # type: ignore[attr-defined]
-        step = trainer.global_step
-        due = bool(trainer.loggers) and every > 0 and step % every == 0
-        return due or trainer.is_last_batch or step == trainer.max_steps
 
     def _log_losses(self, prog_bar: bool) -> None:
         self.log_dict(self.augmentation_log() | {f"loss/{n}": x for n, x in self.losses.items()}, prog_bar=prog_bar)

@@ -25,3 +25,10 @@ def num_iterations(trainer: Trainer) -> int:
     """Returns the number of generator iterations of a training, 0 if it has no end."""
     total = trainer.estimated_stepping_batches
     return int(total) if math.isfinite(total) else 0
+
+
+def is_logged(trainer: Trainer) -> bool:
+    """Returns whether loggers write this iteration, or it is the last."""
+    every, step = int(trainer.log_every_n_steps), trainer.global_step  # type: ignore[attr-defined]
+    due = bool(trainer.loggers) and every > 0 and step % every == 0
+    return due or trainer.is_last_batch or step == trainer.max_steps

@@ -66,12 +66,17 @@ class JudgedModule(OptimizedModule):
         """Names of the networks whose gradient is differentiated twice."""
         return () if is_zero(self.r1_gamma) and is_zero(self.r2_gamma) else self.discriminator_names
 
+    def penalty_weights(self, iteration: int) -> dict[str, float]:
+        """Returns the weights of R1 ("real") and R2 ("fake") in an iteration; without those that are 0."""
+        if iteration % self.r1_every:
+            return {}
+        weights = {"real": self.now(self.r1_gamma), "fake": self.now(self.r2_gamma)}
+        return {kind: weight * self.r1_every for kind, weight in weights.items() if weight}
+
     def losses_and_penalties(
-        self, batch: Batch, fake: Tensor, penalised: bool
+        self, batch: Batch, fake: Tensor, weights: Mapping[str, float]
     ) -> tuple[dict[str, Tensor], dict[str, Tensor | float]]:
-        """Returns the loss and the weighted penalty of each discriminator."""
-        weights = {"real": self.now(self.r1_gamma), "fake": self.now(self.r2_gamma)} if penalised else {}
-        weights = {kind: weight * self.r1_every for kind, weight in weights.items() if weight}
+        """Returns the loss of each discriminator, and its penalty with the weights of `penalty_weights`."""
         images = {"real": batch["image"], "fake": fake}
         if self.share_scores:
             images |= {kind: images[kind].detach().requires_grad_(True) for kind in weights}

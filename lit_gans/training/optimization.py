@@ -106,7 +106,7 @@ class OptimizedModule(GenerativeModule):
             counted.step()
         else:
             self.trainer.strategy.optimizer_step(optimizer, _nothing)
-        counted.zero_grad()  # replaced under DeepSpeed, whose engine has gradients of its own
+        (optimizer if self._steps_plainly else counted).zero_grad()  # DeepSpeed's engine replaces the wrapper's
 
     def now(self, number: Number) -> float:
         """Returns the value of a number, which may be a schedule, in the current iteration."""
@@ -136,8 +136,8 @@ class OptimizedModule(GenerativeModule):
 
     @contextmanager
     def training_only(self, names: tuple[str, ...]) -> Iterator[None]:
-        """Freezes all other networks, so that no gradients of their weights are computed."""
-        others = [each for name, parameters in self._trainable.items() if name not in names for each in parameters]
+        """Freezes what is not frozen of all other networks, so that no gradients of their weights are computed."""
+        others = [p for name, own in self._trainable.items() if name not in names for p in own if p.requires_grad]
         for parameter in others:
             parameter.requires_grad_(False)
         try:

@@ -75,6 +75,7 @@ def test_norms_with_running_statistics_have_no_public_base():
 def test_copies_in_one_call_are_copies():
     targets, sources = ([torch.full((2,), value) for value in values] for values in ((0.0, 0.0), (1.0, 2.0)))
     _compat.copy_all(targets, iter(sources))
+    _compat.copy_all([], [])
     assert [target.tolist() for target in targets] == [[1.0, 1.0], [2.0, 2.0]]
 
 

@@ -26,7 +26,7 @@ def scores():
     size = {"generator_width": 12, "discriminator_width": 12, "constant_until": 4, "blocks": 1, "channels": 1}
 
     def step(module):
-        losses, penalties = module.losses_and_penalties({"image": real}, fake, True)
+        losses, penalties = module.losses_and_penalties({"image": real}, fake, module.penalty_weights(0))
         (losses["discriminator"] + penalties["discriminator"]).backward()
         module.zero_grad()
 

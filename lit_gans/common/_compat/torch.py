@@ -88,7 +88,8 @@ def copy_all(targets: Sequence[Tensor], sources: Iterable[Tensor]) -> None:
 
     Public since https://github.com/pytorch/pytorch/pull/193607.
     """
-    _copy(list(targets), list(sources))
+    if targets:
+        _copy(list(targets), list(sources))
 
 
 def lerp_all(targets: Sequence[Tensor], sources: Sequence[Tensor], weight: float) -> None:
