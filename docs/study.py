@@ -125,6 +125,7 @@ TABLES: dict[str, Callable[[Results, Mapping[str, Any]], Table]] = {
     "overlap": overlap,
     "loading": _reported("overlap", "With and without loading"),
     "optimisations": optimisations,
+    "binding": _reported("optimisations", "Processes and cores"),
     "colossal": _reported("optimisations", "The techniques of the Colossal-AI study"),
     "deepspeed": _reported("deepspeed", "Seconds an epoch"),
     "dual": _reported("dual", "At the end"),

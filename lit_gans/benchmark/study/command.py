@@ -62,8 +62,7 @@ def study(
         max_ranks: largest number of processes; null uses the number of devices, or of cores on a CPU.
         any_commit: whether cells that another commit measured are taken as they are, which the report says; otherwise
             they are measured again.
-        sizes: values that replace those of the preset, as in `'sizes={steps:20,batch_sizes:[8,16]}'`; the keys are
-            listed below.
+        sizes: values that replace those of the preset, as in `'sizes={steps:20,batch_sizes:[8,16]}'`, see below.
 
     Raises:
         RefusedInput: there is no such part, GAN or size, a number is too small, or the folder cannot be used.

@@ -5,13 +5,16 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
+import torch
 
 from lit_gans.benchmark.study.command import study
-from lit_gans.benchmark.study.contract import Cell
+from lit_gans.benchmark.study.contract import Cell, Result
 from lit_gans.benchmark.study.launch import rank_variables
+from lit_gans.benchmark.study.parts import optimisations
+from lit_gans.benchmark.study.parts.optimisations import Optimisations
 from lit_gans.benchmark.study.registry import parts
 from lit_gans.benchmark.study.settings import PRESETS, Settings, preset
 from lit_gans.cli.help import command_help
@@ -78,6 +81,27 @@ def test_every_optimisation_trains_on_as_many_images_as_its_baseline():
         num = steps * values["batch_size"] * values["model"]["accumulate_gradients"] * cell.ranks
         images.setdefault(values["batch_size"], set()).add(num)
     assert images == {2: {2 * 2 * 16}, 1: {2 * 16}}
+
+
+def test_what_binding_adds_is_compared_with_shared_and_with_unshared_threads(monkeypatch):
+    part, threads = Optimisations(), torch.get_num_threads()
+    monkeypatch.setattr(optimisations, "train", lambda values: {"threads": torch.get_num_threads()})
+    cells = {cell.settings["variant"]: cell for cell in part.cells(replace(settings(1, 2, gans=("gan",)), cores=3))}
+    try:
+        assert part.measure(cells["all cores in each"]) == {"threads": 3}
+    finally:
+        torch.set_num_threads(threads)
+    assert part.measure(cells["bound to cores"]) == {"threads": threads}
+    speeds = {"baseline": 100.0, "one process": 150.0, "bound to cores": 125.0}
+    names = ("images_per_second", "generator_images_per_second")
+    rest = {"loss/generator": 0.0, "peak_memory": 0}
+    measured = [
+        Result(cells[variant], tuple(dict.fromkeys(names, each) | rest for each in (speed, speed + 10)))
+        for variant, speed in speeds.items()
+    ]
+    (table,) = (t for t in part.tables({"optimisations": measured}) if t.title == "Processes and cores")
+    shown = ["155.0 (152.5 .. 157.5)", "-", "105.0 (102.5 .. 107.5)", "130.0 (127.5 .. 132.5)", "1.24"]
+    assert table.rows == [["gan", *shown]]
 
 
 def test_variables_of_the_ranks_of_two_nodes():

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+
 from lit_gans.benchmark.measure import MEBIBYTE
 from lit_gans.benchmark.study.contract import Cell, Part, Picture, Result, Table
 from lit_gans.benchmark.study.plotting import figure, picture
@@ -67,12 +69,16 @@ class Optimisations(Part):
             "precision": changed.get("precision", "32-true"),
             "model": model,
         }
+        if "threads" in changed:
+            values["threads"] = changed["threads"]
         reason = "one process has nobody to communicate with." if ranks == 1 and changed.get("several") else None
         if model["compile"] and not settings.compiles:
             reason = "preset=smoke does not compile, which takes a minute."
         return Cell("optimisations", f"{gan}, {name}", values, ranks, bool(model["compile"]), reason)
 
     def measure(self, cell: Cell) -> dict[str, Any]:
+        if "threads" in cell.settings:  # otherwise each process has its share
+            torch.set_num_threads(cell.settings["threads"])
         return train(cell.settings)
 
     def tables(self, results: Mapping[str, Sequence[Result]]) -> list[Table]:
@@ -80,7 +86,7 @@ class Optimisations(Part):
         gans = list(dict.fromkeys(result.settings["gan"] for result in own))
         columns = ["setting", "batch each", "images/s", "to baseline", "s an epoch", "loss D", "loss G", "MiB", "n"]
         tables = [Table(gan, columns, _rows(own, gan), _NOTES if gan == gans[0] else ()) for gan in gans]
-        return [*tables, _colossal(own)]
+        return [*tables, _binding(own), _colossal(own)]
 
     def plots(self, results: Mapping[str, Sequence[Result]]) -> list[Picture]:
         own = [result for result in results["optimisations"] if result.repeats]
@@ -123,6 +129,7 @@ def variants(settings: Settings) -> dict[str, dict[str, Any]]:
     found["compile"] = {"model": {"compile": True}}
     found["without channels_last"] = {"model": {"channels_last": False}}
     found["bound to cores"] = {"strategy": _DDP | {"bind": "cores"}, "several": True}
+    found["all cores in each"] = {"threads": settings.cores, "several": True}
     found["fsdp"] = {"strategy": {"name": "network_fsdp"}, "several": True}
     for stage in _STAGES:
         found[f"ZeRO {stage}"] = {"strategy": {"name": "network_deepspeed", "stage": stage}}
@@ -183,6 +190,28 @@ def _rows(results: Sequence[Result], gan: str) -> list[list[str]]:
                 ]
             )
     return rows
+
+
+def _binding(results: Sequence[Result]) -> Table:
+    """Returns the table of the processes that share a machine's cores: by the system, by threads, or bound."""
+    found = {(result.settings["gan"], result.settings["variant"]): result for result in results}
+    rows = []
+    for gan in dict.fromkeys(result.settings["gan"] for result in results):
+        own = [found.get((gan, name)) for name in ("one process", "all cores in each", _BASELINE, "bound to cores")]
+        ratio = relative_speed(own[-1], results) if own[-1] else None
+        rows.append([gan, *("-" if each is None else _speed(each) for each in own), f"{ratio:.2f}" if ratio else "-"])
+    columns = ["images/s", "one process", "all cores in each", "its share of threads", "bound to cores", "to its share"]
+    notes = [
+        "Median and quartiles. All cores in each: every process computes with as many threads as the machine has cores,"
+        " as torch does by itself. Its share of threads: the baseline, with the cores divided among the processes."
+        " Bound to cores: the same, and each stays on cores of its own (`trainer.strategy.bind=cores`)."
+    ]
+    return Table("Processes and cores", columns, rows, notes)
+
+
+def _speed(result: Result) -> str:
+    speed = result.spread("generator_images_per_second")
+    return f"{speed['median']:.1f} ({speed['lower_quartile']:.1f} .. {speed['upper_quartile']:.1f})"
 
 
 def _colossal(results: Sequence[Result]) -> Table:
