@@ -9,7 +9,7 @@ from typing import Any
 from lit_gans.benchmark.measure import MEBIBYTE
 from lit_gans.benchmark.study.contract import Picture, Result, Table
 from lit_gans.benchmark.study.judges import judge_of
-from lit_gans.benchmark.study.plotting import figure, picture
+from lit_gans.benchmark.study.plotting import figure, finished, logarithmic
 
 _SLACK = 1.1  # the level to reach is this many times worse than the worst last one, so that each run reaches it
 _MEDIAN = "Median of the seeds, and their range."
@@ -149,6 +149,8 @@ def _curve(title: str, own: Mapping[str, Sequence[Points]], x: tuple[str, str], 
         (line,) = axes.plot(xs, [statistics.median(row) for row in values], marker="o", label=gan)
         low, high = [min(row) for row in values], [max(row) for row in values]
         axes.fill_between(xs, low, high, color=line.get_color(), alpha=0.2)
-    axes.set(xlabel=x[1], ylabel=y[1], title=title, yscale="log" if y[1] == "FID" else "linear")
-    axes.legend()
-    return picture(title, drawn)
+    if y[1] == "FID":
+        logarithmic(axes.yaxis, [point[y[0]] for seeds in own.values() for points in seeds for point in points])
+    axes.set(xlabel=x[1], ylabel=y[1])
+    axes.grid(alpha=0.3)
+    return finished(title, axes)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lit_gans.benchmark.study.contract import Picture
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 _SIZE = (6.4, 4.0)
+_TITLE = 60  # characters of a line
+_FEW, _LARGE = 12, 10_000  # as few numbers, and none as large, are ticks themselves
+_WIDE = 5  # a logarithmic axis has a range of at least this factor
 Points = Sequence[tuple[float, float]]
 
 
@@ -64,14 +70,48 @@ def lines(
     for label, points in (dashed or {}).items():
         own = {"color": colours[label]} if label in colours else {"label": label}
         axes.plot(*zip(*sorted(points), strict=True), linestyle="--", alpha=0.6, **own)
-    if "x" in log:
-        axes.set_xscale("log", base=2)
-    if "y" in log:
-        axes.set_yscale("log")
-    axes.set(xlabel=x, ylabel=y, title=title)
+    shown = [point for points in (*curves.values(), *(dashed or {}).values()) for point in points]
+    for name, axis, index in (("x", axes.xaxis, 0), ("y", axes.yaxis, 1)):
+        if name in log:
+            logarithmic(axis, [point[index] for point in shown])
+    axes.set(xlabel=x, ylabel=y)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
+    return finished(title, axes)
+
+
+def finished(title: str, axes: Axes) -> Picture:
+    """Returns the picture of the only plot of a figure, with its title, and its legend beside it.
+
+    Args:
+        title: heading, wrapped.
+        axes: the plot.
+    """
+    drawn = axes.get_figure(root=True)
+    assert drawn is not None
+    axes.set_title(textwrap.fill(title, _TITLE), fontsize="medium")
+    drawn.legend(loc="outside right upper", fontsize="small")
     return picture(title, drawn)
+
+
+def logarithmic(axis: Axis, values: Sequence[float]) -> None:
+    """Makes an axis logarithmic, if the values have so wide a range, with plain numbers beside it.
+
+    Args:
+        axis: x or y axis.
+        values: all values on it; a few that are not large get ticks of their own.
+    """
+    from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator, StrMethodFormatter
+
+    numbers = sorted(set(values))
+    few = len(numbers) <= _FEW and numbers[-1] < _LARGE and all(float(number).is_integer() for number in numbers)
+    if not few and numbers[-1] < _WIDE * numbers[0]:
+        return
+    set_scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
+    set_scale("log")
+    axis.set_major_locator(FixedLocator(numbers) if few else LogLocator(subs=(1, 2, 5)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
 
 
 def stacked(title: str, shares: Mapping[str, Mapping[str, float]], y: str) -> Picture:
@@ -89,7 +129,28 @@ def stacked(title: str, shares: Mapping[str, Mapping[str, float]], y: str) -> Pi
         values = [bar[label] for bar in shares.values()]
         axes.bar(list(shares), values, bottom=below, label=label)
         below = [low + value for low, value in zip(below, values, strict=True)]
-    axes.set(ylabel=y, title=title)
-    axes.tick_params(axis="x", labelrotation=45, labelsize="small")
-    axes.legend(fontsize="small")
-    return picture(title, drawn)
+    axes.set(ylabel=y)
+    axes.tick_params(axis="x", labelrotation=90, labelsize="small")
+    return finished(title, axes)
+
+
+def grouped(title: str, values: Mapping[str, Sequence[float]], names: Sequence[str], y: str) -> Picture:
+    """Returns a picture of groups of bars side by side, on a logarithmic axis if their heights need it.
+
+    Args:
+        title: heading.
+        values: heights of the bars by their label, one for each group.
+        names: names of the groups.
+        y: label of the axis.
+    """
+    drawn = figure()
+    (axes,) = drawn.axes
+    width = 0.8 / len(values)
+    for index, (label, heights) in enumerate(values.items()):
+        axes.bar([place + index * width for place in range(len(names))], heights, width, label=label)
+    middle = (len(values) - 1) * width / 2
+    axes.set_xticks([place + middle for place in range(len(names))], [textwrap.fill(name, 16) for name in names])
+    axes.tick_params(axis="x", labelsize="small")
+    logarithmic(axes.yaxis, [height for heights in values.values() for height in heights])
+    axes.set(ylabel=y)
+    return finished(title, axes)

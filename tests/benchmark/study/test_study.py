@@ -15,6 +15,7 @@ from lit_gans.benchmark.study.contract import Cell, Result
 from lit_gans.benchmark.study.launch import rank_variables
 from lit_gans.benchmark.study.parts import optimisations
 from lit_gans.benchmark.study.parts.optimisations import Optimisations
+from lit_gans.benchmark.study.plotting import figure, logarithmic
 from lit_gans.benchmark.study.registry import parts
 from lit_gans.benchmark.study.settings import PRESETS, Settings, preset
 from lit_gans.cli.help import command_help
@@ -102,6 +103,27 @@ def test_what_binding_adds_is_compared_with_shared_and_with_unshared_threads(mon
     (table,) = (t for t in part.tables({"optimisations": measured}) if t.title == "Processes and cores")
     shown = ["155.0 (152.5 .. 157.5)", "-", "105.0 (102.5 .. 107.5)", "130.0 (127.5 .. 132.5)", "1.24"]
     assert table.rows == [["gan", *shown]]
+
+
+@pytest.mark.parametrize(
+    ("values", "scale", "ticks"),
+    [
+        ([1, 2, 8, 1024], "log", ["1", "2", "8", "1,024"]),  # a few numbers of processes
+        ([300_000.0, 2_000_000.0], "log", ["500,000", "1,000,000", "2,000,000"]),
+        ([2200.5, 3400.5], "linear", None),
+    ],
+)
+def test_axes_have_plain_numbers(values, scale, ticks):
+    drawn = figure()
+    (axes,) = drawn.axes
+    axes.plot(values, values)
+    logarithmic(axes.xaxis, values)
+    assert (axes.get_xscale(), axes.get_yscale()) == (scale, "linear")
+    if ticks:
+        drawn.draw_without_rendering()
+        low, high = axes.get_xlim()
+        shown = [label.get_text() for label in axes.get_xticklabels() if low <= label.get_position()[0] <= high]
+        assert shown == ticks
 
 
 def test_variables_of_the_ranks_of_two_nodes():

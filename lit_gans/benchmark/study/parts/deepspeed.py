@@ -77,7 +77,7 @@ class DeepSpeed(Part):
         own = [result for result in results["deepspeed"] if result.repeats]
         names = dict.fromkeys(result.settings["loop"] for result in own)
         curves = {n: [(r.cell.ranks, _epoch(r)) for r in own if r.settings["loop"] == n] for n in names}
-        return [lines("Seconds an epoch", curves, "processes", "seconds", "xy")] if curves else []
+        return [lines("Seconds an epoch", curves, "processes", "seconds an epoch", "xy")] if curves else []
 
 
 def plain_loop(settings: Mapping[str, Any]) -> dict[str, Any]:

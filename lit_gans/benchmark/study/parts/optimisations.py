@@ -17,6 +17,7 @@ from lit_gans.benchmark.study.training import CELEBA_IMAGES, model_node, train
 _GANS = ("dcgan", "sngan", "wgan_gp", "gan", "pix2pix")
 _BASELINE = "baseline"
 _DDP: dict[str, Any] = {"name": "network_ddp"}
+_ROW = 0.19  # inches of a bar
 _STAGES = (0, 1, 2, 3)
 # names of the techniques in the Colossal-AI study, and ours
 _COLOSSAL = {
@@ -98,7 +99,9 @@ class Optimisations(Part):
             (axes,) = drawn.axes
             axes.barh(list(known)[::-1], list(known.values())[::-1])
             axes.axvline(1, color="black", linewidth=0.8)
-            axes.tick_params(axis="y", labelsize="x-small")
+            drawn.set_figheight(1 + _ROW * len(known))
+            axes.margins(y=0.01)
+            axes.tick_params(axis="y", labelsize="small")
             axes.set(xlabel="speed relative to the baseline", title=gan)
             pictures.append(picture(f"Speed of {gan} relative to its baseline", drawn))
         return pictures

@@ -92,7 +92,7 @@ class Overlap(Part):
     def plots(self, results: Mapping[str, Sequence[Result]]) -> list[Picture]:
         own = [result for result in results["overlap"] if result.repeats]
         bars = {r.cell.name: {name: 100 * r.median(name) / r.median("sum") for name in SHARES} for r in own}
-        return [stacked("Shares of a step", bars, "%")] if bars else []
+        return [stacked("Shares of a step, by GAN and number of processes", bars, "% of a step")] if bars else []
 
 
 def _shares(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:

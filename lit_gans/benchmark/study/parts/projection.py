@@ -11,7 +11,7 @@ from lit_gans.benchmark.cost_model import Cluster, Link, Sharding, link_of, step
 from lit_gans.benchmark.study.contract import Cell, Part, Picture, Result, Table
 from lit_gans.benchmark.study.hosts import measure_hosts
 from lit_gans.benchmark.study.link import measure_link
-from lit_gans.benchmark.study.plotting import Points, lines
+from lit_gans.benchmark.study.plotting import Points, grouped, lines
 from lit_gans.benchmark.study.settings import Settings
 from lit_gans.benchmark.study.training import model_node, timing
 
@@ -79,12 +79,12 @@ class Projection(Part):
         pictures = [lines(title, measured, "nodes", "images/s", "xy", predicted)]
         own = [result for result in results["projection"] if result.repeats]
         if own:
-            both: dict[str, Points] = {
-                "measured": [(index, result.median("images_per_second")) for index, result in enumerate(own)],
-                "predicted": [(index, _predicted(result)) for index, result in enumerate(own)],
+            both = {
+                "measured": [result.median("images_per_second") for result in own],
+                "predicted": [_predicted(result) for result in own],
             }
-            names = ", ".join(f"{index}: {result.cell.name}" for index, result in enumerate(own))
-            pictures.append(lines("Predicted and measured here", both, names, "images/s"))
+            names = [result.cell.name for result in own]
+            pictures.append(grouped("Predicted and measured here", both, names, "images/s"))
         return pictures
 
 
