@@ -150,7 +150,7 @@ def _curve(title: str, own: Mapping[str, Sequence[Points]], x: tuple[str, str], 
         low, high = [min(row) for row in values], [max(row) for row in values]
         axes.fill_between(xs, low, high, color=line.get_color(), alpha=0.2)
     if y[1] == "FID":
-        logarithmic(axes.yaxis, [point[y[0]] for seeds in own.values() for points in seeds for point in points])
+        logarithmic(axes, "y", [point[y[0]] for seeds in own.values() for points in seeds for point in points])
     axes.set(xlabel=x[1], ylabel=y[1])
     axes.grid(alpha=0.3)
     return finished(title, axes)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import io
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from lit_gans.benchmark.study.contract import Picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 _SIZE = (6.4, 4.0)
@@ -71,9 +70,10 @@ def lines(
         own = {"color": colours[label]} if label in colours else {"label": label}
         axes.plot(*zip(*sorted(points), strict=True), linestyle="--", alpha=0.6, **own)
     shown = [point for points in (*curves.values(), *(dashed or {}).values()) for point in points]
-    for name, axis, index in (("x", axes.xaxis, 0), ("y", axes.yaxis, 1)):
-        if name in log:
-            logarithmic(axis, [point[index] for point in shown])
+    if "x" in log:
+        logarithmic(axes, "x", [point[0] for point in shown])
+    if "y" in log:
+        logarithmic(axes, "y", [point[1] for point in shown])
     axes.set(xlabel=x, ylabel=y)
     axes.grid(alpha=0.3)
     return finished(title, axes)
@@ -93,11 +93,12 @@ def finished(title: str, axes: Axes) -> Picture:
     return picture(title, drawn)
 
 
-def logarithmic(axis: Axis, values: Sequence[float]) -> None:
+def logarithmic(axes: Axes, name: Literal["x", "y"], values: Sequence[float]) -> None:
     """Makes an axis logarithmic, if the values have so wide a range, with plain numbers beside it.
 
     Args:
-        axis: x or y axis.
+        axes: the plot.
+        name: axis.
         values: all values on it; a few that are not large get ticks of their own.
     """
     from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator, StrMethodFormatter
@@ -106,8 +107,11 @@ def logarithmic(axis: Axis, values: Sequence[float]) -> None:
     few = len(numbers) <= _FEW and numbers[-1] < _LARGE and all(float(number).is_integer() for number in numbers)
     if not few and numbers[-1] < _WIDE * numbers[0]:
         return
-    set_scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
-    set_scale("log")
+    if name == "x":
+        axes.set_xscale("log")
+    else:
+        axes.set_yscale("log")
+    axis = axes.xaxis if name == "x" else axes.yaxis
     axis.set_major_locator(FixedLocator(numbers) if few else LogLocator(subs=(1, 2, 5)))
     axis.set_minor_locator(NullLocator())
     axis.set_minor_formatter(NullFormatter())
@@ -151,6 +155,6 @@ def grouped(title: str, values: Mapping[str, Sequence[float]], names: Sequence[s
     middle = (len(values) - 1) * width / 2
     axes.set_xticks([place + middle for place in range(len(names))], [textwrap.fill(name, 16) for name in names])
     axes.tick_params(axis="x", labelsize="small")
-    logarithmic(axes.yaxis, [height for heights in values.values() for height in heights])
+    logarithmic(axes, "y", [height for heights in values.values() for height in heights])
     axes.set(ylabel=y)
     return finished(title, axes)

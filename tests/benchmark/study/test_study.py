@@ -117,7 +117,7 @@ def test_axes_have_plain_numbers(values, scale, ticks):
     drawn = figure()
     (axes,) = drawn.axes
     axes.plot(values, values)
-    logarithmic(axes.xaxis, values)
+    logarithmic(axes, "x", values)
     assert (axes.get_xscale(), axes.get_yscale()) == (scale, "linear")
     if ticks:
         drawn.draw_without_rendering()
