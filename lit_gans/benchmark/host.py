@@ -11,7 +11,7 @@ from rich.table import Table
 
 from lit_gans.benchmark.floor import EmptyRun
 from lit_gans.benchmark.loops import BareLoop, Loop, TutorialLoop
-from lit_gans.benchmark.measure import environment, refuse_below_1, refuse_gans, spread
+from lit_gans.benchmark.measure import environment, interval_of_median, refuse_below_1, refuse_gans, spread
 from lit_gans.benchmark.race import EMA_DECAY, Race, batches_for, fit, largest_weight_difference
 from lit_gans.benchmark.report import median, quartiles, report, table_of
 from lit_gans.benchmark.sampling import KINDS, Sampler
@@ -48,8 +48,10 @@ def host(
 
     `tutorial`, `bare` and `lit_gans` are those of `bench step`; `empty`, timed after them, is a module without a step
     in a `Trainer`, which is the least that Lightning's own loop costs. Differences are taken within an iteration, by
-    the clock and in time of this thread on a processor, which other processes disturb less. After the timed iterations,
-    as many are sampled, to tell where the time of `lit_gans` goes. Returns and prints milliseconds.
+    the clock and in time of this thread on a processor, which other processes disturb less. Their quartiles tell how
+    much iterations differ, the confidence interval how well the median is known: more steps narrow only the latter.
+    After the timed iterations, as many are sampled, to tell where the time of `lit_gans` goes. Returns and prints
+    milliseconds.
 
     Args:
         preset: `smoke` finishes in seconds; its times are meaningless.
@@ -119,8 +121,10 @@ def _race(name: str, steps: int, warmup: int, log_every_n_steps: int, seed: int)
 
 
 def _over_bare(times: dict[str, list[float]]) -> dict[str, float]:
-    """Returns the spread of the differences within iterations."""
-    return spread([ours - bare for ours, bare in zip(times["lit_gans"], times["bare"], strict=True)])
+    """Returns the spread of the differences within iterations, and a 95 % confidence interval of their median."""
+    differences = [ours - bare for ours, bare in zip(times["lit_gans"], times["bare"], strict=True)]
+    low, high = interval_of_median(differences)
+    return {**spread(differences), "median_low": low, "median_high": high}
 
 
 # ---- the report
@@ -129,10 +133,12 @@ def _over_bare(times: dict[str, list[float]]) -> dict[str, float]:
 def _table(result: dict[str, Any], clock: str) -> Table:
     kind = "by the clock" if clock == "seconds" else "of the thread on a processor"
     names = ("tutorial", "bare", "lit_gans", "empty", "lit_gans - bare")
-    table = table_of(f"ms of an iteration, tiny networks, {kind}", "", *names)
+    table = table_of(f"ms of an iteration, tiny networks, {kind}", "", *names, "95 % of its median")
     for name, found in result["gans"].items():
-        columns = [found[clock][loop] for loop in names[:-1]] + [found[f"over_bare_{clock}"]]
-        table.add_row(name, *(median(each, ".3f", 1000) for each in columns))
+        over = found[f"over_bare_{clock}"]
+        columns = [found[clock][loop] for loop in names[:-1]] + [over]
+        interval = f"{1000 * over['median_low']:.3f} .. {1000 * over['median_high']:.3f}"
+        table.add_row(name, *(median(each, ".3f", 1000) for each in columns), interval)
         table.add_row("  quartiles", *(quartiles(each, ".3f", 1000) for each in columns), style="dim")
     return table
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import statistics
 import sys
@@ -54,6 +55,17 @@ def spread(values: Sequence[float]) -> dict[str, float]:
         return dict.fromkeys(("median", "lower_quartile", "upper_quartile"), values[0])
     lower, median, upper = statistics.quantiles(values, n=4, method="inclusive")
     return {"median": median, "lower_quartile": lower, "upper_quartile": upper}
+
+
+def interval_of_median(values: Sequence[float]) -> tuple[float, float]:
+    """Returns a 95 % confidence interval of the median of the distribution that independent values come from.
+
+    Its ends are two of the values, the smallest and largest of up to 10. Their ranks follow from the normal
+    approximation of the binomial distribution, whatever the distribution of the values.
+    """
+    ordered = sorted(values)
+    rank = max(0, math.floor((len(ordered) - 1.96 * math.sqrt(len(ordered))) / 2) - 1)
+    return ordered[rank], ordered[-1 - rank]
 
 
 class _Operations(TorchDispatchMode):

@@ -1,11 +1,15 @@
 """The host benchmark: what it reports, that its loops do the same work, and how samples are classified."""
 
+import io
 import json
 import sys
+from contextlib import redirect_stdout
 
 import pytest
+import torch
 
 from lit_gans.benchmark.host import host
+from lit_gans.benchmark.measure import interval_of_median
 from lit_gans.benchmark.sampling import KINDS, kind_of
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.common.errors import RefusedInput
@@ -15,11 +19,13 @@ from lit_gans.common.noise import mix
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory):
     path = tmp_path_factory.mktemp("benchmark") / "host.json"
-    return host("smoke", output=str(path), warmup=1), path
+    with redirect_stdout(printed := io.StringIO()):
+        result = host("smoke", output=str(path), warmup=1)
+    return result, path, printed.getvalue()
 
 
 def test_result_is_written_and_complete(smoke):
-    result, path = smoke
+    result, path, _ = smoke
     assert json.loads(path.read_text()) == result
     assert list(result["gans"]) == ["dcgan", "sngan", "wgan_gp", "d2gan"]
     for found in result["gans"].values():
@@ -27,6 +33,8 @@ def test_result_is_written_and_complete(smoke):
             assert set(found[clock]) == {"tutorial", "bare", "lit_gans", "empty"}
             assert all(0 < each["lower_quartile"] <= each["upper_quartile"] for each in found[clock].values())
             assert found[clock]["empty"]["median"] < found[clock]["lit_gans"]["median"]
+            over = found[f"over_bare_{clock}"]
+            assert over["median_low"] <= over["lower_quartile"] <= over["upper_quartile"] <= over["median_high"], "of 3"
         assert found["samples"] > 0
         assert sum(found["shares"].values()) == pytest.approx(1)
         assert set(found["shares"]) == {*KINDS, "other"}
@@ -36,11 +44,17 @@ def test_bare_and_lit_gans_do_the_same_work(smoke):
     assert {found["largest_weight_difference"] for found in smoke[0]["gans"].values()} == {0}
 
 
-def test_the_table_is_printed(capsys):
-    result = host("smoke", warmup=1, gans=("dcgan",))
-    printed = capsys.readouterr().out
+def test_the_table_is_printed(smoke):
+    result, _, printed = smoke
     assert json.loads(printed.splitlines()[-1]) == result
-    assert all(text in printed for text in ("lit_gans - bare", "freezing", "Lightning", "dcgan"))
+    assert all(text in printed for text in ("lit_gans - bare", "95 % of its median", "freezing", "Lightning", "dcgan"))
+
+
+def test_the_interval_holds_the_median_in_95_of_100_samples():
+    drawn = torch.rand(2000, 60, generator=torch.Generator().manual_seed(0)) ** 3  # skewed, the median is 1/8
+    intervals = [interval_of_median(values) for values in drawn.tolist()]
+    assert 0.94 < sum(low <= 1 / 8 <= high for low, high in intervals) / len(intervals) < 0.98
+    assert interval_of_median([3.0, 1.0, 2.0]) == (1.0, 3.0)
 
 
 def test_a_sample_counts_for_the_innermost_frame_with_a_meaning(tmp_path):
