@@ -17,8 +17,9 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.profilers import Profiler
 from rich.table import Table
 
-from lit_gans.benchmark.measure import environment, refuse_below_1
+from lit_gans.benchmark.measure import environment
 from lit_gans.benchmark.report import report, table_of
+from lit_gans.common.errors import refuse_below
 from lit_gans.config.build import build
 from lit_gans.config.hydra_app import compose
 
@@ -139,7 +140,7 @@ def run(
         steps: number of iterations; null uses the preset's number.
     """
     steps = _STEPS[preset] if steps is None else steps
-    refuse_below_1(steps=steps)
+    refuse_below(1, steps=steps)
     overrides = (f"experiment={training}", *(_SMOKE if preset == "smoke" else ()))
     _fit(1, overrides, None)
     alone = _fit(steps, overrides, None)

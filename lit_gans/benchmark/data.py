@@ -14,12 +14,13 @@ import torch
 from rich.table import Table
 
 from lit_gans.benchmark.jpegs import HEIGHT, WIDTH, write_jpegs
-from lit_gans.benchmark.measure import MEBIBYTE, environment, refuse_below_1, spread
+from lit_gans.benchmark.measure import MEBIBYTE, environment, spread
 from lit_gans.benchmark.packing_memory import memory_of_packing
 from lit_gans.benchmark.report import median, quartiles, report, table_of
 from lit_gans.benchmark.turns import ratios, take_turns
 from lit_gans.benchmark.waiting import waiting_share
 from lit_gans.common.device import chosen_device
+from lit_gans.common.errors import refuse_below
 from lit_gans.data.images import open_picture
 from lit_gans.data.packed.datamodule import Placement
 from lit_gans.data.packed.writer import available_cores, pack
@@ -70,7 +71,7 @@ def data(
         sizes = {name: min(value, _SMOKE[name]) for name, value in sizes.items()}
     *_, preset_rounds, preset_steps = _PRESETS[preset]
     rounds, steps = preset_rounds if rounds is None else rounds, preset_steps if steps is None else steps
-    refuse_below_1(rounds=rounds, steps=steps, **sizes)
+    refuse_below(1, rounds=rounds, steps=steps, **sizes)
     where = chosen_device(device)
     settings: dict[str, Any] = {"preset": preset, "rounds": rounds, "steps": steps}
     settings |= {"precision": precision, "seed": seed}

@@ -13,11 +13,11 @@ import torch
 from rich.table import Table
 
 from lit_gans.benchmark.growth_samples import Growth, TimedCSV
-from lit_gans.benchmark.measure import MEBIBYTE, environment, refuse_below_1
+from lit_gans.benchmark.measure import MEBIBYTE, environment
 from lit_gans.benchmark.report import report, table_of
 from lit_gans.benchmark.soak_training import Training
 from lit_gans.checkpoints.format import class_path
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refuse_below
 
 _FIFTHS = 5
 # the time of a row is reported, but depends on the load of the machine: its bytes are bounded
@@ -64,7 +64,7 @@ def growth(
     """
     steps = _PRESETS[preset][0] if steps is None else steps
     evaluations = _PRESETS[preset][1] if evaluations is None else evaluations
-    refuse_below_1(evaluations=evaluations, **{f"processes[{at}]": each for at, each in enumerate(processes)})
+    refuse_below(1, evaluations=evaluations, **{f"processes[{at}]": each for at, each in enumerate(processes)})
     if not processes:
         raise RefusedInput("processes=[]: give at least one number of processes, as in processes=[1,2].")
     if steps < _FIFTHS * evaluations:

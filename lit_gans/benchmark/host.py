@@ -11,10 +11,11 @@ from rich.table import Table
 
 from lit_gans.benchmark.floor import EmptyRun
 from lit_gans.benchmark.loops import BareLoop, Loop, TutorialLoop
-from lit_gans.benchmark.measure import environment, interval_of_median, refuse_below_1, refuse_gans, spread
+from lit_gans.benchmark.measure import environment, interval_of_median, refuse_gans, spread
 from lit_gans.benchmark.race import EMA_DECAY, Race, batches_for, fit, largest_weight_difference
 from lit_gans.benchmark.report import median, quartiles, report, table_of
 from lit_gans.benchmark.sampling import KINDS, Sampler
+from lit_gans.common.errors import refuse_below
 from lit_gans.models.d2gan import D2GAN
 from lit_gans.models.dcgan import DCGAN
 from lit_gans.models.sngan import SNGAN
@@ -63,7 +64,7 @@ def host(
         seed: seed of weights, images and latents.
     """
     steps = _STEPS[preset] if steps is None else steps
-    refuse_below_1(steps=steps, warmup=warmup, log_every_n_steps=log_every_n_steps)
+    refuse_below(1, steps=steps, warmup=warmup, log_every_n_steps=log_every_n_steps)
     refuse_gans(gans, _GANS)
     with _one_thread():
         found = {name: _race(name, steps, warmup, log_every_n_steps, seed) for name in gans}

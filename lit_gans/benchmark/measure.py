@@ -22,13 +22,6 @@ MEBIBYTE = 2**20
 _PRODUCTS = 10
 
 
-def refuse_below_1(**values: int) -> None:
-    """Raises `RefusedInput` if a number is below 1."""
-    for name, value in values.items():
-        if value < 1:
-            raise RefusedInput(f"{name}={value} must be at least 1.")
-
-
 def refuse_gans(gans: Sequence[str], known: Collection[str]) -> None:
     """Raises `RefusedInput` if a benchmark does not know one of the GANs, or if none is given."""
     if not gans or not {*gans} <= {*known}:

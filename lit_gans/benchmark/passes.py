@@ -11,10 +11,11 @@ import torch
 from rich.table import Table
 from torch import Tensor, nn
 
-from lit_gans.benchmark.measure import environment, now, refuse_below_1, refuse_gans
+from lit_gans.benchmark.measure import environment, now, refuse_gans
 from lit_gans.benchmark.race import batches_for
 from lit_gans.benchmark.report import median, quartiles, report, table_of
 from lit_gans.benchmark.turns import ratios, take_turns
+from lit_gans.common.errors import refuse_below
 from lit_gans.common.noise import Noise
 from lit_gans.models.sngan import SNGAN
 from lit_gans.models.wgan_gp import WGANGP
@@ -54,7 +55,7 @@ def passes(
         seed: seed of weights, images and latents.
     """
     rounds = _ROUNDS[preset] if rounds is None else rounds
-    refuse_below_1(rounds=rounds, batch_size=batch_size)
+    refuse_below(1, rounds=rounds, batch_size=batch_size)
     refuse_gans(gans, _GANS)
     smoke = preset == "smoke"
     batch_size = min(batch_size, _SMOKE_BATCH) if smoke else batch_size

@@ -17,7 +17,6 @@ from lit_gans.benchmark.measure import (
     count_flops,
     environment,
     matrix_product_rate,
-    refuse_below_1,
     refuse_gans,
     spread,
 )
@@ -26,6 +25,7 @@ from lit_gans.benchmark.race import EMA_DECAY, Race, batches_for, fit
 from lit_gans.benchmark.report import median, quartiles, report, table_of
 from lit_gans.benchmark.turns import ratios
 from lit_gans.benchmark.tutorials import tutorial_of
+from lit_gans.common.errors import refuse_below
 from lit_gans.models.sngan import SNGAN
 from lit_gans.models.wgan_gp import WGANGP
 
@@ -109,7 +109,7 @@ def peer(
         seed: seed of weights, images and latents.
     """
     steps = _STEPS[preset] if steps is None else steps
-    refuse_below_1(steps=steps, warmup=warmup, batch_size=batch_size)
+    refuse_below(1, steps=steps, warmup=warmup, batch_size=batch_size)
     refuse_gans(gans, _GANS)
     batch_size = min(batch_size, _SMOKE_BATCH) if preset == "smoke" else batch_size
     widths, device = _WIDTHS[preset], torch.device("cpu")

@@ -27,7 +27,7 @@ from lit_gans.benchmark.soak_faults import FAULTS
 from lit_gans.benchmark.soak_results import results, rows
 from lit_gans.benchmark.soak_run import SoakRun
 from lit_gans.benchmark.soak_training import STEPS, Lost, Setting, Training, write_pictures
-from lit_gans.common.errors import RefusedInput, refuse_not_positive
+from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positive
 from lit_gans.config.registry import gans as registered
 
 _STRATEGIES = ("auto", "ddp", "fsdp", "deepspeed")
@@ -73,8 +73,8 @@ def soak(
     names = _known("gans", gans, sorted(registered()))
     installed = [name for name in _STRATEGIES if name != "deepspeed" or importlib.util.find_spec("deepspeed")]
     chosen = _known("strategies", strategies, installed)
-    if first < 0 or (runs is not None and runs < 1):
-        raise RefusedInput(f"first={first} must be at least 0, runs={runs} at least 1.")
+    refuse_below(0, first=first)
+    refuse_below(1, runs=runs)
     if sys.platform != "linux":
         raise RefusedInput("bench soak needs Linux: it reads /proc and limits the sizes of files.")
     run = _Soak(Path(tempfile.mkdtemp(prefix="lit_gans_soak_")), seed, names, chosen)

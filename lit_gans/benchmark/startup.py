@@ -14,9 +14,10 @@ import torch
 from rich.table import Table
 from torch.utils.data import DataLoader
 
-from lit_gans.benchmark.measure import environment, quiet_trainer, refuse_below_1, spread
+from lit_gans.benchmark.measure import environment, quiet_trainer, spread
 from lit_gans.benchmark.report import median, quartiles, report, table_of
 from lit_gans.benchmark.turns import ratios, take_turns
+from lit_gans.common.errors import refuse_below
 from lit_gans.models.dcgan import DCGAN
 
 _ROUNDS = {"full": 9, "smoke": 1}
@@ -42,7 +43,7 @@ def startup(
         Seconds of each process, and their ratios to the import, with quartiles over the rounds.
     """
     rounds = _ROUNDS[preset] if rounds is None else rounds
-    refuse_below_1(rounds=rounds)
+    refuse_below(1, rounds=rounds)
     warmup = 0 if preset == "smoke" else 1
     with tempfile.TemporaryDirectory() as folder:
         works = _works(Path(folder))

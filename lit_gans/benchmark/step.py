@@ -14,13 +14,13 @@ from lit_gans.benchmark.measure import (
     environment,
     matrix_product_rate,
     peak_process_memory,
-    refuse_below_1,
     spread,
 )
 from lit_gans.benchmark.race import Race, run
 from lit_gans.benchmark.report import median, quartiles, report, table_of
 from lit_gans.benchmark.turns import ratios
 from lit_gans.common.device import chosen_device
+from lit_gans.common.errors import refuse_below
 from lit_gans.models.dcgan import DCGAN
 
 _STEPS = {"full": 20, "smoke": 4}
@@ -71,7 +71,7 @@ def step(
     if preset == "smoke":
         sizes = {name: min(value, _SMOKE.get(name, value)) for name, value in sizes.items()}
     steps = _STEPS[preset] if steps is None else steps
-    refuse_below_1(steps=steps, warmup=warmup, log_every_n_steps=log_every_n_steps, batch_size=batch_size)
+    refuse_below(1, steps=steps, warmup=warmup, log_every_n_steps=log_every_n_steps, batch_size=batch_size)
     settings: dict[str, Any] = {"preset": preset, "steps": steps, "warmup": warmup, "seed": seed}
     settings |= {"precision": precision, "compile": compile, "log_every_n_steps": log_every_n_steps}
     result = _measure(sizes, settings, chosen_device(device))

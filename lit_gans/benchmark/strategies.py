@@ -14,10 +14,10 @@ from typing import Any, Literal
 import torch
 from rich.table import Table
 
-from lit_gans.benchmark.measure import environment, refuse_below_1
+from lit_gans.benchmark.measure import environment
 from lit_gans.benchmark.report import median, quartiles, report, table_of
 from lit_gans.benchmark.shapes import SHAPES
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.config.registry import gans as registered
 
 _RANKS = 2
@@ -69,7 +69,7 @@ def strategies(
         raise RefusedInput(f"shapes={unknown}: there are {', '.join(sorted(SHAPES))}.")
     if not gans and not shapes:
         raise RefusedInput("gans=[] and shapes=[] leave nothing to train: name one.")
-    refuse_below_1(rounds=settings["rounds"], steps=settings["steps"])
+    refuse_below(1, rounds=settings["rounds"], steps=settings["steps"])
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "result.json"
         _start({"gans": gans, "shapes": shapes, **settings, "file": str(file)})

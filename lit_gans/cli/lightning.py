@@ -11,19 +11,22 @@ from typing import Any
 
 import yaml
 from jsonargparse import get_loader, set_loader
-from lightning.pytorch import LightningDataModule, Trainer
+from lightning.pytorch import Callback, LightningDataModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
+from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.renamed import current_paths
 from lit_gans.cli.lightning_errors import sentence
 from lit_gans.common._compat.jsonargparse import other_class_other_arguments
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.plain_yaml import refuse_hostile_yaml, refuse_large_yaml
 from lit_gans.common.quiet import quiet
-from lit_gans.config.build import trainer_refusals
+from lit_gans.config.build import refuse_elsewhere, trainer_refusals
 from lit_gans.config.refusals import DONE, refused_is_2
 from lit_gans.config.registry import classes, gans
+from lit_gans.config.run_folder import refuse_folder
 from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.optim import SGD, Adam, AdamW, RMSprop
 
 _LINKED = ("image_size", "channels")
 _READ_AS_YAML = ("-c", "--config", "--model", "--data")  # options whose value may be the path of a file
@@ -42,6 +45,7 @@ class GansCLI(LightningCLI):
             parser.link_arguments(f"data.init_args.{name}", f"model.init_args.{name}")
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        refuse_elsewhere({**self._get(self.config_init, "trainer", default={})}, prefix="--")
         with trainer_refusals():
             return super().instantiate_trainer(**kwargs)
 
@@ -59,8 +63,10 @@ def _buried_refusal(error: BaseException | None) -> RefusedInput | None:
     return error
 
 
-def _refuse_large_files(arguments: list[str]) -> None:
-    """Raises `RefusedInput` for a file that is read as YAML and is larger than a configuration is."""
+def _refuse_paths(arguments: list[str]) -> None:
+    """Raises `RefusedInput` for a file that is read as YAML and is larger than a configuration is, a checkpoint that is
+    none, and a folder of the run that cannot be used.
+    """
     for before, argument in pairwise(["", *arguments]):
         name, given, value = argument.partition("=")
         option, path = (name, value) if given else (before, argument)
@@ -69,6 +75,10 @@ def _refuse_large_files(arguments: list[str]) -> None:
                 refuse_large_yaml(Path(path))
             except yaml.YAMLError as error:
                 raise RefusedInput(f"{option}: {error}; give run.yaml of a run.") from error
+        if option == "--ckpt_path" and Path(path).is_file():
+            read_checkpoint(path)
+        if option == "--trainer.default_root_dir":
+            refuse_folder(path, option)
 
 
 def _run(arguments: list[str]) -> int:
@@ -76,11 +86,14 @@ def _run(arguments: list[str]) -> int:
         name = argument.partition("=")[0].removeprefix("--model.").removeprefix("init_args.")
         if argument.startswith("--model.") and name in _LINKED:  # the link would silently overwrite it
             raise RefusedInput(f"--model.{name}: the model takes it from the data: use --data.{name}.")
-    _refuse_large_files(arguments)
+    _refuse_paths(arguments)
     # imports them, so that `--model DCGAN` needs no module path
     registered = {"model": gans(), "data": classes("lit_gans.data.sources", LightningDataModule)}
     options = {name: [cls.__name__ for cls in found.values()] for name, found in registered.items()}
-    classes("lit_gans.callbacks", object)
+    callbacks = classes("lit_gans.callbacks", Callback)
+    options["trainer.callbacks"] = [cls.__name__ for cls in callbacks.values()]
+    optimizers = [cls.__name__ for cls in (Adam, AdamW, RMSprop, SGD)]
+    options |= {f"model.{network}_optimizer": optimizers for network in ("generator", "discriminator")}
     load_yaml = get_loader("yaml")
 
     def load(text: str) -> Any:

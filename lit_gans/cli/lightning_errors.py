@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from lit_gans.common.errors import nearest, one_line
 from lit_gans.config.values import expected_values
 
+_SETTINGS = ("model", "data", "trainer", "ckpt_path", "weights_only", "seed_everything")  # of a file
+
 
 def sentence(report: str, classes: Mapping[str, list[str]]) -> str:
     """Returns one sentence that names the option and what would be valid.
@@ -18,9 +20,18 @@ def sentence(report: str, classes: Mapping[str, list[str]]) -> str:
     """
     required = re.search(r"arguments are required: (.*)", report)
     if required:
+        within = "".join(f"{key}." for key in re.findall(r'Parser key "([\w.]+)"', report))
         names = sorted(name.rpartition(".")[2] for name in required[1].split(", "))
-        options = " and ".join(f"--{name}" for name in names)
+        options = " and ".join(f"--{within}{name}" for name in names)
         return f"{options} must be given: lit-gans fit --model NAME --data NAME, or -c FILE.yaml."
+    if report.startswith("Unexpected config"):
+        return "-c: the file holds no settings, NAME: VALUE; give run.yaml of a run."
+    folder = re.search(r"Path is not a file: '?([^'\n]+)", report)
+    if folder:
+        return f"-c {folder[1]} is not a file: give a YAML file, such as run.yaml of a run."
+    foreign = re.search(r"does not accept option '(\w+)", report)
+    if foreign:
+        return f"{foreign[1]}: there is no such setting; {nearest(foreign[1], _SETTINGS)}"
     unrecognized = re.search(r"unrecognized arguments: (.*)", report)
     if unrecognized:
         return f"{unrecognized[1]}: there is no such option; lit-gans fit --help lists the options."
@@ -41,11 +52,15 @@ def _of_keys(report: str, keys: list[str], classes: Mapping[str, list[str]]) -> 
         owner = made[1] if made else "its class"
         return f"{name}.{unknown[1]}: {owner} has no such argument; lit-gans fit --{keys[0]}.help {owner} lists them."
     path = re.search(r"dot import path string: (\S+)|Expected a path but (\S+) either", report)
-    if path and len(keys) == 1:
+    known = classes.get(".".join(keys), [] if len(keys) > 1 else classes.get(keys[0], []))
+    if path and (known or len(keys) == 1):
         given = path[1] or path[2]
-        return f"{name}={given}: there is no such class; {nearest(given, classes.get(keys[0], []))}"
-    value = re.search(r"Got value: ([^\n]+)", report)
-    expected = expected_values(report.rpartition("Parser key")[2].split("\n    - ")[0])
+        own = nearest(given, known) if known else "give the path of a class, package.module.Class."
+        return f"{name}={given}: there is no such class; {own}"
+    value = re.search(r"G(?:ot|iven) value: ([^\n]+)", report)
+    last = report.rpartition("Parser key")[2]
+    alternatives = "Union subtypes" in last and "class_path" not in last
+    expected = expected_values(last if alternatives else last.split("\n    - ")[0])
     if expected and value:
         return f"{name}={value[1].strip()} is not valid: expected {expected}."
     return f"{name}: {_clause(report)}."

@@ -10,7 +10,7 @@ from lit_gans.config.run_folder import refuse_folder
 from lit_gans.data.base import ImageData
 from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.writer import list_of_skipped
-from lit_gans.data.sources.streaming import refuse_filled, write_stream
+from lit_gans.data.sources.streaming import Streaming, refuse_filled, write_stream
 
 
 def pack(data: ImageData, stream: str | None = None) -> dict[str, Any]:
@@ -28,7 +28,8 @@ def pack(data: ImageData, stream: str | None = None) -> dict[str, Any]:
             `stream` is not empty.
     """
     if not isinstance(data, PackedData):
-        raise RefusedInput(f"data: {type(data).__name__} generates its images, there is nothing to pack.")
+        made = "streams images that are packed" if isinstance(data, Streaming) else "generates its images"
+        raise RefusedInput(f"data: {type(data).__name__} {made}, there is nothing to pack.")
     if stream is not None:
         refuse_folder(stream, "stream")
         refuse_filled(Path(stream))

@@ -13,7 +13,7 @@ from torchvision.utils import save_image
 
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.progress import Progress
-from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.common.errors import RefusedInput, refuse_above_64_bits, refuse_below
 from lit_gans.common.memory import refuse_memory
 from lit_gans.config.generator_files import is_generator, load_generator
 from lit_gans.config.load import load
@@ -176,8 +176,7 @@ def _refuse_numbers(seed: int, num: int, steps: int = 1) -> None:
     refuse_below(1, num=num)
     if num * steps > _MOST:
         raise RefusedInput(f"{num * steps} images are too many at once: at most {_MOST}; use several seeds.")
-    if not -(2**63) <= seed < 2**63:
-        raise RefusedInput(f"seed={seed} must be at least -2**63 and less than 2**63.")
+    refuse_above_64_bits(seed=seed)
 
 
 def _refuse_memory(module: GenerativeModule, num: int) -> None:

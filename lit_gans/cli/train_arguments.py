@@ -26,9 +26,13 @@ class SuitsMetrics(Protocol):
     metrics: ClassVar[str]
 
 
-def with_defaults(arguments: list[str]) -> list[str]:
+def with_defaults(arguments: list[str], notices: list[str]) -> list[str]:
     """Adds the default experiment, or metrics that suit the data, since the default digit classifier is meaningless
     for photographs.
+
+    Args:
+        arguments: command-line arguments.
+        notices: list to which sentences about the choice are appended, for when nothing is refused.
     """
     chosen = {key_of(argument) for argument in arguments}
     if not chosen & {"experiment", "model", "data"}:
@@ -39,7 +43,7 @@ def with_defaults(arguments: list[str]) -> list[str]:
     source = option(f"data/{name}")
     if not isinstance(source, SuitsMetrics):
         return arguments
-    return [*arguments, f"metrics={suitable_metrics(name, source.metrics)}"]
+    return [*arguments, f"metrics={suitable_metrics(name, source.metrics, notices)}"]
 
 
 def experiment_file(arguments: list[str]) -> list[str]:

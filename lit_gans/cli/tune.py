@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from lit_gans.benchmark.tuning import Tuning
+from lit_gans.cli.notices import log
 from lit_gans.cli.train_arguments import experiment_file, with_defaults
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.quiet import quiet
@@ -18,6 +19,7 @@ from lit_gans.config.refusals import DONE, refused_is_2
 from lit_gans.config.run_folder import refuse_file
 
 _OWN = {"minutes": "2", "output": ""}
+_UNMEASURED = ("callbacks", "metrics", "logger")  # parts of a run that the trials do not have
 _GROUPS = ("experiment", "model", "data", "metrics")
 _PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
@@ -47,9 +49,11 @@ def _tune(arguments: list[str]) -> int:
     if not 0 < minutes < 1e6:
         raise RefusedInput(f"minutes={given['minutes']} must be a number greater than 0.")
     refuse_words(overrides, Groups("train", overrides))
-    overrides = with_defaults(overrides)
+    notices: list[str] = []
+    overrides = with_defaults(overrides, notices)
     _refuse_no_effect(overrides)
-    trained = [override for override in overrides if key_of(override) not in ("callbacks", "metrics", "logger")]
+    compose(*experiment_file(overrides))  # refuses what the trials leave out, and the file names
+    trained = [override for override in overrides if _part(override) not in _UNMEASURED]
     config = resolve(compose(*experiment_file(trained), "callbacks=none", "metrics=none", "logger=none"))
     names = _choices(overrides)
     stem = "_".join(Path(name).stem for group, name in names.items() if group != "metrics")
@@ -58,6 +62,7 @@ def _tune(arguments: list[str]) -> int:
         raise RefusedInput(f"output={output}: an experiment is a YAML file in a folder named experiment.")
     refuse_file(str(output), "output")
     build(config)  # refuses values that the trials replace, too
+    log(notices)
     tuning = Tuning(config, 60 * minutes)
     tuning.run()
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -65,6 +70,12 @@ def _tune(arguments: list[str]) -> int:
     threads = f"OMP_NUM_THREADS={tuning.threads} " if tuning.threads != tuning.default_threads else ""
     print(f"\nwritten: {output}\nnext:    {threads}lit-gans train experiment={output}", flush=True)
     return DONE
+
+
+def _part(override: str) -> str:
+    """Returns the first name of the node that an override sets: `metrics` of `score@metrics.scores.kid=kid`."""
+    key = key_of(override) or ""
+    return (key.partition("@")[2] or key).partition(".")[0]
 
 
 def _refuse_no_effect(overrides: list[str]) -> None:

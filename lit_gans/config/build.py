@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
@@ -37,11 +37,9 @@ _ELSEWHERE = {  # arguments of the Trainer that others set: their defaults, and 
     "accumulate_grad_batches": (1, f"{_OF_ONE_OPTIMIZER}accumulate_gradients={{}}"),
     "callbacks": (None, "cannot be set: callbacks.NAME._target_=CLASS adds one, callbacks=none leaves out all"),
     "logger": (None, "cannot be set: use logger=NAME, or logger=none"),
-    "overfit_batches": (
-        0.0,
-        "cannot be set: it would change the order of images; use trainer.limit_train_batches",
-    ),
+    "overfit_batches": (0.0, "cannot be set: it would change the order of images; use trainer.limit_train_batches"),
 }
+_ONE_OPTIMIZER = ("gradient_clip_val", "accumulate_grad_batches")
 
 
 def to_class_path(node: Any) -> Any:
@@ -204,13 +202,27 @@ def _refuse_values(config: dict[str, Any]) -> None:
         raise RefusedInput(
             f"trainer.devices={devices} must be auto, at least 1, or on CUDA a list of the devices' numbers, [0,1]."
         )
-    for name, (unset, instead) in _ELSEWHERE.items():
-        if trainer.get(name, unset) != unset:
-            raise RefusedInput(f"trainer.{name}={trainer[name]} {instead.format(trainer[name])}.")
+    refuse_elsewhere(trainer, tuple(_ELSEWHERE))
     if trainer.get("limit_train_batches") in (0, "0", "0.0"):
         raise RefusedInput(
             f"trainer.limit_train_batches={trainer['limit_train_batches']} must be greater than 0; 1.0 is all batches."
         )
+
+
+def refuse_elsewhere(trainer: Mapping[str, Any], names: Sequence[str] = _ONE_OPTIMIZER, prefix: str = "") -> None:
+    """Raises `RefusedInput` for arguments of the Trainer that are settings of another object here.
+
+    Args:
+        trainer: arguments of the Trainer.
+        names: names of the arguments that are not allowed.
+        prefix: what comes before a key on the command line.
+    """
+    for name in names:
+        unset, instead = _ELSEWHERE[name]
+        value = trainer.get(name, unset)
+        if value not in (unset, None):
+            words = instead.format(value).replace("use model.", f"use {prefix}model.")
+            raise RefusedInput(f"{prefix}trainer.{name}={value} {words}.")
 
 
 @contextmanager
@@ -225,12 +237,7 @@ def trainer_refusals() -> Iterator[None]:
                 "precision=fp16 needs a CUDA device: on a CPU Lightning would silently compute in bf16; use"
                 " precision=bf16 or precision=fp32."
             ) from error
-        except (
-            MisconfigurationException,
-            TypeError,
-            ValueError,
-            RuntimeError,
-        ) as error:  # for example, too few devices
+        except (MisconfigurationException, TypeError, ValueError, RuntimeError) as error:  # such as too few devices
             if "ModelParallelStrategy` does not support" in str(error):  # raised before our strategy's own check
                 from lit_gans.strategies.fsdp import refused_precision
 

@@ -20,6 +20,7 @@ from lit_gans.common.errors import RefusedInput, one_line
 from lit_gans.config import source
 from lit_gans.config.hints import did_you_mean
 from lit_gans.config.overrides import (
+    is_literal,
     key_of,
     quoted,
     refuse_bare,
@@ -27,7 +28,7 @@ from lit_gans.config.overrides import (
     refuse_options,
     with_classes,
 )
-from lit_gans.config.refusals import DONE, refusals, refused_is_2
+from lit_gans.config.refusals import DONE, GROUPS, refusals, refused_is_2
 from lit_gans.config.signatures import schema, target_class, text_arguments
 
 CONFIG_PACKAGE = "lit_gans.conf"
@@ -91,10 +92,19 @@ def hydra_command(
             except (TypeError, ValueError) as error:
                 if started:
                     raise
-                raise RefusedInput(f"the overrides cannot be composed: {str(error).splitlines()[0]}.") from error
+                raise RefusedInput(_not_composed(error, arguments)) from error
         return max(codes, default=DONE)
 
     return refused_is_2(run)
+
+
+def _not_composed(error: Exception, arguments: list[str]) -> str:
+    """Returns the sentence for an error of Hydra's that is none of its own."""
+    for argument in arguments:
+        key, value = key_of(argument), argument.partition("=")[2]
+        if key in GROUPS and is_literal(value):
+            return f"{argument} is not valid: expected the name of an option, {key}=NAME."
+    return f"the overrides cannot be composed: {str(error).splitlines()[0]}."
 
 
 def refuse_words(arguments: list[str], groups: Groups, function: Callable[..., Any] | None = None) -> None:

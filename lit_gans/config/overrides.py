@@ -87,6 +87,11 @@ def refuse_bare(arguments: list[str], key_for: Callable[[str], str]) -> None:
         after_flag = is_flag and argument not in (*SWEEP_FLAGS, "--resolve", "-r", "--run", "-h", "--help")
 
 
+def is_literal(value: str) -> bool:
+    """Returns whether Hydra's grammar reads a value as a number, a truth value or null."""
+    return value == "null" or _LITERAL.fullmatch(value) is not None
+
+
 def quoted(arguments: list[str], is_text: Callable[[str, str], bool]) -> list[str]:
     """Quotes all text values for Hydra's grammar, so that paths are passed unchanged.
 

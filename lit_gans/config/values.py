@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from lit_gans.common.errors import RefusedInput, one_line
+from lit_gans.common.errors import RefusedInput, one_line, refuse_above_64_bits
 
 _GROUPS = {"Optimizer": "optimizer", "Schedule": "schedule", "FeatureScore": "score"}  # classes with a group of options
-_TOO_LARGE = 2**63  # of integers
 _NODE = "a class with its arguments, {_target_: CLASS, NAME: VALUE}"
 
 
@@ -85,8 +84,7 @@ def refuse_inexact(target: Any, hints: Mapping[str, Any], values: Mapping[str, A
     """
     defaults = inspect.signature(target).parameters
     for name, value in values.items():
-        if isinstance(value, int) and not -_TOO_LARGE <= value < _TOO_LARGE:
-            raise RefusedInput(f"{prefix}{name}={value} must be at least -2**63 and less than 2**63.")
+        refuse_above_64_bits(**{f"{prefix}{name}": value})
         hint = hints.get(name, Any)
         members = {*get_args(hint)} if get_origin(hint) in (Union, UnionType) else {hint}
         default = defaults[name].default if name in defaults else inspect.Parameter.empty

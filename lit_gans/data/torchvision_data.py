@@ -101,6 +101,8 @@ class TorchvisionData(PackedData):
     def source(self) -> Source:
         from torchvision import datasets
 
+        if self.root.is_file():
+            raise RefusedInput(f"data.root={self.root} is a file: give the folder that holds {self.wanted}.")
         try:
             return self.open(datasets)
         # zip, pickle, lmdb, urllib and gdown raise different errors

@@ -22,6 +22,9 @@ pack data.root=nowhere | lit-gans: data.root=nowhere: there is no such folder; g
 pack data.root=text.txt | data.root=text.txt: there is no such folder
 pack data.root=empty | data.root=empty contains no images
 pack data=folde | did you mean 'folder'?
+pack data=null | data=null is not valid: expected the name of an option, data=NAME.
+pack data=streaming data.root=empty | Streaming streams images that are packed, there is nothing to pack.
+pack data=cifar10 data.root=text.txt | data.root=text.txt is a file: give the folder that holds cifar-10-python.tar.gz.
 pack data=digits | Digits generates its images, there is nothing to pack.
 pack data.root=photos data.image_size=0 | image_size=0 must be at least 1.
 pack data.root=photos stream=photos | stream=photos is not empty: a stream needs a new or empty folder.
@@ -92,6 +95,8 @@ bench step image_size=41 | image_size=41: the dcgan networks support
 bench step output=text.txt/x.json | output=text.txt: the folder cannot be created
 bench step output=empty | output=empty is a folder
 bench metrics num=1 | num=1 must be at least 2
+bench metrics image_size=100000000 | image_size=100000000 must be at most 16384.
+bench soak runs=0 | runs=0 must be at least 1.
 bench metrics batch_size=0 | batch_size=0 must be at least 1
 bench data placement=nowhere | expected one of auto, device, memory, disk.
 train callbacks.ema.half_life={} | callbacks.ema.half_life={} is not valid: expected float or null
@@ -107,6 +112,11 @@ bench strategies shapes=[vqgan] | shapes=['vqgan']: there are
 bench strategies gans=dcgan | gans='dcgan' is not valid: expected a list, [A,B].
 bench study parts=[scalin] | there is no part 'scalin' of the study; did you mean 'scaling'?
 bench study gans=[dcgna] | gans: there is no GAN 'dcgna'; did you mean 'dcgan'?
+bench study --resume | lit-gans train resumes a run, bench study goes on by itself
+bench study repeats=0 | repeats=0 must be at least 1.
+bench study minutes=nan | minutes=nan must be at least 0.
+bench study max_ranks=0 | max_ranks=0 must be at least 1.
+bench study output=text.txt | output=text.txt/cells: the folder cannot be created
 bench study sizes={step:3} | sizes.step: there is no such size; did you mean 'steps'?
 bench study sizes={batch_sizes:4} | sizes.batch_sizes=4 is not valid: expected a list of whole numbers, at least 1 each.
 bench study sizes={steps:1.5} | sizes.steps=1.5 is not valid: expected a whole number, at least 1.
@@ -130,6 +140,16 @@ fit --model DCGAN --data Digits --model.n_critic 0 | n_critic=0 must be at least
 fit --model DCGAN --data Digits --model.n_critc 1 | --model.n_critc: DCGAN has no such argument
 fit --model DCGAN --data Digits --model.image_size 32 | --model.image_size: the model takes it from the data
 fit --model DCGAN --data Digits --trainer.maxsteps=1 | --trainer.maxsteps=1: there is no such option
+fit --model DCGAN --data Digits --trainer.gradient_clip_val 1 | own: use --model.clip_gradients=1
+fit --model DCGAN --data Digits --trainer.default_root_dir text.txt | text.txt is not a folder
+fit --model DCGAN --data Digits --ckpt_path text.txt | text.txt cannot be read as a checkpoint
+fit --model DCGAN --data Digits --trainer.precision fp17 | --trainer.precision=fp17 is not valid: expected int or one of
+fit --model DCGAN --data Digits --trainer.callbacks Sample | there is no such class; did you mean 'Samples'?
+fit --model DCGAN --data Digits --model.generator_optimizer Adan | Adan: there is no such class; did you mean 'Adam'?
+fit --model DCGAN --data Folder | --data.root must be given
+fit -c list.json | -c: the file holds no settings, NAME: VALUE; give run.yaml of a run.
+fit -c empty | empty is not a file: give a YAML file, such as run.yaml of a run.
+fit -c unknown.yaml | modle: there is no such setting; did you mean 'model'?
 fit -c nowhere.yaml | nowhere.yaml: there is no such file
 fit -c bad.yaml | -c: the file is not valid YAML
 fit -c large.yaml | -c: large.yaml has 4398046511104 bytes: expected at most 1048576; give run.yaml of a run.

@@ -16,7 +16,7 @@ schedule@model.generator_optimizer.schedule=cosinus | there is no such schedule
 optimiser@model.generator_optimizer=adam | optimiser: there is no such group; did you mean 'optimizer'?
 optimizer@model.gen=adam | optimizer@model.gen: there is no such key
 model= | model=: there is no such model
-trainer=3 | the overrides cannot be composed: Config group override must be a string or a list
+trainer=3 | trainer=3 is not valid: expected the name of an option, trainer=NAME.
 modle=dcgan | did you mean 'model'?
 model.n_critc=3 | did you mean 'model.n_critic'?
 callbacks.ema.decai=0.9 | callbacks.ema.decai: there is no such key; did you mean 'callbacks.ema.decay'?
@@ -124,6 +124,10 @@ tune model=dcgam | did you mean 'dcgan'?
 tune modle=dcgan | modle: there is no such key; did you mean 'model'?
 tune experiment=nowhere.yaml | experiment=nowhere.yaml: expected an existing YAML file in a folder named experiment.
 tune data=folder | data.root is required
+tune callbacks=nothing | valid names: default, none.
+tune metrics=digit | did you mean 'digits'?
+tune logger=cvs | did you mean 'csv'?
+tune callbacks.ema.decai=3 | did you mean 'callbacks.ema.decay'?
 tune minutes=nan | minutes=nan must be a number greater than 0.
 tune trainer.max_steps=abc | trainer.max_steps='abc' is not valid: expected int.
 tune model.n_critic=0 | n_critic=0 must be at least 1.

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import torch
 
-from lit_gans.benchmark.measure import refuse_below_1
 from lit_gans.benchmark.report import show, table_of
 from lit_gans.benchmark.study.contract import Cell
 from lit_gans.benchmark.study.launch import Launcher, OutsideLauncher, launcher
@@ -68,7 +67,7 @@ def study(
         RefusedInput: there is no such part, GAN or size, a number is too small, or the folder cannot be used.
     """
     chosen = registered_parts(parts)
-    refuse_below_1(repeats=repeats, max_ranks=1 if max_ranks is None else max_ranks)
+    refuse_below(1, repeats=repeats, max_ranks=max_ranks)
     refuse_below(0, minutes=minutes)
     refuse_folder(Path(output) / "cells", "output")
     cores = 1 if preset == "smoke" else available_cores()

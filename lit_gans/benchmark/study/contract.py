@@ -9,12 +9,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import torch
+
 from lit_gans.benchmark.measure import spread
 from lit_gans.benchmark.study.settings import Settings
 
 
 class Unavailable(Exception):
     """A cell that this machine cannot measure; the message is the reason, which the report lists."""
+
+
+def require_device(name: str) -> None:
+    """Raises `Unavailable` for `cuda` if torch finds no such device."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise Unavailable("torch finds no CUDA device.")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from torch.utils.data import IterableDataset
 
 from lit_gans.benchmark.measure import now, peak_process_memory, quiet_trainer
-from lit_gans.benchmark.study.contract import Unavailable
+from lit_gans.benchmark.study.contract import Unavailable, require_device
 from lit_gans.benchmark.study.settings import Settings
 from lit_gans.config.build import trainer_refusals
 from lit_gans.config.hydra_app import compose
@@ -96,8 +96,7 @@ def train(
         Unavailable: a step would take longer than `step_limit`.
         RefusedInput: the settings do not go together.
     """
-    if settings["device"] == "cuda" and not torch.cuda.is_available():
-        raise Unavailable("torch finds no CUDA device.")
+    require_device(settings["device"])
     module = construct(settings["model"], "model")
     ranks, local = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
     clock = Clock(settings, module)

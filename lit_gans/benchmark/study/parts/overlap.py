@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from lit_gans.benchmark.jpegs import write_jpegs
-from lit_gans.benchmark.study.contract import Cell, Part, Picture, Result, Table, Unavailable
+from lit_gans.benchmark.study.contract import Cell, Part, Picture, Result, Table, require_device
 from lit_gans.benchmark.study.intervals import SHARES
 from lit_gans.benchmark.study.plotting import stacked
 from lit_gans.benchmark.study.settings import Settings
@@ -54,8 +52,7 @@ class Overlap(Part):
 
     def measure(self, cell: Cell) -> dict[str, Any]:
         settings = cell.settings
-        if settings["device"] == "cuda" and not torch.cuda.is_available():
-            raise Unavailable("torch finds no CUDA device.")
+        require_device(settings["device"])
         model = settings["model"]
         timeline, warmup = Timeline(), settings["warmup"]
         profile = DeviceProfile(warmup) if settings["device"] == "cuda" else None
