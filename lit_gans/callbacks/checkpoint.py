@@ -37,7 +37,7 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
     Args:
         every_n_train_steps: number of generator iterations between two writes of the last checkpoint.
         monitor: key of the metric that selects the best checkpoint; `auto` uses the FID if it is measured, null writes
-            no best checkpoint.
+            no best checkpoint. Its value at iteration 0, of untrained networks, does not count.
         mode: whether smaller (`min`) or larger (`max`) values are better; `auto` uses the direction of the metric.
         train_time_interval: number of seconds after which the last checkpoint is also written, at the next iteration
             boundary; null writes by iterations alone.
