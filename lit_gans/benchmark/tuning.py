@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lit_gans.common.errors import RefusedInput, one_line
 from lit_gans.config.build import build
+from lit_gans.data.packed.writer import available_cores
 
 Config = dict[str, Any]
 
@@ -57,7 +57,8 @@ class Tuning:
         for key, values in self._candidates().items():
             for value in values:
                 self._compare(key, value)
-        for threads in sorted({1, max(1, (os.cpu_count() or 1) // 2), os.cpu_count() or 1} - {self.threads}):
+        cores = available_cores()
+        for threads in sorted({1, max(1, cores // 2), cores} - {self.threads}):
             self._compare("threads", threads)
 
     def _candidates(self) -> dict[str, list[Any]]:

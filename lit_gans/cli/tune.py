@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,10 @@ from lit_gans.config.run_folder import refuse_file
 _OWN = {"minutes": "2", "output": ""}
 _UNMEASURED = ("callbacks", "metrics", "logger")  # parts of a run that the trials do not have
 _GROUPS = ("experiment", "model", "data", "metrics")
+_WRITTEN = "# lit-gans tune"  # second line of a file
 _PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+
+logger = logging.getLogger(__name__)
 
 
 def main(arguments: list[str]) -> int:
@@ -61,9 +67,12 @@ def _tune(arguments: list[str]) -> int:
     if output.parent.name != "experiment" or output.suffix != ".yaml":
         raise RefusedInput(f"output={output}: an experiment is a YAML file in a folder named experiment.")
     refuse_file(str(output), "output")
+    _refuse_foreign(output)
+    config["trainer"] |= _one_process(config["trainer"])
     build(config)  # refuses values that the trials replace, too
     log(notices)
     tuning = Tuning(config, 60 * minutes)
+    logger.info("short trainings for up to %g min: larger batches first, then one setting after the other", minutes)
     tuning.run()
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(_file(tuning, overrides))
@@ -85,6 +94,30 @@ def _refuse_no_effect(overrides: list[str]) -> None:
             raise RefusedInput(f"{override}: tune measures one training, and has no options: give key=value alone.")
         if key_of(override) in ("resume", "init_from"):
             raise RefusedInput(f"{override}: the short trainings of tune begin from new networks; leave it out.")
+
+
+def _refuse_foreign(output: Path) -> None:
+    """Raises `RefusedInput` for a file that another hand than tune's has written."""
+    if output.exists() and f"\n{_WRITTEN}" not in output.read_text(errors="replace"):
+        raise RefusedInput(f"output={output}: the file exists, and tune has not written it; choose another output.")
+
+
+def _one_process(trainer: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what limits the trainer to one process.
+
+    Raises:
+        RefusedInput: there are, or should be, several: each would search by itself, and the trials would not fit.
+    """
+    devices = trainer.get("devices")
+    given = {"trainer.devices": devices, "trainer.num_nodes": trainer.get("num_nodes")}
+    given["WORLD_SIZE"] = os.environ.get("WORLD_SIZE")
+    for name, value in given.items():
+        single = isinstance(value, list) and len(value) == 1
+        if not single and str(value) not in ("None", "auto", "1"):
+            raise RefusedInput(
+                f"{name}={value}: tune measures one process, and what it finds holds for each of several: use one."
+            )
+    return {} if isinstance(devices, list) else {"devices": 1}
 
 
 def _choices(overrides: list[str]) -> dict[str, str]:
@@ -113,9 +146,9 @@ def _file(tuning: Tuning, overrides: list[str]) -> str:
             node = node.setdefault(part, {})
         node[name] = value
     notes = "".join(f"# {line}\n" for line in tuning.lines)
-    command = " ".join(["lit-gans tune", *overrides])
+    command = "".join(f" {override}" for override in overrides)
     text = yaml.safe_dump(content, sort_keys=False)
-    return f"# @package _global_\n# {command}\n{notes}# threads: {tuning.threads}\n{text}"
+    return f"# @package _global_\n{_WRITTEN}{command}\n{notes}# threads: {tuning.threads}\n{text}"
 
 
 def _plain(overrides: list[str]) -> dict[str, Any]:

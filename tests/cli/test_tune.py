@@ -5,6 +5,7 @@ import yaml
 
 from lit_gans.benchmark.tuning import Tuning
 from lit_gans.cli.train_arguments import arguments_of_job, experiment_file
+from lit_gans.cli.tune import _one_process, _refuse_foreign
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.overrides import key_of
 
@@ -86,8 +87,10 @@ def test_the_file_trains(command, tmp_path):
     chosen = ["model=gan", "data=digits", *small, "trainer.accelerator=cpu", "minutes=0.005"]
     code, said = command("tune", *chosen)[:2]
     assert code == 0, said
+    assert _one_process({"devices": "auto"}) == {"devices": 1}
     file = tmp_path / "tuned/experiment/tuned_gan_digits.yaml"
     content = yaml.safe_load(file.read_text())
+    _refuse_foreign(file)  # its own file is written again
     assert content["model"]["generator_width"] == 2
     assert content["data"]["batch_size"] >= 64
     assert {"override /model": "gan"} in content["defaults"]
@@ -104,12 +107,23 @@ def test_the_file_trains(command, tmp_path):
         (["minutes=0"], "minutes=0 must be"),
         (["output=fast.yaml"], "a YAML file in a folder named experiment"),
         (["model=dcgam"], "dcgam"),
+        (["trainer.devices=2", "strategy=ddp"], "trainer.devices=2: tune measures one process"),
+        (["trainer.num_nodes=2"], "trainer.num_nodes=2: tune measures one process"),
+        (["output=mine/experiment/own.yaml"], "own.yaml: the file exists, and tune has not written it"),
     ],
 )
-def test_wrong_lines_are_refused_in_a_sentence(command, arguments, words):
+def test_wrong_lines_are_refused_in_a_sentence(command, arguments, words, tmp_path):
+    (tmp_path / "mine/experiment").mkdir(parents=True)
+    (tmp_path / "mine/experiment/own.yaml").write_text("# @package _global_\nseed: 3\n")
     code, _, errors = command("tune", *arguments)
     assert code == 2
     assert words in errors
+
+
+def test_one_of_several_processes_does_not_search(command, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    code, _, errors = command("tune", "model=gan")
+    assert (code, "WORLD_SIZE=2: tune measures one process" in errors) == (2, True)
 
 
 def test_the_path_of_an_experiment_becomes_its_name_and_a_folder(tmp_path):
