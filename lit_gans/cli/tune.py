@@ -23,7 +23,8 @@ from lit_gans.config.run_folder import refuse_file
 
 _OWN = {"minutes": "2", "output": ""}
 _UNMEASURED = ("callbacks", "metrics", "logger")  # parts of a run that the trials do not have
-_GROUPS = ("experiment", "model", "data", "metrics")
+_NAMED = ("experiment", "model", "data")  # groups in the name of the file
+_GROUPS = (*_NAMED, "strategy", "precision", "metrics", "callbacks", "logger")
 _WRITTEN = "# lit-gans tune"  # second line of a file
 _PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
@@ -62,7 +63,7 @@ def _tune(arguments: list[str]) -> int:
     trained = [override for override in overrides if _part(override) not in _UNMEASURED]
     config = resolve(compose(*experiment_file(trained), "callbacks=none", "metrics=none", "logger=none"))
     names = _choices(overrides)
-    stem = "_".join(Path(name).stem for group, name in names.items() if group != "metrics")
+    stem = "_".join(Path(name).stem for group, name in names.items() if group in _NAMED)
     output = Path(given["output"] or f"tuned/experiment/tuned_{stem}.yaml")
     if output.parent.name != "experiment" or output.suffix != ".yaml":
         raise RefusedInput(f"output={output}: an experiment is a YAML file in a folder named experiment.")
@@ -121,22 +122,21 @@ def _one_process(trainer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _choices(overrides: list[str]) -> dict[str, str]:
-    """Returns the chosen options of groups, by group."""
-    found = {key_of(override): override.partition("=")[2] for override in overrides}
-    return {group: found[group] for group in _GROUPS if group in found}
+    """Returns the chosen options of groups, by group; `optimizer@model.generator_optimizer` is one."""
+    pairs = ((key_of(override) or "", override.partition("=")[2]) for override in overrides)
+    found = {key: value for key, value in pairs if key in _GROUPS or "@" in key}
+    order = [*_GROUPS, *found]
+    return dict(sorted(found.items(), key=lambda item: order.index(item[0])))
 
 
 def _file(tuning: Tuning, overrides: list[str]) -> str:
     """Returns the experiment file."""
     names = _choices(overrides)
-    base = [Path(names["experiment"]).stem] if "experiment" in names else []
-    defaults: list[Any] = [
-        *base,
-        *({f"override /{group}": name} for group, name in names.items() if group != "experiment"),
-    ]
+    defaults: list[Any] = [Path(names.pop("experiment")).stem] if "experiment" in names else []
     precision = tuning.found.get("trainer.precision")
     if precision is not None:
-        defaults.append({"override /precision": {value: name for name, value in _PRECISIONS.items()}[precision]})
+        names["precision"] = {value: name for name, value in _PRECISIONS.items()}[precision]
+    defaults += [{f"override /{group}": name} for group, name in names.items()]
     content: dict[str, Any] = {"defaults": defaults} if defaults else {}
     chosen = {key: value for key, value in tuning.found.items() if key != "trainer.precision"}
     for key, value in {**_plain(overrides), **chosen}.items():
@@ -153,5 +153,5 @@ def _file(tuning: Tuning, overrides: list[str]) -> str:
 
 def _plain(overrides: list[str]) -> dict[str, Any]:
     """Returns the given values by dotted key."""
-    pairs = (override.partition("=") for override in overrides if "." in (key_of(override) or ""))
+    pairs = (override.partition("=") for override in overrides if key_of(override) not in _choices(overrides))
     return {key.lstrip("+~"): yaml.safe_load(value) for key, _, value in pairs}

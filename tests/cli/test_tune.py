@@ -85,6 +85,7 @@ def test_a_first_batch_that_does_not_fit_is_refused():
 def test_the_file_trains(command, tmp_path):
     small = ["model.generator_width=2", "model.discriminator_width=2", "data.image_size=16"]
     chosen = ["model=gan", "data=digits", *small, "trainer.accelerator=cpu", "minutes=0.005"]
+    chosen += ["seed=3", "precision=bf16", "strategy=ddp", "optimizer@model.generator_optimizer=sgd"]
     code, said = command("tune", *chosen)[:2]
     assert code == 0, said
     assert _one_process({"devices": "auto"}) == {"devices": 1}
@@ -98,6 +99,8 @@ def test_the_file_trains(command, tmp_path):
     code, said, errors = command("train", f"experiment={path}", "--cfg", "job")
     assert code == 0, errors
     assert f"batch_size: {content['data']['batch_size']}" in said
+    for kept in ("seed: 3\n", "precision: bf16-mixed\n", "bucket_cap_mb:", "momentum:"):  # ddp's and SGD's
+        assert kept in said, kept
 
 
 @pytest.mark.parametrize(
