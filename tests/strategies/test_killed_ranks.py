@@ -7,20 +7,24 @@ import pytest
 import torch
 
 from lit_gans.checkpoints.newest import newest_good
-from lit_gans.training.optim import SGD
+from lit_gans.training.optim import SGD, Adam
 from tests.killed_runs import assert_same, kill_process, results, train
 
 from . import ranks
 from .test_checkpoints import STRATEGIES
 
 NAMES = [*STRATEGIES]
+OPTIMIZERS = {
+    "sgd": partial(SGD, learning_rate=0.02, momentum=0.9),
+    # without this `eps`, Adam divides rounding by rounding where gradients are as small as that
+    "adam": partial(Adam, eps=1e-2),
+}
 OTHERS = dict(zip(NAMES, NAMES[1:] + NAMES[:1], strict=True))
 
 
-def on_a_rank(folder, strategy, point=None, step=0):
-    """Trains with momentum: Adam divides rounding by rounding where gradients are as small as that."""
-    momentum = partial(SGD, learning_rate=0.02, momentum=0.9)
-    train(folder, "dcgan", 0, point, step, kill_process, world_size=2, strategy=STRATEGIES[strategy](), kind=momentum)
+def on_a_rank(folder, strategy, optimizer="sgd", point=None, step=0):
+    kind = OPTIMIZERS[optimizer]
+    train(folder, "dcgan", 0, point, step, kill_process, world_size=2, strategy=STRATEGIES[strategy](), kind=kind)
 
 
 @pytest.mark.faults
@@ -30,14 +34,15 @@ def test_two_ranks_go_on(tmp_path, name):
     for folder in (whole, killed, other):
         folder.mkdir()
     this = "tests.strategies.test_killed_ranks.on_a_rank"
-    ranks.run(this, tmp_path, folder=whole, strategy=name)
+    settings = {"strategy": name, "optimizer": "adam" if name == NAMES[1] else "sgd"}
+    ranks.run(this, tmp_path, folder=whole, **settings)
     for folder in (killed, other):
-        codes, printed, _ = ranks.launch(this, tmp_path, folder=folder, strategy=name, point="mid-n_critic", step=5)
+        codes, printed, _ = ranks.launch(this, tmp_path, folder=folder, **settings, point="mid-n_critic", step=5)
         assert codes == [-signal.SIGKILL] * 2, printed
         assert newest_good(folder)[1] == 4
-    ranks.run(this, tmp_path, folder=killed, strategy=name)
+    ranks.run(this, tmp_path, folder=killed, **settings)
     assert_same(killed, whole)
-    ranks.run(this, tmp_path, folder=other, strategy=OTHERS[name])
+    ranks.run(this, tmp_path, folder=other, **(settings | {"strategy": OTHERS[name]}))
     ours, theirs = (results(folder)[0] for folder in (other, whole))
     assert ours["global_step"] == theirs["global_step"]
     for key in ("state_dict", "generator_ema"):
