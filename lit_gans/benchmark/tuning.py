@@ -22,7 +22,7 @@ _ROUNDS = 2  # of a comparison
 _TRIALS = 30  # of which the time is enough for about as many
 _GAIN = 1.03  # a setting must be this much faster to be chosen
 _WORTH = 0.95  # share of the best speed that the largest batch must have
-_LARGEST = 2**16
+LARGEST_BATCH = 2**16
 _COMPILING = 40.0  # seconds that compiling may take, and only if as many are left
 
 
@@ -84,9 +84,7 @@ class Tuning:
         speeds: dict[int, float] = {}
         first = size = int(self.config["data"]["batch_size"])
         reason = "the time for it is over"
-        if size > _LARGEST:
-            reason = f"the search ends at {_LARGEST}"
-        while time.monotonic() + 2 * self._trial < until and size <= _LARGEST:  # a batch twice as large
+        while time.monotonic() + 2 * self._trial < until and size <= LARGEST_BATCH:  # a batch twice as large
             try:
                 speeds[size] = self._timed(_with(self.config, "data.batch_size", size))
             except (RefusedInput, RuntimeError) as error:

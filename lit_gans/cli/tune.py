@@ -10,10 +10,10 @@ from typing import Any
 
 import yaml
 
-from lit_gans.benchmark.tuning import Tuning
+from lit_gans.benchmark.tuning import LARGEST_BATCH, Tuning
 from lit_gans.cli.notices import log
 from lit_gans.cli.train_arguments import experiment_file, with_defaults
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refuse_above
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import build, resolve
 from lit_gans.config.hydra_app import Groups, compose, refuse_words
@@ -71,6 +71,7 @@ def _tune(arguments: list[str]) -> int:
     _refuse_foreign(output)
     config["trainer"] |= _one_process(config["trainer"])
     build(config)  # refuses values that the trials replace, too
+    refuse_above(LARGEST_BATCH, **{"data.batch_size": config["data"]["batch_size"]})
     log(notices)
     tuning = Tuning(config, 60 * minutes)
     logger.info("short trainings for up to %g min: larger batches first, then one setting after the other", minutes)

@@ -131,7 +131,7 @@ tune callbacks.ema.decai=3 | did you mean 'callbacks.ema.decay'?
 tune minutes=nan | minutes=nan must be a number greater than 0.
 tune trainer.max_steps=abc | trainer.max_steps='abc' is not valid: expected int.
 tune model.n_critic=0 | n_critic=0 must be at least 1.
-tune data.batch_size=100000 | does not fit: the search ends at 65536; begin with a smaller one.
+tune data.batch_size=100000 | data.batch_size=100000 must be at most 65536.
 tune output=text.txt | output=text.txt: an experiment is a YAML file in a folder named experiment.
 tune output=text.txt/experiment/a.yaml | output=text.txt/experiment: the folder cannot be created
 tune resume=run | resume=run: the short trainings of tune begin from new networks; leave it out.
