@@ -2,7 +2,7 @@
 
 import pytest
 
-from docs import study
+from docs import compared, study
 from lit_gans.benchmark.study.registry import parts
 from lit_gans.benchmark.study.report import html_table
 from lit_gans.benchmark.study.store import read_results
@@ -14,6 +14,13 @@ def test_the_tables_of_the_page_are_those_of_the_recorded_results():
     text = study.PAGE.read_text()
     assert study.page(text, RECORDED, STAMP) == text, "run: python -m docs.study"
     assert all(f"<!-- study: {name} -->" in text for name in study.TABLES)
+
+
+def test_the_tables_of_the_comparisons_are_those_of_the_recorded_results():
+    text, found = study.PAGE.read_text(), compared.read()
+    assert compared.page(text, found) == text, "run: python -m docs.compared"
+    assert all(text.count(f"<!-- compared: {name} -->") == 1 for name in found)
+    assert {len(comparison) for comparison in found.values()} == {5 * 3}, "five GANs, three seeds"
 
 
 def test_the_recorded_report_is_that_of_the_recorded_results():
