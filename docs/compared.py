@@ -1,7 +1,7 @@
 """The recorded comparisons of GANs in the docs: `python -m docs.compared outputs/r3gan/*/results.json` writes them.
 
-It writes the results of the part `dual` without what no table needs (`notebooks/compared_results.json`), and the tables of
-`docs/studies.md` that they give. Without an argument it writes the tables again from the recorded results.
+It writes the results of the part `dual` without what no table needs (`notebooks/compared_results.json`), and the tables
+of `docs/studies.md` that they give. Without an argument it writes the tables again from the recorded results.
 """
 
 from __future__ import annotations
