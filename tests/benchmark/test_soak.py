@@ -83,7 +83,7 @@ def test_a_number_draws_the_same_training_again(stubbed, monkeypatch):
     ("wrong", "sentence"),
     [
         ({"minutes": 0.0}, "minutes=0.0 must be greater than 0"),
-        ({"runs": 0}, "runs=0 at least 1"),
+        ({"runs": 0}, "runs=0 must be at least 1"),
         ({"first": -1}, "first=-1 must be at least 0"),
         ({"gans": ["biggan"]}, "there are d2gan"),
         ({"strategies": []}, "there are auto, ddp"),

@@ -84,14 +84,14 @@ def test_a_bad_file_is_refused_by_path_and_reason_or_left_out_and_listed(folder,
 
 def test_a_file_that_may_not_be_read_is_refused_by_its_path(folder, monkeypatch):
     root, data = folder
-    locked, read = root / "z.png", pictures.Path.read_bytes
+    locked, read = root / "z.png", pictures.read_bounded
 
-    def read_bytes(path):  # the tests may run as root, who may read everything
+    def read_bounded(path, most):  # the tests may run as root, who may read everything
         if path == locked:
             raise PermissionError(13, "Permission denied", str(path))
-        return read(path)
+        return read(path, most)
 
-    monkeypatch.setattr(pictures.Path, "read_bytes", read_bytes)
+    monkeypatch.setattr(pictures, "read_bounded", read_bounded)
     with pytest.raises(RefusedInput, match=re.escape(f"{locked} cannot be read: its permissions")):
         data().setup("fit")
     assert len(data(on_error="skip", batch_size=1).dataset) == 1
