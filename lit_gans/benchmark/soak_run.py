@@ -9,7 +9,7 @@ from typing import Any
 
 from lit_gans.benchmark.soak_faults import FAULTS, largest_file
 from lit_gans.benchmark.soak_results import difference, results, resumes_at, rows
-from lit_gans.benchmark.soak_training import MEASURED_EVERY, SAVED_EVERY, STEPS, Lost, Setting, Training
+from lit_gans.benchmark.soak_training import KEPT, MEASURED_EVERY, SAVED_EVERY, STEPS, Lost, Setting, Training
 from lit_gans.data.packed.format import is_good
 
 _REFUSED = 2
@@ -183,12 +183,16 @@ class SoakRun:
     # ---- the end
 
     def _finished(self, reference: dict[str, Any]) -> None:
-        ours = results(self.run)
+        ours, theirs = results(self.run), dict(reference["results"])
         for step in self._stopped_at:  # a training that is asked to stop writes a grid, which the animation shows too
-            if f"{step:06d}.png" not in reference["results"]:
+            if f"{step:06d}.png" not in theirs:
                 ours.pop(f"{step:06d}.png", None)
-                ours["training.gif"] = reference["results"]["training.gif"]
-        found = difference(ours, reference["results"])
+                ours["training.gif"] = theirs["training.gif"]
+        if self._stopped_at:  # and a checkpoint, which is then one of the last
+            saved = sorted({*range(SAVED_EVERY, STEPS + 1, SAVED_EVERY), *self._stopped_at})[-KEPT:]
+            names = [name for name in theirs["checkpoints"] if not name.startswith("step-")]
+            theirs["checkpoints"] = sorted([*names, *(f"step-{step:08d}.ckpt" for step in saved)])
+        found = difference(ours, theirs)
         if found is not None:
             raise Lost(f"{found} from an uninterrupted training.")
         logged = rows(self.run)

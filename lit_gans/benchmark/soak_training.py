@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-STEPS, SAVED_EVERY, MEASURED_EVERY = 16, 2, 4
+STEPS, SAVED_EVERY, MEASURED_EVERY, KEPT = 16, 2, 4, 3
 PATIENCE = 1800.0  # seconds that a training may take
 _GRACE = 300.0  # seconds until all processes of a training have ended, once the first has
 _NUM_IMAGES = 48  # a step of SNGAN takes 40
@@ -55,7 +55,7 @@ class Setting:
     def overrides(self, pictures: Path) -> list[str]:
         """Returns the command line after `lit-gans train`, without `resume`."""
         data = "paired_folder" if self.gan == "pix2pix" else "folder"
-        checkpoints = [f"every_n_train_steps={SAVED_EVERY}", "keep_last=3"]
+        checkpoints = [f"every_n_train_steps={SAVED_EVERY}", f"keep_last={KEPT}"]
         return [
             *(f"model={self.gan}", f"data={data}", f"data.root={pictures / data}", "metrics=digits"),
             *("data.image_size=16", f"data.batch_size={8 // self.ranks}", "logger=csv", "trainer.accelerator=cpu"),
