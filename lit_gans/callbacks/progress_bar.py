@@ -13,12 +13,14 @@ from rich.text import Text
 
 from lit_gans.callbacks.measurement import Measurement
 from lit_gans.callbacks.throughput import Throughput
+from lit_gans.common.paths import shown
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.attached import callbacks_of
 from lit_gans.training.callback import GenerativeCallback
 
 _LINES = 20  # number of lines per run without a terminal, besides
-_EARLY = (10, 100, 1000, 10_000)  # iterations, so that a long run shows its speed and losses soon
+_EARLY = (10, 100)  # iterations, so that a long run shows its speed and losses soon
+_MOST = 1000  # iterations between two lines
 
 
 class _TwoLines(Progress):
@@ -33,7 +35,7 @@ class _TwoLines(Progress):
 
 class ProgressBar(GenerativeCallback, LightningProgressBar):
     """Shows a bar over generator iterations in a terminal or notebook; prints 20 lines per run elsewhere, and
-    some early ones.
+    some more early in a run and in long ones.
 
     Args:
         refresh_every: number of iterations between two updates of the numbers, which copy losses from the device.
@@ -59,6 +61,9 @@ class ProgressBar(GenerativeCallback, LightningProgressBar):
         self._console = Console()
         total = trainer.estimated_stepping_batches
         self._total = int(total) if total != float("inf") else None
+        first, last = trainer.global_step + 1, self._total or "?"
+        name, folder = type(pl_module).__name__, shown(trainer.default_root_dir)
+        self._console.print(f"{name}: iterations {first} to {last}, in {folder}", soft_wrap=True, markup=False)
         if not (self._console.is_terminal or self._console.is_jupyter):
             return
         self._progress = _TwoLines(
@@ -80,7 +85,7 @@ class ProgressBar(GenerativeCallback, LightningProgressBar):
             self._progress.update(self._task, completed=step)
             if step % self.refresh_every == 0 or step == self._total:
                 self._progress.numbers = self._numbers(trainer)
-        elif step in _EARLY or step % max(1, (self._total or 100 * _LINES) // _LINES) == 0:
+        elif step in _EARLY or step % min(max(1, (self._total or 100 * _LINES) // _LINES), _MOST) == 0:
             self._console.print(f"iteration {step}/{self._total or '?'}  {self._numbers(trainer)}", soft_wrap=True)
 
     def on_measure_start(self, trainer: Trainer, description: str) -> None:

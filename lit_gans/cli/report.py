@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
@@ -13,7 +14,9 @@ from lit_gans.callbacks.measurement import Measurement
 from lit_gans.callbacks.samples import FILM
 from lit_gans.cli.stopped import STOPPED
 from lit_gans.cli.sweep import Run
+from lit_gans.common.paths import shown
 from lit_gans.config.refusals import DONE
+from lit_gans.config.registry import IMPORT_VARIABLE
 from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.attached import callbacks_of
 
@@ -32,6 +35,7 @@ def report(trainer: Trainer, overrides: Sequence[str] = ("<the same overrides>",
     samples = next(iter(callbacks_of(trainer, Samples)), None)
     folder = shown(Path(trainer.default_root_dir))
     step, signal = trainer.global_step, checkpoint.received_signal if checkpoint else None
+    module = f"{IMPORT_VARIABLE}={quote(os.environ[IMPORT_VARIABLE])} " if os.environ.get(IMPORT_VARIABLE) else ""
     lines = [f"{'Stopped after' if signal else 'Done:'} {step} iterations in {folder}"]
     for metrics in callbacks_of(trainer, Measurement):
         if metrics.values:
@@ -54,9 +58,9 @@ def report(trainer: Trainer, overrides: Sequence[str] = ("<the same overrides>",
         what = "input=FOLDER" if isinstance(trainer.lightning_module, Pix2Pix) else "num=64"
         if signal and last.exists():
             again = [*(item for item in overrides if not item.startswith("resume=")), quote(f"resume={last}")]
-            lines.append(f"next        lit-gans train {' '.join(again)}")
+            lines.append(f"next        {module}lit-gans train {' '.join(again)}")
         elif best.exists():
-            lines.append(f"next        lit-gans sample {quote(f'checkpoint={best}')} {what}")
+            lines.append(f"next        {module}lit-gans sample {quote(f'checkpoint={best}')} {what}")
     if trainer.is_global_zero:
         print("\n  ".join(lines), flush=True)
     return STOPPED + signal if signal else DONE
@@ -74,8 +78,3 @@ def run_of(trainer: Trainer, overrides: list[str], seconds: float) -> Run:
     values |= {"images/s": speed or float("nan"), "seconds": seconds}
     samples = Samples.folder(trainer) / f"{trainer.global_step:06d}.png"
     return Run(overrides, values, Path(trainer.default_root_dir), samples)
-
-
-def shown(path: Path) -> Path:
-    """Returns a path relative to the current folder, if it is inside that folder."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -24,7 +24,7 @@ from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.checkpoints.newest import resume_point
 from lit_gans.cli.notices import Notices
-from lit_gans.cli.report import report, run_of, shown
+from lit_gans.cli.report import report, run_of
 from lit_gans.cli.stopped import STOPPED, stopped
 from lit_gans.cli.sweep import Run, write_summary
 from lit_gans.cli.train_arguments import arguments_of_job, experiment_file, given_folders, is_sweep, with_defaults
@@ -32,6 +32,7 @@ from lit_gans.common._compat.lightning import start_others_with
 from lit_gans.common.atomic import writing
 from lit_gans.common.errors import FailedWrite, RefusedInput, out_of_memory
 from lit_gans.common.memory import is_full
+from lit_gans.common.paths import shown
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import build, refuse_start, resolve, to_cli
 from lit_gans.config.hydra_app import hydra_command

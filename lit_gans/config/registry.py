@@ -47,12 +47,16 @@ def current_folder_on_path() -> None:
 
 
 def _import(name: str) -> ModuleType:
+    place = f"{IMPORT_VARIABLE} or an entry point {ENTRY_POINTS}"
+    if name.endswith(".py"):
+        raise RefusedInput(f"{name} ({place}) is a file: give the name of the module, {name.removesuffix('.py')}.")
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise RefusedInput(
-            f"the module {name} ({IMPORT_VARIABLE} or an entry point {ENTRY_POINTS}) cannot be imported: {error}"
-        ) from error
+        raise RefusedInput(f"the module {name} ({place}) cannot be imported: {error}") from error
+    except SyntaxError as error:
+        where = f"{error.filename}, line {error.lineno}"
+        raise RefusedInput(f"the module {name} ({place}) cannot be imported: {where}: {error.msg}.") from error
 
 
 def _places(package: str) -> list[str]:

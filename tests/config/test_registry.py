@@ -36,9 +36,17 @@ def test_modules_from_outside(fresh, monkeypatch):
     assert registry.gans()["outside_gan"] is module.OutsideGAN
 
 
-def test_a_module_that_cannot_be_imported_is_refused(fresh, monkeypatch):
+def test_a_module_that_cannot_be_imported_is_refused(fresh, monkeypatch, tmp_path):
     monkeypatch.setenv("LIT_GANS_IMPORT", "nowhere_to_be_found")
     with pytest.raises(RefusedInput, match=r"nowhere_to_be_found .* cannot be imported"):
+        registry.gans()
+    monkeypatch.setenv("LIT_GANS_IMPORT", "mine.py")
+    with pytest.raises(RefusedInput, match="give the name of the module, mine"):
+        registry.gans()
+    (tmp_path / "unclosed_parenthesis.py").write_text("x = 1\ny = (")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("LIT_GANS_IMPORT", "unclosed_parenthesis")
+    with pytest.raises(RefusedInput, match=r"unclosed_parenthesis\.py, line 2: '\(' was never closed"):
         registry.gans()
 
 
