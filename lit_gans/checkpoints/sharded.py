@@ -47,13 +47,17 @@ def read_sharded(folder: Path) -> dict[str, Any]:
 
 def _read_tensors(folder: Path) -> dict[str, torch.Tensor]:
     import torch.distributed.checkpoint as dcp  # slow to import
+    from torch.distributed.checkpoint.api import CheckpointException
 
     index = read_index(folder)
     refuse_memory(_num_bytes(index), f"the tensors in {folder}", "load them on a larger one")
     tensors = {name: torch.empty(entry.size, dtype=entry.properties.dtype) for name, entry in index.items()}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*no_dist.*|.*torch.distributed is.*")
-        dcp.load(tensors, storage_reader=storage_reader(folder), no_dist=True)
+        try:
+            dcp.load(tensors, storage_reader=storage_reader(folder), no_dist=True)
+        except CheckpointException as error:  # such as a shard that the index names otherwise than its tensor
+            raise RefusedInput(f"{folder} cannot be read as a sharded checkpoint: its index is damaged.") from error
     return tensors
 
 
