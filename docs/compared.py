@@ -10,7 +10,6 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from docs.study import PAGE, ROOT, recorded
@@ -65,7 +64,7 @@ def main(arguments: Sequence[str]) -> None:
             content["parts"]["dual"] = list(map(_without_pictures, content["parts"]["dual"]))
             studies[content["parts"]["dual"][0]["cell"]["settings"]["data"]] = content
         RESULTS.write_text(json.dumps(studies) + "\n")
-    PAGE.write_text(page(Path(PAGE).read_text(), read()))
+    PAGE.write_text(page(PAGE.read_text(), read()))
 
 
 if __name__ == "__main__":

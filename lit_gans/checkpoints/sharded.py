@@ -46,19 +46,33 @@ def read_sharded(folder: Path) -> dict[str, Any]:
 
 
 def _read_tensors(folder: Path) -> dict[str, torch.Tensor]:
-    import torch.distributed.checkpoint as dcp  # slow to import
-    from torch.distributed.checkpoint.api import CheckpointException
-
     index = read_index(folder)
     refuse_memory(_num_bytes(index), f"the tensors in {folder}", "load them on a larger one")
     tensors = {name: torch.empty(entry.size, dtype=entry.properties.dtype) for name, entry in index.items()}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*no_dist.*|.*torch.distributed is.*")
-        try:
-            dcp.load(tensors, storage_reader=storage_reader(folder), no_dist=True)
-        except CheckpointException as error:  # such as a shard that the index names otherwise than its tensor
-            raise RefusedInput(f"{folder} cannot be read as a sharded checkpoint: its index is damaged.") from error
+        read_into(tensors, folder, no_dist=True)
     return tensors
+
+
+def read_into(tensors: dict[str, torch.Tensor], folder: Path, no_dist: bool = False) -> None:
+    """Reads the tensors of a folder into given ones, by name.
+
+    Args:
+        tensors: tensors with the shapes of the folder's index; of sharded ones, each rank reads its shards.
+        folder: folder of the checkpoint.
+        no_dist: whether this process reads alone; otherwise every rank must call it.
+
+    Raises:
+        RefusedInput: the index is damaged.
+    """
+    import torch.distributed.checkpoint as dcp  # slow to import
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    try:
+        dcp.load(tensors, storage_reader=storage_reader(folder), no_dist=no_dist)
+    except CheckpointException as error:  # such as a shard that the index names otherwise than its tensor
+        raise RefusedInput(f"{folder} cannot be read as a sharded checkpoint: its index is damaged.") from error
 
 
 def _read_deepspeed(folder: Path, rest: dict[str, Any]) -> dict[str, Any]:

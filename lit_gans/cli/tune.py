@@ -154,5 +154,6 @@ def _file(tuning: Tuning, overrides: list[str]) -> str:
 
 def _plain(overrides: list[str]) -> dict[str, Any]:
     """Returns the given values by dotted key."""
-    pairs = (override.partition("=") for override in overrides if key_of(override) not in _choices(overrides))
+    choices = _choices(overrides)
+    pairs = (override.partition("=") for override in overrides if key_of(override) not in choices)
     return {key.lstrip("+~"): yaml.safe_load(value) for key, _, value in pairs}

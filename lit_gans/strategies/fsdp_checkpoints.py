@@ -19,9 +19,9 @@ from lit_gans.checkpoints.sharded import (
     TIED,
     merge_tensors,
     read_index,
+    read_into,
     read_rest,
     split_tensors,
-    storage_reader,
     verify_shards,
 )
 from lit_gans.strategies.checkpoint_folders import replacing
@@ -105,7 +105,7 @@ class FSDPCheckpoints:
             tensors[name] = (
                 torch.zeros_like(own[name]) if same else torch.empty(entry.size, dtype=entry.properties.dtype)
             )
-        dcp.load(tensors, storage_reader=storage_reader(path))
+        read_into(tensors, path)
         return merge_tensors(rest, tensors)
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:

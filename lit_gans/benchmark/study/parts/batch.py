@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lit_gans.benchmark.measure import MEBIBYTE
+from lit_gans.benchmark.report import median, quartiles
 from lit_gans.benchmark.study.contract import Cell, Part, Picture, Result, Table
 from lit_gans.benchmark.study.plotting import Points, lines
 from lit_gans.benchmark.study.settings import Settings
@@ -89,8 +90,8 @@ def _row(result: Result) -> list[str]:
         result.settings["gan"],
         f"{result.median('parameters'):,.0f}",
         str(result.settings["batch_size"]),
-        f"{speed['median']:.1f}",
-        f"{speed['lower_quartile']:.1f} .. {speed['upper_quartile']:.1f}",
+        median(speed, ".1f"),
+        quartiles(speed, ".1f"),
         f"{CELEBA_IMAGES / speed['median']:,.0f}",
         f"{result.median('fit_seconds'):.1f}",
         f"{result.median('peak_memory') / MEBIBYTE:.0f}",

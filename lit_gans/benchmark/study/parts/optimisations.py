@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from lit_gans.benchmark.measure import MEBIBYTE
+from lit_gans.benchmark.report import median, quartiles
 from lit_gans.benchmark.study.contract import Cell, Part, Picture, Result, Table
 from lit_gans.benchmark.study.plotting import figure, picture
 from lit_gans.benchmark.study.settings import Settings
@@ -214,7 +215,7 @@ def _binding(results: Sequence[Result]) -> Table:
 
 def _speed(result: Result) -> str:
     speed = result.spread("generator_images_per_second")
-    return f"{speed['median']:.1f} ({speed['lower_quartile']:.1f} .. {speed['upper_quartile']:.1f})"
+    return f"{median(speed, '.1f')} ({quartiles(speed, '.1f')})"
 
 
 def _colossal(results: Sequence[Result]) -> Table:

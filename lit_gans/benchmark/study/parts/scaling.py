@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from lit_gans.benchmark.report import median, quartiles
 from lit_gans.benchmark.study.contract import Cell, Part, Picture, Result, Table
 from lit_gans.benchmark.study.plotting import Points, lines
 from lit_gans.benchmark.study.settings import Settings
@@ -99,8 +100,8 @@ def _row(result: Result, others: Sequence[Result]) -> list[str]:
         result.settings["gan"],
         str(result.cell.ranks),
         str(result.settings["batch_size"]),
-        f"{speed['median']:.1f}",
-        f"{speed['lower_quartile']:.1f} .. {speed['upper_quartile']:.1f}",
+        median(speed, ".1f"),
+        quartiles(speed, ".1f"),
         "" if share is None else f"{100 * share:.0f} %",
         " ".join(f"{result.median(name):.3f}" for name in discriminators),
         f"{result.median('loss/generator'):.3f}",
