@@ -170,7 +170,9 @@ class PositionWatch:
         """
         self._publish()
         barrier()
-        sentence = self._disagreement(self._published())
+        published = self._published()
+        barrier()  # the store ends with the process that serves it, which must not be before all have read
+        sentence = self._disagreement(published)
         if sentence is not None:
             raise RanksDisagree(sentence)
 

@@ -1,19 +1,21 @@
 """The parts `projection` and `lightweight`: predictions in closed form, tables without a number typed by hand."""
 
-import os
-import shutil
+import socket
+import time
 
 import pytest
 from torch import nn
 
 from lit_gans.benchmark.cost_model import Cluster, Link, step_seconds, traffic
 from lit_gans.benchmark.study.contract import Result, Unavailable
-from lit_gans.benchmark.study.hosts import measure_hosts, namespaces
+from lit_gans.benchmark.study.hosts import measure_hosts
 from lit_gans.benchmark.study.link import gradient_bytes
 from lit_gans.benchmark.study.parts.lightweight import Lightweight, multiply_adds
 from lit_gans.benchmark.study.parts.projection import Projection, prediction
 from lit_gans.benchmark.study.settings import Settings, preset
+from lit_gans.benchmark.study.switch import Switch
 from lit_gans.benchmark.study.training import model_node
+from tests.benchmark.study.namespaces import NEEDS_NAMESPACES
 
 SMOKE = preset("smoke", Settings(device="cpu", devices=("cpu",), ranks=(1, 2), cores=2, gans=("dcgan",)), {})
 TRUTH = Link(2e-3, 4e7)
@@ -56,26 +58,48 @@ def test_the_projection_compares_predictions_and_goes_to_1024_devices():
     assert len(part.tables({"projection": []})) == 2, "the study's tables need no measurement"
 
 
-def test_a_machine_without_ip_is_no_host(monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda program: None)
-    monkeypatch.setattr("lit_gans.benchmark.study.hosts.which", shutil.which)
-    with pytest.raises(Unavailable, match="there is no ip"), namespaces(2, 10.0):
-        pass
+def test_a_machine_without_ip_has_no_hosts(monkeypatch):
+    monkeypatch.setattr("lit_gans.benchmark.study.hosts.which", lambda program: program if program != "ip" else None)
+    with pytest.raises(Unavailable, match="there is no ip"):
+        measure_hosts({"hosts": 2, "megabits": 10.0, "delay": 0.0})
+
+
+def packet(destination, text, version=4):
+    return bytes([version << 4, *15 * [0], 10, 77, 0, destination]) + text
+
+
+def test_the_switch_delivers_packets_to_their_host_after_the_delay():
+    pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(3)]
+    hosts = [host for host, _ in pairs]
+    switch = Switch([device.fileno() for _, device in pairs], delay=0.2)
+    switch.start()
+    start = time.monotonic()
+    hosts[0].send(packet(3, b"to nobody", version=6))
+    hosts[0].send(packet(9, b"to no host"))
+    hosts[0].send(packet(3, b"first"))
+    hosts[1].send(packet(3, b"second"))
+    assert {hosts[2].recv(100)[20:] for _ in range(2)} == {b"first", b"second"}
+    assert time.monotonic() - start >= 0.2
+    hosts[2].send(packet(1, b"back"))
+    assert hosts[0].recv(100)[20:] == b"back"
+    switch.close()
+    for end in (end for pair in pairs for end in pair):
+        end.close()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.skipif(not shutil.which("tc") or os.geteuid() != 0, reason="namespaces need root")
-def test_two_hosts_on_a_limited_link(tmp_path):
+@NEEDS_NAMESPACES
+def test_two_hosts_on_a_limited_link():
+    """What an all-reduce takes at least: a ring of two sends each byte once, in two messages."""
     model = model_node("dcgan", image_size=16, width=8)
-    common = {"batch_size": 2, "device": "cpu", "steps": 2, "warmup": 1, "hosts": 2}
-    seconds = {}
-    for megabits in (400.0, 8.0):
-        found = measure_hosts({"model": model, **common, "megabits": megabits})
-        seconds[megabits] = found["all_reduces"][str(2**22)]
-        assert found["seconds"] > 0
-    assert seconds[8.0] > 2**22 * 8 / 8e6 * 0.8, "a ring of two sends each byte once: 4.2 s at 8 Mbit/s"
-    assert seconds[400.0] < seconds[8.0]
+    common = {"model": model, "batch_size": 2, "device": "cpu", "steps": 2, "warmup": 1, "hosts": 2}
+    slow = measure_hosts({**common, "megabits": 16.0, "delay": 0.0})
+    far = measure_hosts({**common, "megabits": 400.0, "delay": 50.0})
+    assert slow["all_reduces"][str(2**22)] > 0.8 * 2**22 * 8 / 16e6
+    assert far["all_reduces"]["4096"] > 2 * 0.050 > slow["all_reduces"]["4096"]
+    assert far["all_reduces"][str(2**22)] < slow["all_reduces"][str(2**22)]
+    assert min(slow["seconds"], far["seconds"]) > 0
 
 
 def test_lightweight_counts_what_the_networks_cost(tiny_gan):

@@ -87,6 +87,24 @@ def test_a_training_does_not_end_well_if_the_ranks_differ(monkeypatch, tmp_path)
     assert not [*tmp_path.iterdir()]
 
 
+def test_no_rank_leaves_before_all_have_read_the_store():
+    """At 50 ms between two hosts, rank 0 ended its process, and with it the store, while rank 1 was reading."""
+    store, barriers = HashStore(), []
+    watches = [PositionWatch(store, rank, 2, Positions(), "x") for rank in range(2)]
+
+    def barrier():
+        barriers.append(None)
+        if len(barriers) == 2:
+            assert store.delete_key("lit_gans/positions/x/at/0")  # what is read now, waits for ever
+        else:
+            watches[0]._publish()
+
+    watches[1].finish(barrier)
+    assert len(barriers) == 2
+    for watch in watches:
+        watch.stop()
+
+
 def die(folder):
     positions = Positions()
     positions.restart(folder / "0")

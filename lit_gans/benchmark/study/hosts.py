@@ -1,111 +1,115 @@
-"""Hosts made of network namespaces of one machine, joined by a switch, each with a link of limited rate.
+"""Hosts made of network namespaces of one machine, joined by links of limited rate with a delay.
 
-A host is a namespace with one virtual Ethernet interface, whose other end is in a bridge in a namespace of its own, so
-that the machine's own network stays as it is. The token bucket filter of `tc` limits what each host sends. Delay would
-need `tc netem`, which not every kernel has; the latency is that of the virtual interfaces, and is measured.
+A host is a process in a network namespace of its own (`host`), whose packets a thread of the measuring process forwards
+(`switch`). Namespaces, interfaces and packets under way end with the processes, also with those that are killed.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from shutil import which
 from typing import Any
 
 from lit_gans.benchmark.study.contract import Unavailable
+from lit_gans.benchmark.study.host import INTERFACE, address
 from lit_gans.benchmark.study.launch import rank_variables
+from lit_gans.benchmark.study.switch import Switch
 
 _PORT = 29500
 _LIMIT = 600.0  # seconds for all processes
+_PROGRAMS = ("unshare", "ip", "tc")
 
 
-@contextmanager
-def namespaces(num: int, megabits: float) -> Iterator[list[str]]:
-    """Yields the names of the hosts' namespaces, and removes them afterwards.
+class Host:
+    """One process in a network namespace.
 
     Args:
-        num: number of hosts.
-        megabits: megabits per second that each host may send.
-
-    Raises:
-        Unavailable: the machine has no `ip` or `tc`, or permits no namespaces.
+        rank: index of the host.
+        settings: see `measure_hosts`.
+        folder: where rank 0 writes its result, and each host its output.
     """
-    missing = [program for program in ("ip", "tc") if which(program) is None]
-    if missing:
-        raise Unavailable(f"hosts of network namespaces need the programs ip and tc: there is no {missing[0]}.")
-    prefix = f"lg{os.getpid()}"
-    switch, hosts = f"{prefix}s", [f"{prefix}h{index}" for index in range(num)]
-    made: list[str] = []
-    try:
-        for name in (switch, *hosts):
-            _run("ip", "netns", "add", name)
-            made.append(name)
-            _run("ip", "-n", name, "link", "set", "lo", "up")
-        _run("ip", "-n", switch, "link", "add", "br0", "type", "bridge")
-        _run("ip", "-n", switch, "link", "set", "br0", "up")
-        for index, host in enumerate(hosts):
-            _plug(switch, host, index, megabits)
-        yield hosts
-    finally:
-        for name in made:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True)
 
+    def __init__(self, rank: int, settings: Mapping[str, Any], folder: Path) -> None:
+        self._output = folder / f"{rank}.txt"
+        self._connection, theirs = socket.socketpair()
+        root = () if os.geteuid() == 0 else ("--map-root-user",)
+        module = (sys.executable, "-m", "lit_gans.benchmark.study.host")
+        arguments = (json.dumps(dict(settings)), str(folder / "result.json"), str(theirs.fileno()))
+        common = {"MASTER_ADDR": address(0), "MASTER_PORT": str(_PORT), "GLOO_SOCKET_IFNAME": INTERFACE}
+        common["OMP_NUM_THREADS"] = "1"
+        environment = os.environ | common | rank_variables(rank, settings["hosts"], 1)
+        with self._output.open("w") as output, theirs:
+            self._process = subprocess.Popen(
+                ("unshare", "--net", *root, *module, *arguments),
+                env=environment,
+                pass_fds=(theirs.fileno(),),
+                stdout=output,
+                stderr=output,
+            )
 
-def _plug(switch: str, host: str, index: int, megabits: float) -> None:
-    port = f"port{index}"
-    peer = ("peer", "name", port, "netns", switch)
-    _run("ip", "link", "add", "eth0", "netns", host, "type", "veth", *peer)
-    _run("ip", "-n", switch, "link", "set", port, "master", "br0", "up")
-    _run("ip", "-n", host, "addr", "add", f"{_address(index)}/24", "dev", "eth0")
-    _run("ip", "-n", host, "link", "set", "eth0", "up")
-    limit = ("tbf", "rate", f"{megabits}mbit", "burst", "128kb", "latency", "100ms")
-    _run("tc", "-n", host, "qdisc", "add", "dev", "eth0", "root", *limit)
+    def device(self) -> int:
+        """Waits until the host has its interface and returns the file descriptor of its packets.
 
+        Raises:
+            Unavailable: the machine refuses the namespace or the interface.
+        """
+        message, devices, _, _ = socket.recv_fds(self._connection, 4096, 1)
+        if not devices:
+            self._process.wait()
+            refused = message.decode() or f"this machine refuses `unshare --net`: {self._output.read_text().strip()}"
+            raise Unavailable(refused)
+        return devices[0]
 
-def _address(index: int) -> str:
-    return f"10.77.0.{index + 1}"
+    def wait(self) -> None:
+        """Waits for the end of the process.
 
+        Raises:
+            RuntimeError: it failed; the message is the end of its output.
+        """
+        if self._process.wait(_LIMIT):
+            raise RuntimeError(self._output.read_text()[-2000:])
 
-def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise Unavailable(f"this machine refuses `{' '.join(command)}`: {done.stderr.strip() or done.returncode}")
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.kill()
+        self._process.wait()
+        self._connection.close()
 
 
 def measure_hosts(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Runs `link.measure_link` with one process on each host and returns the result of rank 0.
 
     Args:
-        settings: those of `link.measure_link`, with `hosts`, their number, and `megabits`, the rate of each.
+        settings: those of `link.measure_link`, with `hosts`, their number, `megabits`, what each may send in a second,
+            and `delay`, milliseconds that a packet needs from one to another.
 
     Raises:
-        Unavailable: see `namespaces`.
+        Unavailable: the machine has no network namespaces, TUN devices or `tc`, or permits them only to root.
         RuntimeError: a process failed; the message is the end of its output.
     """
-    num = settings["hosts"]
-    with namespaces(num, settings["megabits"]) as hosts, tempfile.TemporaryDirectory() as folder:
-        file, processes = Path(folder) / "result.json", []
-        common = {"MASTER_ADDR": _address(0), "MASTER_PORT": str(_PORT), "GLOO_SOCKET_IFNAME": "eth0"}
-        common["OMP_NUM_THREADS"] = "1"
-        for rank, host in enumerate(hosts):
-            command = ["ip", "netns", "exec", host, sys.executable, "-m", "lit_gans.benchmark.study.link"]
-            environment = os.environ | common | rank_variables(rank, num, 1)
-            with (Path(folder) / f"{rank}.txt").open("w") as output:
-                arguments = [*command, json.dumps(dict(settings)), str(file)]
-                processes.append(subprocess.Popen(arguments, env=environment, stdout=output, stderr=output))
-        try:
-            codes = [process.wait(_LIMIT) for process in processes]
-        finally:
-            for process in processes:
-                process.kill()
-                process.wait()
-        for rank, code in enumerate(codes):
-            if code:
-                raise RuntimeError((Path(folder) / f"{rank}.txt").read_text()[-2000:])
-        return dict(json.loads(file.read_text()))
+    missing = [program for program in _PROGRAMS if which(program) is None]
+    if missing:
+        raise Unavailable(f"hosts of network namespaces need {', '.join(_PROGRAMS)}: there is no {missing[0]}.")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        hosts, devices = [], []
+        for rank in range(settings["hosts"]):
+            hosts.append(Host(rank, settings, folder))
+            stack.callback(hosts[-1].close)
+        for host in hosts:
+            devices.append(host.device())
+            stack.callback(os.close, devices[-1])
+        switch = Switch(devices, settings["delay"] / 1e3)
+        switch.start()
+        stack.callback(switch.close)
+        for host in hosts:
+            host.wait()
+        return dict(json.loads((folder / "result.json").read_text()))

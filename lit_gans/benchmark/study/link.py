@@ -1,14 +1,10 @@
-"""What the cost model needs of several processes: the network between them, computation alone, and the real step.
-
-Also one of the processes in network namespaces: `python -m lit_gans.benchmark.study.link SETTINGS FILE`.
-"""
+"""What the cost model needs of several processes: the network between them, computation alone, and the real step."""
 
 from __future__ import annotations
 
 import json
 import os
 import statistics
-import sys
 import time
 import warnings
 from collections.abc import Mapping
@@ -103,7 +99,3 @@ def main(settings: dict[str, Any], file: str) -> None:
     if os.environ["RANK"] == "0":
         Path(file).write_text(json.dumps(found))
     distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(json.loads(sys.argv[1]), sys.argv[2])

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from lit_gans.benchmark.study import rank
+from lit_gans.benchmark.study import hosts, rank
 from lit_gans.benchmark.study.contract import Cell
+from lit_gans.benchmark.study.training import model_node
+from tests.benchmark.study.namespaces import NEEDS_NAMESPACES
 from tests.strategies.sabotage import FOR_EVER
 
 pytestmark = [
@@ -43,6 +45,21 @@ def test_the_ranks_of_a_killed_study_end(tmp_path):
     study.kill()
     study.wait()
     while session(study.pid):  # for ever: the test's time limit fails
+        time.sleep(0.1)
+
+
+@NEEDS_NAMESPACES
+def test_the_hosts_of_a_killed_process_end():
+    model = model_node("dcgan", image_size=16, width=8)
+    settings = {"model": model, "batch_size": 2, "device": "cpu", "steps": 10**8, "hosts": 2}
+    call = f"from {hosts.__name__} import measure_hosts; measure_hosts({settings | {'megabits': 100.0, 'delay': 1.0}})"
+    process = subprocess.Popen([sys.executable, "-c", call], start_new_session=True)
+    while sum("study.host\0" in line for line in session(process.pid)) < 2:
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.kill()
+    process.wait()
+    while session(process.pid):  # for ever: the test's time limit fails
         time.sleep(0.1)
 
 

@@ -17,6 +17,7 @@ from lit_gans.benchmark.study.training import model_node, timing
 
 _HOSTS = (2, 3, 4)
 _MEGABITS = 100.0
+_DELAY = 2.0  # milliseconds
 _TOO_SHORT = "starting the hosts would take longer than so few steps."
 _WIDTH = 32  # of the networks on limited links: a step must not take minutes
 _DEVICES = tuple(2**power for power in range(11))  # 1 .. 1,024
@@ -37,7 +38,7 @@ class Projection(Part):
     question = (
         "A cost model (computation per step, bytes and messages per step, latency and bandwidth of each level of the"
         " network, overlap) predicts images per second on 1 to 1,024 devices. It is compared with steps of several"
-        " processes, with hosts made of network namespaces on a limited link, and with the scaling study's tables."
+        " processes, with hosts made of network namespaces on limited links, and with the scaling study's tables."
     )
 
     def cells(self, settings: Settings) -> list[Cell]:
@@ -47,8 +48,8 @@ class Projection(Part):
             Cell("projection", f"dcgan, {ranks} processes", common, ranks) for ranks in settings.ranks if ranks > 1
         ]
         for hosts in _HOSTS:
-            limits = {"hosts": hosts, "megabits": _MEGABITS, "device": "cpu"}
-            name = f"dcgan, {hosts} hosts, {_MEGABITS:g} Mbit/s"
+            limits = {"hosts": hosts, "megabits": _MEGABITS, "delay": _DELAY, "device": "cpu"}
+            name = f"dcgan, {hosts} hosts, {_MEGABITS:g} Mbit/s, {_DELAY:g} ms"
             cells.append(Cell("projection", name, common | limits, reason=_TOO_SHORT if settings.steps < 4 else None))
         return cells
 
