@@ -1,7 +1,8 @@
 """The recorded comparisons of GANs in the docs: `python -m docs.compared outputs/r3gan/*/results.json` writes them.
 
 It writes the results of the part `dual` without what no table needs (`notebooks/compared_results.json`), and the tables
-of `docs/studies.md` that they give. Without an argument it writes the tables again from the recorded results.
+of `docs/studies/dual_discriminators.md` that they give. Without an argument it writes the tables again from the
+recorded results.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from docs.study import PAGE, ROOT, recorded
+from docs.study import ROOT, recorded
 from lit_gans.benchmark.study.contract import Result, Table
 from lit_gans.benchmark.study.registry import parts
 from lit_gans.benchmark.study.report import markdown_table
 from lit_gans.benchmark.study.store import result_of
 
 RESULTS = ROOT / "notebooks/compared_results.json"
+PAGE = ROOT / "docs/studies/dual_discriminators.md"
 _MARKED = re.compile(r"(<!-- compared: (\w+) -->\n).*?(<!-- end of comparison -->\n)", re.S)
 
 

@@ -1,7 +1,7 @@
 """The recorded study in the docs: `python -m docs.study outputs/study/results.json` writes it after a run.
 
 It writes the results without what no table needs (`notebooks/scaling_results.json`), the report that they give
-(`docs/study_report.html`), and the tables of `docs/studies.md`, with the studies' figures beside ours. Without an
+(`docs/study_report.html`), and the tables of `docs/studies`, with the studies' figures beside ours. Without an
 argument it writes the report and the tables again from the recorded results.
 """
 
@@ -25,7 +25,7 @@ from lit_gans.benchmark.study.store import read_results
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "notebooks/scaling_results.json"
 REPORT = ROOT / "docs/study_report.html"
-PAGE = ROOT / "docs/studies.md"
+PAGES = sorted((ROOT / "docs/studies").glob("*.md"))
 _MARKED = re.compile(r"(<!-- study: (\w+) -->\n).*?(<!-- end of study -->\n)", re.S)
 _DIGITS = 6  # of recorded numbers
 _NAMES = {"dcgan": "DCGAN", "sngan": "SNGAN", "wgan_gp": "WGAN-GP"}
@@ -201,7 +201,8 @@ def main(arguments: Sequence[str]) -> None:
     stamp, results = read_results(RESULTS)
     settings = json.loads(RESULTS.read_text())["settings"]
     write_page(REPORT, sections(parts(), results), stamp, settings)
-    PAGE.write_text(page(PAGE.read_text(), results, stamp))
+    for path in PAGES:
+        path.write_text(page(path.read_text(), results, stamp))
 
 
 if __name__ == "__main__":

@@ -32,8 +32,13 @@ NEVER_RUN = {  # page, and beginning of the block
     ("docs/guides/gpu.md", "lit-gans bench gpu"),
     ("docs/guides/gpu.md", "lit-gans train -m"),
     ("docs/guides/gpu.md", "lit-gans bench step"),
-    ("docs/studies.md", "lit-gans bench study minutes=55"),
-    ("docs/studies.md", "taskset -c 0 lit-gans bench study parts=[dual] gans="),
+    ("docs/studies/index.md", "lit-gans bench study minutes=55"),
+    ("docs/studies/characterization.md", "lit-gans bench study parts=[batch"),
+    ("docs/studies/colossal.md", "lit-gans bench study parts=[optimisations]"),
+    ("docs/studies/deepspeed.md", "lit-gans bench study parts=[deepspeed]"),
+    ("docs/studies/dual_discriminators.md", "lit-gans bench study parts=[dual,overlap]"),
+    ("docs/studies/lightweight.md", "lit-gans bench study parts=[lightweight]"),
+    ("docs/studies/dual_discriminators.md", "taskset -c 0 lit-gans bench study parts=[dual] gans="),
     ("docs/guides/metrics.md", "lit-gans evaluate checkpoint=outputs/dcgan_digits/version_0 metrics=inception"),
 }
 _TWO_PROCESSES = "lit-gans train strategy=ddp trainer.devices=2 trainer.accelerator=cpu"

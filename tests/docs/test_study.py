@@ -1,4 +1,4 @@
-"""The recorded study: no figure of the page or of the report was typed by hand."""
+"""The recorded study: no figure of the pages or of the report was typed by hand."""
 
 import pytest
 
@@ -10,14 +10,14 @@ from lit_gans.benchmark.study.store import read_results
 STAMP, RECORDED = read_results(study.RESULTS)
 
 
-def test_the_tables_of_the_page_are_those_of_the_recorded_results():
-    text = study.PAGE.read_text()
-    assert study.page(text, RECORDED, STAMP) == text, "run: python -m docs.study"
-    assert all(f"<!-- study: {name} -->" in text for name in study.TABLES)
+def test_the_tables_of_the_pages_are_those_of_the_recorded_results():
+    texts = [path.read_text() for path in study.PAGES]
+    assert [study.page(text, RECORDED, STAMP) for text in texts] == texts, "run: python -m docs.study"
+    assert all("".join(texts).count(f"<!-- study: {name} -->") == 1 for name in study.TABLES)
 
 
 def test_the_tables_of_the_comparisons_are_those_of_the_recorded_results():
-    text, found = study.PAGE.read_text(), compared.read()
+    text, found = compared.PAGE.read_text(), compared.read()
     assert compared.page(text, found) == text, "run: python -m docs.compared"
     assert all(text.count(f"<!-- compared: {name} -->") == 1 for name in found)
     assert {len(comparison) for comparison in found.values()} == {5 * 3}, "five GANs, three seeds"
