@@ -107,12 +107,13 @@ class Twice(Callback):
         self.ended = False
 
 
-def test_a_second_ctrl_c_ends_the_training_at_once(tiny_gan, random_images, fit, tmp_path):
+def test_a_second_ctrl_c_ends_the_training_at_once(tiny_gan, random_images, fit, tmp_path, capfd):
     twice = Twice(signal.SIGINT)
     with pytest.raises(SystemExit) as end:
         fit(tiny_gan("gan"), random_images(), 5, callbacks=[twice, Checkpoint()], enable_checkpointing=True)
     assert isinstance(end.value.__context__, KeyboardInterrupt)
     assert twice.ended
+    assert capfd.readouterr().err.count("Ctrl-C: the training stops after this iteration, with a checkpoint") == 1
     assert not (tmp_path / "checkpoints").exists()
 
 

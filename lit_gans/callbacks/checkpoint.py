@@ -100,7 +100,7 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
                 self._lock.acquire(Path(trainer.default_root_dir))
             self._requeue_signal = requeue_signal(trainer)
             requeues = () if self._requeue_signal is None else (self._requeue_signal,)
-            self._signals.start(signal.SIGINT, signal.SIGTERM, *requeues)
+            self._signals.start(signal.SIGINT, signal.SIGTERM, *requeues, says=trainer.is_global_zero)
 
     def on_measure_start(self, trainer: Trainer, description: str) -> None:
         self._signals.again()  # before that of iteration 0, Lightning has replaced them

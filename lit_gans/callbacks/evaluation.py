@@ -101,10 +101,11 @@ class GenerativeMetrics(Measurement):
         ]
         halves = self.real_halves  # unknown until this process has measured
         ratio = f" (ratio {last / halves:.1f})" if halves else ""  # 0 if all real images are equal
-        compared = f"; between two halves of the real images: {halves:.2f}{ratio}"
+        compared = f"{'':11} for comparison: {halves:.2f} between two halves of the real images{ratio}"
+        untrained = f"; untrained: {first:.2f}{_times_as_high(first, last)}" if self.measured_at else ""
         return [
-            f"{name:11} {last:.2f} at iteration {self.measured_at}, {first:.2f} at 0{_times_lower(first, last)}"
-            f"{'' if math.isnan(halves) else compared}",
+            f"{name:11} {last:.2f} {self.measured_when()}, lower is better{untrained}",
+            *([] if math.isnan(halves) else [compared]),
             f"{'':11} {', '.join(others)}, on {self.num_samples} samples",
             *self.best_lines(),
             *left_out,
@@ -135,5 +136,5 @@ class GenerativeMetrics(Measurement):
         return protocol.to_dict() | ({"left_out": self.left_out} if self.left_out else {})
 
 
-def _times_lower(first: float, last: float) -> str:
-    return f", {first / last:.1f} times lower" if 0 < last < first else ""
+def _times_as_high(first: float, last: float) -> str:
+    return f", {first / last:.1f} times as high" if 0 < last < first else ""

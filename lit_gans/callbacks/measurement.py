@@ -88,16 +88,20 @@ class Measurement(GenerativeCallback):
     def summary(self) -> list[str]:
         """Returns lines for the report of the run."""
         text = ", ".join(f"{name.removeprefix('metric/')} {value:.4g}" for name, value in self.values.items())
-        first = self.first.get(self.headline, float("nan"))
-        return [
-            f"metrics     {text} ({self.headline.removeprefix('metric/')} was {first:.4g} at iteration 0)",
-            *self.best_lines(),
-        ]
+        first, name = self.first.get(self.headline, float("nan")), self.headline.removeprefix("metric/")
+        untrained = f"; {name} of the untrained networks: {first:.4g}" if self.measured_at else ""
+        return [f"metrics     {text} {self.measured_when()}{untrained}", *self.best_lines()]
+
+    def measured_when(self) -> str:
+        """Returns when the last values were measured, in words."""
+        return f"at iteration {self.measured_at}" if self.measured_at else "of the untrained networks"
 
     def best_lines(self) -> list[str]:
         """Returns a line with the best values, where these are better than the last values."""
         better = {name: best for name, best in self.best.items() if best[0] != self.values.get(name)}
-        text = ", ".join(f"{name.removeprefix('metric/')} {v:.4g} at {step}" for name, (v, step) in better.items())
+        text = ", ".join(
+            f"{name.removeprefix('metric/')} {v:.4g} at iteration {step}" for name, (v, step) in better.items()
+        )
         return [f"{'':11} best: {text}"] if text else []
 
     def state_dict(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -29,12 +30,17 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.received: int | None = None
-        self._waiting = False
+        self._waiting = self._says = False
         self._before: dict[int, Any] = {}
 
-    def start(self, *numbers: int) -> None:
-        """Begins to wait for signals; does nothing outside the main thread, which alone may handle them."""
-        self.received, self._waiting = None, True
+    def start(self, *numbers: int, says: bool = True) -> None:
+        """Begins to wait for signals; does nothing outside the main thread, which alone may handle them.
+
+        Args:
+            *numbers: numbers of the signals.
+            says: whether the first one prints that the training stops, as one of several processes does.
+        """
+        self.received, self._waiting, self._says = None, True, says
         for number in numbers:
             before = signal.getsignal(number)
             try:
@@ -59,8 +65,18 @@ class StopSignals:
         self.end()  # a second signal takes effect immediately
         if noted:
             self.received = number
+            if self._says:
+                _say(number)
         else:  # installed once more by Lightning, after the end
             signal.raise_signal(number)
+
+
+def _say(number: int) -> None:
+    """Writes to stderr that the training stops: past Python's buffers, which a signal may interrupt."""
+    name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+    text = f"\n{name}: the training stops after this iteration, with a checkpoint; a second one stops it at once.\n"
+    with suppress(OSError):
+        os.write(2, text.encode())
 
 
 def requeue_signal(trainer: Trainer) -> int | None:

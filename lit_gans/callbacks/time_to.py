@@ -69,7 +69,7 @@ class TimeTo:
             lines.append(f"time to     {name} {value:g}: {when}")
         if not lines and self.best:
             name, (value, seconds) = next(iter(self.best.items()))
-            lines.append(f"time to     {name} {value:.4g}, its best: {seconds:.1f} s of training")
+            lines.append(f"time to     best {name} {value:.4g}: after {seconds:.1f} s of training")
         return lines
 
     def columns(self) -> dict[str, float]:

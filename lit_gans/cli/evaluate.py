@@ -21,7 +21,7 @@ from lit_gans.cli.progress import Progress
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput, nearest
 from lit_gans.config.load import load
-from lit_gans.config.run_folder import refuse_folder
+from lit_gans.config.run_folder import made_folder, replacing_note
 from lit_gans.config.trained_with import trained_with
 from lit_gans.data.base import ImageData
 from lit_gans.data.contracts import Labelled
@@ -108,8 +108,7 @@ def evaluate(
     evaluator = Evaluator(metrics.extractor, metrics.requested, *settings)
     with Progress() as progress:
         record = _measured(generated, images, evaluator, image_size, metrics.cache, progress)
-    path.write_text(json.dumps(record, indent=2) + "\n")
-    _show(record, path)
+    _save(record, path)
     return record
 
 
@@ -194,15 +193,17 @@ def _record(
     }
 
 
-def _show(record: dict[str, Any], path: Path) -> None:
-    """Prints the record in readable form."""
+def _save(record: dict[str, Any], path: Path) -> None:
+    """Writes the record and prints it in readable form."""
+    replaced = replacing_note(path)
+    path.write_text(json.dumps(record, indent=2) + "\n")
     shown = {name: value for name, value in record.items() if name not in ("left_out", "directions", "protocol")}
     lines = [
         f"{name}: {value:.6g}" if isinstance(value, float) else f"{name}: {value}" for name, value in shown.items()
     ]
     lines += [f"left out: {name}: {reason}" for name, reason in record.get("left_out", {}).items()]
     protocol = [f"  {name}: {value}" for name, value in record["protocol"].items()]
-    print("\n".join([*lines, "protocol", *protocol, f"saved: {path}"]))
+    print("\n".join([*lines, "protocol", *protocol, f"saved: {path}{replaced}"]))
 
 
 def _samples(
@@ -245,6 +246,5 @@ def _images_of(folder: str, image_size: int | None, metrics: GenerativeMetrics) 
 
 def _place(source: str, output: str | None) -> Path:
     path = Path(output) if output else Path(source).with_name(f"evaluation_{Path(source).stem}.json")
-    refuse_folder(path.parent, "output")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    made_folder(path.parent, "output")
     return path

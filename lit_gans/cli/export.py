@@ -7,10 +7,10 @@ from typing import Literal
 
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.common.errors import RefusedInput
-from lit_gans.config.generator_files import save_generator
+from lit_gans.config.generator_files import WEIGHTS, save_generator
 from lit_gans.config.load import load
 from lit_gans.config.onnx_files import example_inputs, export_onnx
-from lit_gans.config.run_folder import refuse_file, refuse_folder
+from lit_gans.config.run_folder import refuse_file, refuse_folder, replacing_note
 from lit_gans.training.sampling import Weights
 
 
@@ -43,12 +43,13 @@ def export(
     target = Path(output) if output else run / ("generator" if format == "safetensors" else "generator.onnx")
     refuse_folder(target, "output") if format == "safetensors" else refuse_file(target, "output")
     module = load(path)
+    replaced = replacing_note(target / WEIGHTS if format == "safetensors" else target)
     used = "raw" if weights == "raw" or module.averaged_generator is None else "ema"
     try:
         written = (save_generator if format == "safetensors" else export_onnx)(module, target, weights)
     except OSError as error:  # such as a full disk
         raise RefusedInput(f"output={target} cannot be written: {error.strerror or error}.") from error
-    print(f"generator of {type(module).__name__}, {used} weights: {written}")
+    print(f"generator of {type(module).__name__}, {used} weights: {written}{replaced}")
     if format == "onnx":
         shapes = (f"{name} ({', '.join(map(str, ['n', *x.shape[1:]]))})" for name, x in example_inputs(module).items())
         print(f"  inputs    {', '.join(shapes)}")

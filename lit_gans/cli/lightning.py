@@ -21,10 +21,11 @@ from lit_gans.common._compat.jsonargparse import other_class_other_arguments
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.plain_yaml import refuse_hostile_yaml, refuse_large_yaml
 from lit_gans.common.quiet import quiet
-from lit_gans.config.build import refuse_elsewhere, trainer_refusals
+from lit_gans.config.build import refuse_elsewhere
 from lit_gans.config.refusals import DONE, refused_is_2
 from lit_gans.config.registry import classes, gans
 from lit_gans.config.run_folder import refuse_folder
+from lit_gans.config.trainer_errors import trainer_refusals
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.optim import SGD, Adam, AdamW, RMSprop
 

@@ -1,19 +1,32 @@
-"""What a command has chosen by itself is said once its training begins, so that a refusal comes alone."""
+"""What a command has chosen by itself, and what a user may not expect of the training, is said once it begins, so that
+a refusal comes alone.
+"""
 
 from __future__ import annotations
 
 import logging
+from importlib.resources import files
+from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from lit_gans.config.overrides import key_of
+from lit_gans.config.registry import gans
+from lit_gans.config.signatures import schema
+from lit_gans.data.sources.folder import Folder
+from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.attached import data_of
+
 logger = logging.getLogger(__name__)
+
+_LARGE = 10_000_000  # parameters of networks of which a CPU trains less than an iteration a second
 
 
 class Notices(Callback):
-    """Logs sentences when the training begins, the first of a sweep.
+    """Logs sentences when a training begins, and sentences about its networks and data.
 
     Args:
-        notices: sentences, which are removed from the list.
+        notices: sentences, which are removed from the list: the first training of a sweep logs them.
     """
 
     def __init__(self, notices: list[str]) -> None:
@@ -21,6 +34,35 @@ class Notices(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         log(self.notices)
+        if isinstance(pl_module, AdversarialModule):
+            log([*slow_networks(pl_module), *unused_classes(pl_module, data_of(trainer))])
+
+
+def no_effect(config: dict[str, Any], overrides: list[str]) -> list[str]:
+    """Returns a sentence about settings that the user gives to metrics, where there are none."""
+    given = [key for key in map(key_of, overrides) if config.get("metrics") is None and str(key).startswith("metrics.")]
+    return [f"metrics=none: no effect of {', '.join(map(str, given))}"] if given else []
+
+
+def slow_networks(module: AdversarialModule) -> list[str]:
+    """Returns a sentence about networks that are large for a CPU, on which they are trained."""
+    num = sum(parameter.numel() for parameter in module.parameters())
+    if module.device.type != "cpu" or num < _LARGE:
+        return []
+    name = next((name for name, cls in gans().items() if type(module) is cls), None)
+    sized = (files("lit_gans.conf") / "experiment" / f"{name}_digits.yaml").is_file()
+    small = f"experiment={name}_digits has networks made for a CPU" if sized else "choose smaller networks"
+    what = f"{type(module).__name__} has {num:,} parameters"
+    return [f"{what}, and on a CPU an iteration takes seconds to minutes: {small}"]
+
+
+def unused_classes(module: AdversarialModule, data: object) -> list[str]:
+    """Returns a sentence about classes of a folder of images that a module without classes does not use."""
+    if not isinstance(data, Folder) or not data.num_classes or module.num_classes:
+        return []
+    takes = "num_classes" in schema(type(module))
+    use = f": model.num_classes={data.num_classes} trains with them" if takes else ""
+    return [f"data.root={data.root} has {data.num_classes} classes, its subfolders, which are not used{use}"]
 
 
 def log(notices: list[str]) -> None:

@@ -50,7 +50,7 @@ def report(trainer: Trainer, overrides: Sequence[str] = ("<the same overrides>",
         paths = {name: folder / "checkpoints" / f"{name}.ckpt" for name in ("best", "last")}
         best = paths["best"] if checkpoint.best_value is not None else paths["last"]
         if best == paths["best"] and best.exists():
-            at = f"at iteration {checkpoint.best_step}, the best since 1"
+            at = f"at iteration {checkpoint.best_step}, the best of the trained networks"
             lines.append(f"best        {best} ({checkpoint.best_value:.2f} {at})")
         last = paths["last"]
         if last.exists():

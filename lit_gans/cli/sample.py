@@ -17,7 +17,7 @@ from lit_gans.common.errors import RefusedInput, refuse_above_64_bits, refuse_be
 from lit_gans.common.memory import refuse_memory
 from lit_gans.config.generator_files import is_generator, load_generator
 from lit_gans.config.load import load
-from lit_gans.config.run_folder import made_folder, refuse_folder
+from lit_gans.config.run_folder import made_folder, refuse_folder, replacing_note
 from lit_gans.data.sources.paired import read_folder
 from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.adversarial import AdversarialModule
@@ -39,7 +39,7 @@ def sample(
     weights: Weights | None = None,
     output: str | None = None,
 ) -> Path:
-    """Writes generated images as PNG files and a grid; for points, a table and a plot.
+    """Writes generated images as PNG files and a grid; for points, a table and a plot. Replaces earlier ones.
 
     Args:
         checkpoint: path of a checkpoint, or folder of a run, which uses its best checkpoint, or the last if there is
@@ -88,13 +88,16 @@ def _translations(
 
 def _write_images(images: Float[Tensor, "n c s s"], names: list[str], columns: int, folder: Path) -> Path:
     """Writes each image and a grid of all images; returns the path of the grid."""
+    grid = folder / "grid.png"
+    replaced = replacing_note(grid)
+    others = len({path.stem for path in folder.glob("*.png")} - {*names, grid.stem})
+    beside = f"; {others} other images stay there" if replaced and others else ""
     with Progress() as progress:
         rows = progress.follow("writing images", images.split(1), len(images))
         for name, image in zip(names, rows, strict=True):
             save_image(image[0], folder / f"{name}.png")
-    grid = folder / "grid.png"
     save_image(images, grid, nrow=columns)
-    print(f"{len(images)} images and their grid: {grid}")
+    print(f"{len(images)} images and their grid: {grid}{replaced}{beside}")
     return grid
 
 
@@ -115,11 +118,13 @@ def _write_points(points: Tensor, folder: Path) -> Path:
     figure = Figure(figsize=(4, 4), layout="constrained")
     x, y = points.flatten(1).T.numpy()
     figure.add_subplot(aspect="equal").scatter(x, y, s=2)
-    figure.savefig(folder / "points.png")
+    plot = folder / "points.png"
+    replaced = replacing_note(plot)
+    figure.savefig(plot)
     lines = [",".join(f"{value:.6g}" for value in point) for point in points.flatten(1).tolist()]
     (folder / "points.csv").write_text("\n".join(["x,y", *lines]) + "\n")
-    print(f"{len(points)} points: {folder / 'points.csv'}, {folder / 'points.png'}")
-    return folder / "points.png"
+    print(f"{len(points)} points: {folder / 'points.csv'}, {plot}{replaced}")
+    return plot
 
 
 def interpolate(
@@ -157,8 +162,9 @@ def interpolate(
     walks = slerp(start, end, steps).flatten(0, 1)
     images = module.decode(walks, labels=None if labels is None else labels.repeat_interleave(steps), weights=weights)
     path = made_folder(folder, "output") / "interpolation.png"
+    replaced = replacing_note(path)
     save_image(images, path, nrow=steps)
-    print(f"{num} walks of {steps} images: {path}")
+    print(f"{num} walks of {steps} images: {path}{replaced}")
     return path
 
 

@@ -23,7 +23,7 @@ from lit_gans.callbacks import RunConfig
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.checkpoints.newest import resume_point
-from lit_gans.cli.notices import Notices
+from lit_gans.cli.notices import Notices, no_effect
 from lit_gans.cli.report import report, run_of
 from lit_gans.cli.stopped import STOPPED, stopped
 from lit_gans.cli.sweep import Run, write_summary
@@ -108,6 +108,7 @@ def _job(composed: DictConfig, typed: list[str], runs: list[Run], notices: list[
         checkpoint, reached = resume_point(config["resume"], folder)
         config["resume"] = str(checkpoint or "none")  # the same for every further process
         _find_first_networks(config)
+        notices += no_effect(config, overrides)
         last = config["trainer"]["max_steps"]
         if isinstance(last, int) and 0 < last <= reached:
             print(_already(config, reached), flush=True)
@@ -203,7 +204,7 @@ def train(config: dict[str, Any], trainers: list[Trainer] | None = None, notices
     Args:
         config: resolved configuration.
         trainers: list to which the trainer is appended before the training starts.
-        notices: sentences that are logged, and removed, when the training starts: a refusal comes alone.
+        notices: sentences that are logged when the training starts, see `Notices`; None in further processes.
 
     Raises:
         RefusedInput: the configuration is invalid; nothing was trained.
@@ -211,7 +212,7 @@ def train(config: dict[str, Any], trainers: list[Trainer] | None = None, notices
     module, data, trainer = build(config)
     if trainers is not None:
         trainers.append(trainer)
-    first = [RunConfig(config, _files(config)), *([Notices(notices)] if notices else [])]
+    first = [RunConfig(config, _files(config)), *([] if notices is None else [Notices(notices)])]
     trainer.callbacks[:0] = first  # type: ignore[attr-defined]
     checkpoint = None if config["resume"] == "none" else config["resume"]
     with _resolved(config) as file:

@@ -5,12 +5,9 @@ Signatures are the single source of defaults: Hydra composes, jsonargparse valid
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -18,17 +15,15 @@ from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.pytorch import Callback, LightningDataModule, Trainer, seed_everything
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.strategies import DDPStrategy
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from lit_gans.checkpoints.renamed import current_paths
-from lit_gans.common.errors import RefusedInput, one_line
+from lit_gans.common.errors import RefusedInput
 from lit_gans.config.run_folder import refuse_folder
 from lit_gans.config.signatures import call, construct
+from lit_gans.config.trainer_errors import trainer_refusals
 from lit_gans.training.adversarial import AdversarialModule
-
-logger = logging.getLogger(__name__)
 
 _LARGEST_SEED = 2**32 - 1  # of NumPy
 _OF_ONE_OPTIMIZER = "has no effect on networks with optimizers of their own: use model."
@@ -65,7 +60,6 @@ def _without_settings_of_nothing(config: dict[str, Any]) -> dict[str, Any]:
     """Returns a configuration in which `metrics=none` also leaves out the settings of an experiment's metrics."""
     metrics = config.get("metrics")
     if isinstance(metrics, dict) and not {"_target_", "class_path"} & {*metrics}:
-        logger.info("metrics=none: no effect of %s", ", ".join(f"metrics.{name}" for name in metrics))
         return config | {"metrics": None}
     return config
 
@@ -137,7 +131,8 @@ def _refuse_processes(trainer: Trainer) -> None:
     cores = max(os.cpu_count() or 1, 2)  # two processes are always allowed
     if trainer.strategy.root_device.type == "cpu" and trainer.num_devices > cores:
         raise RefusedInput(
-            f"trainer.devices={trainer.num_devices}: on a CPU, devices are processes, and there are only {cores} cores."
+            f"trainer.devices={trainer.num_devices}: on a CPU, devices are processes, and there are {cores} cores:"
+            f" use at most trainer.devices={cores}."
         )
     strategy = trainer.strategy
     alone = isinstance(strategy, DDPStrategy) and isinstance(strategy.cluster_environment, LightningEnvironment)
@@ -223,23 +218,3 @@ def refuse_elsewhere(trainer: Mapping[str, Any], names: Sequence[str] = _ONE_OPT
         if value not in (unset, None):
             words = instead.format(value).replace("use model.", f"use {prefix}model.")
             raise RefusedInput(f"{prefix}trainer.{name}={value} {words}.")
-
-
-@contextmanager
-def trainer_refusals() -> Iterator[None]:
-    """Converts errors of the Trainer, and settings that it would silently change, to `RefusedInput`."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=".*AMP with fp16 is not supported on CPU.*")
-        try:
-            yield
-        except UserWarning as error:
-            raise RefusedInput(
-                "precision=fp16 needs a CUDA device: on a CPU Lightning would silently compute in bf16; use"
-                " precision=bf16 or precision=fp32."
-            ) from error
-        except (MisconfigurationException, TypeError, ValueError, RuntimeError) as error:  # such as too few devices
-            if "ModelParallelStrategy` does not support" in str(error):  # raised before our strategy's own check
-                from lit_gans.strategies.fsdp import refused_precision
-
-                raise RefusedInput(refused_precision(str(error).split("'")[1])) from error
-            raise RefusedInput(f"trainer: {one_line(error)}") from error

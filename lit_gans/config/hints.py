@@ -39,6 +39,9 @@ def did_you_mean(key: str, config: Any, value: str | None = None) -> str:
         return f"did you mean '{moved[1]}.scores.{moved[2]}{key[moved.end() :]}'?"
     if key in _INSTEAD:
         return _INSTEAD[key]
+    group = key.partition(".")[0]
+    if group != key and group in config and config[group] is None:
+        return f"{group} is none: leave it out, or choose {group}=NAME."
     name = _bare(key)
     if name in _OF_NODES:
         return f"choose {' or '.join(f'{name}@{node}={value or _NAME}' for node in _OF_NODES[name])}."

@@ -145,6 +145,11 @@ def made_folder(path: str | Path, key: str) -> Path:
     return Path(path)
 
 
+def replacing_note(path: Path) -> str:
+    """Returns what a command that is about to write a file says behind its path: that it replaces one, or nothing."""
+    return ", which replaces an earlier one" if path.exists() else ""
+
+
 def refuse_file(path: str | Path, key: str) -> None:
     """Raises `RefusedInput` if a file can be neither overwritten nor created.
 

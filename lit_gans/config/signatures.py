@@ -22,7 +22,7 @@ from omegaconf import MISSING
 from lit_gans.checkpoints.format import to_plain
 from lit_gans.common.errors import RefusedInput, install_command, nearest
 from lit_gans.config.registry import current_folder_on_path
-from lit_gans.config.values import missing_arguments, refuse_inexact, sentence
+from lit_gans.config.values import missing_arguments, refuse_inexact, sentence, with_key
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.schedules import Schedule
 
@@ -169,8 +169,7 @@ def call(target: Target, arguments: dict[str, Any], key: str = "") -> Any:
         values = {name: _construct_inside(value, f"{prefix}{name}") for name, value in values.items()}
         return target(**values, **inner)
     except RefusedInput as error:
-        named = not key or str(error).startswith(f"{key}.")  # the class has named its own key
-        raise RefusedInput(str(error) if named else f"{key}: {error}") from error
+        raise RefusedInput(with_key(key, str(error))) from error
     except NotImplementedError as error:
         raise RefusedInput(f"{key}: {str(error).splitlines()[0]}: a base class; name another by _target_.") from error
     except ArgumentError as error:

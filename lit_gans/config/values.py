@@ -11,6 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from lit_gans.common.errors import RefusedInput, one_line, refuse_above_64_bits
 
 _GROUPS = {"Optimizer": "optimizer", "Schedule": "schedule", "FeatureScore": "score"}  # classes with a group of options
+_OF_DATA = ("image_size=", "channels=")  # arguments of a model that the configuration takes from the data
 _NODE = "a class with its arguments, {_target_: CLASS, NAME: VALUE}"
 
 
@@ -33,6 +34,13 @@ def sentence(prefix: str, values: dict[str, Any], report: str) -> str:
     if not expected:
         return f"{prefix}{one_line(report)}"
     return f"{key}={value!r} is not valid: expected {expected}."
+
+
+def with_key(key: str, text: str) -> str:
+    """Returns the sentence of a refusal with the key of the object that refuses."""
+    if key == "model" and text.startswith(_OF_DATA):
+        return f"data.{text}"
+    return text if not key or text.startswith(f"{key}.") else f"{key}: {text}"  # the class has named its own key
 
 
 def expected_values(report: str) -> str:

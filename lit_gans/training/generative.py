@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.common.memory import refused_if_too_large
 from lit_gans.training.sampling import SamplingModule
 
+_MOST = 3  # changed settings in the sentence of a refusal
+
 
 class GenerativeModule(SamplingModule):
     """Base class of generative models with self-describing checkpoints.
@@ -40,12 +44,13 @@ class GenerativeModule(SamplingModule):
         """Loads a module from a checkpoint (see Lightning), ready for `sample`; `kwargs` override its settings.
 
         Raises:
-            RefusedInput: the file is missing or damaged, or has another architecture.
+            RefusedInput: the file is missing or damaged, or is of another class or architecture.
         """
         checkpoint = read_checkpoint(checkpoint_path)
         plain = checkpoint.get("hyper_parameters", {})
         settings = {name: from_plain(value) for name, value in plain.items() if isinstance(value, dict | list)}
-        with refused_if_too_large(f"the networks that {checkpoint_path} describes", weights_bytes(checkpoint)):
+        size = weights_bytes(checkpoint)
+        with _of_class(checkpoint, cls), refused_if_too_large(f"the networks that {checkpoint_path} describes", size):
             if not Path(checkpoint_path).is_dir():
                 return super().load_from_checkpoint(checkpoint_path, *args, **(settings | kwargs))
             with io.BytesIO() as file:  # Lightning reads only files
@@ -80,16 +85,43 @@ class GenerativeModule(SamplingModule):
         ours = {name: tuple(value.shape) for name, value in self.state_dict().items()}
         if theirs and theirs != ours:
             first = next(name for name in [*ours, *theirs] if ours.get(name) != theirs.get(name))
-            made_by = checkpoint.get(FORMAT_KEY, {}).get("class_path", "an unknown class")
+            here = type(self).__name__
+            made_by = _class_name(checkpoint) or here
+            if made_by != here:
+                raise RefusedInput(
+                    f"the checkpoint is of another architecture: of a {made_by}, and this is a {here}; use the class"
+                    " and settings of its run."
+                )
+            changed = self._changed_settings(checkpoint, _MOST)
             raise RefusedInput(
-                f"the checkpoint is of another architecture ({made_by};"
-                f" {self._changed_settings(checkpoint) or 'same settings'}):"
-                f" {first} is {theirs.get(first)} there and {ours.get(first)} in this {type(self).__name__}."
+                f"the checkpoint is of another architecture ({made_by}{f'; {changed}' if changed else ''}):"
+                f" {first} is {theirs.get(first)} there and {ours.get(first)} here."
             )
 
-    def _changed_settings(self, checkpoint: dict[str, Any]) -> str:
+    def _changed_settings(self, checkpoint: dict[str, Any], most: int | None = None) -> str:
         theirs, ours = (
             flat(to_plain(dict(settings))) for settings in (checkpoint.get("hyper_parameters", {}), self.hparams)
         )
         changed = [name for name in ours if name in theirs and theirs[name] != ours[name]]
-        return "; ".join(f"{name}={theirs[name]} there, {ours[name]} here" for name in changed)
+        words = [f"{name}={theirs[name]} there, {ours[name]} here" for name in changed[:most]]
+        return "; ".join([*words, *([f"{len(changed) - len(words)} more"] if len(changed) > len(words) else [])])
+
+
+def _class_name(checkpoint: dict[str, Any]) -> str:
+    """Returns the name of the class that a checkpoint is of, or nothing if it does not say it."""
+    return str(checkpoint.get(FORMAT_KEY, {}).get("class_path", "")).rpartition(".")[2]
+
+
+@contextmanager
+def _of_class(checkpoint: dict[str, Any], cls: type) -> Iterator[None]:
+    """Converts the error of a class without the settings of a checkpoint that is of another class."""
+    try:
+        yield
+    except TypeError as error:
+        made_by = _class_name(checkpoint)
+        if made_by in ("", cls.__name__):
+            raise
+        raise RefusedInput(
+            f"the checkpoint is of a {made_by}, not of a {cls.__name__}: use {made_by}.load_from_checkpoint, or"
+            " lit_gans.load, which finds the class."
+        ) from error

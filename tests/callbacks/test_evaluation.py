@@ -208,10 +208,13 @@ def test_the_summary_has_every_value_once():
     metrics.first = {"metric/fid_digits": 4.0}
     text = "\n".join(metrics.summary())
     assert text.count("mifid_digits 3") == 1, "its name ends with that of the FID"
-    assert text.count("2.00 at iteration 0") == 1
+    assert text.startswith("fid_digits  2.00 of the untrained networks, lower is better\n")
     assert "nan" not in text, "the real halves were not measured in this process"
     metrics.real_halves = 0.0
-    assert "of the real images: 0.00\n" in "\n".join(metrics.summary()), "no ratio to equal images"
+    metrics.measured_at = 7
+    first, halves, *_ = metrics.summary()
+    assert first == "fid_digits  2.00 at iteration 7, lower is better; untrained: 4.00, 2.0 times as high"
+    assert halves.endswith(" for comparison: 0.00 between two halves of the real images"), "no ratio to equal images"
 
 
 def test_best_is_the_smallest_or_largest_and_when(metrics):
@@ -220,7 +223,7 @@ def test_best_is_the_smallest_or_largest_and_when(metrics):
         metrics.values, metrics.measured_at = {"metric/a": value, "metric/b": value, "metric/c": value}, step
         metrics._keep_best()
     assert metrics.best == {"metric/a": (1.0, 1), "metric/b": (3.0, 2)}
-    assert metrics.best_lines() == [f"{'':11} best: a 1 at 1, b 3 at 2"]
+    assert metrics.best_lines() == [f"{'':11} best: a 1 at iteration 1, b 3 at iteration 2"]
 
 
 def test_a_second_training_reads_the_statistics_of_the_first(tiny_gan, random_images, fit, monkeypatch, tmp_path):

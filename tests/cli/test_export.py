@@ -23,6 +23,10 @@ def test_the_folder_of_a_run_becomes_a_folder_of_safetensors(command, run):
     code, out, err = command("export", "checkpoint=run", "weights=raw", "output=mine")
     assert (code, "raw weights: mine" in out) == (0, True), err
     assert torch.equal(load_generator("mine").sample(4), load(run).sample(4, weights="raw"))
+    (run / "new").mkdir()
+    for folder, again in (("mine", ", which replaces an earlier one"), ("run/new", "")):
+        out = command("export", "checkpoint=run", f"output={folder}")[1]
+        assert out.strip().endswith(f"weights: {folder}{again}")
 
 
 def test_an_onnx_file(command, run):

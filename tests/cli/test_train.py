@@ -70,7 +70,7 @@ def test_best_checkpoint_and_metrics(train, tmp_path):
         }
     assert sorted(fids) == [0, 2, 3]
     assert best["global_step"] == min((2, 3), key=fids.get), "iteration 0 is measured, not saved"
-    assert f"at iteration {best['global_step']}, the best since 1)" in train.out
+    assert f"at iteration {best['global_step']}, the best of the trained networks)" in train.out
     assert "two halves of the real images" in train.out
 
 

@@ -121,7 +121,7 @@ def test_a_traceback_is_printed_on_request(command, monkeypatch):
     assert code == 2
     assert err.startswith("Traceback")
     assert "RefusedInput" in err
-    assert err.strip().splitlines()[-1].startswith("lit-gans: model: image_size=41: the dcgan networks")
+    assert err.strip().splitlines()[-1].startswith("lit-gans: data.image_size=41: the dcgan networks")
     monkeypatch.setenv("LIT_GANS_DEBUG", "0")
     assert "Traceback" not in command("describe", "model=dcgan", "data.image_size=41")[2]
 

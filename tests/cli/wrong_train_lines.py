@@ -54,10 +54,10 @@ callbacks.samples.frames_per_second=nan | frames_per_second=nan must be greater 
 callbacks.watch.min_diversity=nan | callbacks.watch: min_diversity=nan must lie in [0, 1).
 callbacks.checkpoint.every_n_train_steps=0 | every_n_train_steps=0 must be at least 1
 data.channels=2 | channels=2 must be 1 or 3
-data.image_size=40 | image_size=40: the dcgan networks support 16, 32, 48
+data.image_size=40 | lit-gans: data.image_size=40: the dcgan networks support 16, 32, 48
 data.batch_size=5001 | the data has 5000 images, one step needs 5001
 trainer.devices=0 | trainer.devices=0 must be auto, at least 1
-trainer.devices=1000 | trainer.devices=1000: on a CPU, devices are processes
+trainer.devices=1000 | cores: use at most trainer.devices=
 trainer.min_steps=9 trainer.max_steps=4 | trainer.min_steps=9 must be at most trainer.max_steps=4, where the training
 trainer.min_epochs=2 trainer.max_epochs=1 | trainer.min_epochs=2 must be at most trainer.max_epochs=1
 callbacks.samples.num=100000000 | callbacks.samples: num=100000000 must be at most 10000.
@@ -73,7 +73,7 @@ trainer.limit_train_batches=2.5 | invalid value 2.5 for limit_train_batches
 trainer.max_steps=0 | trainer.max_steps=0 must be at least 1
 seed=4294967296 | seed=4294967296 must lie in [0, 4294967295].
 precision=fp16 | precision=fp16 needs a CUDA device
-trainer.accelerator=cuda | can not run on your system
+trainer.accelerator=cuda | trainer.accelerator=auto uses what there is, otherwise the CPU.
 trainer.accelerator=abc | invalid accelerator name
 trainer.accelerator=tpu | trainer: a package is missing
 trainer.gradient_clip_val=1 | has no effect on networks with optimizers of their own: use model.clip_gradients=1.
@@ -135,5 +135,5 @@ tune data.batch_size=100000 | data.batch_size=100000 must be at most 65536.
 tune output=text.txt | output=text.txt: an experiment is a YAML file in a folder named experiment.
 tune output=text.txt/experiment/a.yaml | output=text.txt/experiment: the folder cannot be created
 tune resume=run | resume=run: the short trainings of tune begin from new networks; leave it out.
-tune trainer.accelerator=cuda | can not run on your system
+tune trainer.accelerator=cuda | trainer.accelerator=auto uses what there is, otherwise the CPU.
 """

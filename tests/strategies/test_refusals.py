@@ -8,7 +8,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.plugins.layer_sync import TorchSyncBatchNorm
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.config.build import trainer_refusals
+from lit_gans.config.trainer_errors import trainer_refusals
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP, refused_precision

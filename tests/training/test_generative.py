@@ -7,6 +7,7 @@ from lit_gans import RefusedInput, load
 from lit_gans.callbacks import EMA
 from lit_gans.checkpoints.format import from_plain, read_checkpoint
 from lit_gans.models.dcgan import DCGAN
+from lit_gans.models.sngan import SNGAN
 from tests.gans import GANS
 
 
@@ -68,11 +69,20 @@ def test_other_architectures_and_formats_are_refused_and_other_settings_named(ti
     trainer = fit(tiny_gan(), random_images(), max_steps=1)
     path = tmp_path / "some.ckpt"
     trainer.save_checkpoint(path)
-    with pytest.raises(RefusedInput, match=r"another architecture .*DCGAN; generator_width=4 there, 8 here\)"):
+    with pytest.raises(RefusedInput, match=r"another architecture \(DCGAN; generator_width=4 there, 8 here\)"):
         tiny_gan(generator_width=8).on_load_checkpoint(read_checkpoint(path))
+    others = {"latent_dim": 9, "n_critic": 2, "r1_gamma": 1.0, "seed": 5}
+    with pytest.raises(RefusedInput, match=r"; 2 more\): generator\.\S+ is \(6, .* here\.$"):
+        tiny_gan(generator_width=8, **others).on_load_checkpoint(read_checkpoint(path))
     with pytest.warns(UserWarning, match="other settings: r1_gamma=0.0 there, 1.0 here"):
         tiny_gan(r1_gamma=1.0).on_load_checkpoint(read_checkpoint(path))
     checkpoint = read_checkpoint(path)
+    with pytest.raises(RefusedInput, match=r"architecture: of a DCGAN, and this is a D2GAN; use the class and"):
+        tiny_gan("d2gan").on_load_checkpoint(checkpoint)
+    with pytest.raises(RefusedInput, match=r"of a DCGAN, not of a SNGAN: use DCGAN.load_from_checkpoint, or lit_gans"):
+        SNGAN.load_from_checkpoint(path)
+    with pytest.raises(TypeError, match="nothing"):
+        DCGAN.load_from_checkpoint(path, nothing=1)
     checkpoint["lit_gans"]["format_version"] = 99
     with pytest.raises(RefusedInput, match="format 99"):
         tiny_gan().on_load_checkpoint(checkpoint)

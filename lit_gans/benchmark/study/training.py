@@ -16,9 +16,9 @@ from torch.utils.data import IterableDataset
 from lit_gans.benchmark.measure import now, peak_process_memory, quiet_trainer
 from lit_gans.benchmark.study.contract import Unavailable, require_device
 from lit_gans.benchmark.study.settings import Settings
-from lit_gans.config.build import trainer_refusals
 from lit_gans.config.hydra_app import compose
 from lit_gans.config.signatures import construct
+from lit_gans.config.trainer_errors import trainer_refusals
 from lit_gans.strategies.by_name import NAMES, named
 from lit_gans.training.adversarial import AdversarialModule
 

@@ -1,0 +1,55 @@
+"""What is said when a training begins: large networks on a CPU, classes that are not used."""
+
+import pytest
+import torch
+from PIL import Image
+
+from lit_gans.cli import notices
+from lit_gans.cli.notices import no_effect, slow_networks, unused_classes
+from lit_gans.data.sources.folder import Folder
+from lit_gans.models.dcgan import DCGAN
+
+
+def test_networks_that_are_large_for_a_cpu_are_said_with_the_experiment_for_one(tiny_gan, monkeypatch):
+    module = tiny_gan("r3gan")
+    assert slow_networks(module) == []
+    monkeypatch.setattr(notices, "_LARGE", 100)
+    (said,) = slow_networks(module)
+    num = sum(parameter.numel() for parameter in module.parameters())
+    assert said.startswith(f"R3GAN has {num:,} parameters, and on a CPU")
+    assert said.endswith("experiment=r3gan_digits has networks made for a CPU")
+
+    class Own(DCGAN):
+        pass
+
+    assert slow_networks(Own(generator_width=4, discriminator_width=4))[0].endswith("choose smaller networks")
+    monkeypatch.setattr(type(module), "device", torch.device("cuda"))
+    assert slow_networks(module) == []
+
+
+@pytest.fixture
+def folder(tmp_path):
+    def make(*names, **settings):
+        for name in names:
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            Image.new("RGB", (16, 16)).save(tmp_path / name)
+        return Folder(root=str(tmp_path), image_size=16, channels=1)
+
+    return make
+
+
+def test_classes_of_a_folder_that_are_not_used_are_said(tiny_gan, folder, random_images):
+    data = folder("cats/1.png", "dogs/1.png")
+    (said,) = unused_classes(tiny_gan(), data)
+    assert said.endswith("has 2 classes, its subfolders, which are not used: model.num_classes=2 trains with them")
+    assert unused_classes(tiny_gan("pix2pix"), data)[0].endswith("which are not used")
+    assert unused_classes(tiny_gan(num_classes=2), data) == []
+    assert unused_classes(tiny_gan(), random_images()) == [], "of data that come with classes"
+    assert unused_classes(tiny_gan(), folder("flat.png")) == []
+
+
+def test_only_settings_of_the_user_are_said_to_have_no_effect():
+    given = ["metrics.num_samples=5", "model=dcgan", "+metrics.scores.kid=null"]
+    assert no_effect({"metrics": None}, given) == ["metrics=none: no effect of metrics.num_samples, metrics.scores.kid"]
+    assert no_effect({"metrics": None}, ["metrics=none", "experiment=dcgan_emoji"]) == []
+    assert no_effect({"metrics": {"_target_": "a.B"}}, given) == []
