@@ -31,7 +31,7 @@ def contents():
             "has discriminator_optimizer=lit_gans.training.optim.Adam, this",
         ),
         ("trainer.max_steps=abc", "trainer.max_steps='abc' is not valid: expected int"),
-        ("trainer.accelerator=cuda", "can not run on your system"),
+        ("trainer.accelerator=cuda", "trainer.accelerator=cuda: "),
     ],
 )
 def test_a_refused_resume_leaves_the_run_as_it_was(train, finished, other, sentence):
