@@ -19,7 +19,7 @@ from lit_gans.common.errors import refuse_below
 from lit_gans.common.noise import Noise
 from lit_gans.models.sngan import SNGAN
 from lit_gans.models.wgan_gp import WGANGP
-from lit_gans.networks.spectral import SpectralNorm, one_power_iteration
+from lit_gans.networks.spectral import OnePowerIteration, SpectralNorm
 from lit_gans.training.losses import wasserstein_critic
 
 _GANS: dict[str, Any] = {"sngan": SNGAN, "wgan_gp": WGANGP}
@@ -95,7 +95,7 @@ def _discriminator_works(module: Any, images: Tensor) -> dict[str, Work]:
 
     def differentiate(num: int) -> Tensor:
         module.discriminator.zero_grad()
-        with one_power_iteration(layers):
+        with OnePowerIteration(layers):
             scores = torch.cat([module.discriminator(some) for some in images.chunk(num)])
             wasserstein_critic(*scores.chunk(2)).backward()  # type: ignore[no-untyped-call]
         return torch.cat([weight.grad.flatten() for weight in module.discriminator.parameters()])

@@ -15,8 +15,9 @@ _IGNORED_FUNCTIONS = {"__setattr__", "__getattr__"}  # of torch's modules, calle
 _IGNORED_FILES = ("lr_scheduler.py", "_contextlib.py")
 _RULES = (
     ("noise", "lit_gans/common/noise.py", None),
-    ("freezing", "lit_gans/training/optimization.py", {"training_only", "one_power_iteration"}),
-    ("freezing", "lit_gans/networks/spectral.py", {"one_power_iteration"}),
+    ("freezing", "lit_gans/training/optimization.py", {"training_only"}),
+    ("freezing", "lit_gans/training/freezing.py", None),
+    ("freezing", "lit_gans/networks/spectral.py", {"__enter__", "__exit__"}),
     ("logging", "lightning/pytorch/core/module.py", {"log", "log_dict"}),
     ("logging", "lightning/pytorch/trainer/connectors/logger_connector/", None),
     ("logging", "lit_gans/callbacks/csv_metrics.py", None),

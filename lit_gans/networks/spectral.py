@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 import torch
 from jaxtyping import Float
@@ -89,14 +88,22 @@ def spectrally_normalised(network: nn.Module) -> nn.Module:
     return network
 
 
-@contextmanager
-def one_power_iteration(layers: Iterable[SpectralNorm]) -> Iterator[None]:
-    """Limits each layer to one power iteration, in its first training forward inside the context."""
-    limits = [layer.limit for layer in layers]
-    for limit in limits:
-        limit.remaining = 1
-    try:
-        yield
-    finally:
-        for limit in limits:
+class OnePowerIteration:
+    """Context that limits each layer to one power iteration, in its first training forward inside; may be reused.
+
+    A class, as every training step enters it: `contextlib.contextmanager` takes several times as long.
+
+    Args:
+        layers: spectral norms to limit.
+    """
+
+    def __init__(self, layers: Iterable[SpectralNorm]) -> None:
+        self._limits = [layer.limit for layer in layers]
+
+    def __enter__(self) -> None:
+        for limit in self._limits:
+            limit.remaining = 1
+
+    def __exit__(self, *exception: object) -> None:
+        for limit in self._limits:
             limit.remaining = None

@@ -89,13 +89,13 @@ def split_batch(batch: Batch, num: int) -> list[Batch]:
     Raises:
         RefusedInput: the number of images is not a multiple of `num`.
     """
+    if num == 1:
+        return [batch]
     size = len(batch["image"])
     if size % num:
         raise RefusedInput(
             f"a batch of {size} images cannot be split into {num} equal pieces: the loader must yield batch_size x"
             " n_critic x accumulate_gradients images."
         )
-    if num == 1:
-        return [batch]
     pieces = {name: tensor.chunk(num) for name, tensor in tensors(batch).items()}
     return [cast(Batch, {name: piece[index] for name, piece in pieces.items()}) for index in range(num)]

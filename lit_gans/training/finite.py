@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from lit_gans.common._compat.torch import norm_all
+from lit_gans.common.precision import full_precision
 
 PENALTY, LOSS, WEIGHTS, SCALE = "penalty", "loss", "weights", "gradient scale"
 _SMALLEST_SCALE = 2.0**-24  # the smallest positive number of fp16: gradients overflow in spite of it
+_SMALL = 4096  # numbers, which are copied faster than a kernel of their own is started
 
 
 class _Reading(NamedTuple):
@@ -22,6 +25,29 @@ class _Reading(NamedTuple):
     names: list[tuple[str, str]]  # what, and of which network
     values: Tensor
     copied: torch.cuda.Event | None  # recorded behind the copy to pinned memory
+
+
+class _Weights:
+    """Weights of a network, whose small tensors are checked as one.
+
+    Args:
+        tensors: the weights, or this rank's shards of them.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        flat = {index: _flat_view(tensor) for index, tensor in enumerate(tensors) if tensor.numel() <= _SMALL}
+        self._small = [view for view in flat.values() if view is not None]
+        self._others = [tensor for index, tensor in enumerate(tensors) if flat.get(index) is None]
+
+    def tensors(self) -> list[Tensor]:
+        """Returns tensors that are finite if all weights are."""
+        return [*self._others, full_precision(torch.cat(self._small))] if self._small else self._others
+
+
+def _flat_view(tensor: Tensor) -> Tensor | None:
+    """Returns a view of all numbers in the order of their memory, or None if there are gaps between them."""
+    tensor = tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
+    return tensor.view(-1) if tensor.is_contiguous() else None
 
 
 class FiniteCheck:
@@ -38,20 +64,23 @@ class FiniteCheck:
 
     def __init__(self, networks: Sequence[str], late: bool | None = None) -> None:
         self.networks, self.late = networks, late
-        self._weights: dict[str, list[Tensor]] = {}
+        self._weights: dict[str, _Weights] = {}
         self._terms: dict[str, list[tuple[str, Tensor]]] = {}
         self._pending: _Reading | None = None
         self.start({})
 
     def start(self, weights: Mapping[str, Sequence[Tensor]]) -> None:
         """Begins a training with the weights of each network, or this rank's shards of them, and checks them."""
-        self._weights = {name: [tensor.detach() for tensor in weights.get(name, ())] for name in self.networks}
+        self._weights = {
+            name: _Weights([tensor.detach() for tensor in weights.get(name, ())]) for name in self.networks
+        }
         self._terms = {name: [] for name in self.networks}
         self._pending = None
 
     def add(self, what: str, network: str, value: Tensor) -> None:
         """Adds a scalar to the values of the current iteration."""
-        self._terms[network].append((what, value.detach()))
+        value = value.detach()
+        self._terms[network].append((what, value.reshape(()) if value.dim() else value))
 
     def end_iteration(self, iteration: int) -> None:
         """Reads the values of this iteration (CPU) or the one before (CUDA).
@@ -79,14 +108,14 @@ class FiniteCheck:
         _refuse(pending)
 
     def _read(self, iteration: int) -> _Reading | None:
-        norms = norm_all([tensor for name in self.networks for tensor in self._weights[name]])
+        weights = {name: self._weights[name].tensors() for name in self.networks}
+        norms = iter(norm_all([tensor for tensors in weights.values() for tensor in tensors]))
         names: list[tuple[str, str]] = []
         values: list[Tensor] = []
-        for network in self.networks:
-            terms, weights = self._terms[network], len(self._weights[network])
-            names += [(what, network) for what, _ in terms] + [(WEIGHTS, network)] * weights
-            values += [*(value.reshape(()) for _, value in terms), *norms[:weights]]
-            self._terms[network], norms = [], norms[weights:]
+        for network, tensors in weights.items():
+            terms, self._terms[network] = self._terms[network], []
+            names += [(what, network) for what, _ in terms] + [(WEIGHTS, network)] * len(tensors)
+            values += [*(value for _, value in terms), *islice(norms, len(tensors))]
         if not values:
             return None
         stacked = torch.stack(values)

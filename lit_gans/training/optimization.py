@@ -5,8 +5,7 @@ The names of attributes follow the protocols in `lit_gans.strategies.contracts`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -23,12 +22,13 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from lit_gans.checkpoints.format import FORMAT_KEY, CheckpointFiles, flat, to_plain
 from lit_gans.common.errors import RefusedInput
-from lit_gans.networks.spectral import SpectralNorm, one_power_iteration
+from lit_gans.networks.spectral import SpectralNorm
 from lit_gans.strategies.contracts import backward_arguments, block_backward_sync, clips_gradients
 from lit_gans.strategies.grad_scaling import NetworkScaling
 from lit_gans.strategies.module_networks import parameters_of
 from lit_gans.training.attached import callbacks_of, num_iterations
 from lit_gans.training.callback import GenerativeCallback
+from lit_gans.training.freezing import TrainingOnly
 from lit_gans.training.generative import GenerativeModule
 from lit_gans.training.optim import Optimizer, arrange_as_weights
 from lit_gans.training.plain import count_step, steps_plainly
@@ -75,6 +75,7 @@ class OptimizedModule(GenerativeModule):
         self._images = 0  # number of real images that all ranks have trained on
         self._trainable: dict[str, list[nn.Parameter]] = {}
         self._spectral_norms: list[SpectralNorm] = []
+        self._training_only: dict[tuple[str, ...], TrainingOnly] = {}
         self._steps_plainly = False  # without Lightning's hooks around backward and step, which nobody uses
 
     # ---- one step
@@ -134,18 +135,12 @@ class OptimizedModule(GenerativeModule):
     def _learning_rate_factor(self, iteration: int, schedule: Schedule, total: int) -> float:
         return schedule.at(Progress(iteration, self._images, total))
 
-    @contextmanager
-    def training_only(self, names: tuple[str, ...]) -> Iterator[None]:
-        """Freezes what is not frozen of all other networks, so that no gradients of their weights are computed."""
-        others = [p for name, own in self._trainable.items() if name not in names for p in own if p.requires_grad]
-        for parameter in others:
-            parameter.requires_grad_(False)
-        try:
-            with one_power_iteration(self._spectral_norms):
-                yield
-        finally:
-            for parameter in others:
-                parameter.requires_grad_(True)
+    def training_only(self, names: tuple[str, ...]) -> TrainingOnly:
+        """Returns the context in which only networks of these names are trained."""
+        if names not in self._training_only:
+            others = [parameter for name, own in self._trainable.items() if name not in names for parameter in own]
+            self._training_only[names] = TrainingOnly(others, self._spectral_norms)
+        return self._training_only[names]
 
     def synchronised_only_if(self, last: bool) -> AbstractContextManager[None]:
         """Returns a context in which backward averages gradients over the ranks only in the last microbatch."""
@@ -237,6 +232,7 @@ class OptimizedModule(GenerativeModule):
         self._trainable = {name: _trainable(self.get_submodule(name)) for name in self.network_names}
         self._steps_plainly = steps_plainly(self.trainer, self, OptimizedModule)
         self._spectral_norms = [layer for layer in self.modules() if isinstance(layer, SpectralNorm)]
+        self._training_only = {}
 
     def on_train_end(self) -> None:
         self.gather_generator()  # for `sample` after the fit

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.utils import parametrizations
 
-from lit_gans.networks.spectral import SpectralNorm, one_power_iteration, spectrally_normalised
+from lit_gans.networks.spectral import OnePowerIteration, SpectralNorm, spectrally_normalised
 from tests.networks.normalised_layers import (
     LABELS,
     LAYERS,
@@ -71,7 +71,7 @@ def test_no_iteration_in_evaluation():
     network = moved(tiny()).eval()
     before = vectors(network)
     network(LABELS)
-    with one_power_iteration(norms(network)):
+    with OnePowerIteration(norms(network)):
         network(LABELS)
     assert all(same(before, vectors(network)))
     network.train()(LABELS)
@@ -81,7 +81,7 @@ def test_no_iteration_in_evaluation():
 def test_inside_an_update_only_the_first_forward_in_training_iterates_and_outside_every_one():
     layer, norm, original = single()
     first, third = iterated(norm, original.detach()), iterated(norm, original.detach(), times=3)
-    with one_power_iteration([norm]):
+    with OnePowerIteration([norm]):
         layer.eval()
         _ = layer.weight
         layer.train()
@@ -98,7 +98,7 @@ def test_the_next_update_iterates_once_more_and_also_after_one_that_failed():
     second, third, fourth = (iterated(norm, original.detach(), times) for times in (2, 3, 4))
 
     def fail():
-        with one_power_iteration(iter([norm])):
+        with OnePowerIteration(iter([norm])):
             _ = layer.weight
             raise KeyError
 
@@ -106,7 +106,7 @@ def test_the_next_update_iterates_once_more_and_also_after_one_that_failed():
         fail()
     _ = layer.weight
     assert all(same((norm.left, norm.right), second))
-    with one_power_iteration([norm]):
+    with OnePowerIteration([norm]):
         _ = layer.weight, layer.weight
         assert all(same((norm.left, norm.right), third))
     _ = layer.weight
@@ -115,10 +115,10 @@ def test_the_next_update_iterates_once_more_and_also_after_one_that_failed():
 
 def test_the_microbatches_of_an_accumulated_batch_see_identical_weights():
     full, split = moved(tiny()), moved(tiny())
-    with one_power_iteration(norms(full)):
+    with OnePowerIteration(norms(full)):
         full(LABELS)
         expected = [getattr(full, name).weight for name in ("embedding", "dense", "up", "deep", "down")]
-    with one_power_iteration(norms(split)):
+    with OnePowerIteration(norms(split)):
         for microbatch in LABELS.split(1):
             split(microbatch)
             weights = [getattr(split, name).weight for name in ("embedding", "dense", "up", "deep", "down")]
@@ -204,7 +204,7 @@ def test_a_copy_gives_the_same_and_goes_its_own_way():
     moved(copied).train()(LABELS)
     assert all(same(vectors(network), before))
     assert not any(same(vectors(copied), before))
-    with one_power_iteration(norms(copied)):
+    with OnePowerIteration(norms(copied)):
         assert {norm.remaining for norm in norms(network)} == {None}
 
 

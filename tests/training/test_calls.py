@@ -80,3 +80,16 @@ def test_what_a_user_freezes_during_the_training_stays_frozen(tiny_gan, random_i
     fit(module, random_images(), 2, callbacks=[Freeze()])
     assert not first.requires_grad
     assert torch.equal(first, before)
+
+
+def test_small_weights_are_read_together(counted):
+    _, counts = counted("dcgan")
+    assert counts["_VariableFunctionsClass.cat"] == 2, "those of the generator and of the discriminator"
+    assert counts["_VariableFunctionsClass._foreach_norm"] == 1
+    assert counts["Tensor.reshape"] == 0, "losses are scalars"
+
+
+def test_inside_itself_a_context_of_training_freezes_nothing(counted):
+    _, counts = counted("wgan_gp")
+    assert counts["freezing.py __enter__"] == N_CRITIC + 2, "of the iteration, of each step and of the generator"
+    assert counts["freezing.py <listcomp>"] == 2
