@@ -7,6 +7,7 @@ Every GAN of `lit_gans.models` can be imported from here; modules are imported l
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
 from typing import TYPE_CHECKING, Any
@@ -80,9 +81,22 @@ def __getattr__(name: str) -> Any:
         place = f"lit_gans.models.{stem}" if stem else None
     found = getattr(importlib.import_module(place), name, None) if place else None
     if found is None:
-        raise AttributeError(f"module 'lit_gans' has no attribute '{name}'")
+        raise AttributeError(f"module 'lit_gans' has no attribute '{name}'{_instead(name)}")
     globals()[name] = found
     return found
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]  # also what has not been accessed yet, for completion
+
+
+def _instead(name: str) -> str:
+    """Returns the end of an error message about a name that does not exist."""
+    if name == "train":
+        return "; use module, data, trainer = build(compose('model=dcgan', 'data=digits')); trainer.fit(module, data)"
+    names = {known.lower(): known for known in __all__}
+    close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6)
+    return f"; did you mean '{names[close[0]]}'?" if close else ""
 
 
 if "lightning.pytorch.strategies" in sys.modules:  # otherwise the first of the classes above registers the names

@@ -76,5 +76,12 @@ def test_every_public_name_is_there():
     own = [cls for cls in gans().values() if cls.__module__.startswith("lit_gans.")]
     for cls in own:  # also those that are not listed
         assert getattr(lit_gans, cls.__name__) is cls
-    with pytest.raises(AttributeError, match="no attribute 'DCGANN'"):
-        _ = lit_gans.DCGANN
+    assert {*lit_gans.__all__} <= {*dir(lit_gans)}
+    for name, instead in (
+        ("DCGANN", "; did you mean 'DCGAN'\\?"),
+        ("sngan", "; did you mean 'SNGAN'\\?"),
+        ("train", r"; use .*build\(compose"),
+        ("_nothing", ""),
+    ):
+        with pytest.raises(AttributeError, match=f"no attribute '{name}'{instead}"):
+            getattr(lit_gans, name)

@@ -6,16 +6,21 @@ from __future__ import annotations
 
 import logging
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from lit_gans.callbacks.evaluation import GenerativeMetrics
+from lit_gans.checkpoints.newest import checkpoints_of
+from lit_gans.cli.suitable_metrics import OF_DIGITS, SuitsMetrics
+from lit_gans.common.paths import shown
 from lit_gans.config.overrides import key_of
 from lit_gans.config.registry import gans
 from lit_gans.config.signatures import schema
 from lit_gans.data.sources.folder import Folder
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.attached import data_of
+from lit_gans.training.attached import callbacks_of, data_of
 
 logger = logging.getLogger(__name__)
 
@@ -35,13 +40,29 @@ class Notices(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         log(self.notices)
         if isinstance(pl_module, AdversarialModule):
-            log([*slow_networks(pl_module), *unused_classes(pl_module, data_of(trainer))])
+            log([*slow_networks(pl_module), *unused_classes(pl_module, data_of(trainer)), *unsuitable_metrics(trainer)])
 
 
 def no_effect(config: dict[str, Any], overrides: list[str]) -> list[str]:
     """Returns a sentence about settings that the user gives to metrics, where there are none."""
     given = [key for key in map(key_of, overrides) if config.get("metrics") is None and str(key).startswith("metrics.")]
     return [f"metrics=none: no effect of {', '.join(map(str, given))}"] if given else []
+
+
+def replaced_run(folder: Path, checkpoint: Path | None) -> list[str]:
+    """Returns a sentence about a run whose files a new one replaces, since both have the same folder."""
+    if checkpoint is not None or not checkpoints_of(folder):
+        return []
+    return [f"{shown(folder)} has checkpoints of an earlier run, which this one replaces; resume=auto continues it"]
+
+
+def unsuitable_metrics(trainer: Trainer) -> list[str]:
+    """Returns a sentence about a classifier of digits that judges other images."""
+    data = data_of(trainer)
+    judged = any(callback.extractor.name == "digits" for callback in callbacks_of(trainer, GenerativeMetrics))
+    if not judged or not isinstance(data, SuitsMetrics) or data.metrics in (*OF_DIGITS, "none"):
+        return []
+    return [f"metrics=digits judges by a classifier of digits: for other images, metrics={data.metrics} says more"]
 
 
 def slow_networks(module: AdversarialModule) -> list[str]:

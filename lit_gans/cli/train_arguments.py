@@ -4,26 +4,14 @@ from __future__ import annotations
 
 from importlib.resources import files
 from pathlib import Path
-from typing import ClassVar, Protocol, runtime_checkable
 
-from lit_gans.cli.suitable_metrics import suitable_metrics
+from lit_gans.cli.suitable_metrics import SuitsMetrics, suitable_metrics
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.overrides import SWEEP_FLAGS, key_of, quote
 from lit_gans.config.source import option
 
 DEFAULT_EXPERIMENT = "dcgan_digits"
 _FOLDERS = ("hydra.run.dir", "hydra.sweep.dir", "trainer.default_root_dir")
-
-
-@runtime_checkable
-class SuitsMetrics(Protocol):
-    """Data with a default option of `metrics`.
-
-    Attributes:
-        metrics: name of the option.
-    """
-
-    metrics: ClassVar[str]
 
 
 def with_defaults(arguments: list[str], notices: list[str]) -> list[str]:

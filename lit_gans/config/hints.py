@@ -19,6 +19,7 @@ _OF_NODES = {  # groups whose options apply to a node of the model
 _MOVED = re.compile(r"((?:score@)?metrics)\.(fid|inception_score|class_coverage|kid|mifid|prdc)\b")  # first edition
 _GROUPS = ("experiment", "strategy", "precision")  # not keys
 _INSTEAD = {
+    "data.root": "data=folder data.root=FOLDER is a folder of images.",
     "run": "resume=PATH continues a run, hydra.run.dir=FOLDER is the folder of a new one.",
     "resume": "lit-gans train resumes a run, bench study goes on by itself, other commands take checkpoint=PATH.",
 }

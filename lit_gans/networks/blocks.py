@@ -176,4 +176,5 @@ def refuse_size(image_size: int, sizes: tuple[int, ...], network: str) -> None:
     """Raises `RefusedInput` if the network does not support an image size."""
     if image_size not in sizes:
         known = ", ".join(map(str, sizes))
-        raise RefusedInput(f"image_size={image_size}: the {network} networks support {known} pixels.")
+        points = "; points need network=mlp" if image_size == 1 else ""
+        raise RefusedInput(f"image_size={image_size}: the {network} networks support {known} pixels{points}.")

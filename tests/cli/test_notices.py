@@ -1,12 +1,19 @@
 """What is said when a training begins: large networks on a CPU, classes that are not used."""
 
+from unittest.mock import create_autospec
+
 import pytest
 import torch
+from lightning.pytorch import Trainer
 from PIL import Image
 
+from lit_gans.callbacks.evaluation import GenerativeMetrics
 from lit_gans.cli import notices
-from lit_gans.cli.notices import no_effect, slow_networks, unused_classes
+from lit_gans.cli.notices import no_effect, replaced_run, slow_networks, unsuitable_metrics, unused_classes
+from lit_gans.data.sources.digits import Digits
 from lit_gans.data.sources.folder import Folder
+from lit_gans.data.sources.points import Ring
+from lit_gans.metrics.extractors.digits import DigitsExtractor
 from lit_gans.models.dcgan import DCGAN
 
 
@@ -29,7 +36,7 @@ def test_networks_that_are_large_for_a_cpu_are_said_with_the_experiment_for_one(
 
 @pytest.fixture
 def folder(tmp_path):
-    def make(*names, **settings):
+    def make(*names):
         for name in names:
             (tmp_path / name).parent.mkdir(exist_ok=True)
             Image.new("RGB", (16, 16)).save(tmp_path / name)
@@ -46,6 +53,27 @@ def test_classes_of_a_folder_that_are_not_used_are_said(tiny_gan, folder, random
     assert unused_classes(tiny_gan(num_classes=2), data) == []
     assert unused_classes(tiny_gan(), random_images()) == [], "of data that come with classes"
     assert unused_classes(tiny_gan(), folder("flat.png")) == []
+
+
+def test_a_classifier_of_digits_that_judges_other_images_is_said(folder):
+    trainer = create_autospec(Trainer, instance=True)
+    trainer.callbacks, trainer.datamodule = [GenerativeMetrics(DigitsExtractor())], folder("flat.png")
+    (said,) = unsuitable_metrics(trainer)
+    assert said.endswith("for other images, metrics=efficientnet_lite0 says more")
+    for trainer.datamodule in (Digits(), Ring()):
+        assert unsuitable_metrics(trainer) == []
+    trainer.callbacks, trainer.datamodule = [], folder("flat.png")
+    assert unsuitable_metrics(trainer) == []
+
+
+def test_a_run_that_replaces_another_is_said(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    assert replaced_run(tmp_path, None) == []
+    last = tmp_path / "checkpoints/last.ckpt"
+    last.touch()
+    (said,) = replaced_run(tmp_path, None)
+    assert said.startswith(f"{tmp_path} has checkpoints of an earlier run, which this one replaces")
+    assert replaced_run(tmp_path, last) == [], "it is continued"
 
 
 def test_only_settings_of_the_user_are_said_to_have_no_effect():

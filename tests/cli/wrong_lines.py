@@ -13,7 +13,7 @@ train data=folder data.root=photos data.crop=abc | data.crop='abc' is not valid:
 train data=folder data.root=photos data.cache=text.txt/x | choose another data.cache.
 train data=imagenet data.root=nowhere | data.root=nowhere: there is no folder train in it
 train data=lsun data.root=nowhere | data.root=nowhere: LSUN cannot be read there
-train data=ring model=dcgan | image_size=1: the dcgan networks support
+train data=ring model=dcgan | 128, 256 pixels; points need network=mlp.
 train data=ring model=gan metrics=digits | points have no FID: use metrics=modes
 train data=ring model=gan data.num_points=100000000000 | num_points=100000000000 must be at most 100000000.
 train data=digits model=pix2pix metrics=none | pix2pix needs pairs

@@ -81,6 +81,8 @@ trainer.accumulate_grad_batches=2 | use model.accumulate_gradients=2.
 trainer.num_nodes=2 | trainer.num_nodes=2: nothing says where the other nodes are
 model.num_classes=7 | num_classes=7 and the data has 10 classes
 metrics=modes | metrics=modes needs data whose modes are known
+data.root=photos | data.root: there is no such key; data=folder data.root=FOLDER is a folder of images.
+metrics.num_samples=9 | metrics is none: leave it out, or choose metrics=NAME.
 metrics=module | metrics.extractor.module._target_ is required
 metrics=module metrics.extractor.module._target_=nothing.Nothing | nothing.Nothing cannot be imported
 metrics=module metrics.extractor.module._target_=torch.nn.Linear | in_features is required by Linear
