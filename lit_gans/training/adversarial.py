@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any, ClassVar, cast
@@ -15,7 +16,7 @@ from lit_gans.common.noise import Noise, mix, seed_dropout
 from lit_gans.training.attached import callbacks_of, is_logged
 from lit_gans.training.augment import Augmentation
 from lit_gans.training.augmentation import Augmenter
-from lit_gans.training.batch import Batch, Inputs, prepare_batch, repeat_batch, split_batch
+from lit_gans.training.batch import Batch, Inputs, prepare_batch, repeat_batch, share_of_loss, split_batch
 from lit_gans.training.callback import GenerativeCallback, reads_losses
 from lit_gans.training.epochs import begin_epoch_after_resume
 from lit_gans.training.finite import LOSS
@@ -174,6 +175,9 @@ class AdversarialModule(JudgedModule):
             # a progress bar would copy its values from the device in every iteration from now on
             self._log_losses(prog_bar=False)
 
+    # Lightning inspects the signature in every iteration
+    training_step.__signature__ = inspect.signature(training_step)  # type: ignore[attr-defined]
+
     def _train_discriminators(
         self, microbatches: list[Batch], fakes: list[Tensor] | None, weights: Mapping[str, float]
     ) -> dict[str, Tensor]:
@@ -190,8 +194,8 @@ class AdversarialModule(JudgedModule):
                     for name, loss in losses.items():
                         penalty = penalties[name]
                         objective = loss + penalty if isinstance(penalty, Tensor) else loss
-                        self.backpropagate(_share(objective, len(microbatches)), name)
-                        share = _share(loss.detach(), len(microbatches))
+                        self.backpropagate(share_of_loss(objective, len(microbatches)), name)
+                        share = share_of_loss(loss.detach(), len(microbatches))
                         total[name] = total[name] + share if name in total else share
             for name in self.discriminator_names:
                 self.step_network(name)
@@ -205,8 +209,8 @@ class AdversarialModule(JudgedModule):
                 seen, fake = self.augmented_images(batch, fake)
                 loss = self.generator_loss(fake, seen)
                 with self.synchronised_only_if(index == len(microbatches) - 1):
-                    self.backpropagate(_share(loss, len(microbatches)), "generator")
-                share = _share(loss.detach(), len(microbatches))
+                    self.backpropagate(share_of_loss(loss, len(microbatches)), "generator")
+                share = share_of_loss(loss.detach(), len(microbatches))
                 total = share if total is None else total + share
                 self.finite.add(LOSS, "generator", loss)
             self.step_network("generator")
@@ -242,8 +246,3 @@ class AdversarialModule(JudgedModule):
 
     def _log_losses(self, prog_bar: bool) -> None:
         self.log_dict(self.augmentation_log() | {f"loss/{n}": x for n, x in self.losses.items()}, prog_bar=prog_bar)
-
-
-def _share(loss: Tensor, num: int) -> Tensor:
-    """Returns a microbatch's share of the loss; of a single one, the loss itself, without another kernel."""
-    return loss if num == 1 else loss / num

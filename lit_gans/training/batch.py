@@ -99,3 +99,8 @@ def split_batch(batch: Batch, num: int) -> list[Batch]:
         )
     pieces = {name: tensor.chunk(num) for name, tensor in tensors(batch).items()}
     return [cast(Batch, {name: piece[index] for name, piece in pieces.items()}) for index in range(num)]
+
+
+def share_of_loss(loss: Tensor, num: int) -> Tensor:
+    """Returns a microbatch's share of the loss; of a single one, the loss itself, without another kernel."""
+    return loss if num == 1 else loss / num

@@ -7,10 +7,10 @@ from abc import ABCMeta
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningModule
 from torch import nn
 
 from lit_gans.checkpoints.format import constructor_arguments, to_plain
+from lit_gans.common._compat.lightning import QuickHookNames
 from lit_gans.common.memory import refused_if_too_large
 from lit_gans.common.noise import forked, mix
 
@@ -36,7 +36,7 @@ class ConstructedLast(ABCMeta):
         return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
-class ConstructedModule(LightningModule, metaclass=ConstructedLast):
+class ConstructedModule(QuickHookNames, metaclass=ConstructedLast):
     """Base class that builds networks from the module's seed and saves its arguments as plain hyperparameters.
 
     Args:

@@ -31,7 +31,7 @@ from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.freezing import TrainingOnly
 from lit_gans.training.generative import GenerativeModule
 from lit_gans.training.optim import Optimizer, arrange_as_weights
-from lit_gans.training.plain import count_step, steps_plainly
+from lit_gans.training.plain import count_step, leave_out_profiler, steps_plainly
 from lit_gans.training.schedules import Number, Progress, Schedule
 
 
@@ -159,6 +159,7 @@ class OptimizedModule(GenerativeModule):
         if type(plugin) is MixedPrecision and plugin.scaler is not None:
             # each network gets a copy of the scaler that the user set
             strategy.precision_plugin = NetworkScaling(plugin.device, partial(deepcopy, plugin.scaler))
+        leave_out_profiler(self.trainer)
 
     def _is_fitting(self) -> bool:
         try:

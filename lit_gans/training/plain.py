@@ -1,6 +1,10 @@
-"""Trainings in which Lightning's hooks around backward and optimizer step do nothing, so that they can be left out."""
+"""Trainings in which Lightning's profiler and its hooks around backward and optimizer step do nothing, so that they
+can be left out.
+"""
 
 from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.plugins.precision import MixedPrecision, Precision
@@ -14,11 +18,28 @@ _HOOKS = ("on_before_backward", "on_after_backward", "on_before_optimizer_step")
 _METHODS = ("on_before_backward", "on_after_backward", "backward", "manual_backward")
 
 
+class Unprofiled(PassThroughProfiler):
+    """Profiles nothing, as Lightning's default, but without a generator around each hook of an iteration."""
+
+    _nothing = nullcontext()
+
+    def profile(self, action_name: str) -> AbstractContextManager[None]:
+        """Returns a context that does nothing."""
+        return self._nothing
+
+
+def leave_out_profiler(trainer: Trainer) -> None:
+    """Replaces Lightning's default profiler, which records nothing, by `Unprofiled`; leaves any other."""
+    if type(trainer.profiler) is PassThroughProfiler:  # type: ignore[attr-defined]  # set by a connector
+        trainer.profiler = Unprofiled()  # type: ignore[attr-defined]
+
+
 def steps_plainly(trainer: Trainer, module: LightningModule, base: type[LightningModule]) -> bool:
     """Returns whether Lightning's backward and optimizer step only call torch's.
 
     That is the case in one process, without a gradient scaler and a profiler, if neither a callback nor the module has
-    a hook around them. Looked up once: each of Lightning's calls asks every callback in every step.
+    a hook around them; `leave_out_profiler` comes first. Looked up once: each of Lightning's calls asks every callback
+    in every step.
 
     Args:
         trainer: the trainer, at the start of the training.
@@ -29,7 +50,7 @@ def steps_plainly(trainer: Trainer, module: LightningModule, base: type[Lightnin
     unscaled = type(plugin) is Precision or (type(plugin) is MixedPrecision and plugin.scaler is None)
     if not unscaled or type(trainer.strategy) is not SingleDeviceStrategy:
         return False
-    if type(trainer.profiler) is not PassThroughProfiler:  # type: ignore[attr-defined]  # set by a connector
+    if type(trainer.profiler) is not Unprofiled:  # type: ignore[attr-defined]
         return False
     if any(is_overridden(hook, each, Callback) for each in callbacks_of(trainer, Callback) for hook in _HOOKS):
         return False

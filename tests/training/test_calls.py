@@ -1,5 +1,6 @@
 """Calls of one iteration: what does not change between the steps of the discriminator is done once."""
 
+import inspect
 import sys
 from collections import Counter
 
@@ -87,6 +88,21 @@ def test_small_weights_are_read_together(counted):
     assert counts["_VariableFunctionsClass.cat"] == 2, "those of the generator and of the discriminator"
     assert counts["_VariableFunctionsClass._foreach_norm"] == 1
     assert counts["Tensor.reshape"] == 0, "losses are scalars"
+
+
+def test_lightning_inspects_a_step_whose_signature_is_known(tiny_gan):
+    step, calls = tiny_gan().training_step, Calls()
+    sys.setprofile(calls._count)
+    arguments = inspect.getfullargspec(step)  # as Lightning does in each iteration
+    sys.setprofile(None)
+    assert arguments.args == ["self", "data", "batch_idx"]
+    assert calls.counts["inspect.py _signature_from_function"] == 0
+
+
+def test_lightning_neither_profiles_nor_searches_the_module(counted):
+    _, counts = counted("dcgan")
+    assert counts["profiler.py profile"] == 0
+    assert counts["module.py __setattr__"] == 3, "progress, number of images and losses"
 
 
 def test_inside_itself_a_context_of_training_freezes_nothing(counted):

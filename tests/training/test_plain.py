@@ -3,9 +3,10 @@
 import pytest
 import torch
 from lightning.pytorch import Callback
-from lightning.pytorch.profilers import SimpleProfiler
+from lightning.pytorch.profilers import PassThroughProfiler, SimpleProfiler
 
 from lit_gans import DCGAN
+from lit_gans.training.plain import Unprofiled
 
 
 class Hooked(Callback):
@@ -22,6 +23,17 @@ class Hooked(Callback):
 
     def on_before_optimizer_step(self, trainer, pl_module, optimizer):
         self.counts["step"] += 1
+
+
+class Actions(PassThroughProfiler):
+    """Notes what Lightning profiles."""
+
+    def __init__(self):
+        super().__init__()
+        self.actions = []
+
+    def start(self, action_name):
+        self.actions.append(action_name)
 
 
 def weights(module):
@@ -55,5 +67,16 @@ def test_who_needs_the_hooks(tiny_gan, random_images, fit):
     assert plainly(tiny_gan(), callbacks=[Callback()])
     assert not plainly(tiny_gan(), callbacks=[Hooked()])
     assert not plainly(tiny_gan(), profiler=SimpleProfiler())
+    assert not plainly(tiny_gan(), profiler=Actions())
     assert not plainly(tiny_gan(), precision="64-true")
     assert not plainly(Own(image_size=16, channels=1, latent_dim=8, generator_width=4, discriminator_width=4))
+
+
+def test_only_the_profiler_that_does_nothing_is_left_out(tiny_gan, random_images, fit):
+    module = tiny_gan()
+    fit(module, random_images(), 2, profiler=(profiler := Actions()))
+    assert module.trainer.profiler is profiler
+    assert profiler.actions.count("run_training_batch") == 2
+    fit(module, random_images(), 1)
+    assert type(module.trainer.profiler) is Unprofiled
+    assert isinstance(module.trainer.profiler, PassThroughProfiler), "as others may ask"

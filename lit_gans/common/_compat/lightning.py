@@ -136,6 +136,20 @@ def restore_toggles(module: LightningModule) -> None:
     vars(module).pop("untoggle_optimizer", None)
 
 
+class QuickHookNames(LightningModule):
+    """A module on which Lightning sets the name of the running hook without a search of torch for parameters.
+
+    Around each hook, Lightning sets `LightningModule._current_fx_name` twice, some twenty times per iteration, and
+    `nn.Module.__setattr__` looks each time whether the name is a parameter, a module or a buffer. No issue found.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "_current_fx_name":
+            vars(self)[name] = value
+        else:
+            super().__setattr__(name, value)
+
+
 def cluster_environment(trainer: Trainer) -> ClusterEnvironment | None:
     """Returns the environment that started the processes, from `Trainer._accelerator_connector`.
 
