@@ -38,6 +38,13 @@ def test_the_recorded_run_has_every_part_no_failed_cell_and_a_reason_for_what_it
     assert all(bool(result.repeats) != bool(result.reason) for results in RECORDED.values() for result in results)
 
 
+def test_the_shares_of_a_step_add_up():
+    """Each share's own median over three repeats would not."""
+    (shares,) = (table for table in parts()["overlap"].tables(RECORDED) if table.title == "Shares of a step")
+    sums = [sum(float(share.removesuffix(" %")) for share in row[2:]) for row in shares.rows]
+    assert sums == [pytest.approx(100, abs=0.3)] * len(sums)
+
+
 def test_the_projection_is_as_close_as_promised():
     """Within 20 % between processes of one machine, within 25 % between hosts on a limited link."""
     (measured,) = (table for table in parts()["projection"].tables(RECORDED) if "this machine" in table.title)
