@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -36,14 +36,16 @@ class EmptyRun:
     Args:
         images: every batch.
         num_iterations: number of batches.
+        between: runs before each iteration, not timed. Right after it, the caches of the processor hold what it used
+            and not Lightning's loop, as in a training.
 
     Attributes:
         seconds, processor_seconds: of each iteration, from one request of the trainer for a batch to the next, by the
             clock and of this thread on a processor.
     """
 
-    def __init__(self, images: Tensor, num_iterations: int) -> None:
-        self.images, self.num_iterations = images, num_iterations
+    def __init__(self, images: Tensor, num_iterations: int, between: Callable[[], object]) -> None:
+        self.images, self.num_iterations, self._between = images, num_iterations, between
         self.seconds: list[float] = []
         self.processor_seconds: list[float] = []
         callbacks = [Callback() for _ in range(_NUM_CALLBACKS)]
@@ -54,6 +56,7 @@ class EmptyRun:
 
     def __iter__(self) -> Iterator[Tensor]:
         for _ in range(self.num_iterations):
+            self._between()
             start, processor_start = time.perf_counter(), time.thread_time()
             yield self.images
             self.processor_seconds.append(time.thread_time() - processor_start)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -48,11 +49,11 @@ def host(
     """Times three loops of tiny GANs in turns, on one thread of the CPU: what a step costs beside its computing.
 
     `tutorial`, `bare` and `lit_gans` are those of `bench step`; `empty`, timed after them, is a module without a step
-    in a `Trainer`, which is the least that Lightning's own loop costs. Differences are taken within an iteration, by
-    the clock and in time of this thread on a processor, which other processes disturb less. Their quartiles tell how
-    much iterations differ, the confidence interval how well the median is known: more steps narrow only the latter.
-    After the timed iterations, as many are sampled, to tell where the time of `lit_gans` goes. Returns and prints
-    milliseconds.
+    in a `Trainer`, in turns with the bare loop: the least that Lightning's own loop costs. Differences are taken within
+    an iteration, by the clock and in time of this thread on a processor, which other processes disturb less. Their
+    quartiles tell how much iterations differ, the confidence interval how well the median is known: more steps narrow
+    only the latter. After the timed iterations, as many are sampled, to tell where the time of `lit_gans` goes. Returns
+    and prints milliseconds.
 
     Args:
         preset: `smoke` finishes in seconds; its times are meaningless.
@@ -103,7 +104,8 @@ def _race(name: str, steps: int, warmup: int, log_every_n_steps: int, seed: int)
     batches = batches_for(module, _BATCH_SIZE, seed, torch.device("cpu"))
     race = Race(loops, module, batches, num, sampler, warmup + steps)
     fit(race, "32-true", log_every_n_steps)
-    empty = EmptyRun(batches[0], num)
+    difference = largest_weight_difference(by_hand, module)
+    empty = EmptyRun(batches[0], warmup + steps + 1, partial(by_hand.step, batches[0]))
     times = {
         "seconds": {**race.seconds, "empty": empty.seconds},
         "processor_seconds": {**race.processor_seconds, "empty": empty.processor_seconds},
@@ -117,7 +119,7 @@ def _race(name: str, steps: int, warmup: int, log_every_n_steps: int, seed: int)
         **{f"over_bare_{clock}": _over_bare(by_loop) for clock, by_loop in timed.items()},
         "shares": sampler.shares(),
         "samples": sampler.counts.total(),
-        "largest_weight_difference": largest_weight_difference(by_hand, module),
+        "largest_weight_difference": difference,
     }
 
 
