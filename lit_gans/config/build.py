@@ -104,6 +104,8 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
     Raises:
         RefusedInput: a signature or class does not accept a value; names its key.
     """
+    if not isinstance(config, DictConfig | dict):
+        raise RefusedInput(f"build takes a configuration, build(compose(...)), received {config!r}.")
     config = resolve(config)
     _refuse_values(config)
     seed_everything(config["seed"], verbose=False)

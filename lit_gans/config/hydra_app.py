@@ -41,6 +41,8 @@ def compose(*overrides: str, config_name: str = "train") -> DictConfig:
     Raises:
         RefusedInput: an override names an unknown key or option; suggests the nearest valid name.
     """
+    if not all(isinstance(override, str) for override in overrides):
+        raise RefusedInput("compose takes overrides as text: compose('model=dcgan', 'data=digits').")
     groups = Groups(config_name, list(overrides))
     with refusals(groups.composed):
         try:

@@ -78,7 +78,8 @@ def _sentence(error: Exception, composed: Callable[[], Any]) -> str:
         own = f" One of your own is found by {IMPORT_VARIABLE}=MODULE." if unnamed else ""
         return f"{group}={option}: there is no such {group}; {nearest(option, error.options)}{own}"
     if isinstance(error, OverrideParseException):
-        return f"'{error.override}' cannot be read as key=value: {text.splitlines()[0]}."
+        several = "; give each override by itself" if re.search(r"=.*\s[\w.@]+=", str(error.override)) else ""
+        return f"'{error.override}' cannot be read as key=value: {text.splitlines()[0]}{several}."
     ambiguous = re.match(r"Ambiguous value for argument '(\w[^=]*)=([^']*)'", text)
     if ambiguous:
         return f"{ambiguous[1]}={ambiguous[2]} has several values: -m trains with each of them, [A,B] is one list."

@@ -10,7 +10,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.networks import NetworkName, build_discriminator, build_generator, refuse_options
 from lit_gans.networks.blocks import Block
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.batch import Inputs
+from lit_gans.training.batch import Batch, Inputs, prepare_batch
 
 
 class ImageGAN(AdversarialModule):
@@ -88,6 +88,31 @@ class ImageGAN(AdversarialModule):
             num_classes=self.num_classes,
             **options,
         )
+
+    def training_step(self, data: Any, batch_idx: int) -> None:
+        """Trains one iteration.
+
+        Raises:
+            RefusedInput: the step failed, and the images or labels of the loader are not those that the model expects.
+        """
+        try:
+            super().training_step(data, batch_idx)
+        except Exception:
+            self._refuse_batch(prepare_batch(data, channels_last=False))
+            raise
+
+    def _refuse_batch(self, batch: Batch) -> None:
+        shape, expected = tuple(batch["image"].shape[1:]), (self.channels, self.image_size, self.image_size)
+        if shape != expected:
+            raise RefusedInput(
+                f"the loader yields images of shape {shape} and the model expects {expected}: resize them, or set"
+                " channels and image_size of the model."
+            )
+        if self.num_classes and "label" not in batch:
+            raise RefusedInput(
+                f"the model has num_classes={self.num_classes} and the loader yields no labels: it must yield pairs"
+                " (image, label), or dicts with image and label."
+            )
 
     def condition(self, batch: Inputs) -> tuple[Tensor, ...]:
         return (batch["label"],) if self.num_classes else ()

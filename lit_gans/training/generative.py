@@ -89,8 +89,8 @@ class GenerativeModule(SamplingModule):
             made_by = _class_name(checkpoint) or here
             if made_by != here:
                 raise RefusedInput(
-                    f"the checkpoint is of another architecture: of a {made_by}, and this is a {here}; use the class"
-                    " and settings of its run."
+                    f"the checkpoint is of another architecture: of the class {made_by}, and this is {here}; use the"
+                    " class and settings of its run."
                 )
             changed = self._changed_settings(checkpoint, _MOST)
             raise RefusedInput(
@@ -117,11 +117,11 @@ def _of_class(checkpoint: dict[str, Any], cls: type) -> Iterator[None]:
     """Converts the error of a class without the settings of a checkpoint that is of another class."""
     try:
         yield
-    except TypeError as error:
+    except (TypeError, NotImplementedError) as error:  # other arguments, or a base class
         made_by = _class_name(checkpoint)
         if made_by in ("", cls.__name__):
             raise
         raise RefusedInput(
-            f"the checkpoint is of a {made_by}, not of a {cls.__name__}: use {made_by}.load_from_checkpoint, or"
+            f"the checkpoint is of the class {made_by}, not {cls.__name__}: use {made_by}.load_from_checkpoint, or"
             " lit_gans.load, which finds the class."
         ) from error

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.noise import forked, mix
 from lit_gans.strategies.contracts import sharding
 from lit_gans.training.attached import callbacks_of
@@ -103,8 +103,10 @@ class SamplingModule(ConstructedModule):
             Images in [0, 1].
 
         Raises:
-            RefusedInput: the generator is not conditioned on such a label, or no averaged weights exist.
+            RefusedInput: `num` is below 1, the generator is not conditioned on such a label, or no averaged weights
+                exist.
         """
+        refuse_below(1, num=num)
         return self.decode(
             self.sampling_inputs(num, seed),
             labels=self.labels(num, label),

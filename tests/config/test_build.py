@@ -1,5 +1,6 @@
 """Every option of every group composes; values that no signature checks are refused."""
 
+from inspect import unwrap
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,12 @@ def test_metrics_none_also_leaves_out_the_settings_of_an_experiment_s_metrics(ex
     config = compose(f"experiment={experiment}", "metrics=none")
     assert "num_samples" in config.metrics
     assert resolve(config)["metrics"] is None
+
+
+def test_what_is_no_configuration_is_refused():
+    with pytest.raises(RefusedInput, match=r"compose takes overrides as text: compose\('model=dcgan', 'data=digits'\)"):
+        unwrap(compose)(["model=dcgan", "data=digits"])
+    with pytest.raises(RefusedInput, match=r"'model=dcgan data=digits' cannot be .*; give each override by itself\."):
+        compose("model=dcgan data=digits")
+    with pytest.raises(RefusedInput, match=r"build takes a configuration, build\(.*\), received 'model=dcgan'\."):
+        unwrap(build)("model=dcgan")

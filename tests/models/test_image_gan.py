@@ -1,6 +1,8 @@
 import pytest
 import torch
+from lightning.pytorch import LightningDataModule
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from lit_gans import DCGAN, Digits
 from lit_gans.common.errors import RefusedInput
@@ -100,3 +102,25 @@ def test_without_classes_labels_are_ignored(tiny_gan):
     module = tiny_gan("dcgan")
     assert module.condition({"label": torch.zeros(1)}) == ()
     assert not any(isinstance(layer, nn.Embedding) for layer in module.modules())
+
+
+@pytest.mark.parametrize(
+    ("shape", "settings", "sentence"),
+    [
+        ((3, 16, 16), {}, r"yields images of shape \(3, 16, 16\) and the model expects \(1, 16, 16\)"),
+        ((1, 28, 28), {}, r"of shape \(1, 28, 28\)"),
+        ((1, 16, 16), {"num_classes": 10}, "has num_classes=10 and the loader yields no labels"),
+    ],
+)
+def test_images_of_a_loader_that_the_model_cannot_take_are_named(tiny_gan, fit, shape, settings, sentence):
+    data = LightningDataModule()
+    data.train_dataloader = lambda: DataLoader(TensorDataset(torch.zeros(16, *shape)), batch_size=8)
+    with pytest.raises(RefusedInput, match=sentence):
+        fit(tiny_gan(**settings), data, max_steps=1)
+
+
+def test_an_error_of_a_step_whose_images_fit_stays(tiny_gan, random_images, fit, monkeypatch):
+    module = tiny_gan()
+    monkeypatch.setattr(module, "generate", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        fit(module, random_images(), max_steps=1)

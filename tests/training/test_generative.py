@@ -8,6 +8,7 @@ from lit_gans.callbacks import EMA
 from lit_gans.checkpoints.format import from_plain, read_checkpoint
 from lit_gans.models.dcgan import DCGAN
 from lit_gans.models.sngan import SNGAN
+from lit_gans.training.adversarial import AdversarialModule
 from tests.gans import GANS
 
 
@@ -77,10 +78,12 @@ def test_other_architectures_and_formats_are_refused_and_other_settings_named(ti
     with pytest.warns(UserWarning, match="other settings: r1_gamma=0.0 there, 1.0 here"):
         tiny_gan(r1_gamma=1.0).on_load_checkpoint(read_checkpoint(path))
     checkpoint = read_checkpoint(path)
-    with pytest.raises(RefusedInput, match=r"architecture: of a DCGAN, and this is a D2GAN; use the class and"):
+    with pytest.raises(RefusedInput, match=r"architecture: of the class DCGAN, and this is D2GAN; use the class and"):
         tiny_gan("d2gan").on_load_checkpoint(checkpoint)
-    with pytest.raises(RefusedInput, match=r"of a DCGAN, not of a SNGAN: use DCGAN.load_from_checkpoint, or lit_gans"):
+    with pytest.raises(RefusedInput, match=r"of the class DCGAN, not SNGAN: use DCGAN.load_from_checkpoint, or lit"):
         SNGAN.load_from_checkpoint(path)
+    with pytest.raises(RefusedInput, match="of the class DCGAN, not AdversarialModule"):
+        AdversarialModule.load_from_checkpoint(path)
     with pytest.raises(TypeError, match="nothing"):
         DCGAN.load_from_checkpoint(path, nothing=1)
     checkpoint["lit_gans"]["format_version"] = 99
@@ -108,6 +111,8 @@ def test_the_mode_is_restored_also_after_an_error_and_evaluation_mode_stays(tiny
     module = tiny_gan()
     with pytest.raises(RuntimeError):
         module.decode(torch.zeros(2, 99))
+    with pytest.raises(RefusedInput, match="num=0 must be at least 1"):
+        module.sample(0)
     assert module.generator.training
     module.generator.eval()
     module.sample(2)
