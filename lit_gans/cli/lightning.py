@@ -18,6 +18,7 @@ from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.renamed import current_paths
 from lit_gans.cli.lightning_errors import sentence
 from lit_gans.common._compat.jsonargparse import other_class_other_arguments
+from lit_gans.common._compat.lightning import KeepsGivenSettings
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.plain_yaml import refuse_hostile_yaml, refuse_large_yaml
 from lit_gans.common.quiet import quiet
@@ -33,7 +34,7 @@ _LINKED = ("image_size", "channels")
 _READ_AS_YAML = ("-c", "--config", "--model", "--data")  # options whose value may be the path of a file
 
 
-class GansCLI(LightningCLI):
+class GansCLI(KeepsGivenSettings, LightningCLI):
     """Lightning CLI that links the image sizes and the seed to the model."""
 
     @staticmethod

@@ -39,6 +39,10 @@ def test_the_lightning_cli_runs_an_exported_file_with_identical_values(command, 
     torch.testing.assert_close(one["state_dict"], other["state_dict"], rtol=0, atol=0)
     torch.testing.assert_close(one["optimizer_states"], other["optimizer_states"], rtol=0, atol=0)
     assert one["hyper_parameters"] == other["hyper_parameters"]
+    resumed = ("--ckpt_path", "hydra/checkpoints/last.ckpt", "--trainer.max_steps", "5")
+    code, _, err = command("fit", "-c", "hydra/run.yaml", *resumed)
+    assert code == 0, err
+    assert torch.load("hydra/fit/checkpoints/last.ckpt", weights_only=True)["global_step"] == 5
 
 
 def test_an_exported_file_moves_only_what_the_run_writes():

@@ -41,6 +41,7 @@ NEEDLESS = {
         "CommandLauncher": "test_lightning_still_starts_others_with_sys_argv",
         "accept_without_configure_model": "test_lightning_insists_on_a_module_that_shards_itself",
         "QuickHookNames": "test_lightning_sets_the_name_of_each_hook_through_torch",
+        "KeepsGivenSettings": "test_the_command_line_still_trains_with_the_settings_of_a_checkpoint",
         "restore_toggles": "test_toggles_have_no_hook_and_run_in_a_context",
         "run_toggles_in": "test_toggles_have_no_hook_and_run_in_a_context",
         "cluster_environment": "test_a_trainer_has_no_public_cluster_environment",

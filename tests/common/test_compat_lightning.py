@@ -11,6 +11,7 @@ import torch
 from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.accelerators import CPUAccelerator
+from lightning.pytorch.cli import LightningCLI
 from lightning.pytorch.demos.boring_classes import BoringModel
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.plugins.precision import DeepSpeedPrecision
@@ -224,3 +225,9 @@ def test_loggers_receive_a_row_after_the_last_hook_of_the_iteration(tmp_path):
     trainer = Trainer(max_steps=5, limit_val_batches=0, logger=logger, callbacks=[Early()], **settings)
     trainer.fit(Logging())
     assert early == logger.rows == [(step, {"epoch": 0, "index": float(step)}) for step in (1, 3)]
+
+
+def test_the_command_line_still_trains_with_the_settings_of_a_checkpoint():
+    """`KeepsGivenSettings` can go once Lightning's command line leaves a choice, or no longer reads the checkpoint."""
+    assert "self.parser.parse_object(hparams" in inspect.getsource(LightningCLI._parse_ckpt_path)
+    assert "adapt_checkpoint_hparams" not in dir(LightningCLI)

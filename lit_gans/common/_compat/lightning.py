@@ -172,3 +172,15 @@ def row_of_iteration(trainer: Trainer) -> tuple[int, dict[str, Any]] | None:
         return None
     step = values.pop("step", trainer.fit_loop.epoch_loop._batches_that_stepped)
     return int(step), {"epoch": trainer.current_epoch, **values}
+
+
+class KeepsGivenSettings:
+    """Base class, before `LightningCLI`, of one that trains a model with the settings of its command.
+
+    Replaces `_parse_ckpt_path`, which reads the checkpoint of `--ckpt_path` and sets its settings instead, and refuses
+    them where the checkpoint does not name its class in Lightning's way; modules of this package compare them when they
+    are resumed. A hook is asked for in https://github.com/Lightning-AI/pytorch-lightning/issues/21255.
+    """
+
+    def _parse_ckpt_path(self) -> None:
+        pass
