@@ -10,8 +10,10 @@ import torch
 from lightning.pytorch import Callback, LightningModule
 from torch import Tensor, nn
 
+from lit_gans.benchmark.calls import CallCounter
 from lit_gans.benchmark.measure import quiet_trainer
 
+_COUNTED = 2  # iterations
 _NUM_CALLBACKS = 2  # without hooks; as many as the module in the race has
 
 
@@ -42,17 +44,19 @@ class EmptyRun:
     Attributes:
         seconds, processor_seconds: of each iteration, from one request of the trainer for a batch to the next, by the
             clock and of this thread on a processor.
+        counter: counts the calls of a few further iterations.
     """
 
     def __init__(self, images: Tensor, num_iterations: int, between: Callable[[], object]) -> None:
         self.images, self.num_iterations, self._between = images, num_iterations, between
+        self.counter = CallCounter()
         self.seconds: list[float] = []
         self.processor_seconds: list[float] = []
         callbacks = [Callback() for _ in range(_NUM_CALLBACKS)]
         quiet_trainer("cpu", devices=1, max_epochs=1, callbacks=callbacks).fit(_Empty(), self)
 
     def __len__(self) -> int:
-        return self.num_iterations
+        return self.num_iterations + _COUNTED + 1
 
     def __iter__(self) -> Iterator[Tensor]:
         for _ in range(self.num_iterations):
@@ -61,3 +65,6 @@ class EmptyRun:
             yield self.images
             self.processor_seconds.append(time.thread_time() - processor_start)
             self.seconds.append(time.perf_counter() - start)
+        for _ in range(_COUNTED + 1):  # the last ends the training
+            with self.counter:
+                yield self.images

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from rich.table import Table
 
+from lit_gans.benchmark.calls import CallCounter, CountedFirst
 from lit_gans.benchmark.floor import EmptyRun
 from lit_gans.benchmark.loops import BareLoop, Loop, TutorialLoop
 from lit_gans.benchmark.measure import environment, interval_of_median, refuse_gans, spread
@@ -34,6 +35,7 @@ _TINY: dict[str, Any] = {
 }
 _BATCH_SIZE = 2
 _STEPS = {"full": 200, "smoke": 3}
+_COUNTED = 3  # iterations whose calls are counted, of which some do not log
 _CLOCKS = ("seconds", "processor_seconds")
 
 
@@ -52,8 +54,8 @@ def host(
     in a `Trainer`, in turns with the bare loop: the least that Lightning's own loop costs. Differences are taken within
     an iteration, by the clock and in time of this thread on a processor, which other processes disturb less. Their
     quartiles tell how much iterations differ, the confidence interval how well the median is known: more steps narrow
-    only the latter. After the timed iterations, as many are sampled, to tell where the time of `lit_gans` goes. Returns
-    and prints milliseconds.
+    only the latter. After the timed iterations, the calls of three are counted, and as many are sampled, to tell where
+    the time of `lit_gans` goes. Returns and prints milliseconds and calls.
 
     Args:
         preset: `smoke` finishes in seconds; its times are meaningless.
@@ -76,7 +78,8 @@ def host(
             "gans": found,
         }
     notes = [f"on {result['device_name']}, one thread, torch {result['torch']}, Lightning {result['lightning']}"]
-    return report(result, [_table(result, clock) for clock in _CLOCKS] + [_profile_table(result)], notes, output)
+    tables = [_table(result, clock) for clock in _CLOCKS] + [_calls_table(result), _profile_table(result)]
+    return report(result, tables, notes, output)
 
 
 @contextmanager
@@ -96,16 +99,21 @@ def _module(name: str, seed: int, **settings: Any) -> AdversarialModule:
 
 
 def _race(name: str, steps: int, warmup: int, log_every_n_steps: int, seed: int) -> dict[str, Any]:
-    num = warmup + 2 * steps + 1  # the last step of `lit_gans` is not timed
+    num = warmup + steps + _COUNTED + steps + 1  # the last step of `lit_gans` is not timed
     bare, module = _module(name, seed), _module(name, seed)
     by_hand = BareLoop(bare, bf16=False, ema_decay=EMA_DECAY)
     loops: dict[str, Loop] = {"tutorial": TutorialLoop(_module(name, seed, channels_last=False)), "bare": by_hand}
     sampler = Sampler()
+    counted_first = CountedFirst(_COUNTED, sampler)
     batches = batches_for(module, _BATCH_SIZE, seed, torch.device("cpu"))
-    race = Race(loops, module, batches, num, sampler, warmup + steps)
+    race = Race(loops, module, batches, num, counted_first, warmup + steps)
     fit(race, "32-true", log_every_n_steps)
     difference = largest_weight_difference(by_hand, module)
-    empty = EmptyRun(batches[0], warmup + steps + 1, partial(by_hand.step, batches[0]))
+    empty = EmptyRun(batches[0], warmup + steps, partial(by_hand.step, batches[0]))
+    counters = {"bare": CallCounter(), "lit_gans": counted_first.counter, "empty": empty.counter}
+    for _ in range(_COUNTED):
+        with counters["bare"]:
+            by_hand.step(batches[0])
     times = {
         "seconds": {**race.seconds, "empty": empty.seconds},
         "processor_seconds": {**race.processor_seconds, "empty": empty.processor_seconds},
@@ -117,6 +125,7 @@ def _race(name: str, steps: int, warmup: int, log_every_n_steps: int, seed: int)
     return {
         **{clock: {loop: spread(each) for loop, each in by_loop.items()} for clock, by_loop in timed.items()},
         **{f"over_bare_{clock}": _over_bare(by_loop) for clock, by_loop in timed.items()},
+        "calls": {loop: counter.fewest() for loop, counter in counters.items()},
         "shares": sampler.shares(),
         "samples": sampler.counts.total(),
         "largest_weight_difference": difference,
@@ -143,6 +152,14 @@ def _table(result: dict[str, Any], clock: str) -> Table:
         interval = f"{1000 * over['median_low']:.3f} .. {1000 * over['median_high']:.3f}"
         table.add_row(name, *(median(each, ".3f", 1000) for each in columns), interval)
         table.add_row("  quartiles", *(quartiles(each, ".3f", 1000) for each in columns), style="dim")
+    return table
+
+
+def _calls_table(result: dict[str, Any]) -> Table:
+    names = ("bare", "lit_gans", "empty")
+    table = table_of("calls of functions in Python and C in an iteration that does not log", "", *names)
+    for name, found in result["gans"].items():
+        table.add_row(name, *(f"{found['calls'][loop]:,}" for loop in names))
     return table
 
 

@@ -4,11 +4,12 @@ import io
 import json
 import sys
 import time
-from contextlib import redirect_stdout
+from contextlib import ExitStack, redirect_stdout
 
 import pytest
 import torch
 
+from lit_gans.benchmark.calls import CountedFirst
 from lit_gans.benchmark.floor import EmptyRun
 from lit_gans.benchmark.host import host
 from lit_gans.benchmark.measure import interval_of_median
@@ -39,6 +40,7 @@ def test_result_is_written_and_complete(smoke):
         processor = found["processor_seconds"]  # which other processes disturb less
         assert processor["empty"]["lower_quartile"] < processor["lit_gans"]["upper_quartile"]
         assert found["samples"] > 0
+        assert 0 < found["calls"]["empty"] < min(found["calls"]["bare"], found["calls"]["lit_gans"])
         assert sum(found["shares"].values()) == pytest.approx(1)
         assert set(found["shares"]) == {*KINDS, "other"}
 
@@ -62,9 +64,23 @@ def test_the_empty_module_runs_in_turns_with_other_work():
         worked.append(time.thread_time() - start)
 
     empty = EmptyRun(torch.zeros(1), 4, work)
-    assert len(worked) == 4
-    assert len(empty.seconds) == len(empty.processor_seconds) == 3, "no request follows the last"
+    assert len(worked) == len(empty.seconds) == len(empty.processor_seconds) == 4
+    assert 0 < empty.counter.fewest() == empty.counter.counts[0] < 2000
     assert min(empty.processor_seconds) < min(worked), "the work is not timed"
+
+
+def test_calls_are_counted_the_first_times_and_what_was_set_before_is_set_again():
+    seen, before = [], sys.getprofile()
+    counted = CountedFirst(2, ExitStack())
+    for number in (1, 5, 3):
+        with counted:
+            seen.append(sys.getprofile() is not before)
+            for _ in range(number):
+                len(seen)
+    assert seen == [True, True, False]
+    assert sys.getprofile() is before
+    assert counted.counter.counts[1] - counted.counter.counts[0] == 4
+    assert counted.counter.fewest() == counted.counter.counts[0]
 
 
 def test_the_interval_holds_the_median_in_95_of_100_samples():
