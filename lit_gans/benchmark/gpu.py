@@ -21,7 +21,7 @@ from lit_gans.benchmark.gpu_cells import MODES, Cell, flops_per_image, measure
 from lit_gans.benchmark.gpu_report import notes, tables
 from lit_gans.benchmark.gpu_speeds import data_wait, evaluation
 from lit_gans.benchmark.measure import environment, matrix_product_rate
-from lit_gans.benchmark.report import report
+from lit_gans.benchmark.report import markdown, report
 from lit_gans.benchmark.step import step
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput, nearest, one_line, refuse_not_positive
@@ -55,7 +55,8 @@ def gpu(
 
     Args:
         preset: `smoke` limits the sizes and finishes in seconds; its times are meaningless.
-        output: optional JSON file to write; it is written after every cell.
+        output: optional JSON file to write; it is written after every cell, and at the end the tables beside it, as
+            Markdown, under the same name with .md.
         minutes: time limit; a cell starts if its kind is expected to end within it.
         device: device to measure; `cpu` is for trying the command out.
         gans: names of GANs, the most telling first.
@@ -74,6 +75,8 @@ def gpu(
     session = _Session(result, output, where, preset, deadline)
     session.run_parts(batch_sizes)
     session.run_cells(_ordered(gans, modes, batch_sizes))
+    if output is not None:
+        Path(output).with_suffix(".md").write_text(markdown(tables(result), notes(result)))
     return report(result, tables(result), notes(result), output)
 
 

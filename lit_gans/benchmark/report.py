@@ -38,6 +38,16 @@ def show(tables: Sequence[Table]) -> None:
         console.print(table)
 
 
+def markdown(tables: Sequence[Table], notes: Sequence[str]) -> str:
+    """Returns tables and notes as Markdown, for a page of the documentation."""
+    pieces = []
+    for table in tables:
+        columns = [[str(column.header), *map(str, column.cells)] for column in table.columns]
+        header, *rows = (f"| {' | '.join(row)} |" for row in zip(*columns, strict=True))
+        pieces.append("\n".join([f"{table.title}:\n", header, "|---" * len(columns) + "|", *rows]))
+    return "\n\n".join([*pieces, "\n".join(f"- {note}" for note in notes)]) + "\n"
+
+
 def table_of(title: str, *columns: str) -> Table:
     """Returns an empty table with a column of names and columns of numbers."""
     table = Table(title=title)

@@ -11,6 +11,7 @@ from lit_gans.networks import NetworkName, build_discriminator, build_generator,
 from lit_gans.networks.blocks import Block
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.batch import Batch, Inputs, prepare_batch
+from lit_gans.training.plain import inspected_once
 
 
 class ImageGAN(AdversarialModule):
@@ -89,6 +90,7 @@ class ImageGAN(AdversarialModule):
             **options,
         )
 
+    @inspected_once
     def training_step(self, data: Any, batch_idx: int) -> None:
         """Trains one iteration.
 

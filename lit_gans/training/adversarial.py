@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any, ClassVar, cast
@@ -22,6 +21,7 @@ from lit_gans.training.epochs import begin_epoch_after_resume
 from lit_gans.training.finite import LOSS
 from lit_gans.training.judging import JudgedModule
 from lit_gans.training.optim import Adam, Optimizer
+from lit_gans.training.plain import inspected_once
 from lit_gans.training.schedules import Number
 from lit_gans.training.validation import refuse_settings, refuse_trainer
 
@@ -143,6 +143,7 @@ class AdversarialModule(JudgedModule):
         """Number of batches, of the data's batch size, that the loader yields per step."""
         return self.n_critic * self.accumulate_gradients
 
+    @inspected_once
     def training_step(self, data: Any, batch_idx: int) -> None:
         iteration = self.trainer.global_step
         seed_dropout(self.device, mix(self.seed, iteration, self._ranks[0]))  # the same after a resume
@@ -174,9 +175,6 @@ class AdversarialModule(JudgedModule):
         elif is_logged(self.trainer):
             # a progress bar would copy its values from the device in every iteration from now on
             self._log_losses(prog_bar=False)
-
-    # Lightning inspects the signature in every iteration
-    training_step.__signature__ = inspect.signature(training_step)  # type: ignore[attr-defined]
 
     def _train_discriminators(
         self, microbatches: list[Batch], fakes: list[Tensor] | None, weights: Mapping[str, float]

@@ -159,7 +159,6 @@ class OptimizedModule(GenerativeModule):
         if type(plugin) is MixedPrecision and plugin.scaler is not None:
             # each network gets a copy of the scaler that the user set
             strategy.precision_plugin = NetworkScaling(plugin.device, partial(deepcopy, plugin.scaler))
-        leave_out_profiler(self.trainer)
 
     def _is_fitting(self) -> bool:
         try:
@@ -231,6 +230,7 @@ class OptimizedModule(GenerativeModule):
         self._scheduled = [pair for pair in zip(optimizers, settings, strict=True) if pair[1].scheduled(Progress())]
         self._schedule_optimizers(Progress(self.trainer.global_step, total=self._total))
         self._trainable = {name: _trainable(self.get_submodule(name)) for name in self.network_names}
+        leave_out_profiler(self.trainer)
         self._steps_plainly = steps_plainly(self.trainer, self, OptimizedModule)
         self._spectral_norms = [layer for layer in self.modules() if isinstance(layer, SpectralNorm)]
         self._training_only = {}

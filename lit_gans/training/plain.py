@@ -4,7 +4,10 @@ can be left out.
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeVar
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.plugins.precision import MixedPrecision, Precision
@@ -13,6 +16,8 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from lit_gans.training.attached import callbacks_of
+
+Step = TypeVar("Step", bound=Callable[..., Any])
 
 _HOOKS = ("on_before_backward", "on_after_backward", "on_before_optimizer_step")
 _METHODS = ("on_before_backward", "on_after_backward", "backward", "manual_backward")
@@ -26,6 +31,12 @@ class Unprofiled(PassThroughProfiler):
     def profile(self, action_name: str) -> AbstractContextManager[None]:
         """Returns a context that does nothing."""
         return self._nothing
+
+
+def inspected_once(step: Step) -> Step:
+    """Stores the signature of a `training_step`, which Lightning inspects in every iteration."""
+    step.__signature__ = inspect.signature(step)  # type: ignore[attr-defined]
+    return step
 
 
 def leave_out_profiler(trainer: Trainer) -> None:

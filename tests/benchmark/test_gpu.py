@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from lit_gans.benchmark import gpu as command
+from lit_gans.benchmark import gpu_report
 from lit_gans.benchmark.gpu import gpu
 from lit_gans.benchmark.gpu_cells import MODES, Cell
+from lit_gans.benchmark.report import markdown
 from lit_gans.common.errors import RefusedInput
 
 
@@ -35,6 +37,21 @@ def test_cells_are_measured_and_written(smoke):
     assert result["evaluation"]["images_per_second"] > 0
 
 
+def test_tables_for_the_documentation():
+    cell = {"gan": "gan", "mode": "bf16", "batch_size": 64, "images_per_second": 1234.5}
+    cells = [cell | {"share_of_matrix_product": 0.25, "peak_memory": 2**30}]
+    text = markdown([gpu_report._cells({"cells": cells})], ["on a card"])
+    assert text.splitlines() == [
+        "images/s (% of the bf16 matrix product's operations, MiB):",
+        "",
+        "|  | bf16 |",
+        "|---|---|",
+        "| gan 64 | 1234 (25.0 %, 1024) |",
+        "",
+        "- on a card",
+    ]
+
+
 @pytest.mark.slow
 def test_what_fails_is_named_and_the_rest_is_measured(smoke):
     failed = smoke[0]["failed"]
@@ -42,8 +59,10 @@ def test_what_fails_is_named_and_the_rest_is_measured(smoke):
     assert all("needs a CUDA device" in sentence for sentence in failed.values())
 
 
-def test_cells_without_time_are_listed(capsys):
-    result = gpu("smoke", minutes=1e-6, device="cpu", modes=("fp32", "compile"), batch_sizes=(4,), gans=("gan",))
+def test_cells_without_time_are_listed(capsys, tmp_path):
+    settings = {"modes": ("fp32", "compile"), "batch_sizes": (4,), "gans": ("gan",)}
+    result = gpu("smoke", minutes=1e-6, device="cpu", output=str(tmp_path / "gpu.json"), **settings)
+    assert "- not run, for want of time: tf32 4," in (tmp_path / "gpu.md").read_text()
     parts = ["tf32 4", "bf16 4", "data", "evaluation"]
     assert (result["cells"], result["not_run"]) == ([], [*parts, "gan fp32 4", "gan compile 4"])
     printed = capsys.readouterr().out
