@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from hydra import compose as hydra_compose
@@ -16,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from lit_gans.common._compat.hydra import run_hydra
-from lit_gans.common.errors import RefusedInput, one_line
+from lit_gans.common.errors import RefusedInput, nearest, one_line
 from lit_gans.config import source
 from lit_gans.config.hints import did_you_mean
 from lit_gans.config.overrides import (
@@ -105,7 +106,10 @@ def _not_composed(error: Exception, arguments: list[str]) -> str:
     for argument in arguments:
         key, value = key_of(argument), argument.partition("=")[2]
         if key in GROUPS and is_literal(value):
-            return f"{argument} is not valid: expected the name of an option, {key}=NAME."
+            folder = files(CONFIG_PACKAGE) / key  # groups of classes have none
+            names = [path.name.removesuffix(".yaml") for path in folder.iterdir()] if folder.is_dir() else []
+            advice = f"; {nearest(value, names)}" if names else "."
+            return f"{argument} is not valid: expected the name of an option, {key}=NAME{advice}"
     return f"the overrides cannot be composed: {str(error).splitlines()[0]}."
 
 

@@ -16,7 +16,8 @@ schedule@model.generator_optimizer.schedule=cosinus | there is no such schedule
 optimiser@model.generator_optimizer=adam | optimiser: there is no such group; did you mean 'optimizer'?
 optimizer@model.gen=adam | optimizer@model.gen: there is no such key
 model= | model=: there is no such model
-trainer=3 | trainer=3 is not valid: expected the name of an option, trainer=NAME.
+trainer=3 | trainer=3 is not valid: expected the name of an option, trainer=NAME; valid names: default.
+precision=16 | precision=16 is not valid: expected the name of an option, precision=NAME; did you mean 'fp16'?
 modle=dcgan | did you mean 'model'?
 model.n_critc=3 | did you mean 'model.n_critic'?
 callbacks.ema.decai=0.9 | callbacks.ema.decai: there is no such key; did you mean 'callbacks.ema.decay'?

@@ -4,7 +4,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from lit_gans import compose
-from lit_gans.config.hints import suggested_keys
+from lit_gans.config.hints import did_you_mean, suggested_keys
 
 RATES = ["model.generator_optimizer.learning_rate", "model.discriminator_optimizer.learning_rate"]
 
@@ -58,3 +58,10 @@ def test_suggestions_are_existing_keys_and_few(config):
 def test_keys_without_a_value_and_longer_ones_are_left_out():
     config = OmegaConf.create({"a": {"min_steps": None, "max_steps": 3}, "b": {"every_n_steps": 2}})
     assert suggested_keys("steps", config) == ["a.max_steps"]
+
+
+def test_keys_of_data_and_of_groups_that_are_none_say_what_to_choose(config):
+    assert did_you_mean("data.root", config) == "data=folder data.root=FOLDER is a folder of images."
+    none = OmegaConf.create({"metrics": None, "data": {}})
+    assert did_you_mean("metrics.num_samples", none) == "metrics is none: leave it out, or choose metrics=NAME."
+    assert "is none" not in did_you_mean("metrics.num_sample", config)

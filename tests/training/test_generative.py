@@ -8,7 +8,6 @@ from lit_gans.callbacks import EMA
 from lit_gans.checkpoints.format import from_plain, read_checkpoint
 from lit_gans.models.dcgan import DCGAN
 from lit_gans.models.sngan import SNGAN
-from lit_gans.training.adversarial import AdversarialModule
 from tests.gans import GANS
 
 
@@ -82,8 +81,13 @@ def test_other_architectures_and_formats_are_refused_and_other_settings_named(ti
         tiny_gan("d2gan").on_load_checkpoint(checkpoint)
     with pytest.raises(RefusedInput, match=r"of the class DCGAN, not SNGAN: use DCGAN.load_from_checkpoint, or lit"):
         SNGAN.load_from_checkpoint(path)
-    with pytest.raises(RefusedInput, match="of the class DCGAN, not AdversarialModule"):
-        AdversarialModule.load_from_checkpoint(path)
+
+    class Base(DCGAN):
+        def configure_networks(self):
+            raise NotImplementedError
+
+    with pytest.raises(RefusedInput, match="of the class DCGAN, not Base: use DCGAN"):
+        Base.load_from_checkpoint(path)
     with pytest.raises(TypeError, match="nothing"):
         DCGAN.load_from_checkpoint(path, nothing=1)
     checkpoint["lit_gans"]["format_version"] = 99
