@@ -36,7 +36,7 @@ def test_damaged_and_foreign_checkpoints_are_refused(command, tmp_path, trained)
         code, _, err = command("train", *TINY, "model.generator_width=8", argument)
         assert code == 2
         assert "another architecture" in err
-        assert "(lit_gans.models.dcgan.DCGAN; generator_width=4 there, 8 here)" in err
+        assert "(DCGAN; generator_width=4 there, 8 here)" in err
     assert before == {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}, "nothing is lost"
 
 
