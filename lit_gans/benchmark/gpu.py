@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import shutil
 import subprocess
@@ -18,18 +16,17 @@ from typing import Any, Literal
 import torch
 
 from lit_gans.benchmark.gpu_cells import MODES, Cell, flops_per_image, measure
+from lit_gans.benchmark.gpu_races import measure_race, races
 from lit_gans.benchmark.gpu_report import notes, tables
 from lit_gans.benchmark.gpu_speeds import data_wait, evaluation
 from lit_gans.benchmark.measure import environment, matrix_product_rate
 from lit_gans.benchmark.report import markdown, report
-from lit_gans.benchmark.step import step
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput, nearest, one_line, refuse_not_positive
 from lit_gans.config.registry import gans as registered
 from lit_gans.training.adversarial import AdversarialModule
 
 _SMALL = ("sngan", "wgan_gp", "r3gan")  # whose papers have images of 32 pixels; the others get 64
-_RACES = {"tf32": ("fp32", False), "bf16": ("bf16", False), "compile": ("bf16", True)}  # with the tutorial loop
 _MATRIX_SIZE = {"full": 8192, "smoke": 128}
 _SECONDS = {"full": 1.0, "smoke": 0.01}  # of the measurement of a cell
 _FIRST_ESTIMATE = {False: 4.0, True: 60.0}  # seconds of a cell, by whether it compiles
@@ -48,10 +45,11 @@ def gpu(
     """Measures the training of all GANs on a GPU, in each precision, memory layout and compiled, within a time limit.
 
     Modes: `fp32` without TF32, `tf32`, `bf16` and `fp16`, in the default memory layout; `channels_last` is bf16 in that
-    layout, `compile` is that with compiled networks. First come matrix products in bf16, DCGAN's step in turns with the
-    tutorials' loop and one without Lightning, the wait for images that are stored on the device, and an evaluation;
-    then a cell for each GAN, mode and batch size, the smallest batches first and compiled ones last. Cells for which no
-    time is left are listed, as are those that fail. Returns and prints seconds, images, operations and bytes.
+    layout, `compile` is that with compiled networks. First come matrix products in bf16, the steps of DCGAN, SNGAN,
+    WGAN-GP and D2GAN in turns with the tutorials' loop and one without Lightning, the wait for images that are stored
+    on the device, and an evaluation; then a cell for each GAN, mode and batch size, the smallest batches first and
+    compiled ones last. Cells for which no time is left are listed, as are those that fail. Returns and prints seconds,
+    images, operations and bytes.
 
     Args:
         preset: `smoke` limits the sizes and finishes in seconds; its times are meaningless.
@@ -73,7 +71,8 @@ def gpu(
     result: dict[str, Any] = {"benchmark": "gpu", "preset": preset, "minutes": minutes, **_machine(where)}
     result |= {"matrix_product": matrix_product_rate(where, torch.bfloat16, _MATRIX_SIZE[preset])}
     session = _Session(result, output, where, preset, deadline)
-    session.run_parts(batch_sizes)
+    session.run_races(races({name: registered()[name] for name in gans}, min(batch_sizes), where))
+    session.run_parts()
     session.run_cells(_ordered(gans, modes, batch_sizes))
     if output is not None:
         Path(output).with_suffix(".md").write_text(markdown(tables(result), notes(result)))
@@ -132,13 +131,14 @@ class _Session:
         self.flops: dict[str, float] = {}
         result |= {"steps": {}, "cells": [], "failed": {}, "not_run": []}
 
-    def run_parts(self, batch_sizes: Sequence[int]) -> None:
-        """Measures DCGAN's step beside other loops, data and evaluation."""
-        races = {f"{mode} {batch_sizes[0]}": partial(self._race, mode, batch_sizes[0]) for mode in _RACES}
-        if self.device.type == "cpu":
-            races.pop(f"compile {batch_sizes[0]}")  # takes minutes
-        for name, race in races.items():
-            self._run(name, race, partial(setitem, self.result["steps"], name))
+    def run_races(self, cells: Sequence[Cell]) -> None:
+        """Measures steps beside other loops."""
+        for cell in cells:
+            race = partial(measure_race, cell, partial(_module, cell.gan, self.preset), self.device)
+            self._run(f"race of {cell}", race, partial(setitem, self.result["steps"], str(cell)))
+
+    def run_parts(self) -> None:
+        """Measures data and evaluation."""
         with tempfile.TemporaryDirectory() as folder:
             smoke = self.preset == "smoke"
             parts = {
@@ -160,18 +160,6 @@ class _Session:
             # with a reserve: the next one may be of a larger network
             self.estimates[compiles] = 1.5 * (time.monotonic() - begun)
         self._store()
-
-    def _race(self, mode: str, batch_size: int) -> dict[str, Any]:
-        precision, compile = _RACES[mode]
-        with contextlib.redirect_stdout(io.StringIO()):  # its own report
-            found = step(
-                self.preset,  # type: ignore[arg-type]
-                precision=precision,  # type: ignore[arg-type]
-                compile=compile,
-                device=self.device.type,  # type: ignore[arg-type]
-                batch_size=batch_size,
-            )
-        return {"batch_size": found["batch_size"], "loops": found["loops"], "first_step": found["first_step"]}
 
     def _cell(self, cell: Cell) -> dict[str, Any]:
         make = partial(_module, cell.gan, self.preset)

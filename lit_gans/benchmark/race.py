@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
 from typing import Any
@@ -15,10 +15,9 @@ from torch import Tensor, nn
 
 from lit_gans.benchmark.loops import BareLoop, Loop, TutorialLoop
 from lit_gans.benchmark.measure import now, quiet_trainer
-from lit_gans.benchmark.turns import turn_order
+from lit_gans.benchmark.turns import ratios, turn_order
 from lit_gans.callbacks import EMA, Throughput
 from lit_gans.callbacks.csv_metrics import CSVMetrics
-from lit_gans.models.dcgan import DCGAN
 from lit_gans.training.adversarial import AdversarialModule
 
 _NUM_BATCHES = 4
@@ -105,8 +104,21 @@ def _tensors(networks: Iterable[nn.Module]) -> Iterator[Tensor]:
     return chain.from_iterable(network.state_dict().values() for network in networks)
 
 
+def beside_others(seconds: Mapping[str, list[float]], name: str) -> dict[str, dict[str, float]]:
+    """Returns how many times as fast as the tutorial loop a loop is, and which share it adds to the bare loop's time.
+
+    Args:
+        seconds: of each step of each loop.
+        name: of the loop; ratios are of steps in the same iteration.
+    """
+    return {
+        "speedup_over_tutorial": ratios(seconds["tutorial"], seconds[name]),
+        "cost_over_bare": {key: value - 1 for key, value in ratios(seconds[name], seconds["bare"]).items()},
+    }
+
+
 def run(
-    sizes: dict[str, int],
+    make: Callable[..., AdversarialModule],
     batch_size: int,
     num_iterations: int,
     precision: str,
@@ -115,13 +127,23 @@ def run(
     seed: int,
     device: torch.device,
 ) -> tuple[Race, float]:
-    """Runs steps of each of the three loops of DCGAN, from the same weights.
+    """Runs steps of each of the three loops of a GAN, from the same weights.
+
+    Args:
+        make: returns a module with a constant learning rate; takes `channels_last`, `compile` and `seed`.
+        batch_size: number of images for each discriminator step.
+        num_iterations: number of iterations, of which the last is not timed.
+        precision: `fp32` or `bf16`.
+        compile: whether the loops other than the tutorials' have compiled networks.
+        log_every_n_steps: number of iterations between two rows of the log.
+        seed: seed of weights, images and latents.
+        device: where to train.
 
     Returns:
         The timings, and the largest difference of the weights of `bare` and `lit_gans`.
     """
-    tutorial = DCGAN(**sizes, channels_last=False, seed=seed)
-    bare, module = (DCGAN(**sizes, channels_last=True, compile=compile, seed=seed) for _ in range(2))
+    tutorial = make(channels_last=False, seed=seed)
+    bare, module = (make(channels_last=True, compile=compile, seed=seed) for _ in range(2))
     for each in (tutorial, bare):
         each.to(device)
     by_hand = BareLoop(bare, bf16=precision == "bf16", ema_decay=EMA_DECAY)

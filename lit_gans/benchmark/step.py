@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -16,9 +18,8 @@ from lit_gans.benchmark.measure import (
     peak_process_memory,
     spread,
 )
-from lit_gans.benchmark.race import Race, run
+from lit_gans.benchmark.race import Race, beside_others, run
 from lit_gans.benchmark.report import median, quartiles, report, table_of
-from lit_gans.benchmark.turns import ratios
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import refuse_below
 from lit_gans.models.dcgan import DCGAN
@@ -29,7 +30,7 @@ _MATRIX_SIZE = {"cpu": 2048, "cuda": 8192}  # 2048 would not fill a GPU
 _SMOKE_MATRIX_SIZE = 256
 _FLOP_BATCH = 2  # the count is proportional to the batch
 # relative, between the losses of the first step; torch's default on CUDA is TF32 in convolutions
-_TOLERANCE = {("fp32", "cpu"): 1e-4, ("fp32", "cuda"): 2e-3, ("bf16", "cpu"): 2e-2, ("bf16", "cuda"): 2e-2}
+TOLERANCE = {("fp32", "cpu"): 1e-4, ("fp32", "cuda"): 2e-3, ("bf16", "cpu"): 2e-2, ("bf16", "cuda"): 2e-2}
 
 
 def step(
@@ -84,7 +85,7 @@ def _measure(sizes: dict[str, int], settings: dict[str, Any], device: torch.devi
     flops = _flops_per_step(sizes)
     rates = [matrix_product_rate(device, dtype, size)]
     race, weight_difference = run(
-        {name: value for name, value in sizes.items() if name != "batch_size"},
+        partial(DCGAN, **{name: value for name, value in sizes.items() if name != "batch_size"}),
         sizes["batch_size"],
         settings["warmup"] + settings["steps"] + 1,  # the last step of `lit_gans` is not timed
         **{name: settings[name] for name in ("precision", "compile", "log_every_n_steps", "seed")},
@@ -100,7 +101,7 @@ def _measure(sizes: dict[str, int], settings: dict[str, Any], device: torch.devi
         "matrix_product": {"size": size, "dtype": str(dtype), "before": rates[0], "after": rates[1]},
         "loops": {name: _loop(name, race, seconds, flops[name], max(rates), sizes["batch_size"]) for name in seconds},
         "peak_process_memory": peak_process_memory(),
-        "first_step": _first_step(race, _TOLERANCE[settings["precision"], device.type]),
+        "first_step": first_step(race, race.loops, TOLERANCE[settings["precision"], device.type]),
         "largest_weight_difference": weight_difference,
     }
 
@@ -113,8 +114,7 @@ def _loop(
     return {
         "seconds": spread(times),
         "images_per_second": batch_size / typical,
-        "speedup_over_tutorial": ratios(seconds["tutorial"], times),
-        "cost_over_bare": {key: value - 1 for key, value in ratios(times, seconds["bare"]).items()},
+        **beside_others(seconds, name),
         "flops_per_step": flops,
         "flops_per_second": flops / typical,
         "share_of_matrix_product": flops / typical / rate,
@@ -134,10 +134,16 @@ def _flops_per_step(sizes: dict[str, int]) -> dict[str, float]:
     return {"tutorial": flops(TutorialLoop(DCGAN(**arguments))), "bare": ours, "lit_gans": ours}
 
 
-def _first_step(race: Race, tolerance: float) -> dict[str, Any]:
-    """Returns whether the loops compute the same losses."""
+def first_step(race: Race, loops: Iterable[str], tolerance: float) -> dict[str, Any]:
+    """Returns whether loops compute the same losses as `lit_gans`.
+
+    Args:
+        race: a race that has been run.
+        loops: names of the loops to compare.
+        tolerance: largest relative difference.
+    """
     ours = race.first_losses["lit_gans"]
-    difference = max(abs(losses[name] / ours[name] - 1) for losses in race.first_losses.values() for name in ours)
+    difference = max(abs(race.first_losses[loop][name] / ours[name] - 1) for loop in loops for name in ours)
     return {
         "losses": race.first_losses,
         "largest_relative_difference": difference,

@@ -36,7 +36,7 @@ class Tutorial:
 
 def tutorial_of(module: AdversarialModule) -> Tutorial:
     """Returns the losses of a module's GAN."""
-    return _TUTORIALS[type(module)]
+    return TUTORIALS[type(module)]
 
 
 def _is(scores: Tensor, label: float) -> Tensor:
@@ -83,7 +83,7 @@ def _two_generator(discriminators: Sequence[nn.Module], fake: Images) -> Tensor:
     return _BETA * functional.softplus(second(fake)).log().mean() - functional.softplus(first(fake)).mean()
 
 
-_TUTORIALS: dict[type, Tutorial] = {
+TUTORIALS: dict[type, Tutorial] = {
     DCGAN: Tutorial(_dcgan, _dcgan_generator),
     SNGAN: Tutorial(_hinge, _critic_generator),
     WGANGP: Tutorial(_wasserstein, _critic_generator),

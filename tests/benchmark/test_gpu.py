@@ -10,6 +10,7 @@ from lit_gans.benchmark import gpu as command
 from lit_gans.benchmark import gpu_report
 from lit_gans.benchmark.gpu import gpu
 from lit_gans.benchmark.gpu_cells import MODES, Cell
+from lit_gans.benchmark.gpu_races import races
 from lit_gans.benchmark.report import markdown
 from lit_gans.common.errors import RefusedInput
 
@@ -32,7 +33,9 @@ def test_cells_are_measured_and_written(smoke):
         assert min(cell["images_per_second"], cell["share_of_matrix_product"], cell["seconds"]["median"]) > 0
         images = 4 * {"dcgan": 1, "wgan_gp": 5}[cell["gan"]]
         assert cell["images_per_second"] == pytest.approx(images / cell["seconds"]["median"])
-    assert set(result["steps"]) == {"tf32 4", "bf16 4"}
+    assert set(result["steps"]) == {f"{gan} {mode} 4" for gan in ("dcgan", "wgan_gp") for mode in ("tf32", "bf16")}
+    assert all(race["first_step"]["equal"] for race in result["steps"].values())
+    assert all(race["speedup_over_tutorial"]["median"] > 0 for race in result["steps"].values())
     assert result["data"]["placement"] == "device"
     assert result["evaluation"]["images_per_second"] > 0
 
@@ -60,15 +63,14 @@ def test_what_fails_is_named_and_the_rest_is_measured(smoke):
 
 
 def test_cells_without_time_are_listed(capsys, tmp_path):
-    settings = {"modes": ("fp32", "compile"), "batch_sizes": (4,), "gans": ("gan",)}
+    settings = {"modes": ("fp32", "compile"), "batch_sizes": (4,), "gans": ("gan", "dcgan")}
     result = gpu("smoke", minutes=1e-6, device="cpu", output=str(tmp_path / "gpu.json"), **settings)
-    assert "- not run, for want of time: tf32 4," in (tmp_path / "gpu.md").read_text()
-    parts = ["tf32 4", "bf16 4", "data", "evaluation"]
-    assert (result["cells"], result["not_run"]) == ([], [*parts, "gan fp32 4", "gan compile 4"])
+    assert "- not run, for want of time: race of dcgan tf32 4," in (tmp_path / "gpu.md").read_text()
+    parts = ["race of dcgan tf32 4", "race of dcgan bf16 4", "data", "evaluation"]
+    cells = ["gan fp32 4", "dcgan fp32 4", "gan compile 4", "dcgan compile 4"]
+    assert (result["cells"], result["not_run"]) == ([], [*parts, *cells])
     printed = capsys.readouterr().out
-    assert "not run, for want of time: tf32 4, bf16 4, data, evaluation, gan fp32 4, gan compile 4" in " ".join(
-        printed.split()
-    )
+    assert f"not run, for want of time: {', '.join([*parts, *cells])}" in " ".join(printed.split())
     assert json.loads(printed.splitlines()[-1]) == result
 
 
@@ -104,3 +106,11 @@ def test_all_modes_on_a_gpu():
     assert not result["failed"]
     assert len(result["cells"]) == 2 * len(MODES)
     assert result["cells"][0]["peak_memory"] > 0
+
+
+def test_gans_with_a_tutorial_race_and_one_of_them_compiled():
+    gans = {name: command.registered()[name] for name in ("gan", "dcgan", "sngan", "wgan_gp", "d2gan")}
+    cells = [str(cell) for cell in races(gans, 64, torch.device("cuda"))]
+    raced = [f"{gan} {mode} 64" for gan in ("dcgan", "sngan", "wgan_gp", "d2gan") for mode in ("tf32", "bf16")]
+    assert sorted(cells) == sorted([*raced, "dcgan compile 64"])
+    assert "dcgan compile 64" not in map(str, races(gans, 64, torch.device("cpu")))
