@@ -76,7 +76,7 @@ class Optimisations(Part):
         reason = "one process has nobody to communicate with." if ranks == 1 and changed.get("several") else None
         if model["compile"] and not settings.compiles:
             reason = "preset=smoke does not compile, which takes a minute."
-        return Cell("optimisations", f"{gan}, {name}", values, ranks, bool(model["compile"]), reason)
+        return Cell("optimisations", f"{gan}, {name}", values, ranks, reason=reason)
 
     def measure(self, cell: Cell) -> dict[str, Any]:
         if "threads" in cell.settings:  # otherwise each process has its share
