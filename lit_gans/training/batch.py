@@ -41,6 +41,7 @@ class Batch(Inputs):
 
 
 AnyInputs = TypeVar("AnyInputs", bound=Inputs)
+_ROUNDING = 0.01  # of bf16, and of resized images
 
 
 def tensors(batch: Inputs) -> dict[str, Tensor]:
@@ -69,6 +70,23 @@ def _prepared(images: Tensor, channels_last: bool) -> Tensor:
     if images.dtype == torch.uint8:
         images = images.to(torch.get_default_dtype()).div_(127.5).sub_(1)
     return images.contiguous(memory_format=torch.channels_last) if channels_last else images
+
+
+def doubt_about_range(images: Tensor) -> str | None:
+    """Returns a sentence if images do not seem to be in [-1, 1]; waits for the device.
+
+    Args:
+        images: the first batch of a training, as `prepare_batch` returns it; points may have any range.
+    """
+    if images.dim() != 4 or images.shape[-1] == 1:
+        return None
+    low, high = (float(value) for value in images.aminmax())
+    if low < 0 and low >= -1 - _ROUNDING and high <= 1 + _ROUNDING:
+        return None
+    return (
+        f"the loader yields images from {low:.3g} to {high:.3g}, and networks and metrics expect [-1, 1]: map them, by"
+        " 2 * images - 1 if they are in [0, 1], or yield uint8, which is mapped already."
+    )
 
 
 def take(batch: AnyInputs, rows: slice) -> AnyInputs:

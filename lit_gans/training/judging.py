@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from itertools import product
 from typing import Any, ClassVar
@@ -16,13 +17,15 @@ from lit_gans.strategies.grad_scaling import NetworkScaling
 from lit_gans.training import operations
 from lit_gans.training.augment import NUM_NUMBERS, Augmentation, augmented
 from lit_gans.training.augmentation import EVERY, Augmenter, is_due, new_state, observed
-from lit_gans.training.batch import Batch, Inputs
+from lit_gans.training.batch import Batch, Inputs, doubt_about_range
 from lit_gans.training.finite import LOSS, PENALTY, SCALE, FiniteCheck
 from lit_gans.training.operations import transformed
 from lit_gans.training.optimization import OptimizedModule
 from lit_gans.training.penalties import r1_penalty, zero_centred_penalty
 from lit_gans.training.schedules import Number, is_zero
 from lit_gans.training.scored import Scored, loss_of, scores_of
+
+logger = logging.getLogger(__name__)
 
 
 class JudgedModule(OptimizedModule):
@@ -52,6 +55,7 @@ class JudgedModule(OptimizedModule):
         self.diffaugment = tuple(diffaugment)
         self.augmentation = from_plain(augmentation)
         self._augmentation_state = new_state()
+        self.range_seen = False  # whether the first images of this training were looked at
         self.finite = FiniteCheck((*self.discriminator_names, "generator"))
 
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> Mapping[str, Tensor | Scored]:
@@ -133,6 +137,13 @@ class JudgedModule(OptimizedModule):
             drawn["augmentation"] = noise.uniform("augmentation", num, 2, operations.NUM_NUMBERS)
         return drawn
 
+    def look_at_range(self, images: Tensor) -> None:
+        """Logs a warning if the images of a training do not seem to be in [-1, 1]; called once, with the first ones."""
+        self.range_seen = True
+        doubt = doubt_about_range(images)
+        if doubt is not None and self.trainer.is_global_zero:
+            logger.warning(doubt)
+
     def adapt_augmentation(self) -> None:
         """Changes the probability of an adaptive augmentation, at the end of an iteration, without waiting for it."""
         if self.augmentation is not None and self.augmentation.adapts and is_due(self.progress.iterations):
@@ -175,6 +186,7 @@ class JudgedModule(OptimizedModule):
 
     def on_train_start(self) -> None:
         super().on_train_start()
+        self.range_seen = False
         self._augmentation_state = self._augmentation_state.to(self.device)
         strategy = sharding(self.trainer.strategy)
         own = (lambda weight: weight) if strategy is None else strategy.local_shard
