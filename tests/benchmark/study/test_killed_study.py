@@ -35,17 +35,22 @@ def session(leader):
     return found
 
 
+def killed_once_it_runs(process, text, num):
+    """Kills a process once this many of its session have the text in their command lines, and waits for all to end."""
+    while sum(text in line for line in session(process.pid)) < num:
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.kill()
+    process.wait()
+    while session(process.pid):  # for ever: the test's time limit fails
+        time.sleep(0.1)
+
+
 def test_the_ranks_of_a_killed_study_end(tmp_path):
     command = [sys.executable, "-m", "lit_gans", "bench", "study", "preset=smoke", "parts=[optimisations]"]
     command += ["gans=[gan]", "max_ranks=2", f"output={tmp_path}", "sizes={fixed_steps:100000000}"]
     study = subprocess.Popen(command, start_new_session=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    while sum("forkserver" in line for line in session(study.pid)) < 3:  # the server and two ranks
-        assert study.poll() is None
-        time.sleep(0.1)
-    study.kill()
-    study.wait()
-    while session(study.pid):  # for ever: the test's time limit fails
-        time.sleep(0.1)
+    killed_once_it_runs(study, "forkserver", 3)  # the server and two ranks
 
 
 @NEEDS_NAMESPACES
@@ -54,13 +59,7 @@ def test_the_hosts_of_a_killed_process_end():
     settings = {"model": model, "batch_size": 2, "device": "cpu", "steps": 10**8, "hosts": 2}
     call = f"from {hosts.__name__} import measure_hosts; measure_hosts({settings | {'megabits': 100.0, 'delay': 1.0}})"
     process = subprocess.Popen([sys.executable, "-c", call], start_new_session=True)
-    while sum("study.host\0" in line for line in session(process.pid)) < 2:
-        assert process.poll() is None
-        time.sleep(0.1)
-    process.kill()
-    process.wait()
-    while session(process.pid):  # for ever: the test's time limit fails
-        time.sleep(0.1)
+    killed_once_it_runs(process, "study.host\0", 2)
 
 
 def deaf(cell):
