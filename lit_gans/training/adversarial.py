@@ -148,8 +148,6 @@ class AdversarialModule(JudgedModule):
         iteration = self.trainer.global_step
         seed_dropout(self.device, mix(self.seed, iteration, self._ranks[0]))  # the same after a resume
         batch = prepare_batch(data, self.channels_last)
-        if not self.range_seen:
-            self.look_at_range(batch["image"])
         self.start_iteration(iteration, len(batch["image"]))
         batches = split_batch(batch, self.n_critic)
         weights = self.penalty_weights(iteration)

@@ -72,13 +72,15 @@ def _prepared(images: Tensor, channels_last: bool) -> Tensor:
     return images.contiguous(memory_format=torch.channels_last) if channels_last else images
 
 
-def doubt_about_range(images: Tensor) -> str | None:
+def doubt_about_range(data: Any) -> str | None:
     """Returns a sentence if images do not seem to be in [-1, 1]; waits for the device.
 
     Args:
-        images: the first batch of a training, as `prepare_batch` returns it; points may have any range.
+        data: the first output of a loader, see `prepare_batch`; points may have any range.
     """
-    if images.dim() != 4 or images.shape[-1] == 1:
+    first = data[0] if isinstance(data, Sequence) and data else data
+    images = data.get("image") if isinstance(data, dict) else first
+    if not isinstance(images, Tensor) or not images.is_floating_point() or images.dim() != 4 or images.shape[-1] == 1:
         return None
     low, high = (float(value) for value in images.aminmax())
     if low < 0 and low >= -1 - _ROUNDING and high <= 1 + _ROUNDING:

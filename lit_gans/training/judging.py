@@ -55,7 +55,7 @@ class JudgedModule(OptimizedModule):
         self.diffaugment = tuple(diffaugment)
         self.augmentation = from_plain(augmentation)
         self._augmentation_state = new_state()
-        self.range_seen = False  # whether the first images of this training were looked at
+        self._range_seen = False  # whether the first images of this training were looked at
         self.finite = FiniteCheck((*self.discriminator_names, "generator"))
 
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> Mapping[str, Tensor | Scored]:
@@ -137,13 +137,6 @@ class JudgedModule(OptimizedModule):
             drawn["augmentation"] = noise.uniform("augmentation", num, 2, operations.NUM_NUMBERS)
         return drawn
 
-    def look_at_range(self, images: Tensor) -> None:
-        """Logs a warning if the images of a training do not seem to be in [-1, 1]; called once, with the first ones."""
-        self.range_seen = True
-        doubt = doubt_about_range(images)
-        if doubt is not None and self.trainer.is_global_zero:
-            logger.warning(doubt)
-
     def adapt_augmentation(self) -> None:
         """Changes the probability of an adaptive augmentation, at the end of an iteration, without waiting for it."""
         if self.augmentation is not None and self.augmentation.adapts and is_due(self.progress.iterations):
@@ -184,9 +177,16 @@ class JudgedModule(OptimizedModule):
 
     # ---- Lightning's hooks
 
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        if not self._range_seen:
+            self._range_seen = True
+            doubt = doubt_about_range(batch)
+            if doubt is not None and self.trainer.is_global_zero:
+                logger.warning(doubt)
+
     def on_train_start(self) -> None:
         super().on_train_start()
-        self.range_seen = False
+        self._range_seen = False
         self._augmentation_state = self._augmentation_state.to(self.device)
         strategy = sharding(self.trainer.strategy)
         own = (lambda weight: weight) if strategy is None else strategy.local_shard

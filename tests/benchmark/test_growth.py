@@ -1,7 +1,7 @@
 """The growth benchmark: what it samples, what it calls growth, and how it ends; a training of its own is slow."""
 
 import json
-import os
+import mmap
 import sys
 import threading
 from contextlib import suppress
@@ -41,13 +41,16 @@ def test_open_files_threads_and_memory_are_seen(tmp_path):
     thread = threading.Thread(target=stop.wait)
     thread.start()
     with (tmp_path / "x").open("w"):
-        block = bytearray(os.urandom(1) * 2**26)
+        # not of malloc, which may have as much memory that other tests have freed
+        block = mmap.mmap(-1, 2**26, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        block.write(bytes([1]) * len(block))
         after = held()
     stop.set()
     thread.join()
     assert after["files"] == before["files"] + 1
     assert after["threads"] == before["threads"] + 1
     assert after["memory"] - before["memory"] > len(block) / 2
+    block.close()
     assert held()["files"] == before["files"]
 
 

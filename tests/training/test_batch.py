@@ -5,7 +5,7 @@ import torch
 from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader, TensorDataset
 
-from lit_gans.training.batch import doubt_about_range, prepare_batch
+from lit_gans.training.batch import doubt_about_range
 
 IMAGES = torch.linspace(0, 1, 256).reshape(1, 1, 16, 16).repeat(8, 1, 1, 1)
 RIGHT = {
@@ -30,12 +30,14 @@ class Images(LightningDataModule):
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_images_in_the_range_of_the_networks_raise_no_doubt(name):
-    assert doubt_about_range(prepare_batch(RIGHT[name], channels_last=False)["image"]) is None
+    for data in (RIGHT[name], [RIGHT[name], torch.zeros(8)], {"image": RIGHT[name]}):
+        assert doubt_about_range(data) is None
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_training_says_once_that_images_have_another_range(name, tiny_gan, fit, caplog):
     images, said = WRONG[name]
+    assert all(doubt_about_range(data) for data in (images, [images, torch.zeros(8)], {"image": images}))
     fit(tiny_gan(), Images(images), 4)
     (record,) = (record for record in caplog.records if "expect [-1, 1]" in record.message)
     assert f"the loader yields images {said}" in record.message
