@@ -38,13 +38,19 @@ def show(tables: Sequence[Table]) -> None:
         console.print(table)
 
 
+def markdown_rows(rows: Sequence[Sequence[object]]) -> list[str]:
+    """Returns a table, whose first row has the headings, as lines of Markdown."""
+    escaped = [[str(cell).replace("|", "\\|") for cell in row] for row in rows]
+    head, *others = (f"| {' | '.join(row)} |" for row in escaped)
+    return [head, f"|{'---|' * len(rows[0])}", *others]
+
+
 def markdown(tables: Sequence[Table], notes: Sequence[str]) -> str:
     """Returns tables and notes as Markdown, for a page of the documentation."""
     pieces = []
     for table in tables:
         columns = [[str(column.header), *map(str, column.cells)] for column in table.columns]
-        header, *rows = (f"| {' | '.join(row)} |" for row in zip(*columns, strict=True))
-        pieces.append("\n".join([f"{table.title}:\n", header, "|---" * len(columns) + "|", *rows]))
+        pieces.append("\n".join([f"{table.title}:\n", *markdown_rows([*zip(*columns, strict=True)])]))
     return "\n\n".join([*pieces, "\n".join(f"- {note}" for note in notes)]) + "\n"
 
 

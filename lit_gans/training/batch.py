@@ -56,14 +56,15 @@ def prepare_batch(data: Any, channels_last: bool) -> Batch:
         data: a dict with "image", a pair (image, label), or images alone.
         channels_last: whether images use the channels-last memory layout.
     """
-    if isinstance(data, dict):
-        batch = dict(data)
-    elif isinstance(data, Sequence):
-        batch = dict(zip(("image", "label"), data, strict=False))
-    else:
-        batch = {"image": data}
+    batch = _by_name(data)
     named = {name: _prepared(tensor, channels_last) if tensor.dim() == 4 else tensor for name, tensor in batch.items()}
     return cast(Batch, named)
+
+
+def _by_name(data: Any) -> dict[str, Any]:
+    if isinstance(data, dict):
+        return dict(data)
+    return dict(zip(("image", "label"), data, strict=False)) if isinstance(data, Sequence) else {"image": data}
 
 
 def _prepared(images: Tensor, channels_last: bool) -> Tensor:
@@ -78,8 +79,7 @@ def doubt_about_range(data: Any) -> str | None:
     Args:
         data: the first output of a loader, see `prepare_batch`; points may have any range.
     """
-    first = data[0] if isinstance(data, Sequence) and data else data
-    images = data.get("image") if isinstance(data, dict) else first
+    images = _by_name(data).get("image")
     if not isinstance(images, Tensor) or not images.is_floating_point() or images.dim() != 4 or images.shape[-1] == 1:
         return None
     low, high = (float(value) for value in images.aminmax())

@@ -77,7 +77,7 @@ if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[3])) as connection:
         try:
             _join(given, connection)
-        except (Unavailable, FileNotFoundError) as reason:
+        except Unavailable as reason:
             connection.send(one_line(reason).encode())
         else:
             main(given, file)

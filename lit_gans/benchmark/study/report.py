@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lit_gans.benchmark.report import markdown_rows
 from lit_gans.benchmark.study.contract import Part, Picture, Result, Table
 
 _TITLE = "GAN training on this machine"
@@ -106,9 +107,7 @@ def _section_as_markdown(section: Section, folder: Path) -> list[str]:
 
 def markdown_table(table: Table) -> list[str]:
     """Returns a table as lines of Markdown."""
-    escaped = [[str(cell).replace("|", "\\|") for cell in row] for row in [table.columns, *table.rows]]
-    head, *rows = (f"| {' | '.join(row)} |" for row in escaped)
-    return [head, f"|{'---|' * len(table.columns)}", *rows]
+    return markdown_rows([table.columns, *table.rows])
 
 
 def _section_as_html(section: Section) -> list[str]:
