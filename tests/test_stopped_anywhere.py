@@ -9,6 +9,7 @@ import torch
 from lightning.pytorch import Callback
 
 from lit_gans.callbacks import Checkpoint
+from lit_gans.callbacks.signals import StopSignals
 from lit_gans.config.registry import gans
 from lit_gans.strategies.ddp import NetworkDDP
 from tests.killed_runs import POINTS, STEPS, Signal, assert_same, train, trained_once
@@ -115,6 +116,15 @@ def test_a_second_ctrl_c_ends_the_training_at_once(tiny_gan, random_images, fit,
     assert twice.ended
     assert capfd.readouterr().err.count("Ctrl-C: the training stops after this iteration, with a checkpoint") == 1
     assert not (tmp_path / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_one_of_several_processes_says_that_the_training_stops(says, capfd):
+    signals = StopSignals()
+    signals.start(signal.SIGTERM, says=says)
+    signal.raise_signal(signal.SIGTERM)
+    assert signals.received == signal.SIGTERM
+    assert capfd.readouterr().err.count("SIGTERM: the training stops") == says
 
 
 def test_after_a_training_that_failed_the_signal_takes_effect(tiny_gan, random_images, fit):
