@@ -105,7 +105,7 @@ def reduced(graph: dict[str, set[str]]) -> dict[str, set[str]]:
 
 
 def places(graph: dict[str, set[str]], levels: dict[str, int]) -> dict[str, tuple[float, float]]:
-    """Returns the centre of each room: floors from the top down, rooms of a floor under those that import them."""
+    """Returns the center of each room: floors from the top down, rooms of a floor under those that import them."""
     top = max(levels.values())
     found: dict[str, tuple[float, float]] = {}
     for level in range(top, -1, -1):
@@ -124,20 +124,20 @@ def draw(path: str | Path | io.BytesIO, package: Path = PACKAGE, file_format: st
     """Writes the picture: every room, and the imports that no longer way implies."""
     back, graph = circular(arrows(package)), downward(arrows(package))
     levels, drawn = floors(graph), reduced(graph)
-    centres = places(drawn, levels)
+    centers = places(drawn, levels)
     figure = Figure(figsize=(WIDTH, FLOOR * (max(levels.values()) + 1)))
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(0, FLOOR * (max(levels.values()) + 1)))
     axes.axis("off")
     for name, others in drawn.items():
-        for index, other in enumerate(sorted(others, key=lambda other: centres[other])):
-            sources = sorted((own for own in drawn if other in drawn[own]), key=lambda own: centres[own])
-            start = _beside(centres[name], index, len(others), -BOX[1] / 2)
-            end = _beside(centres[other], sources.index(name), len(sources), BOX[1] / 2)
+        for index, other in enumerate(sorted(others, key=lambda other: centers[other])):
+            sources = sorted((own for own in drawn if other in drawn[own]), key=lambda own: centers[own])
+            start = _beside(centers[name], index, len(others), -BOX[1] / 2)
+            end = _beside(centers[other], sources.index(name), len(sources), BOX[1] / 2)
             axes.add_patch(FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=11, color=LINE, shrinkB=1))
     for name, other in sorted(back):
         arc = {"connectionstyle": "arc3,rad=0.3", "linestyle": "--", "color": WRONG}
-        axes.add_patch(FancyArrowPatch(centres[name], centres[other], arrowstyle="-|>", mutation_scale=11, **arc))
-    for name, (x, y) in centres.items():
+        axes.add_patch(FancyArrowPatch(centers[name], centers[other], arrowstyle="-|>", mutation_scale=11, **arc))
+    for name, (x, y) in centers.items():
         corner = (x - BOX[0] / 2, y - BOX[1] / 2)
         axes.add_patch(FancyBboxPatch(corner, *BOX, "round,pad=0,rounding_size=0.08", fc=FILL, ec="#263238", lw=1))
         axes.text(x, y + 0.06, name, ha="center", va="center", weight="bold", size=11.5)
@@ -147,9 +147,9 @@ def draw(path: str | Path | io.BytesIO, package: Path = PACKAGE, file_format: st
         figure.savefig(path, format=file_format, metadata={"Date": None} if file_format == "svg" else None, dpi=110)
 
 
-def _beside(centre: tuple[float, float], index: int, num: int, down: float) -> tuple[float, float]:
+def _beside(center: tuple[float, float], index: int, num: int, down: float) -> tuple[float, float]:
     """Returns the place of one of `num` arrows at the edge of a room."""
-    return centre[0] + (index - (num - 1) / 2) * BOX[0] / (num + 1), centre[1] + down
+    return center[0] + (index - (num - 1) / 2) * BOX[0] / (num + 1), center[1] + down
 
 
 def table(package: Path = PACKAGE) -> str:

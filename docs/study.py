@@ -17,7 +17,7 @@ from typing import Any
 
 from lit_gans.benchmark import scaling_study
 from lit_gans.benchmark.study.contract import Result, Table
-from lit_gans.benchmark.study.parts.optimisations import relative_speed
+from lit_gans.benchmark.study.parts.optimizations import relative_speed
 from lit_gans.benchmark.study.registry import parts
 from lit_gans.benchmark.study.report import markdown_table, sections, write_page
 from lit_gans.benchmark.study.store import read_results
@@ -102,9 +102,9 @@ def overlap(results: Results, stamp: Mapping[str, Any]) -> Table:
     return replace(table, rows=[study, *table.rows], notes=())
 
 
-def optimisations(results: Results, stamp: Mapping[str, Any]) -> Table:
+def optimizations(results: Results, stamp: Mapping[str, Any]) -> Table:
     """Returns the speed of each setting relative to its baseline, a column for each GAN."""
-    own = [result for result in results["optimisations"] if result.repeats]
+    own = [result for result in results["optimizations"] if result.repeats]
     gans = list(dict.fromkeys(result.settings["gan"] for result in own))
     names = list(dict.fromkeys(result.settings["variant"] for result in own))
     found = {(result.settings["variant"], result.settings["gan"]): relative_speed(result, own) for result in own}
@@ -149,9 +149,9 @@ TABLES: dict[str, Callable[[Results, Mapping[str, Any]], Table]] = {
     "scaling": scaling,
     "overlap": overlap,
     "loading": loading,
-    "optimisations": optimisations,
-    "binding": _reported("optimisations", "Processes and cores"),
-    "colossal": _reported("optimisations", "The techniques of the Colossal-AI study"),
+    "optimizations": optimizations,
+    "binding": _reported("optimizations", "Processes and cores"),
+    "colossal": _reported("optimizations", "The techniques of the Colossal-AI study"),
     "deepspeed": deepspeed,
     "dual": _reported("dual", "At the end"),
     "images": _reported("dual", "After"),

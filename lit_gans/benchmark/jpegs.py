@@ -11,7 +11,7 @@ WIDTH, HEIGHT = 178, 218  # CelebA's
 
 
 def write_jpegs(folder: Path, num: int, seed: int) -> Path:
-    """Writes JPEGs of smooth colours with some noise, which compress about as photographs do; returns the folder."""
+    """Writes JPEGs of smooth colors with some noise, which compress about as photographs do; returns the folder."""
     generator = np.random.default_rng(seed)
     (folder / "all").mkdir(parents=True, exist_ok=True)
     for number in range(num):

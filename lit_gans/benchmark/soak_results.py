@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from lit_gans.checkpoints.newest import checkpoints_of, verified_iteration
 from lit_gans.common.errors import RefusedInput
 
-_OF_TIME = ("throughput/", "utilisation/")
+_OF_TIME = ("throughput/", "utilization/")
 _SAME = ("global_step", "epoch", "state_dict", "optimizer_states", "generator_ema", "lr_schedulers")
 
 

@@ -109,7 +109,7 @@ def _measure(sizes: dict[str, int], settings: dict[str, Any], device: torch.devi
 def _loop(
     name: str, race: Race, seconds: dict[str, list[float]], flops: float, rate: float, batch_size: int
 ) -> dict[str, Any]:
-    """Summarises one loop; ratios are of steps in the same iteration."""
+    """Summarizes one loop; ratios are of steps in the same iteration."""
     times, typical = seconds[name], spread(seconds[name])["median"]
     return {
         "seconds": spread(times),

@@ -13,7 +13,7 @@ from typing import Any
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
-from lit_gans.common.atomic import replacing, synchronise, writing
+from lit_gans.common.atomic import replacing, synchronize, writing
 from lit_gans.common.errors import FailedWrite
 
 logger = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class CSVMetrics(Logger):
         self.log_metrics(values, step)
         self.save()
         with writing(self._path):
-            synchronise(self._path)
+            synchronize(self._path)
         self._durable = (step, dict(values))
 
     @rank_zero_only

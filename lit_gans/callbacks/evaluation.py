@@ -18,7 +18,7 @@ from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.extractors.base import Extractor
 from lit_gans.metrics.protocol import stamp
 from lit_gans.metrics.scores.base import FeatureScore
-from lit_gans.metrics.scores.chosen import chosen, directions, measurable, without_labelled
+from lit_gans.metrics.scores.chosen import chosen, directions, measurable, without_labeled
 from lit_gans.training.attached import data_of
 from lit_gans.training.generative import GenerativeModule
 
@@ -84,7 +84,7 @@ class GenerativeMetrics(Measurement):
             )
         if data.image_size == 1:
             raise RefusedInput("points have no FID: use metrics=modes, or metrics=none.")
-        requested = self.requested if pl_module.num_classes else without_labelled(self.requested)
+        requested = self.requested if pl_module.num_classes else without_labeled(self.requested)
         scores, reasons = measurable(requested, None, self.num_samples)
         self._choose(scores)
         self._leave_out(reasons, trainer)

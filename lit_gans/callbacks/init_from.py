@@ -1,4 +1,4 @@
-"""Fine-tuning: initialises a new run with the networks of a checkpoint."""
+"""Fine-tuning: initializes a new run with the networks of a checkpoint."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.attached import callbacks_of
 from lit_gans.training.callback import announced, directions_of
 
-_OF_OTHERS = ("throughput/", "utilisation/", "lr-")  # logged by callbacks that announce no names
+_OF_OTHERS = ("throughput/", "utilization/", "lr-")  # logged by callbacks that announce no names
 
 
 class Monitor:

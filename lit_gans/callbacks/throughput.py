@@ -1,4 +1,4 @@
-"""Training throughput, utilisation of the processor and the device, and the time that metrics take to pass a value."""
+"""Training throughput, utilization of the processor and the device, and the time that metrics take to pass a value."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _GIB = 2**30
 
 
 class Throughput(GenerativeCallback):
-    """Logs images per second, and how busy processor and device are, without device synchronisation.
+    """Logs images per second, and how busy processor and device are, without device synchronization.
 
     `throughput/images_per_second` counts the real images of all discriminator steps and ranks.
-    `utilisation/processor` is the processor time of this process per second, 1 for one busy core, without that of the
-    loader's processes. `utilisation/waiting` is the share of the time between two steps, in which the next batch is
-    fetched and copied. On CUDA, `utilisation/device_memory_gib` is the peak of torch's allocations, and
-    `utilisation/device` the share of the last moments in which the device computed, where the package nvidia-ml-py is
+    `utilization/processor` is the processor time of this process per second, 1 for one busy core, without that of the
+    loader's processes. `utilization/waiting` is the share of the time between two steps, in which the next batch is
+    fetched and copied. On CUDA, `utilization/device_memory_gib` is the peak of torch's allocations, and
+    `utilization/device` the share of the last moments in which the device computed, where the package nvidia-ml-py is
     installed.
 
     Evaluation, sample grids and checkpoints run inside `paused` and are excluded. Values are of the last
@@ -43,7 +43,7 @@ class Throughput(GenerativeCallback):
     def __init__(self, time_to: dict[str, float] | None = None) -> None:
         self.images_per_second = 0.0
         self.time_to = TimeTo(time_to or {})
-        self.utilisation: dict[str, float] = {}
+        self.utilization: dict[str, float] = {}
         self._all_images, self._all_seconds, self._earlier_seconds = 0, 0.0, 0.0
         self._start = self._excluded = 0.0
         self._images = 0
@@ -71,9 +71,9 @@ class Throughput(GenerativeCallback):
             seconds = max(time.perf_counter() - self._start - self._excluded, 1e-9)
             self.images_per_second = self._images / seconds
             self._all_images, self._all_seconds = self._all_images + self._images, self._all_seconds + seconds
-            self.utilisation = self._utilisation(seconds, pl_module.device)
+            self.utilization = self._utilization(seconds, pl_module.device)
             pl_module.log("throughput/images_per_second", self.images_per_second)
-            pl_module.log_dict(self.utilisation)
+            pl_module.log_dict(self.utilization)
             self._restart()
         self._step_end, self._excluded_then = time.monotonic(), self._excluded
 
@@ -98,14 +98,14 @@ class Throughput(GenerativeCallback):
         since_logged = time.perf_counter() - self._start - self._excluded if self._start else 0.0
         return self._earlier_seconds + self._all_seconds + since_logged
 
-    def _utilisation(self, seconds: float, device: torch.device) -> dict[str, float]:
+    def _utilization(self, seconds: float, device: torch.device) -> dict[str, float]:
         found = {
-            "utilisation/processor": (time.process_time() - self._processor) / seconds,
-            "utilisation/waiting": self._waited / seconds,
+            "utilization/processor": (time.process_time() - self._processor) / seconds,
+            "utilization/waiting": self._waited / seconds,
         }
         if device.type == "cuda":
-            found["utilisation/device_memory_gib"] = torch.cuda.max_memory_allocated(device) / _GIB
-            found |= _device_utilisation(device)
+            found["utilization/device_memory_gib"] = torch.cuda.max_memory_allocated(device) / _GIB
+            found |= _device_utilization(device)
         return found
 
     def _restart(self) -> None:
@@ -113,10 +113,10 @@ class Throughput(GenerativeCallback):
         self._waited, self._processor = 0.0, time.process_time()
 
 
-def _device_utilisation(device: torch.device) -> dict[str, float]:
+def _device_utilization(device: torch.device) -> dict[str, float]:
     """Returns what the driver reports, or nothing if it does not."""
     try:
-        return {"utilisation/device": torch.cuda.utilization(device) / 100}
+        return {"utilization/device": torch.cuda.utilization(device) / 100}
     except (ModuleNotFoundError, RuntimeError):  # no nvidia-ml-py; a device without counters
         return {}
 

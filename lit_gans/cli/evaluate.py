@@ -24,12 +24,12 @@ from lit_gans.config.load import load
 from lit_gans.config.run_folder import made_folder, replacing_note
 from lit_gans.config.trained_with import trained_with
 from lit_gans.data.base import ImageData
-from lit_gans.data.contracts import Labelled
+from lit_gans.data.contracts import Labeled
 from lit_gans.data.images import to_uint8
 from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.folder import PictureFolder
 from lit_gans.metrics.protocol import stamp
-from lit_gans.metrics.scores.labelled import with_labels
+from lit_gans.metrics.scores.labeled import with_labels
 from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.sampling import Weights
 
@@ -145,7 +145,7 @@ def _measured(
             " both must have the same size; for folders, image_size=N resizes both."
         )
     labels = None
-    if isinstance(images, Labelled) and generated.num_classes and images.num_classes:
+    if isinstance(images, Labeled) and generated.num_classes and images.num_classes:
         labels = images.real_labels()
     evaluator.leave_out(num_real, shape, labels)
     stored = evaluator.stored_bytes()

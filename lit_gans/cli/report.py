@@ -21,7 +21,7 @@ from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.attached import callbacks_of
 
 _METRIC = "metric/"
-_ALWAYS = ("loss/", "throughput/", "utilisation/")  # logged by every run and reported elsewhere
+_ALWAYS = ("loss/", "throughput/", "utilization/")  # logged by every run and reported elsewhere
 
 
 def report(trainer: Trainer, overrides: Sequence[str] = ("<the same overrides>",)) -> int:

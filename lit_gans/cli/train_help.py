@@ -36,7 +36,7 @@ _NODES = {"strategy": "trainer.strategy", "precision": "trainer.precision"}  # n
 _KEYS = {
     "seed": ("seed of weights, latents, the order of the images and all other random numbers", "0"),
     "resume": ("none; auto, the newest run of this name; or the path of a checkpoint to continue from", "none"),
-    "init_from": ("path of a checkpoint, or folder of a run, whose networks initialise a new run", "null"),
+    "init_from": ("path of a checkpoint, or folder of a run, whose networks initialize a new run", "null"),
 }
 _USAGE = "lit-gans train [GROUP=OPTION ...] [key=value ...]"
 

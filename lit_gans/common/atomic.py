@@ -15,7 +15,7 @@ from lit_gans.common.errors import FailedWrite
 
 _FULL = 2**20  # bytes: a disk with less is full
 _UNFINISHED, _REPLACED = ".part", ".old"
-_UNSUPPORTED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF)  # file systems that cannot synchronise folders
+_UNSUPPORTED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EBADF)  # file systems that cannot synchronize folders
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def replace(new: Path, path: Path) -> None:
 
     At any time, the old or the new one is complete: at `path` or, between two renames, where `kept` finds it.
     """
-    synchronise(new)
+    synchronize(new)
     old = path.with_name(f"{path.name}{_REPLACED}")
     if path.is_dir() or new.is_dir():
         if path.exists():
@@ -83,7 +83,7 @@ def replace(new: Path, path: Path) -> None:
         new.rename(path)
     else:
         new.replace(path)
-    _synchronise_entry(path.parent)
+    _synchronize_entry(path.parent)
     remove(old)
 
 
@@ -128,18 +128,18 @@ def _link(source: str | Path, target: str | Path) -> None:
         shutil.copyfile(source, target)
 
 
-def synchronise(path: Path) -> None:
+def synchronize(path: Path) -> None:
     """Returns once the content of a file, or of a folder with its files, is on disk."""
     if path.is_dir():
         for entry in path.iterdir():
-            synchronise(entry)
-        _synchronise_entry(path)
+            synchronize(entry)
+        _synchronize_entry(path)
         return
     with path.open("rb+") as file:
         os.fsync(file.fileno())
 
 
-def _synchronise_entry(folder: Path) -> None:
+def _synchronize_entry(folder: Path) -> None:
     """Returns once the names in a folder are on disk."""
     if os.name == "nt":  # cannot open folders
         return

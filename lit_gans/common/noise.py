@@ -23,7 +23,7 @@ class Noise:
 
     Each rank draws the numbers of the full global batch and returns its slice, so that two ranks with half a batch each
     use the same numbers as one process, and a run can resume on another number of ranks. The generator is on the
-    device and needs no synchronisation with the host.
+    device and needs no synchronization with the host.
 
     Args:
         generator: scratch generator on the target device; every draw reseeds it.

@@ -213,7 +213,7 @@ def _next_version(parent: Path) -> Path:
 
 def _job_of_several() -> str | None:
     """Returns the SLURM job if this is one of several processes that srun started, otherwise None. Runs in interactive
-    shells, which Lightning recognises by name, are independent.
+    shells, which Lightning recognizes by name, are independent.
     """
     variable = os.environ.get
     alone = int(variable("SLURM_NTASKS", "1")) == 1 or variable("SLURM_JOB_NAME") in ("bash", "interactive")

@@ -45,7 +45,7 @@ class ImageSource(Protocol):
 
 
 @runtime_checkable
-class Labelled(ImageSource, Protocol):
+class Labeled(ImageSource, Protocol):
     """Images whose classes are known, as all sources in `lit_gans.data.sources`; without classes the labels are 0."""
 
     def real_labels(self) -> Int64[Tensor, " n"]:

@@ -20,7 +20,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.common.reading import read_bounded
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
-Crop = Literal["centre", "none"] | int
+Crop = Literal["center", "none"] | int
 Background = tuple[int, int, int]
 WHITE: Background = (255, 255, 255)
 _MOST_BYTES = 2**30  # of a file: more than the pixels that Pillow decodes
@@ -43,7 +43,7 @@ class Frame:
     Args:
         image_size: height and width of the images.
         channels: 1 for grayscale, 3 for RGB, 4 for RGBA.
-        crop: `centre` crops to the largest central square, a number to the central square of that many pixels; `none`
+        crop: `center` crops to the largest central square, a number to the central square of that many pixels; `none`
             does not crop, which changes the aspect ratio of pictures that are not square.
         background: red, green and blue, 0 to 255, of the background of transparent pictures, for 1 and 3 channels.
 
@@ -53,12 +53,12 @@ class Frame:
 
     image_size: int
     channels: int
-    crop: Crop = "centre"
+    crop: Crop = "center"
     background: Background = WHITE
 
     def __post_init__(self) -> None:
         if isinstance(self.crop, int) and self.crop < 1:
-            raise RefusedInput(f"crop={self.crop} must be at least 1, or centre, or none.")
+            raise RefusedInput(f"crop={self.crop} must be at least 1, or center, or none.")
         if not all(0 <= value <= 255 for value in self.background):
             raise RefusedInput(f"background={list(self.background)}: red, green and blue must be between 0 and 255.")
 
@@ -92,7 +92,7 @@ class Frame:
     def _box(self, width: int, height: int, name: str) -> tuple[int, int, int, int]:
         if self.crop == "none":
             return 0, 0, width, height
-        side = min(width, height) if self.crop == "centre" else int(self.crop)
+        side = min(width, height) if self.crop == "center" else int(self.crop)
         if side > min(width, height):
             raise RefusedInput(f"{name} is {width}x{height} pixels, smaller than crop={side}: use a smaller crop.")
         left, top = (width - side) // 2, (height - side) // 2

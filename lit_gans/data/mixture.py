@@ -21,11 +21,11 @@ _WITHIN = 3.0  # in standard deviations: largest distance of samples that belong
 
 
 class Mixture(ImageData):
-    """Points from Gaussians around `centres`, with equally likely modes.
+    """Points from Gaussians around `centers`, with equally likely modes.
 
     Args:
         num_points: number of points, drawn once.
-        std: standard deviation around a centre, in each direction.
+        std: standard deviation around a center, in each direction.
         image_size: 1.
         channels: 2.
         batch_size, seed: see `ImageData`.
@@ -37,7 +37,7 @@ class Mixture(ImageData):
 
     metrics = "modes"
     possible_channels = (2,)
-    centres: Float[Tensor, "k 2"]
+    centers: Float[Tensor, "k 2"]
     min_samples = 20  # of 2,500 in a covered mode (Srivastava et al. 2017; Lin et al. 2018)
     num_plotted = 2500
 
@@ -60,18 +60,18 @@ class Mixture(ImageData):
 
     def make_dataset(self) -> ImagesInMemory:
         generator = torch.Generator().manual_seed(mix(self.seed, "points"))
-        modes = torch.randint(len(self.centres), (self.num_points,), generator=generator)
-        points = self.centres[modes] + self.std * torch.randn(self.num_points, 2, generator=generator)
+        modes = torch.randint(len(self.centers), (self.num_points,), generator=generator)
+        points = self.centers[modes] + self.std * torch.randn(self.num_points, 2, generator=generator)
         return ImagesInMemory(points[:, :, None, None], modes)
 
     @property
     def num_modes(self) -> int:
         """Number of modes."""
-        return len(self.centres)
+        return len(self.centers)
 
     def modes_of(self, points: Float[Tensor, "n 2 1 1"]) -> Int64[Tensor, " n"]:
         """Returns the mode of each point, -1 for points more than 3 standard deviations away from all modes."""
-        distance, mode = torch.cdist(points.flatten(1), self.centres.to(points)).min(1)
+        distance, mode = torch.cdist(points.flatten(1), self.centers.to(points)).min(1)
         return mode.where(distance <= _WITHIN * self.std, -1)
 
     def plot(self, points: Float[Tensor, "n 2 1 1"], path: Path) -> None:
@@ -80,10 +80,10 @@ class Mixture(ImageData):
 
         figure = Figure(figsize=(4, 4), dpi=100, layout="constrained")
         axes = figure.add_subplot(aspect="equal")
-        for shown, colour, name in ((self.dataset.images[: len(points)], "0.75", "real"), (points, "C3", "generated")):
+        for shown, color, name in ((self.dataset.images[: len(points)], "0.75", "real"), (points, "C3", "generated")):
             x, y = shown.flatten(1).T.cpu().numpy()
-            axes.scatter(x, y, s=2, c=colour, label=name, linewidths=0)
-        reach = 1.5 * self.centres.abs().max().item()
+            axes.scatter(x, y, s=2, c=color, label=name, linewidths=0)
+        reach = 1.5 * self.centers.abs().max().item()
         axes.set(xlim=(-reach, reach), ylim=(-reach, reach))
         axes.legend(loc="upper right", markerscale=5)
         figure.savefig(path)

@@ -13,14 +13,14 @@ from torch import Tensor
 from torchmetrics import MetricCollection, SumMetric
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.data.contracts import Labelled, RealImages
+from lit_gans.data.contracts import Labeled, RealImages
 from lit_gans.metrics import cache
 from lit_gans.metrics.extractors.base import Extractor
 from lit_gans.metrics.extractors.network import Features, Network, Widths
 from lit_gans.metrics.scores.base import FeatureScore
-from lit_gans.metrics.scores.chosen import chosen, directions, measurable, warn_of_few, without_labelled
+from lit_gans.metrics.scores.chosen import chosen, directions, measurable, warn_of_few, without_labeled
 from lit_gans.metrics.scores.fid import FrechetInceptionDistance
-from lit_gans.metrics.scores.labelled import Classes, LabelledScore, with_labels
+from lit_gans.metrics.scores.labeled import Classes, LabeledScore, with_labels
 from lit_gans.metrics.scores.ranks import gather, place
 
 
@@ -71,7 +71,7 @@ class Evaluator:
         self.num_samples, self.batch_size, self.seed = num_samples, batch_size, seed
         self.num_classes, self.left_out = num_classes, dict[str, str]()
         applicable = chosen(extractor, scores)
-        applicable = applicable if num_classes else without_labelled(applicable, required)
+        applicable = applicable if num_classes else without_labeled(applicable, required)
         self.scores = {name: deepcopy(score) for name, score in applicable.items()}  # two evaluators share no states
         self.num_real, self.data_sha256, self.real_halves = 0, "", math.nan
         self.shape: list[int] = []
@@ -155,7 +155,7 @@ class Evaluator:
             RefusedInput: there are too few images for every score.
         """
         self.data_sha256, num_real, shape = cache.fingerprint(self._batches(real))
-        if labels is None and isinstance(real, Labelled) and real.num_classes and self._labelled:
+        if labels is None and isinstance(real, Labeled) and real.num_classes and self._labeled:
             labels = real.real_labels()
         self.leave_out(num_real, shape, labels)
         path = self._path(labels) if store else None
@@ -191,9 +191,9 @@ class Evaluator:
         return halves.compute().item()
 
     @property
-    def _labelled(self) -> bool:
+    def _labeled(self) -> bool:
         """Whether a score needs classes."""
-        return any(isinstance(score, LabelledScore) for score in self.scores.values())
+        return any(isinstance(score, LabeledScore) for score in self.scores.values())
 
     def _path(self, labels: Tensor | None) -> Path | None:
         """Returns the path of the statistics of the real images, if their states do not depend on code elsewhere.
@@ -211,7 +211,7 @@ class Evaluator:
             states=states,
             halves=self.fits_gaussians,
             device=self.device.type,
-            **({"labels": labels.tolist()} if labels is not None and self._labelled else {}),
+            **({"labels": labels.tolist()} if labels is not None and self._labeled else {}),
         )
 
     def measure(self, fake: Tensor | Iterable[Tensor], labels: Tensor | None = None) -> dict[str, float]:

@@ -24,7 +24,7 @@ class Protocol:
         num_real, num_fake: number of real and generated images.
         image_size: height and width of the images before the extractor.
         resize: resizing of files, and of the extractor.
-        quantisation: conversion of floats to bytes.
+        quantization: conversion of floats to bytes.
         extractor, extractor_sha256: name and digest of the weights of the extractor.
         batch_norm: mode of the generator's batch norm.
         scores: settings of each score.
@@ -39,7 +39,7 @@ class Protocol:
     num_fake: int
     image_size: list[int]
     resize: str
-    quantisation: str
+    quantization: str
     extractor: str
     extractor_sha256: str
     batch_norm: str
@@ -69,7 +69,7 @@ def stamp(evaluator: Evaluator, *, data: str, weights: str, resize: str | None =
         num_fake=evaluator.num_samples,
         image_size=evaluator.shape[1:],
         resize=f"{resize}; {extractor.resize}" if resize else extractor.resize,
-        quantisation="uint8, rounded",
+        quantization="uint8, rounded",
         extractor=extractor.name,
         extractor_sha256=extractor.sha256,
         batch_norm="unknown" if weights == "pictures" else RUNNING_STATISTICS,

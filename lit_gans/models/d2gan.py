@@ -19,7 +19,7 @@ class D2GAN(ImageGAN):
     """Two discriminators D = softplus(score) > 0: D1 rewards real images, D2 rewards generated images (equation 1).
 
     The optimal discriminators are D1 = alpha p_data / p_G and D2 = beta p_G / p_data (proposition 1). The generator
-    then minimises the Kullback-Leibler divergences in both directions.
+    then minimizes the Kullback-Leibler divergences in both directions.
 
     Args:
         alpha, beta: weights of the two logarithms, in (0, 1]. The paper's 2D experiments use 1 for both.

@@ -21,7 +21,7 @@ class D3GAN(ImageGAN):
 
     The choice uses swapped errors: error 1 combines D1's error on real images with D2's error on generated images,
     error 2 the reverse. Each discriminator still trains on its own loss; both pairs of errors have the same sum. The
-    errors are averaged over all ranks, and the choice needs no device synchronisation.
+    errors are averaged over all ranks, and the choice needs no device synchronization.
 
     Args:
         **kwargs: see `ImageGAN`.

@@ -18,7 +18,7 @@ class GAN(ImageGAN):
 
     Args:
         network: see `ImageGAN`.
-        saturating: whether the generator minimises log(1 - D(G(z))) (equation 1) instead of -log D(G(z)) (section 3).
+        saturating: whether the generator minimizes log(1 - D(G(z))) (equation 1) instead of -log D(G(z)) (section 3).
         **kwargs: see `ImageGAN`.
     """
 

@@ -42,7 +42,7 @@ class Pix2Pix(AdversarialModule):
         input_channels: channels of the input images; null uses the number of channels of the target images.
         generator_width, discriminator_width: channels of the finest map.
         patch_depth: number of downsampling layers in the discriminator; 3 classifies patches of 70x70 pixels.
-        norm: normalisation; `instance` equals the paper's batch norm at batch size 1.
+        norm: normalization; `instance` equals the paper's batch norm at batch size 1.
         image_size, generator_optimizer, discriminator_optimizer: see `AdversarialModule`.
         **kwargs: see `AdversarialModule`.
     """
@@ -185,5 +185,5 @@ def _crop(images: Tensor, matrix: Tensor) -> Tensor:
 
 
 def _spread(num: int, size: int) -> Tensor:
-    """Returns `num` indices spread evenly over `size` rows, since neighbouring files are often similar."""
+    """Returns `num` indices spread evenly over `size` rows, since neighboring files are often similar."""
     return torch.arange(num) * size // num

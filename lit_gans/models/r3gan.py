@@ -25,7 +25,7 @@ _ADAM = Adam(
 
 
 class R3GAN(ImageGAN):
-    """The relativistic pairing loss with R1 and R2 on its own scores, and residual networks without normalisation.
+    """The relativistic pairing loss with R1 and R2 on its own scores, and residual networks without normalization.
 
     The defaults are the CIFAR-10 settings of the authors' `train.py`: gamma, learning rate and beta 2 follow a cosine
     over the first 20 million images. The generator's step compares with the real images of the last discriminator

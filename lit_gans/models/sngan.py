@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from lit_gans.common.errors import refuse_below
 from lit_gans.models.image_gan import ImageGAN
 from lit_gans.networks import NetworkName, refuse_options
-from lit_gans.networks.spectral import spectrally_normalised
+from lit_gans.networks.spectral import spectrally_normalized
 from lit_gans.training.batch import Batch
 from lit_gans.training.losses import critic_generator, hinge_discriminator
 from lit_gans.training.optim import Adam, Optimizer
@@ -61,8 +61,8 @@ class SNGAN(ImageGAN):
     def configure_networks(self) -> dict[str, nn.Module]:
         generator = self.build_generator(single_norm=self.single_norm)
         return {
-            "generator": spectrally_normalised(generator) if self.spectral_generator else generator,
-            "discriminator": spectrally_normalised(self.build_discriminator(norm="none", top_width=self.top_width)),
+            "generator": spectrally_normalized(generator) if self.spectral_generator else generator,
+            "discriminator": spectrally_normalized(self.build_discriminator(norm="none", top_width=self.top_width)),
         }
 
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:

@@ -31,7 +31,7 @@ class WGANGP(ImageGAN):
     Args:
         gradient_penalty: weight of the penalty, lambda; may be a schedule.
         critic_norm: `none`, `layer` or `instance`. Batch norm raises an error: it makes the critic's score of an image
-            depend on the other images, but the gradient is penalised for each image independently (section 4).
+            depend on the other images, but the gradient is penalized for each image independently (section 4).
         network, latent_dim, n_critic, generator_optimizer, discriminator_optimizer: see `ImageGAN` and
             `AdversarialModule`.
         **kwargs: see `ImageGAN`.
@@ -70,7 +70,7 @@ class WGANGP(ImageGAN):
             raise RefusedInput(f"the critic has a batch norm: {_NO_BATCH_NORM}")
 
     @property
-    def penalised_networks(self) -> tuple[str, ...]:
+    def penalized_networks(self) -> tuple[str, ...]:
         return self.discriminator_names
 
     def sample_noise(self, noise: Noise, num: int) -> Inputs:
@@ -92,6 +92,6 @@ class WGANGP(ImageGAN):
 
 
 _NO_BATCH_NORM = (
-    "the gradient is penalised for each image independently, but batch norm mixes the images of a batch"
+    "the gradient is penalized for each image independently, but batch norm mixes the images of a batch"
     " (Gulrajani et al. 2017, section 4): use none, layer or instance."
 )

@@ -1,4 +1,4 @@
-"""Building blocks of the networks: convolutions of three types, normalisations, class conditioning.
+"""Building blocks of the networks: convolutions of three types, normalizations, class conditioning.
 
 Shapes: N batch, C channels, H and W height and width, F features.
 """
@@ -61,9 +61,9 @@ def convolution(
 
 
 class UpsampledConv2d(nn.Conv2d):
-    """A 3x3 convolution of the map that nearest-neighbour upsampling by 2 gives, without making that map.
+    """A 3x3 convolution of the map that nearest-neighbor upsampling by 2 gives, without making that map.
 
-    Four neighbouring outputs see the same 2x2 pixels of the small map, so that a transposed convolution by a 4x4 kernel
+    Four neighboring outputs see the same 2x2 pixels of the small map, so that a transposed convolution by a 4x4 kernel
     gives the same with 4 products each instead of 9 (Karras et al. 2018, "Progressive Growing of GANs", whose code
     fuses them likewise). Sums are in another order, so that results differ by rounding.
     """
@@ -111,8 +111,8 @@ def is_cheap(layer: nn.Module) -> TypeGuard[nn.Conv2d | nn.ConvTranspose2d]:
     return isinstance(layer, nn.Conv2d | nn.ConvTranspose2d) and (layer.groups > 1 or layer.kernel_size == (1, 1))
 
 
-def normalisation(norm: Norm, channels: int) -> nn.Module:
-    """Returns the normalisation of a map: over the batch, each image (`layer`) or each channel (`instance`)."""
+def normalization(norm: Norm, channels: int) -> nn.Module:
+    """Returns the normalization of a map: over the batch, each image (`layer`) or each channel (`instance`)."""
     layers: dict[str, Any] = {
         "none": nn.Identity,
         "batch": lambda: nn.BatchNorm2d(channels),

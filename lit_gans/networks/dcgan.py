@@ -18,7 +18,7 @@ from lit_gans.networks.blocks import (
     class_embedding,
     convolution,
     is_cheap,
-    normalisation,
+    normalization,
     refuse_size,
 )
 
@@ -42,9 +42,9 @@ def _widths(image_size: int, width: int) -> list[int]:
     return [width * min(2**scale, _WIDEST) for scale in range(scales)]
 
 
-def initialise(network: nn.Module) -> None:
+def initialize(network: nn.Module) -> None:
     """Draws weights from N(0, 0.02) as in the paper (section 4) and batch-norm scales from N(1, 0.02). Depthwise and
-    1x1 convolutions are initialised as in He et al. (2015), since 0.02 is too small for their few inputs.
+    1x1 convolutions are initialized as in He et al. (2015), since 0.02 is too small for their few inputs.
     """
     for layer in network.modules():
         if is_cheap(layer):
@@ -103,7 +103,7 @@ class DCGANGenerator(nn.Module):
         layers += [*_norm(widths[-1], not single_norm), nn.ReLU(inplace=True)]
         layers += [nn.ConvTranspose2d(widths[-1], channels, 4, 2, 1), nn.Tanh()]
         self.layers = nn.Sequential(*layers)
-        initialise(self)
+        initialize(self)
 
     def forward(
         self, latents: Float[Tensor, "n z"], labels: Int64[Tensor, " n"] | None = None
@@ -121,7 +121,7 @@ class DCGANDiscriminator(nn.Module):
         image_size: S, one of `SIZES`.
         width: channels of the first map; each coarser map has twice as many, up to 8 x width.
         bias: whether convolutions before a batch norm have biases, which the batch norm cancels.
-        norm: normalisation after every convolution but the first.
+        norm: normalization after every convolution but the first.
         top_width: channels of one further convolution of stride 2 before the dense layer; 0 for none.
         block: type of the convolutions after the first.
         num_classes: number of classes, included by a projection of the features; 0 for an unconditional network.
@@ -143,11 +143,11 @@ class DCGANDiscriminator(nn.Module):
         layers: list[nn.Module] = [nn.Conv2d(channels, widths[0], 4, 2, 1), nn.LeakyReLU(0.2, inplace=True)]
         for narrow, wide in pairwise(widths):
             layers += [convolution(block, narrow, wide, 4, 2, 1, bias or norm != "batch")]
-            layers += [normalisation(norm, wide), nn.LeakyReLU(0.2, inplace=True)]
+            layers += [normalization(norm, wide), nn.LeakyReLU(0.2, inplace=True)]
         self.layers = nn.Sequential(*layers)
         last = smallest_map(image_size) // (2 if top_width else 1)
         self.head = ScoreHead(widths[-1] * last**2, num_classes)
-        initialise(self)
+        initialize(self)
 
     def forward(
         self, images: Float[Tensor, "n c s s"], labels: Int64[Tensor, " n"] | None = None

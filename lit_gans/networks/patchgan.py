@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.networks.blocks import Norm, normalisation
+from lit_gans.networks.blocks import Norm, normalization
 
 _WIDEST = 8
 
@@ -21,7 +21,7 @@ class PatchGAN(nn.Module):
         image_size: S.
         width: channels of the first map; each further map has twice as many, up to 8 x width.
         depth: number of convolutions with stride 2.
-        norm: normalisation after every convolution but the first and the last.
+        norm: normalization after every convolution but the first and the last.
 
     Raises:
         RefusedInput: the image is too small for `depth`.
@@ -48,7 +48,7 @@ class PatchGAN(nn.Module):
         for index in range(1, depth + 1):
             stride = 2 if index < depth else 1
             layers += [nn.Conv2d(widths[index - 1], widths[index], 4, stride, 1, bias=bias)]
-            layers += [normalisation(norm, widths[index]), nn.LeakyReLU(0.2, inplace=True)]
+            layers += [normalization(norm, widths[index]), nn.LeakyReLU(0.2, inplace=True)]
         self.layers = nn.Sequential(*layers, nn.Conv2d(widths[-1], 1, 4, 1, 1))
         for layer in self.modules():
             if isinstance(layer, nn.Conv2d):

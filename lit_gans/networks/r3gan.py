@@ -1,4 +1,4 @@
-"""The residual networks of R3GAN (Huang et al. 2024, section 3 and appendix), without normalisation.
+"""The residual networks of R3GAN (Huang et al. 2024, section 3 and appendix), without normalization.
 
 Every resolution from 4 pixels on is a stage of residual blocks. The finest stages compute in half precision under
 autocast, the coarse ones always in float32.
@@ -44,7 +44,7 @@ def _halves(num: int) -> list[bool]:
 
 
 def _scaled(layer: nn.Module, fan_in: int, gain: float = 1.0) -> nn.Module:
-    """Initialises weights from N(0, gain^2 / fan_in) (He et al. 2015) and biases with zeros."""
+    """Initializes weights from N(0, gain^2 / fan_in) (He et al. 2015) and biases with zeros."""
     for name, parameter in layer.named_parameters():
         with torch.no_grad():
             parameter.zero_() if name == "bias" else parameter.normal_(0, gain * fan_in**-0.5)

@@ -20,7 +20,7 @@ from lit_gans.networks.blocks import (
     UpsampledConv2d,
     convolution,
     is_cheap,
-    normalisation,
+    normalization,
     refuse_size,
 )
 
@@ -35,8 +35,8 @@ def _widths(image_size: int, width: int, num: int) -> list[int]:
     return [width * (1 if image_size <= 32 else min(2**scale, _WIDEST)) for scale in range(num)]
 
 
-def _initialise(network: nn.Module) -> None:
-    """Initialises as Glorot and Bengio (2010), with a ReLU gain inside the blocks and 1 at both ends and in skips."""
+def _initialize(network: nn.Module) -> None:
+    """Initializes as Glorot and Bengio (2010), with a ReLU gain inside the blocks and 1 at both ends and in skips."""
     for name, layer in network.named_modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             if is_cheap(layer) and "skip" not in name:  # Glorot's fan-out would count all channels
@@ -82,8 +82,8 @@ class _DownBlock(nn.Module):
         super().__init__()
         self.halves, self.first = halves, first
         inner = channels_out if first else channels_in
-        self.norm_1 = nn.Identity() if first else normalisation(norm, channels_in)
-        self.norm_2 = normalisation(norm, inner)
+        self.norm_1 = nn.Identity() if first else normalization(norm, channels_in)
+        self.norm_2 = normalization(norm, inner)
         self.conv_1 = convolution("plain" if first else block, channels_in, inner, 3, 1, 1, bias=True)
         self.pools = halves and block == "plain"  # in its second convolution
         self.conv_2 = (
@@ -135,7 +135,7 @@ class ResNetGenerator(nn.Module):
         self.blocks = nn.ModuleList(_UpBlock(wide, narrow, block, num_classes) for wide, narrow in pairwise(widths))
         self.norm = nn.BatchNorm2d(widths[-1])
         self.to_image = nn.Conv2d(widths[-1], channels, 3, 1, 1)
-        _initialise(self)
+        _initialize(self)
 
     def forward(
         self, latents: Float[Tensor, "n z"], labels: Int64[Tensor, " n"] | None = None
@@ -154,7 +154,7 @@ class ResNetDiscriminator(nn.Module):
         image_size: S, one of `SIZES`.
         width: channels of the finest map; `None` for 128 up to 32 pixels, where all maps have the same width, and 64
             beyond, where each coarser map has twice as many, up to 1,024.
-        norm: normalisation before every ReLU, except on the input of the first block.
+        norm: normalization before every ReLU, except on the input of the first block.
         block: type of the convolutions inside the residual blocks.
         num_classes: number of classes, included by a projection of the features; 0 for an unconditional network.
     """
@@ -179,7 +179,7 @@ class ResNetDiscriminator(nn.Module):
             )
         )
         self.head = ScoreHead(widths[-1], num_classes)
-        _initialise(self)
+        _initialize(self)
 
     def forward(
         self, images: Float[Tensor, "n c s s"], labels: Int64[Tensor, " n"] | None = None

@@ -1,4 +1,4 @@
-"""Spectral normalisation (Miyato et al. 2018) in float32, with one power iteration per training step."""
+"""Spectral normalization (Miyato et al. 2018) in float32, with one power iteration per training step."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class SpectralNorm(nn.Module):
         self.right.copy_(functional.normalize(matrix.T @ self.left, dim=0))
 
 
-def spectrally_normalised(network: nn.Module) -> nn.Module:
+def spectrally_normalized(network: nn.Module) -> nn.Module:
     """Adds spectral norm to every convolution, dense layer and embedding of a network; returns the network.
 
     Scales and shifts of batch norm are left as they are, those of each class too: shifts begin at zero, which has no

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lit_gans.networks.blocks import Norm, normalisation, refuse_size
+from lit_gans.networks.blocks import Norm, normalization, refuse_size
 
 SIZES = (16, 32, 64, 128, 256, 512)
 _WIDEST = 8  # limits maps to 8 x width
@@ -28,7 +28,7 @@ class UNet(nn.Module):
         channels: C.
         image_size: S, one of `SIZES`.
         width: channels of the finest map; each coarser map has twice as many, up to 8 x width.
-        norm: normalisation after every convolution but the outermost ones and the innermost one of the encoder;
+        norm: normalization after every convolution but the outermost ones and the innermost one of the encoder;
             `instance` equals the paper's batch norm at batch size 1.
     """
 
@@ -46,13 +46,13 @@ class UNet(nn.Module):
             convolution: nn.Module = nn.Conv2d(shallow, deep, 4, 2, 1, bias=bias)
             activate = nn.Identity() if index == 0 else nn.LeakyReLU(0.2)
             self.encoder.append(
-                nn.Sequential(activate, convolution, nn.Identity() if plain else normalisation(norm, deep))
+                nn.Sequential(activate, convolution, nn.Identity() if plain else normalization(norm, deep))
             )
         for index, (deep, shallow) in enumerate(pairwise([*widths[::-1], channels])):
             last = index == scales - 1
             convolution = nn.ConvTranspose2d(deep * (1 if index == 0 else 2), shallow, 4, 2, 1, bias=bias or last)
             self.decoder.append(
-                nn.Sequential(nn.ReLU(), convolution, nn.Tanh() if last else normalisation(norm, shallow))
+                nn.Sequential(nn.ReLU(), convolution, nn.Tanh() if last else normalization(norm, shallow))
             )
         self.dropout_shapes = [(widths[-2 - index], 2 ** (index + 1), 2 ** (index + 1)) for index in range(_DROPPED)]
         for layer in self.modules():

@@ -36,7 +36,7 @@ def physical_cores(processors: Iterable[int]) -> list[tuple[int, ...]]:
 
 
 def share_of_cores(cores: list[tuple[int, ...]], process: int, processes: int) -> list[tuple[int, ...]]:
-    """Returns the cores of one of several processes: neighbouring, disjoint from the others', and as many as theirs.
+    """Returns the cores of one of several processes: neighboring, disjoint from the others', and as many as theirs.
 
     Raises:
         RefusedInput: there are fewer cores than processes.

@@ -21,7 +21,7 @@ class PenalisesNetworks(Protocol):
     """A module that differentiates the gradient of some networks twice, as gradient penalties do."""
 
     @property
-    def penalised_networks(self) -> tuple[str, ...]:
+    def penalized_networks(self) -> tuple[str, ...]:
         """Names of the networks whose gradient is differentiated twice."""
 
 
@@ -43,9 +43,9 @@ class NamesBackward(Protocol):
         """Name of the network that the current backward trains; `None` outside a backward."""
 
 
-def penalised_networks(module: object) -> tuple[str, ...]:
+def penalized_networks(module: object) -> tuple[str, ...]:
     """Returns the networks whose gradient a module differentiates twice; none by default."""
-    return tuple(module.penalised_networks) if isinstance(module, PenalisesNetworks) else ()
+    return tuple(module.penalized_networks) if isinstance(module, PenalisesNetworks) else ()
 
 
 def clip_gradients_to(module: object) -> float | None:
@@ -84,7 +84,7 @@ class BlocksSync(Protocol):
     """A strategy that averages gradients over the ranks in each backward, and can defer this to a later one."""
 
     def block_backward_sync(self) -> AbstractContextManager[None]:
-        """Returns a context in which backward accumulates gradients on each rank without synchronisation."""
+        """Returns a context in which backward accumulates gradients on each rank without synchronization."""
 
 
 @runtime_checkable

@@ -38,7 +38,7 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
     unless `find_unused_parameters` is set.
 
     Running statistics of batch norm are averaged over the ranks after each training step, so that all ranks, samples
-    and checkpoints agree; each rank normalises a batch with its own statistics (see `sync_batchnorm`).
+    and checkpoints agree; each rank normalizes a batch with its own statistics (see `sync_batchnorm`).
 
     Args:
         bucket_cap_mb: size of the gradient buckets in MiB.
@@ -49,7 +49,7 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
             (Vogels et al. 2019), which is reset in a resumed run.
         powersgd_rank: rank of the low-rank approximation.
         hierarchical: whether to reduce within each node first, then between the first ranks of the nodes.
-        sync_batchnorm: whether batch norm normalises over the batch of all ranks; CUDA only.
+        sync_batchnorm: whether batch norm normalizes over the batch of all ranks; CUDA only.
         bind: `cores` gives each process of a machine cores of its own, and as many threads; Linux only.
         timeout: seconds that a rank waits for the others, once all have started.
         process_group_backend: backend of torch.distributed; null uses nccl on CUDA and gloo elsewhere.
@@ -101,7 +101,7 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
 
     def setup_optimizers(self, trainer: Trainer) -> None:
         super().setup_optimizers(trainer)
-        self._synchronise_batch_norm()
+        self._synchronize_batch_norm()
         nodes = Nodes.of_size(self.processes_per_node) if self.hierarchical else None
         for name, network in self.networks.items():
             replica = DistributedDataParallel(
@@ -116,12 +116,12 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
             self.replicas[name] = replica
         self.limit_waiting()
 
-    def _synchronise_batch_norm(self) -> None:
+    def _synchronize_batch_norm(self) -> None:
         if not self.sync_batchnorm:
             return
         if self.root_device.type != "cuda":
             raise RefusedInput(
-                f"sync_batchnorm=true needs CUDA, because torch has no synchronised batch norm on"
+                f"sync_batchnorm=true needs CUDA, because torch has no synchronized batch norm on"
                 f" {self.root_device.type}: use CUDA, or sync_batchnorm=false."
             )
         for network in self.networks.values():

@@ -18,7 +18,7 @@ from torch.distributed.fsdp import FSDPModule
 from lit_gans.common._compat.lightning import (
     accept_without_configure_model,
     set_data_parallel_size,
-    synchronises_batch_norm,
+    synchronizes_batch_norm,
 )
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies import contracts
@@ -51,7 +51,7 @@ class NetworkFSDP(ForwardsOnly, FSDPCheckpoints, NetworkStrategy, ModelParallelS
     """Applies FSDP2 to each network of a module with several networks and manual optimization.
 
     A network's parameters are unsharded only during its computations. A network with a gradient penalty stays unsharded
-    from its forward until the optimizer step: the module must list it in `penalised_networks`, and compute the penalty
+    from its forward until the optimizer step: the module must list it in `penalized_networks`, and compute the penalty
     before the network's other outputs.
 
     Running statistics of batch norm are averaged over the ranks after each training step. Checkpoints are single files
@@ -60,7 +60,7 @@ class NetworkFSDP(ForwardsOnly, FSDPCheckpoints, NetworkStrategy, ModelParallelS
 
     Args:
         wrap: `network` unshards a full network at once; `layer` unshards each layer with parameters separately, except
-            in penalised networks, which stay unsharded until their step.
+            in penalized networks, which stay unsharded until their step.
         hybrid: whether to shard within a node and replicate across nodes.
         reshard_after_forward: whether a unit frees its full weights between forward and backward; `False` trades memory
             for communication.
@@ -102,7 +102,7 @@ class NetworkFSDP(ForwardsOnly, FSDPCheckpoints, NetworkStrategy, ModelParallelS
         self.param_dtype, self.reduce_dtype = param_dtype, reduce_dtype
         self.reshard_after_forward = reshard_after_forward
         self._roots: dict[str, FSDPModule] = {}
-        self._penalised: dict[str, nn.Module] = {}
+        self._penalized: dict[str, nn.Module] = {}
         self._accumulates = False  # whether the current backward skips the reduction
         self._trained: Network | None = None  # the network that the current backward names
 
@@ -115,9 +115,9 @@ class NetworkFSDP(ForwardsOnly, FSDPCheckpoints, NetworkStrategy, ModelParallelS
     def refuse(self, module: LightningModule, precision: str) -> None:
         if precision not in ("32-true", "bf16-mixed"):
             raise RefusedInput(refused_precision(precision))
-        if synchronises_batch_norm(self):
+        if synchronizes_batch_norm(self):
             raise RefusedInput("sync_batchnorm=True has no effect with NetworkFSDP: use NetworkDDP, or leave it out.")
-        if self.param_dtype != "fp32" and contracts.penalised_networks(module):
+        if self.param_dtype != "fp32" and contracts.penalized_networks(module):
             raise RefusedInput(
                 f"param_dtype={self.param_dtype} does not work with a gradient penalty, which is computed in float32:"
                 " use precision=bf16, which computes it so, and leave param_dtype out."
@@ -153,12 +153,12 @@ class NetworkFSDP(ForwardsOnly, FSDPCheckpoints, NetworkStrategy, ModelParallelS
 
     def _shard(self, mesh: DeviceMesh) -> None:
         refuse_shared(self.lightning_module, self._roots)
-        penalised = contracts.penalised_networks(self.lightning_module)
+        penalized = contracts.penalized_networks(self.lightning_module)
         settings = {"mesh": mesh} | precision_policy(self.param_dtype, self.reduce_dtype)
         for path, root in self._roots.items():
-            declared = any(f"{path}.".startswith(f"{name}.") or f"{name}.".startswith(f"{path}.") for name in penalised)
+            declared = any(f"{path}.".startswith(f"{name}.") or f"{name}.".startswith(f"{path}.") for name in penalized)
             if declared:
-                self._penalised[path] = root
+                self._penalized[path] = root
             else:
                 self.refuse_penalty(root, undeclared_penalty(path))
             if isinstance(root, FSDPModule):  # since an earlier fit of this module
@@ -199,7 +199,7 @@ class NetworkFSDP(ForwardsOnly, FSDPCheckpoints, NetworkStrategy, ModelParallelS
             parameter.grad = gradient
         if not self._accumulates:
             self._average_loose()
-            self._check_penalised()
+            self._check_penalized()
         return loss
 
     def _refuse_accumulation(self, network: Network, _: Tensor) -> None:
@@ -215,9 +215,9 @@ class NetworkFSDP(ForwardsOnly, FSDPCheckpoints, NetworkStrategy, ModelParallelS
         loose = [parameter for network in self.networks.values() for parameter in network.loose.values()]
         average_over_ranks([p.grad for p in loose if p.requires_grad and p.grad is not None])
 
-    def _check_penalised(self) -> None:
-        for name, penalised in self._penalised.items():
-            if any(parameter.grad is not None for parameter in penalised.parameters()):  # of unsharded weights
+    def _check_penalized(self) -> None:
+        for name, penalized in self._penalized.items():
+            if any(parameter.grad is not None for parameter in penalized.parameters()):  # of unsharded weights
                 raise RuntimeError(
                     f"FSDP reduced the gradients of {name} before all of them existed: compute its gradient penalty"
                     " before its other outputs."
@@ -228,7 +228,7 @@ class NetworkFSDP(ForwardsOnly, FSDPCheckpoints, NetworkStrategy, ModelParallelS
     ) -> Any:
         # before the step, since the next forward would otherwise use the old unsharded weights; also if another
         # network's backward passed through, since an unsharded weight stays frozen
-        for layer in (layer for network in self._penalised.values() for layer in network.modules()):
+        for layer in (layer for network in self._penalized.values() for layer in network.modules()):
             if isinstance(layer, FSDPModule):
                 layer.reshard()
         return super().optimizer_step(optimizer, closure, model, **kwargs)

@@ -46,13 +46,13 @@ def precision_policy(param_dtype: str, reduce_dtype: str) -> dict[str, Any]:
     return {"mp_policy": policy}
 
 
-def shard_network(network: nn.Module, reshard_after_forward: bool, penalised: bool, **settings: Any) -> None:
-    """Shards a network. A penalised one stays unsharded from its forward to its step, as double backward requires.
+def shard_network(network: nn.Module, reshard_after_forward: bool, penalized: bool, **settings: Any) -> None:
+    """Shards a network. A penalized one stays unsharded from its forward to its step, as double backward requires.
 
     If its layers were sharded separately, they would be reduced before the gradients of the penalty exist.
     """
-    sharded = fully_shard(network, **settings, reshard_after_forward=reshard_after_forward and not penalised)
-    if penalised:
+    sharded = fully_shard(network, **settings, reshard_after_forward=reshard_after_forward and not penalized)
+    if penalized:
         sharded.set_reshard_after_backward(False, recurse=True)
 
 
@@ -68,10 +68,10 @@ def call_before_gather(network: nn.Module, function: Callable[[], None]) -> Remo
 
 
 def undeclared_penalty(name: str) -> str:
-    """Returns why a gradient penalty is refused on a network that the module does not list in `penalised_networks`."""
+    """Returns why a gradient penalty is refused on a network that the module does not list in `penalized_networks`."""
     return (
         f"a gradient through {name} is differentiated again, but FSDP frees its weights in between: name it in the"
-        f" module, penalised_networks = ({name!r},), and compute the penalty before its other outputs."
+        f" module, penalized_networks = ({name!r},), and compute the penalty before its other outputs."
     )
 
 

@@ -1,4 +1,4 @@
-"""Locks on the files of rank positions, so that folders left by killed processes are recognised and removed."""
+"""Locks on the files of rank positions, so that folders left by killed processes are recognized and removed."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class AdversarialModule(JudgedModule):
         compile: whether to compile the networks, in place; passes whose graph a gradient penalty differentiates twice
             run uncompiled.
         diffaugment: augmentations of all images that the discriminators see, for small datasets (Zhao et al. 2020).
-        augmentation: blits, geometry, colour and cutout of all images that the discriminators see, with a probability
+        augmentation: blits, geometry, color and cutout of all images that the discriminators see, with a probability
             that is scheduled or adaptive (Karras et al. 2020); null for none.
         seed: seed of weights, latents and all other random numbers of the training.
 
@@ -188,7 +188,7 @@ class AdversarialModule(JudgedModule):
                 else:
                     fake = fakes[index].detach()
                 losses, penalties = self.losses_and_penalties(batch, fake, weights)
-                with self.synchronised_only_if(index == len(microbatches) - 1):
+                with self.synchronized_only_if(index == len(microbatches) - 1):
                     for name, loss in losses.items():
                         penalty = penalties[name]
                         objective = loss + penalty if isinstance(penalty, Tensor) else loss
@@ -206,7 +206,7 @@ class AdversarialModule(JudgedModule):
                 fake = fakes[index] if fakes else self.generate(self.generator, batch)
                 seen, fake = self.augmented_images(batch, fake)
                 loss = self.generator_loss(fake, seen)
-                with self.synchronised_only_if(index == len(microbatches) - 1):
+                with self.synchronized_only_if(index == len(microbatches) - 1):
                     self.backpropagate(share_of_loss(loss, len(microbatches)), "generator")
                 share = share_of_loss(loss.detach(), len(microbatches))
                 total = share if total is None else total + share

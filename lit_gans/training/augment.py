@@ -12,10 +12,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-Augmentation = Literal["colour", "translation", "cutout"]
+Augmentation = Literal["color", "translation", "cutout"]
 _SHIFT = 1 / 8  # of the size, at most, in each direction
 _HOLE = 1 / 2  # of the size
-NUM_NUMBERS = {"colour": 3, "translation": 2, "cutout": 2}
+NUM_NUMBERS = {"color": 3, "translation": 2, "cutout": 2}
 Images = Float[Tensor, "n c h w"]
 
 
@@ -33,7 +33,7 @@ def augmented(images: Images, names: tuple[Augmentation, ...], numbers: Float[Te
     return images
 
 
-def colour(images: Images, numbers: Float[Tensor, "n 3"]) -> Images:
+def color(images: Images, numbers: Float[Tensor, "n 3"]) -> Images:
     """Changes brightness by -0.5 to 0.5, then saturation by a factor of 0 to 2, then contrast by 0.5 to 1.5."""
     brightness, saturation, contrast = numbers[:, :, None, None, None].unbind(1)
     images = images + (brightness - 0.5)
@@ -55,7 +55,7 @@ def translation(images: Images, numbers: Float[Tensor, "n 2"]) -> Images:
 
 
 def cutout(images: Images, numbers: Float[Tensor, "n 2"]) -> Images:
-    """Sets a square of half the image size to 0, centred anywhere in the image."""
+    """Sets a square of half the image size to 0, centered anywhere in the image."""
     _, _, height, width = images.shape
     hidden = []
     for column, size in ((0, height), (1, width)):
@@ -75,4 +75,4 @@ def _within(place: Tensor, size: int) -> Tensor:
     return (place >= 0) & (place < size)
 
 
-_FUNCTIONS = {"colour": colour, "translation": translation, "cutout": cutout}
+_FUNCTIONS = {"color": color, "translation": translation, "cutout": cutout}

@@ -1,4 +1,4 @@
-"""What discriminators see and how they are penalised: augmentation of all images, R1 and R2."""
+"""What discriminators see and how they are penalized: augmentation of all images, R1 and R2."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lit_gans.training.batch import Batch, Inputs, doubt_about_range
 from lit_gans.training.finite import LOSS, PENALTY, SCALE, FiniteCheck
 from lit_gans.training.operations import transformed
 from lit_gans.training.optimization import OptimizedModule
-from lit_gans.training.penalties import r1_penalty, zero_centred_penalty
+from lit_gans.training.penalties import r1_penalty, zero_centered_penalty
 from lit_gans.training.schedules import Number, is_zero
 from lit_gans.training.scored import Scored, loss_of, scores_of
 
@@ -66,7 +66,7 @@ class JudgedModule(OptimizedModule):
         raise NotImplementedError
 
     @property
-    def penalised_networks(self) -> tuple[str, ...]:
+    def penalized_networks(self) -> tuple[str, ...]:
         """Names of the networks whose gradient is differentiated twice."""
         return () if is_zero(self.r1_gamma) and is_zero(self.r2_gamma) else self.discriminator_names
 
@@ -103,7 +103,7 @@ class JudgedModule(OptimizedModule):
             for name, (kind, weight) in product(self.discriminator_names, weights.items()):
                 output = scores_of(outputs[name], name, "share_scores=true")
                 scores = output.real if kind == "real" else output.fake
-                penalties[name] = penalties[name] + weight * zero_centred_penalty(images[kind], scores)
+                penalties[name] = penalties[name] + weight * zero_centered_penalty(images[kind], scores)
         self._add_terms(outputs, penalties)
         return {name: loss_of(output) for name, output in outputs.items()}, penalties
 

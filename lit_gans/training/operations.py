@@ -1,4 +1,4 @@
-"""Blits, geometry, colour and cutout of ADA (Karras et al. 2020, appendix B, figure 12), each with a probability.
+"""Blits, geometry, color and cutout of ADA (Karras et al. 2020, appendix B, figure 12), each with a probability.
 
 Images are in [-1, 1], random numbers in [0, 1), a row for each image. All operations can be differentiated twice, as
 gradient penalties need. Unlike the paper's, geometric operations sample bilinearly, without low-pass filters.
@@ -21,7 +21,7 @@ from lit_gans.common.precision import full_precision, without_autocast
 
 Images = Float[Tensor, "n c s s"]
 NUM_NUMBERS = 31
-_COLOUR = 0.5  # probability of an operation on colours, relative to the others (train.py of R3GAN)
+_COLOR = 0.5  # probability of an operation on colors, relative to the others (train.py of R3GAN)
 _SCALE = 0.2  # standard deviations of log2 of the scales, and of brightness
 _SHIFT = 1 / 8  # of the size: integer shifts at most, fractional shifts as standard deviation
 
@@ -38,7 +38,7 @@ def transformed(images: Images, numbers: Float[Tensor, "n 31"], probability: Ten
         images = full_precision(images)
         columns = iter(numbers.to(images.dtype).unbind(1))
         images = _sample(images, _geometry(columns, probability, images.shape[-1]))
-        return _cutout(_colour(images, columns, probability), columns, probability)
+        return _cutout(_color(images, columns, probability), columns, probability)
 
 
 def _if(columns: Iterator[Tensor], probability: Tensor | float, value: Tensor, otherwise: float) -> Tensor:
@@ -86,9 +86,9 @@ def _geometry(columns: Iterator[Tensor], probability: Tensor | float, size: int)
     return matrix[:, :2]
 
 
-def _colour(images: Images, columns: Iterator[Tensor], probability: Tensor | float) -> Images:
-    """Changes brightness, contrast, luma, hue and saturation, as one affine map of the colours."""
-    share, next_ = _COLOUR * probability, columns.__next__
+def _color(images: Images, columns: Iterator[Tensor], probability: Tensor | float) -> Images:
+    """Changes brightness, contrast, luma, hue and saturation, as one affine map of the colors."""
+    share, next_ = _COLOR * probability, columns.__next__
     shift = _if(columns, share, _SCALE * _normal(next_()), 0.0)
     contrast = _if(columns, share, torch.exp2(0.5 * _normal(next_())), 1.0)
     flip = _if(columns, share, (2 * next_()).floor(), 0.0)
@@ -96,17 +96,17 @@ def _colour(images: Images, columns: Iterator[Tensor], probability: Tensor | flo
     saturation = _if(columns, share, torch.exp2(_normal(next_())), 1.0)
     images = (images + shift[:, None, None, None]) * contrast[:, None, None, None]
     gray = images.mean(1, keepdim=True)
-    colour, luma = images - gray, gray * (1 - 2 * flip)[:, None, None, None]
+    color, luma = images - gray, gray * (1 - 2 * flip)[:, None, None, None]
     if images.shape[1] != 3:
-        return colour + luma
+        return color + luma
     # a rotation around the gray axis: the part orthogonal to it turns towards its cross product with the axis
-    across = (colour.roll(1, 1) - colour.roll(-1, 1)) / math.sqrt(3)
+    across = (color.roll(1, 1) - color.roll(-1, 1)) / math.sqrt(3)
     cosine, sine = (part[:, None, None, None] for part in (hue.cos(), hue.sin()))
-    return luma + (cosine * colour + sine * across) * saturation[:, None, None, None]
+    return luma + (cosine * color + sine * across) * saturation[:, None, None, None]
 
 
 def _cutout(images: Images, columns: Iterator[Tensor], probability: Tensor | float) -> Images:
-    """Sets a square of half the size, centred anywhere, to 0."""
+    """Sets a square of half the size, centered anywhere, to 0."""
     size, chosen = images.shape[-1], next(columns) < probability
     places = (torch.arange(size, device=images.device) + 0.5) / size
     rows, across = ((places - next(columns)[:, None]).abs() < 0.25 for _ in "xy")

@@ -90,7 +90,7 @@ class OptimizedModule(GenerativeModule):
         self.backpropagated_network = None
 
     def mean_over_ranks(self, value: Tensor) -> Tensor:
-        """Returns the mean of a tensor over all ranks, without synchronising with the host."""
+        """Returns the mean of a tensor over all ranks, without synchronizing with the host."""
         mean: Tensor = self.trainer.strategy.reduce(value, reduce_op="mean")
         return mean
 
@@ -142,7 +142,7 @@ class OptimizedModule(GenerativeModule):
             self._training_only[names] = TrainingOnly(others, self._spectral_norms)
         return self._training_only[names]
 
-    def synchronised_only_if(self, last: bool) -> AbstractContextManager[None]:
+    def synchronized_only_if(self, last: bool) -> AbstractContextManager[None]:
         """Returns a context in which backward averages gradients over the ranks only in the last microbatch."""
         return nullcontext() if last else block_backward_sync(self.trainer.strategy)
 

@@ -10,7 +10,7 @@ from lit_gans.common.compilation import uncompiled
 from lit_gans.common.precision import full_precision, without_autocast
 
 
-def zero_centred_penalty(images: Float[Tensor, "n *shape"], scores: Float[Tensor, " *any"]) -> Float[Tensor, ""]:
+def zero_centered_penalty(images: Float[Tensor, "n *shape"], scores: Float[Tensor, " *any"]) -> Float[Tensor, ""]:
     """Computes half the mean squared norm of the gradient of scores at their images.
 
     At real images it is R1, at generated images R2 (Mescheder et al. 2018, equation 9 and below). The scores have a
@@ -29,7 +29,7 @@ def zero_centred_penalty(images: Float[Tensor, "n *shape"], scores: Float[Tensor
 def r1_penalty(discriminator: nn.Module, real: Float[Tensor, "n *shape"], *condition: Tensor) -> Float[Tensor, ""]:
     """Computes R1, half the mean squared gradient norm of D at real images (Mescheder et al. 2018, equation 9).
 
-    Unlike `zero_centred_penalty`, it has a forward of its own, in float32. At generated images it is R2.
+    Unlike `zero_centered_penalty`, it has a forward of its own, in float32. At generated images it is R2.
 
     Args:
         discriminator: the unwrapped network.

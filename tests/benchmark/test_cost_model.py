@@ -24,7 +24,7 @@ SLOW, FAST = Link(1e-4, 1e9), Link(1e-6, 1e11)
 
 
 def ring_all_reduce(num_bytes, devices, link):
-    """Sends every chunk from neighbour to neighbour, as a ring does, and adds up the seconds."""
+    """Sends every chunk from neighbor to neighbor, as a ring does, and adds up the seconds."""
     seconds = 0.0
     for _ in ("reduce-scatter", "all-gather"):
         for _ in range(devices - 1):

@@ -153,24 +153,24 @@ def test_a_process_killed_while_it_appends_has_not_lost_the_last_row(tmp_path, m
 
 
 def test_the_row_of_an_iteration_is_on_disk_before_its_checkpoint(tmp_path, monkeypatch):
-    synchronised = []
-    monkeypatch.setattr(csv_metrics, "synchronise", lambda path: synchronised.append(rows(path.parent)))
+    synchronized = []
+    monkeypatch.setattr(csv_metrics, "synchronize", lambda path: synchronized.append(rows(path.parent)))
     logger = CSVMetrics(str(tmp_path))
     logger.save_iteration(4, {"loss": 2.0})
-    assert synchronised == [[{"step": "4", "loss": "2.0"}]]
+    assert synchronized == [[{"step": "4", "loss": "2.0"}]]
     logger.log_metrics({"loss": 2.0}, step=4)
     logger.finalize("success")
-    assert rows(tmp_path) == synchronised[0], "logged twice, one row"
+    assert rows(tmp_path) == synchronized[0], "logged twice, one row"
 
 
 def test_the_second_checkpoint_of_an_iteration_writes_no_row(tmp_path, monkeypatch):
-    synchronised = []
-    monkeypatch.setattr(csv_metrics, "synchronise", lambda path: synchronised.append(rows(path.parent)[-1]))
+    synchronized = []
+    monkeypatch.setattr(csv_metrics, "synchronize", lambda path: synchronized.append(rows(path.parent)[-1]))
     logger = CSVMetrics(str(tmp_path))
     for _ in range(2):
         logger.save_iteration(4, {"loss": 2.0})
-    assert len(synchronised) == 1
+    assert len(synchronized) == 1
     logger.log_metrics({"fid": 3.0}, step=4)
     logger.save_iteration(4, {"loss": 2.0})
     logger.save_iteration(5, {"loss": 2.0})
-    assert [(row["step"], row["fid"]) for row in synchronised[1:]] == [("4", "3.0"), ("5", "")]
+    assert [(row["step"], row["fid"]) for row in synchronized[1:]] == [("4", "3.0"), ("5", "")]

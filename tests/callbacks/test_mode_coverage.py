@@ -16,14 +16,14 @@ def points(tiny_gan):
     return tiny_gan("gan", image_size=1, channels=2)
 
 
-def near_the_centres(centres):
+def near_the_centers(centers):
     """A generator whose latent says the mode by three signs; a third of its points lie between the modes."""
 
     def generate(generator, batch):
         latents = batch["latents"]
         modes = (latents[:, :3] > 0).long() @ torch.tensor([4, 2, 1])
         shift = torch.where(latents[:, 3:4] > 0.43, 0.6, 0.1)
-        return (centres[modes] * (1 - shift / 2))[:, :, None, None]
+        return (centers[modes] * (1 - shift / 2))[:, :, None, None]
 
     return generate
 
@@ -31,10 +31,10 @@ def near_the_centres(centres):
 def test_values_are_those_counted_by_hand(points, fit):
     data, callback = Ring(num_points=64, batch_size=16), ModeCoverage(num_samples=300, batch_size=70, seed=5)
     trainer = fit(points, data, max_steps=1)
-    points.generate = near_the_centres(data.centres)
+    points.generate = near_the_centers(data.centers)
     counts, inside = [0] * 8, 0
     for x, y in points.sample(300, seed=5).flatten(1).tolist():
-        distances = [math.dist((x, y), centre) for centre in data.centres.tolist()]
+        distances = [math.dist((x, y), center) for center in data.centers.tolist()]
         if min(distances) <= 3 * math.sqrt(0.02):
             counts[distances.index(min(distances))] += 1
             inside += 1

@@ -83,7 +83,7 @@ def trainer_of(callback, **settings):
     return trainer
 
 
-def test_utilisation_is_processor_time_and_the_share_between_steps_without_what_is_paused(clocks):
+def test_utilization_is_processor_time_and_the_share_between_steps_without_what_is_paused(clocks):
     callback = Throughput()
     trainer, module = trainer_of(callback), on_the_cpu()
     callback.on_train_start(trainer, module)
@@ -100,26 +100,26 @@ def test_utilisation_is_processor_time_and_the_share_between_steps_without_what_
     module.log_dict.assert_called_once()  # at the logged iteration alone
     seconds = 50 + 1 + 3 + 1
     assert module.log_dict.call_args.args[0] == {
-        "utilisation/processor": pytest.approx(13 / seconds),
-        "utilisation/waiting": pytest.approx(3 / seconds),
+        "utilization/processor": pytest.approx(13 / seconds),
+        "utilization/waiting": pytest.approx(3 / seconds),
     }
     assert callback.seconds == pytest.approx(seconds)
 
 
-def test_every_run_logs_its_utilisation(tiny_gan, random_images, fit):
+def test_every_run_logs_its_utilization(tiny_gan, random_images, fit):
     callback = Throughput()
     trainer = fit(tiny_gan(), random_images(batch_size=8), max_steps=2, callbacks=[callback], log_every_n_steps=1)
     logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
-    assert logged["utilisation/processor"] > 0
-    assert 0 < logged["utilisation/waiting"] < 1
-    assert "utilisation/device" not in logged, "a CPU has no such counter"
+    assert logged["utilization/processor"] > 0
+    assert 0 < logged["utilization/waiting"] < 1
+    assert "utilization/device" not in logged, "a CPU has no such counter"
 
 
 def test_a_device_that_does_not_tell_is_left_out(monkeypatch):
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 3 * 2**29)
-    for answer, expected in ((40, {"utilisation/device": 0.4}), (ModuleNotFoundError(), {}), (RuntimeError(), {})):
+    for answer, expected in ((40, {"utilization/device": 0.4}), (ModuleNotFoundError(), {}), (RuntimeError(), {})):
         monkeypatch.setattr(torch.cuda, "utilization", Mock(side_effect=[answer]))
-        found = Throughput()._utilisation(1.0, torch.device("cuda"))
-        memory = found.pop("utilisation/device_memory_gib")
+        found = Throughput()._utilization(1.0, torch.device("cuda"))
+        memory = found.pop("utilization/device_memory_gib")
         assert memory == 1.5
-        assert {name: value for name, value in found.items() if name.startswith("utilisation/device")} == expected
+        assert {name: value for name, value in found.items() if name.startswith("utilization/device")} == expected

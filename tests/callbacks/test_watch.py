@@ -155,7 +155,7 @@ def test_diversity_is_the_mean_distance_over_that_of_the_real_images(rigged, war
     assert f"samples differ from each other by {share:.1%} of" in sentence
 
 
-class Labelled(Shown):
+class Labeled(Shown):
     """Random images of two classes."""
 
     num_classes = 2
@@ -167,7 +167,7 @@ class Labelled(Shown):
 @pytest.mark.parametrize("collapsed", [(0, 1), (1,), ()])
 def test_samples_of_one_class_are_compared_with_real_images_of_that_class(rigged, fit, collapsed):
     """The classes differ by far, so that all samples together look diverse."""
-    module, data = rigged(num_classes=2), Labelled(bright().images)
+    module, data = rigged(num_classes=2), Labeled(bright().images)
     real, plain = data.images.float() / 127.5 - 1, {name: getattr(module, name) for name in module.network_names}
 
     def generate(generator, batch):

@@ -45,7 +45,7 @@ def test_compares_what_compares_and_names_the_better(record, tmp_path, capsys):
         ("num_fake", 31),
         ("image_size", [32, 32]),
         ("resize", "none"),
-        ("quantisation", "truncated"),
+        ("quantization", "truncated"),
         ("extractor", "inception"),
         ("extractor_sha256", "0" * 64),
         ("scores", {}),

@@ -162,7 +162,7 @@ def test_points_become_a_table_and_a_plot(saved, tmp_path, capsys):
     with Image.open(plot) as picture:
         shown = np.asarray(picture.convert("RGB")).astype(int)
     blue = shown[..., 2] - shown[..., 0] > 80
-    assert blue.sum() > 50, "matplotlib's first colour"
+    assert blue.sum() > 50, "matplotlib's first color"
 
 
 def test_no_translation_replaces_another_nor_the_grid(command, tiny_gan, random_images, fit, tmp_path):

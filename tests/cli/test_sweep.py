@@ -9,12 +9,12 @@ from lit_gans.models.gan import GAN
 from tests.commands import TINY
 
 
-def run(folder, overrides, values, colour=None, size=(40, 40)):
-    """A run whose grid, if any, has one colour."""
+def run(folder, overrides, values, color=None, size=(40, 40)):
+    """A run whose grid, if any, has one color."""
     grid = folder / "000010.png"
-    if colour:
+    if color:
         folder.mkdir(parents=True)
-        Image.new("RGB", size, colour).save(grid)
+        Image.new("RGB", size, color).save(grid)
     return Run(overrides.split(), values, folder, grid)
 
 

@@ -9,7 +9,7 @@ DATA = """
 train data=folder | data.root is required
 train data=folder data.root=nowhere | lit-gans: data.root=nowhere: there is no such folder
 train data=folder data.root=empty | data.root=empty contains no images
-train data=folder data.root=photos data.crop=abc | data.crop='abc' is not valid: expected one of centre, none or int.
+train data=folder data.root=photos data.crop=abc | data.crop='abc' is not valid: expected one of center, none or int.
 train data=folder data.root=photos data.cache=text.txt/x | choose another data.cache.
 train data=imagenet data.root=nowhere | data.root=nowhere: there is no folder train in it
 train data=lsun data.root=nowhere | data.root=nowhere: LSUN cannot be read there

@@ -13,7 +13,7 @@ callbacks=nothing | valid names: default, none.
 logger=cvs | did you mean 'csv'?
 optimizer@model.generator_optimizer=rmsprob | did you mean 'rmsprop'?
 schedule@model.generator_optimizer.schedule=cosinus | there is no such schedule
-optimiser@model.generator_optimizer=adam | optimiser: there is no such group; did you mean 'optimizer'?
+optimizer@model.generator_optimizer=adam | optimizer: there is no such group; did you mean 'optimizer'?
 optimizer@model.gen=adam | optimizer@model.gen: there is no such key
 model= | model=: there is no such model
 trainer=3 | trainer=3 is not valid: expected the name of an option, trainer=NAME; valid names: default.
@@ -35,7 +35,7 @@ model.network=vgg | model.network='vgg' is not valid: expected one of dcgan, res
 model.generator_optimizer=3 | model.generator_optimizer=3 is not valid: expected optimizer@model.generator
 model.generator_optimizer.betas=[0.5] | expected a list of 2 values, [A,B].
 model.generator_optimizer.betas=0.5 | model.generator_optimizer.betas=0.5 is not valid: expected a list, [A,B].
-model.diffaugment=[colours] | model.diffaugment=['colours'] is not valid: expected one of
+model.diffaugment=[colors] | model.diffaugment=['colors'] is not valid: expected one of
 model.r1_gamma=abc | expected float or a class with its arguments, {_target_: CLASS, NAME: VALUE}.
 model.augmentation=3 | expected null or a class with its arguments, {_target_: CLASS, NAME: VALUE}.
 model.generator_optimizer.schedule=abc | schedule='abc' is not valid: expected a class with its arguments, {_target_

@@ -52,7 +52,7 @@ NEEDLESS = {
         "run_step_hooks": "test_only_a_step_of_the_optimizer_publicly_runs_the_hooks_before_it",
         "set_data_parallel_size": "test_lightning_shards_over_nodes_only_by_default",
         "start_others_with": "test_lightning_still_starts_others_with_sys_argv",
-        "synchronises_batch_norm": "test_only_the_strategy_knows_of_synchronised_batch_norm",
+        "synchronizes_batch_norm": "test_only_the_strategy_knows_of_synchronized_batch_norm",
     },
     "deepspeed": {
         "backward_into": "test_an_engine_restricts_a_backward_to_no_parameters",

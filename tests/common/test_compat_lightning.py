@@ -120,10 +120,10 @@ def test_lightning_shards_over_nodes_only_by_default():
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_only_the_strategy_knows_of_synchronised_batch_norm(asked):
+def test_only_the_strategy_knows_of_synchronized_batch_norm(asked):
     devices = {"accelerator": "cpu", "devices": 2, "logger": False}
     trainer = Trainer(strategy=NetworkFSDP(), sync_batchnorm=asked, **devices)
-    assert _compat.synchronises_batch_norm(trainer.strategy) is asked
+    assert _compat.synchronizes_batch_norm(trainer.strategy) is asked
     assert not [name for name in dir(trainer) if not name.startswith("_") and "sync" in name]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lit_gans.data.contracts import HasModes, ImageSource, Labelled, NeedsClassifier, Paired, Plottable
+from lit_gans.data.contracts import HasModes, ImageSource, Labeled, NeedsClassifier, Paired, Plottable
 from lit_gans.data.sources.digits import Digits
 from lit_gans.data.sources.paired import DigitEdges
 from lit_gans.data.sources.points import Ring
@@ -10,17 +10,17 @@ from lit_gans.data.sources.stacked_digits import StackedDigits
 from lit_gans.metrics.extractors.digits import DigitsExtractor
 
 EXPECTED = {
-    Digits: {ImageSource, Labelled},
-    Ring: {ImageSource, Labelled, Plottable, HasModes},
-    StackedDigits: {ImageSource, Labelled, HasModes, NeedsClassifier},
-    DigitEdges: {ImageSource, Labelled, Paired},
+    Digits: {ImageSource, Labeled},
+    Ring: {ImageSource, Labeled, Plottable, HasModes},
+    StackedDigits: {ImageSource, Labeled, HasModes, NeedsClassifier},
+    DigitEdges: {ImageSource, Labeled, Paired},
 }
 
 
 @pytest.mark.parametrize("source", EXPECTED)
 def test_sources_implement_these_protocols_and_no_others(source):
     data = source()
-    protocols = {ImageSource, Labelled, Plottable, HasModes, NeedsClassifier, Paired}
+    protocols = {ImageSource, Labeled, Plottable, HasModes, NeedsClassifier, Paired}
     assert {protocol for protocol in protocols if isinstance(data, protocol)} == EXPECTED[source]
 
 

@@ -130,7 +130,7 @@ def test_16_bit_is_scaled_and_not_saturated(folder):
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA"])
-def test_transparency_lies_on_the_stated_colour(folder, mode):
+def test_transparency_lies_on_the_stated_color(folder, mode):
     pixels = {"RGBA": (200, 100, 0, 128), "LA": (100, 128)}[mode]
     picture = Image.new(mode, (8, 8), pixels)
     image, notes = only(folder, "glass.png", picture, background=(0, 0, 255))
@@ -159,7 +159,7 @@ def test_palette_and_its_transparency(folder, channels):
     assert notes == {"transparent, composited over data.background": 1}
 
 
-def test_cmyk_and_gray_among_colour(folder):
+def test_cmyk_and_gray_among_color(folder):
     cyan = Image.new("CMYK", (8, 8), (255, 0, 0, 0))
     image, _ = only(folder, "c.jpg", cyan, save={"quality": 100})
     assert np.abs(image[:, 4, 4].numpy().astype(int) - [0, 255, 255]).max() <= 3
@@ -177,7 +177,7 @@ def test_the_camera_s_orientation_is_applied(folder, orientation, turned):
 
 
 def test_of_an_animation_the_first_frame_is_taken(folder):
-    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
+    frames = [Image.new("RGB", (8, 8), color) for color in ("red", "blue")]
     image, notes = only(folder, "a.gif", frames[0], save={"save_all": True, "append_images": frames[1:]})
     assert image[:, 0, 0].tolist() == [255, 0, 0]
     assert notes == {"animated or of several pages, first one used": 1}
@@ -227,7 +227,7 @@ def test_resizing_is_the_antialiased_one_of_torch_after_the_central_crop():
 
 
 def test_wrong_frames_are_refused():
-    with pytest.raises(RefusedInput, match="crop=0 must be at least 1, or centre, or none"):
+    with pytest.raises(RefusedInput, match="crop=0 must be at least 1, or center, or none"):
         Frame(8, 3, crop=0)
     with pytest.raises(RefusedInput, match=r"background=\[0, 0, 256\]"):
         Frame(8, 3, background=(0, 0, 256))

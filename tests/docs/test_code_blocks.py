@@ -34,7 +34,7 @@ NEVER_RUN = {  # page, and beginning of the block
     ("docs/guides/gpu.md", "lit-gans bench step"),
     ("docs/studies/index.md", "lit-gans bench study minutes=55"),
     ("docs/studies/characterization.md", "lit-gans bench study parts=[batch"),
-    ("docs/studies/colossal.md", "lit-gans bench study parts=[optimisations]"),
+    ("docs/studies/colossal.md", "lit-gans bench study parts=[optimizations]"),
     ("docs/studies/deepspeed.md", "lit-gans bench study parts=[deepspeed]"),
     ("docs/studies/dual_discriminators.md", "lit-gans bench study parts=[dual,overlap]"),
     ("docs/studies/lightweight.md", "lit-gans bench study parts=[lightweight]"),

@@ -98,7 +98,7 @@ def scores(ends):
     return found, refused
 
 
-class Labelled:
+class Labeled:
     """Real images with classes."""
 
     image_size, channels, num_classes = 2, 1, 4
@@ -129,6 +129,6 @@ def class_values(ends=None):
         rows = slice(0 if rank == 0 else ends[rank - 1], ends[rank])
     scores = {"fid": FrechetInceptionDistance(), **class_scores()}
     one = Evaluator(Pixels(), scores, num_samples=61, batch_size=16, num_classes=4)
-    one.add_real(Labelled())
+    one.add_real(Labeled())
     share = images(61, 1)[rows]
     return one.measure(share.split(8) if len(share) else [], (torch.arange(61) % 4)[rows])

@@ -7,7 +7,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics import ClassAccuracy, FrechetInceptionDistance, IntraFID
 from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.extractors.network import Features
-from tests.metrics.cells import Labelled, Pixels, class_scores, class_values, images
+from tests.metrics.cells import Labeled, Pixels, class_scores, class_values, images
 from tests.strategies.ranks import run
 
 NAMES = ["intra_fid", "class_accuracy"]
@@ -20,7 +20,7 @@ def evaluator_of(extractor=None, num_classes=4, scores=None, **settings):
 
 def test_values_are_those_of_the_scores_alone():
     values, expected = class_values(), {}
-    real, fake, asked = Labelled(), images(61, 1), torch.arange(61) % 4
+    real, fake, asked = Labeled(), images(61, 1), torch.arange(61) % 4
     for name, score in class_scores(num_classes=4).items():
         for given, labels, is_real in ((real.images, real.real_labels(), True), (fake, asked, False)):
             score.update(Features(*Pixels()(given)), real=is_real, labels=labels)
@@ -38,7 +38,7 @@ def test_two_ranks_measure_what_one_does(tmp_path, ends):
 
 def test_without_classes_nothing_is_asked_for_and_nothing_is_left_out():
     evaluator = evaluator_of(num_classes=0)
-    evaluator.add_real(Labelled())
+    evaluator.add_real(Labeled())
     assert list(evaluator.measure(images(61, 1))) == ["metric/fid_pixels"]
     assert evaluator.left_out == {}
     with pytest.raises(RefusedInput, match="the generator has no classes, which intra_fid, class_accuracy need"):
@@ -46,7 +46,7 @@ def test_without_classes_nothing_is_asked_for_and_nothing_is_left_out():
     with pytest.raises(
         RefusedInput, match=r"a score that was asked for cannot.*intra_fid: the generator has no classes"
     ):
-        evaluator_of(num_classes=0, required=["intra_fid"]).add_real(Labelled())
+        evaluator_of(num_classes=0, required=["intra_fid"]).add_real(Labeled())
 
 
 class Knows7(Pixels):
@@ -57,10 +57,10 @@ class Knows7(Pixels):
     ("real", "settings", "name", "reason"),
     [
         (images(100, 0), {}, "intra_fid", "the real images have no classes"),
-        (Labelled(), {"num_classes": 3}, "intra_fid", "the real images have classes up to 3, the generator has 3"),
-        (Labelled(few=4), {}, "intra_fid", "4 images in a class are too few for 4 features: use more than 4 of each"),
-        (Labelled(few=1), {}, "intra_fid", "1 image in a class has no covariance"),
-        (Labelled(), {"extractor": Knows7()}, "class_accuracy", "the extractor knows 7 classes, the generator has 4"),
+        (Labeled(), {"num_classes": 3}, "intra_fid", "the real images have classes up to 3, the generator has 3"),
+        (Labeled(few=4), {}, "intra_fid", "4 images in a class are too few for 4 features: use more than 4 of each"),
+        (Labeled(few=1), {}, "intra_fid", "1 image in a class has no covariance"),
+        (Labeled(), {"extractor": Knows7()}, "class_accuracy", "the extractor knows 7 classes, the generator has 4"),
     ],
 )
 def test_what_cannot_be_measured_is_left_out_and_named(real, settings, name, reason):
@@ -77,20 +77,20 @@ def test_what_cannot_be_measured_is_left_out_and_named(real, settings, name, rea
 def test_few_images_in_a_class_are_measured_on_request():
     scores = {"intra_fid": IntraFID(rank_deficient=True)}
     evaluator = evaluator_of(scores=scores)
-    evaluator.add_real(Labelled(few=3))
+    evaluator.add_real(Labeled(few=3))
     assert evaluator.measure(images(61, 1), torch.arange(61) % 4)["metric/intra_fid_pixels"] > 0
 
 
 def test_generated_images_without_their_classes_are_refused():
     evaluator = evaluator_of()
-    evaluator.add_real(Labelled())
+    evaluator.add_real(Labeled())
     with pytest.raises(RefusedInput, match="expected the classes of 16 images, received none: give labels="):
         evaluator.measure(images(61, 1))
 
 
 def test_other_classes_of_the_same_images_are_other_statistics(tmp_path, monkeypatch):
     monkeypatch.setenv("LIT_GANS_CACHE", str(tmp_path))
-    data, asked = Labelled(), torch.arange(61) % 4
+    data, asked = Labeled(), torch.arange(61) % 4
 
     def values(labels):
         evaluator = evaluator_of()
@@ -111,7 +111,7 @@ def test_an_extractor_without_the_data_s_classes_measures_inside_classes_alone()
         num_classes = 0
 
     evaluator = evaluator_of(Unknowing())
-    evaluator.add_real(Labelled())
+    evaluator.add_real(Labeled())
     assert list(evaluator.scores) == ["fid", "intra_fid"]
     assert ClassAccuracy().applies(Pixels())
 

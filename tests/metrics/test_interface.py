@@ -12,7 +12,7 @@ from torchmetrics.wrappers import FeatureShare
 
 from lit_gans import metrics
 from lit_gans.common.errors import RefusedInput
-from lit_gans.metrics.scores.labelled import LabelledScore
+from lit_gans.metrics.scores.labeled import LabeledScore
 from tests.metrics.cells import Pixels, all_scores, images
 
 REAL, FAKE = images(100, 0), images(61, 1)
@@ -39,7 +39,7 @@ def make(name):
 def add(score, num_real=100, num_fake=61):
     for real, given in ((True, REAL[:num_real]), (False, FAKE[:num_fake])):
         for batch in given.split(40) if len(given) else ():
-            more = {"labels": labels_of(batch)} if isinstance(score, LabelledScore) else {}
+            more = {"labels": labels_of(batch)} if isinstance(score, LabeledScore) else {}
             score.update(batch, real=real, **more)
     return score
 
@@ -99,7 +99,7 @@ def test_a_score_pickles_copies_and_moves_with_its_states(score):
 
 def test_forward_adds_images_and_gives_the_value_of_a_batch_where_a_batch_has_one(score):
     value, batch = score.named(score.compute()), FAKE[:21]
-    more = {"labels": labels_of(batch)} if isinstance(score, LabelledScore) else {}
+    more = {"labels": labels_of(batch)} if isinstance(score, LabeledScore) else {}
     alone = score.clone()
     alone.reset()
     alone.update(batch, **more)

@@ -44,10 +44,10 @@ def test_jitter_crops_input_and_image_alike_and_mirrors_half(module):
     assert still.augment(batch) is batch
 
 
-def test_the_centre_of_an_unshifted_crop_is_the_enlarged_image(module):
+def test_the_center_of_an_unshifted_crop_is_the_enlarged_image(module):
     image = torch.rand(1, 1, 16, 16)
-    centre = torch.tensor([[0.5, 0.5, 0.9]])  # no shift, no mirror
-    crop = module.augment({"image": image, "input": image, "jitter": centre})["image"]
+    center = torch.tensor([[0.5, 0.5, 0.9]])  # no shift, no mirror
+    crop = module.augment({"image": image, "input": image, "jitter": center})["image"]
     coordinates = (torch.arange(16) + 0.5) / 16 * 2 - 1
     grid = torch.stack(torch.meshgrid(coordinates, coordinates, indexing="xy"), -1)[None] * 256 / 286
     torch.testing.assert_close(crop, functional.grid_sample(image, grid, align_corners=False))

@@ -45,12 +45,12 @@ def test_a_critic_with_batch_norm_is_refused_with_the_reason(tiny_gan):
     ):
         WGANGP(critic_norm="batch")
 
-    class Normalised(WGANGP):
+    class Normalized(WGANGP):
         def configure_networks(self):
             return {"generator": nn.Linear(1, 1), "discriminator": nn.Sequential(nn.BatchNorm2d(3))}
 
     with pytest.raises(RefusedInput, match=r"the critic has a batch norm: .* mixes the images"):
-        Normalised()
+        Normalized()
 
 
 @pytest.mark.parametrize("norm", ["none", "layer", "instance"])

@@ -13,7 +13,7 @@ from lit_gans.networks.blocks import (
     UpsampledConv2d,
     convolution,
     is_cheap,
-    normalisation,
+    normalization,
     refuse_size,
 )
 
@@ -126,9 +126,9 @@ def test_cheap_are_depthwise_and_1x1_convolutions():
     ("norm", "axes"),
     [("batch", (0, 2, 3)), ("layer", (1, 2, 3)), ("instance", (2, 3))],
 )
-def test_normalisations_take_their_statistics_from_the_right_axes(norm, axes):
+def test_normalizations_take_their_statistics_from_the_right_axes(norm, axes):
     torch.manual_seed(0)
-    layer, features = normalisation(norm, 3), torch.randn(4, 3, 5, 5) * 3 + 2
+    layer, features = normalization(norm, 3), torch.randn(4, 3, 5, 5) * 3 + 2
     nn.init.normal_(layer.weight)
     nn.init.normal_(layer.bias)
     mean, variance = features.mean(axes, keepdim=True), features.var(axes, correction=0, keepdim=True)
@@ -140,7 +140,7 @@ def test_normalisations_take_their_statistics_from_the_right_axes(norm, axes):
 @pytest.mark.parametrize(("norm", "same"), [("none", True), ("batch", False), ("layer", True), ("instance", True)])
 def test_only_batch_norm_lets_images_influence_each_other(norm, same):
     torch.manual_seed(0)
-    layer, features = normalisation(norm, 3), torch.randn(4, 3, 5, 5)
+    layer, features = normalization(norm, 3), torch.randn(4, 3, 5, 5)
     others = torch.cat([features[:1], torch.randn(3, 3, 5, 5)])
     assert torch.equal(layer(features)[0], layer(others)[0]) == same
     assert torch.equal(layer(features), features) == (norm == "none")
@@ -151,13 +151,13 @@ def test_conditional_batch_norm_scales_and_shifts_by_the_class():
     layer, labels = ConditionalBatchNorm2d(3, 5), torch.tensor([4, 0, 4, 2])
     features = torch.randn(4, 3, 2, 2) * 2 + 1
     mean, variance = features.mean((0, 2, 3)), features.var((0, 2, 3), correction=0)
-    normalised = (features - mean[:, None, None]) / (variance[:, None, None] + 1e-5).sqrt()
+    normalized = (features - mean[:, None, None]) / (variance[:, None, None] + 1e-5).sqrt()
     torch.testing.assert_close(
-        layer(features, labels), normalised, msg="begins as batch norm, the same for all classes"
+        layer(features, labels), normalized, msg="begins as batch norm, the same for all classes"
     )
     nn.init.normal_(layer.scale.weight)
     nn.init.normal_(layer.shift.weight)
-    for image, label, ours in zip(normalised, labels.tolist(), layer(features, labels), strict=True):
+    for image, label, ours in zip(normalized, labels.tolist(), layer(features, labels), strict=True):
         expected = image * layer.scale.weight[label][:, None, None] + layer.shift.weight[label][:, None, None]
         torch.testing.assert_close(ours, expected)
 

@@ -41,7 +41,7 @@ def test_one_logit_sees_a_square_of_exactly_the_receptive_field(depth, pixels):
     assert (bottom - top, right - left) == (pixels, pixels)
 
 
-def test_neighbouring_logits_see_squares_that_lie_a_stride_apart():
+def test_neighboring_logits_see_squares_that_lie_a_stride_apart():
     first, second = support(2, 64, 5, 6), support(2, 64, 6, 8)
     assert [b - a for a, b in zip(first, second, strict=True)] == [4, 4, 8, 8]
 

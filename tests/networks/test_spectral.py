@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn.utils import parametrizations
 
-from lit_gans.networks.spectral import OnePowerIteration, SpectralNorm, spectrally_normalised
-from tests.networks.normalised_layers import (
+from lit_gans.networks.spectral import OnePowerIteration, SpectralNorm, spectrally_normalized
+from tests.networks.normalized_layers import (
     LABELS,
     LAYERS,
     Tiny,
@@ -22,7 +22,7 @@ from tests.networks.normalised_layers import (
 )
 
 
-def test_every_layer_that_has_a_weight_to_multiply_with_is_normalised():
+def test_every_layer_that_has_a_weight_to_multiply_with_is_normalized():
     network = tiny()
     assert len(norms(network)) == 5
     assert not hasattr(network.norm, "parametrizations")
@@ -41,9 +41,9 @@ def test_the_largest_singular_value_of_every_layer_becomes_1():
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-def test_the_weight_is_already_normalised_before_the_first_update(kind):
+def test_the_weight_is_already_normalized_before_the_first_update(kind):
     torch.manual_seed(0)
-    layer = spectrally_normalised(LAYERS[kind]()).eval()
+    layer = spectrally_normalized(LAYERS[kind]()).eval()
     matrix = as_matrix(layer.weight.detach(), layer.parametrizations.weight[0].output_axis)
     assert torch.linalg.svdvals(matrix)[0].item() == pytest.approx(1, abs=0.05)
 
@@ -52,7 +52,7 @@ def test_the_weight_is_already_normalised_before_the_first_update(kind):
 def test_agrees_with_torch_s_after_many_iterations(kind):
     torch.manual_seed(0)
     plain = LAYERS[kind]()
-    ours = spectrally_normalised(copy.deepcopy(plain))
+    ours = spectrally_normalized(copy.deepcopy(plain))
     theirs = parametrizations.spectral_norm(plain, n_power_iterations=20)
     for _ in range(100):
         weights = ours.weight, theirs.weight
@@ -174,15 +174,15 @@ def test_autocast_leaves_the_weight_in_float32(kind):
     assert all(same((plain_norm.left, plain_norm.right), (half_norm.left, half_norm.right)))
 
 
-def test_a_half_precision_weight_is_normalised_in_float32_and_a_double_one_in_double():
+def test_a_half_precision_weight_is_normalized_in_float32_and_a_double_one_in_double():
     torch.manual_seed(0)
     weight = torch.randn(6, 4)
     half = SpectralNorm(weight.bfloat16())
-    normalised = half(weight.bfloat16())
-    assert (normalised.dtype, half.left.dtype) == (torch.bfloat16, torch.float32)
+    normalized = half(weight.bfloat16())
+    assert (normalized.dtype, half.left.dtype) == (torch.bfloat16, torch.float32)
     reference = weight.bfloat16().float()
     expected = reference / (half.left @ reference @ half.right)
-    assert torch.equal(normalised, expected.bfloat16())
+    assert torch.equal(normalized, expected.bfloat16())
     assert SpectralNorm(weight.double())(weight.double()).dtype == torch.float64
 
 
@@ -208,7 +208,7 @@ def test_a_copy_gives_the_same_and_goes_its_own_way():
         assert {norm.remaining for norm in norms(network)} == {None}
 
 
-def test_networks_without_numbers_can_be_normalised():
+def test_networks_without_numbers_can_be_normalized():
     with torch.device("meta"):
-        network = spectrally_normalised(Tiny())
+        network = spectrally_normalized(Tiny())
         assert network(torch.zeros(3, dtype=torch.int64)).shape == (3, 2, 6, 6)

@@ -82,7 +82,7 @@ def build(cell):
         discriminator_optimizer=optimizer,
         seed=3,
     )
-    for layer in module.modules():  # gloo has no synchronised batch norm, and each rank has its own statistics
+    for layer in module.modules():  # gloo has no synchronized batch norm, and each rank has its own statistics
         if isinstance(layer, nn.BatchNorm2d):
             layer.train = lambda mode=True, layer=layer: layer
             layer.training = False

@@ -73,7 +73,7 @@ def fork(function, arguments, environment, output):
 def execute(function, arguments):
     import torch
 
-    torch.use_deterministic_algorithms(True)  # fills memory that nobody has initialised with NaN
+    torch.use_deterministic_algorithms(True)  # fills memory that nobody has initialized with NaN
     place, _, name = function.rpartition(".")
     kwargs = torch.load(arguments, weights_only=False)
     result = getattr(importlib.import_module(place), name)(**kwargs)

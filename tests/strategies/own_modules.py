@@ -64,8 +64,8 @@ class Undeclared(Own):
         self.manual_backward(penalty + self.critic(fake).mean() - self.critic(real).mean())
 
 
-class Penalised(Undeclared):
-    penalised_networks = ("critic",)
+class Penalized(Undeclared):
+    penalized_networks = ("critic",)
 
 
 class TwoBackwards(Own):

@@ -51,14 +51,14 @@ def test_a_strategy_of_one_process_has_no_reduction_to_block():
 
 def test_a_module_that_knows_nothing_of_the_contracts_has_the_defaults():
     module = BoringModel()
-    assert contracts.penalised_networks(module) == ()
+    assert contracts.penalized_networks(module) == ()
     assert contracts.clip_gradients_to(module) is None
     assert contracts.backpropagated_network(module) is None
 
 
 def test_our_modules_implement_all_of_theirs(tiny_gan):
     module = tiny_gan("wgan_gp", clip_gradients=0.5)
-    assert contracts.penalised_networks(module) == ("discriminator",)
+    assert contracts.penalized_networks(module) == ("discriminator",)
     assert contracts.clip_gradients_to(module) == 0.5
     module.backpropagated_network = "generator"
     assert contracts.backpropagated_network(module) == "generator"
@@ -66,5 +66,5 @@ def test_our_modules_implement_all_of_theirs(tiny_gan):
 
 def test_a_module_may_give_a_plain_class_attribute():
     module = BoringModel()
-    module.penalised_networks = ("layer",)
-    assert contracts.penalised_networks(module) == ("layer",)
+    module.penalized_networks = ("layer",)
+    assert contracts.penalized_networks(module) == ("layer",)

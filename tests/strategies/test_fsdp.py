@@ -38,29 +38,29 @@ class ReshardedLate(NetworkFSDP):
     """Broken: the critic stays unsharded over the step."""
 
     def optimizer_step(self, optimizer, closure, model=None, **kwargs):
-        penalised, self._penalised = self._penalised, {}
+        penalized, self._penalized = self._penalized, {}
         try:
             return super().optimizer_step(optimizer, closure, model, **kwargs)
         finally:
-            self._penalised = penalised
+            self._penalized = penalized
 
 
 class FrozenTooLong(NetworkFSDP):
     """Broken: a network that was unsharded while another trained does not learn that it trains again."""
 
     def optimizer_step(self, optimizer, closure, model=None, **kwargs):
-        kept = self._penalised
+        kept = self._penalized
         own = {id(p) for p in self.lightning_module.generator.parameters()}
         if any(id(p) in own for group in optimizer.param_groups for p in group["params"]):
-            self._penalised = {}
+            self._penalized = {}
         try:
             return super().optimizer_step(optimizer, closure, model, **kwargs)
         finally:
-            self._penalised = kept
+            self._penalized = kept
 
 
 BROKEN = [ReshardedLate, FrozenTooLong]
-PENALISED = next(cell for cell in CELLS if cell.gan == "wgan_gp")
+PENALIZED = next(cell for cell in CELLS if cell.gan == "wgan_gp")
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def on_a_rank(wrap):
             for name in module.network_names
         }
     for strategy in BROKEN:
-        weights[strategy.__name__] = trained_by(PENALISED, strategy(wrap=wrap)).lightning_module_state_dict()
+        weights[strategy.__name__] = trained_by(PENALIZED, strategy(wrap=wrap)).lightning_module_state_dict()
     return wrap, weights, shards, pieces
 
 
@@ -148,19 +148,19 @@ def test_adam_is_compared_in_float64(trained, cell):
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda cls: cls.__name__)
 def test_a_broken_wrapper_is_found(trained, broken):
     with pytest.raises(AssertionError, match=r"\d"):  # how far off the weights are
-        assert_trained_alike(trained[0][1][broken.__name__], PENALISED)
+        assert_trained_alike(trained[0][1][broken.__name__], PENALIZED)
 
 
 @pytest.mark.parametrize("cell", [Cell(name) for name in GANS], ids=str)
 def test_each_layer_is_wrapped_where_it_may_be(trained, cell):
-    """A penalised network is one piece: sharded separately, its layers would be reduced before the gradients of the
+    """A penalized network is one piece: sharded separately, its layers would be reduced before the gradients of the
     penalty exist.
     """
     module = build(cell)
     for wrap, _, _, pieces in trained:
         assert pieces[str(cell)].keys() == set(module.network_names)
         for name, num in pieces[str(cell)].items():
-            if wrap == "network" or name in module.penalised_networks:
+            if wrap == "network" or name in module.penalized_networks:
                 assert num == 1
             else:
                 assert num > 1

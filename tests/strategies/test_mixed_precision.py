@@ -12,7 +12,7 @@ from lit_gans.strategies import fsdp_units
 from lit_gans.strategies.fsdp import NetworkFSDP
 
 from . import ranks
-from .own_modules import Own, Penalised
+from .own_modules import Own, Penalized
 from .test_own_module import train
 
 STEPS = 6
@@ -83,7 +83,7 @@ def test_weights_are_those_of_a_reduction_in_float32(trained, by_hand, name):
 def test_what_would_round_silently_is_refused(monkeypatch):
     strategy = NetworkFSDP(param_dtype="bf16")
     with pytest.raises(RefusedInput, match="param_dtype=bf16 does not work with a gradient penalty"):
-        strategy.refuse(Penalised(), "32-true")
+        strategy.refuse(Penalized(), "32-true")
     strategy.refuse(Own(), "32-true")
     monkeypatch.setattr(fsdp_units, "REDUCES_FROZEN_ALIKE", False)
     with pytest.raises(RefusedInput, match=r"need torch 2\.15 or newer: older versions silently reduce a network"):

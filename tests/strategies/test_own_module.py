@@ -22,7 +22,7 @@ from .own_modules import (
     Names,
     Own,
     Partly,
-    Penalised,
+    Penalized,
     SeededByRank,
     StepsTheBareOptimizer,
     Tied,
@@ -39,7 +39,7 @@ STRATEGIES = {"ddp": NetworkDDP, **DEEPSPEED, **FSDP}
 
 PARITY = {
     "own": (Own, STRATEGIES),
-    "penalised": (Penalised, {name: make for name, make in STRATEGIES.items() if name != "deepspeed_3"}),
+    "penalized": (Penalized, {name: make for name, make in STRATEGIES.items() if name != "deepspeed_3"}),
     "added_up": (AddedUp, STRATEGIES),
     "drops": (Drops, STRATEGIES),
     "seeded_by_rank": (SeededByRank, STRATEGIES),

@@ -1,4 +1,4 @@
-"""Running statistics of batch norm: each rank normalises with its own, and all go on from their mean."""
+"""Running statistics of batch norm: each rank normalizes with its own, and all go on from their mean."""
 
 from unittest.mock import patch
 

@@ -114,7 +114,7 @@ def penalty(critic, images):
     return (gradient.norm(dim=1) - 1).square().mean()
 
 
-def penalised_by_ddp():
+def penalized_by_ddp():
     """Returns a gradient of a penalty through torch's DDP, of this rank's images."""
     torch.manual_seed(distributed.get_rank())
     critic = Own().critic
@@ -122,7 +122,7 @@ def penalised_by_ddp():
     return critic[0].weight.grad
 
 
-def penalised_by_fsdp():
+def penalized_by_fsdp():
     """A penalty on a network that torch's FSDP2 shards."""
     critic = fully_shard(Own().critic, mesh=init_device_mesh("cpu", (2,)))
     return error_of(lambda: penalty(critic, torch.randn(4, 4, requires_grad=True)).backward())
@@ -189,8 +189,8 @@ def find():
         4: [engines_off(2), engines_off(3)],
         5: engines_off(3, in_one=True),
         14: batch_norm_twice(),
-        15: penalised_by_ddp(),
-        16: penalised_by_fsdp(),
+        15: penalized_by_ddp(),
+        16: penalized_by_fsdp(),
         18: first_frozen(),
         19: computed_alone(),
         22: reduced_elements(),

@@ -11,7 +11,7 @@ from torch.nn.functional import softplus
 from lit_gans.strategies.average import NetworkAverage
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.manual_optimization import CountIterations, WatchManualOptimization
-from lit_gans.training.penalties import r1_penalty, zero_centred_penalty
+from lit_gans.training.penalties import r1_penalty, zero_centered_penalty
 from tests.docs.blocks import ROOT, blocks
 from tests.strategies.acceptance.lightning_gan import LightningGAN
 from tests.strategies.own_modules import Clips, Own
@@ -144,7 +144,7 @@ def test_17_a_compiled_network_has_the_penalty_of_an_uncompiled_one():
     compiled.compile(backend="aot_eager")
     seen = images.clone().requires_grad_(True)
     with pytest.raises(RuntimeError, match="does not currently support double backward"):  # without a penalty of ours
-        zero_centred_penalty(seen, compiled(seen)).backward()
+        zero_centered_penalty(seen, compiled(seen)).backward()
     for network in (plain, compiled):
         network.zero_grad()
         r1_penalty(network, images).backward()

@@ -94,12 +94,12 @@ def test_batches_are_named_scaled_and_split():
     with pytest.raises(RefusedInput, match="4 images cannot be split into 3 equal pieces"):
         split_batch(batch, 3)
     assert prepare_batch(pixels, False).keys() == {"image"}
-    colours = torch.zeros(2, 3, 4, 4, dtype=torch.uint8)
-    assert prepare_batch(colours, True)["image"].is_contiguous(memory_format=torch.channels_last)
-    assert prepare_batch(colours, False)["image"].is_contiguous()
+    colors = torch.zeros(2, 3, 4, 4, dtype=torch.uint8)
+    assert prepare_batch(colors, True)["image"].is_contiguous(memory_format=torch.channels_last)
+    assert prepare_batch(colors, False)["image"].is_contiguous()
     floats = torch.rand(2, 3, 4, 4) * 2 - 1
     assert torch.equal(prepare_batch({"image": floats}, True)["image"], floats), "only uint8 is scaled"
-    assert (colours == 0).all(), "the loader's own images stay"
+    assert (colors == 0).all(), "the loader's own images stay"
 
 
 def test_logged_losses_are_those_of_the_last_updates_without_a_graph(random_images, fit):

@@ -9,7 +9,7 @@ from torch.nn.functional import softplus
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import Noise
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.augment import augmented, colour, cutout, translation
+from lit_gans.training.augment import augmented, color, cutout, translation
 from lit_gans.training.optim import SGD
 
 DRAWN = torch.Generator().manual_seed(0)
@@ -17,9 +17,9 @@ IMAGES = torch.rand(40, 3, 16, 24, generator=DRAWN) * 2 - 1
 NUMBERS = torch.rand(40, 3, generator=DRAWN)
 
 
-def test_colour_one_image_at_a_time():
+def test_color_one_image_at_a_time():
     for image, (brightness, saturation, contrast), ours in zip(
-        IMAGES.double().numpy(), NUMBERS.tolist(), colour(IMAGES, NUMBERS), strict=True
+        IMAGES.double().numpy(), NUMBERS.tolist(), color(IMAGES, NUMBERS), strict=True
     ):
         image = image + brightness - 0.5
         image = image * 2 * saturation + image.mean(0) * (1 - 2 * saturation)
@@ -38,7 +38,7 @@ def test_translation_is_by_whole_pixels_and_reaches_an_eighth_each_way():
     assert shifts == {-2, -1, 0, 1, 2}
 
 
-def test_cutout_hides_a_square_of_half_the_size_with_its_centre_in_the_image():
+def test_cutout_hides_a_square_of_half_the_size_with_its_center_in_the_image():
     hidden = cutout(torch.ones(2000, 1, 16, 16), torch.rand(2000, 2, generator=DRAWN))[:, 0] == 0
     rows, columns = hidden.any(2).sum(1), hidden.any(1).sum(1)
     assert torch.equal(hidden.sum((1, 2)), rows * columns), "a rectangle"
@@ -48,10 +48,10 @@ def test_cutout_hides_a_square_of_half_the_size_with_its_centre_in_the_image():
     assert torch.allclose(share, share.flip(0), atol=0.05)
 
 
-@pytest.mark.parametrize("name", ["colour", "translation", "cutout"])
+@pytest.mark.parametrize("name", ["color", "translation", "cutout"])
 def test_gradients_pass_through(name):
     images, numbers = IMAGES[:2, :, :5, :5].double().requires_grad_(), NUMBERS[:2].double()
-    numbers = numbers[:, : 3 if name == "colour" else 2]
+    numbers = numbers[:, : 3 if name == "color" else 2]
     assert torch.autograd.gradcheck(lambda x: augmented(x, (name,), numbers), images)
 
 
@@ -82,7 +82,7 @@ def seeing(fit, data, **settings):
 
 
 def test_discriminators_see_real_and_fake_augmented_and_differently(random_images, fit):
-    names = ("colour", "translation", "cutout")
+    names = ("color", "translation", "cutout")
     module = seeing(fit, random_images(), diffaugment=names)
     plain = seeing(fit, random_images())
     real, fake, batch = module.seen
@@ -114,7 +114,7 @@ class Relativistic(AdversarialModule):
 
 
 def test_a_relativistic_gan_trains_as_a_plain_loop_that_augments_all_images_in_every_turn(random_images, fit):
-    names, rate = ("colour", "translation", "cutout"), 0.5
+    names, rate = ("color", "translation", "cutout"), 0.5
     plain_settings = {"image_size": 16, "channels": 1, "latent_dim": 6, "channels_last": False, "diffaugment": names}
     optimizers = {f"{network}_optimizer": SGD(rate) for network in ("generator", "discriminator")}
     trained, plain = (Relativistic(**plain_settings, **optimizers) for _ in range(2))

@@ -1,4 +1,4 @@
-"""The range of a loader's images, which nothing else would notice: metrics would be computed of other colours."""
+"""The range of a loader's images, which nothing else would notice: metrics would be computed of other colors."""
 
 import pytest
 import torch

@@ -81,14 +81,14 @@ def test_a_compiled_pass_cannot_be_differentiated_twice_and_an_uncompiled_one_ca
     network, images = nn.Conv2d(1, 1, 3), torch.randn(2, 1, 4, 4, requires_grad=True)
     network.compile()
 
-    def penalise():
+    def penalize():
         (gradient,) = torch.autograd.grad(network(images).sum(), images, create_graph=True)
         gradient.square().sum().backward()
 
     with pytest.raises(RuntimeError, match="twice"):
-        penalise()
+        penalize()
     with uncompiled(network):
-        penalise()
+        penalize()
 
 
 @pytest.mark.slow

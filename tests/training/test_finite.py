@@ -61,7 +61,7 @@ def break_weights(module, network, value):
 
 
 def break_penalty(module, value, monkeypatch):
-    name = "zero_centred_penalty" if module.share_scores else "r1_penalty"
+    name = "zero_centered_penalty" if module.share_scores else "r1_penalty"
     place, name = (wgan_gp, "gradient_penalty") if isinstance(module, wgan_gp.WGANGP) else (judging, name)
     penalty = vars(place)[name]
 
@@ -85,8 +85,8 @@ def broken(tiny_gan, monkeypatch):
     """Makes a GAN in which one number breaks in an iteration."""
 
     def make(name, what, network, value):
-        penalised = {"r1_gamma": 1.0} if what == "penalty" and name != "wgan_gp" else {}
-        module = tiny_gan(name, n_critic=1, **penalised)
+        penalized = {"r1_gamma": 1.0} if what == "penalty" and name != "wgan_gp" else {}
+        module = tiny_gan(name, n_critic=1, **penalized)
         if what == "penalty":
             break_penalty(module, value, monkeypatch)
         else:

@@ -8,7 +8,7 @@ from torch.nn import functional
 from lit_gans.common.errors import RefusedInput
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.optim import SGD
-from lit_gans.training.penalties import r1_penalty, zero_centred_penalty
+from lit_gans.training.penalties import r1_penalty, zero_centered_penalty
 from lit_gans.training.scored import Scored
 
 SMALL = {"image_size": 16, "channels": 1, "latent_dim": 6, "channels_last": False}
@@ -41,7 +41,7 @@ class Dense(AdversarialModule):
 def test_penalty_from_scores_is_that_of_the_formula_with_its_gradient():
     torch.manual_seed(0)
     weight, images = torch.randn(12, 6, requires_grad=True), torch.randn(4, 3, 2, 2, requires_grad=True)
-    ours = zero_centred_penalty(images, torch.tanh(images.flatten(1) @ weight).sum(1))
+    ours = zero_centered_penalty(images, torch.tanh(images.flatten(1) @ weight).sum(1))
     slopes = (1 - torch.tanh(images.detach().flatten(1) @ weight).square()) @ weight.T
     plain = slopes.square().sum(1).mean() / 2
     torch.testing.assert_close(ours, plain)
@@ -68,8 +68,8 @@ def test_r1_and_r2_enter_the_gradient_with_their_weights(random_images, fit):
     losses = module.losses_and_penalties
     module.losses_and_penalties = lambda *given: seen.append(given) or losses(*given)
     fit(module, random_images(), max_steps=1)
-    (batch, fake, penalised) = seen[0]
-    assert penalised
+    (batch, fake, penalized) = seen[0]
+    assert penalized
     assert not fake.requires_grad
     loss = plain.discriminator_losses(batch["image"], fake, batch)["discriminator"].loss
     for images, weight in ((batch["image"], 0.7), (fake, 0.3)):

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from lit_gans.training.operations import NUM_NUMBERS, _colour, _cutout, _geometry, _sample, transformed
+from lit_gans.training.operations import NUM_NUMBERS, _color, _cutout, _geometry, _sample, transformed
 
 DRAWN = torch.Generator().manual_seed(0)
 IMAGES = torch.rand(40, 3, 16, 16, generator=DRAWN) * 2 - 1
@@ -15,7 +15,7 @@ NUMBERS = torch.rand(40, NUM_NUMBERS, generator=DRAWN)
 def test_uses_every_number_and_changes_nothing_at_probability_0():
     torch.testing.assert_close(transformed(IMAGES, NUMBERS, 0.0), IMAGES, rtol=0, atol=1e-5)
     columns = iter(NUMBERS.unbind(1))
-    _cutout(_colour(_sample(IMAGES, _geometry(columns, 0.5, 16)), columns, 0.5), columns, 0.5)
+    _cutout(_color(_sample(IMAGES, _geometry(columns, 0.5, 16)), columns, 0.5), columns, 0.5)
     assert next(columns, None) is None
 
 
@@ -60,10 +60,10 @@ def test_an_integer_shift_reflects_at_the_edge():
     torch.testing.assert_close(shifted, expected, rtol=0, atol=1e-5)
 
 
-def test_colours_are_those_of_a_matrix_for_each_pixel():
+def test_colors_are_those_of_a_matrix_for_each_pixel():
     brightness, contrast, flip, hue, saturation = 0.3, 0.8, 0.7, 0.65, 0.4
     values = [entry for value in (brightness, contrast, flip, hue, saturation) for entry in (value, 0.0)]
-    ours = _colour(IMAGES[:1].double(), iter(chosen(0, *values).double().unbind(1)), 0.5)[0]
+    ours = _color(IMAGES[:1].double(), iter(chosen(0, *values).double().unbind(1)), 0.5)[0]
     normal = [math.sqrt(2) * torch.erfinv(torch.tensor(2 * v - 1, dtype=torch.float64)) for v in (0.3, 0.8, 0.4)]
     axis = torch.full((3,), 3**-0.5, dtype=torch.float64)
     along, angle = torch.outer(axis, axis), math.pi * (2 * hue - 1)
@@ -75,7 +75,7 @@ def test_colours_are_those_of_a_matrix_for_each_pixel():
     torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_cutout_hides_half_the_size_around_a_centre():
+def test_cutout_hides_half_the_size_around_a_center():
     hidden = _cutout(torch.ones(1, 1, 16, 16), iter(torch.tensor([[0.0, 0.5, 0.0]]).unbind(1)), 0.5)[0, 0] == 0
     assert hidden.any(1).nonzero().flatten().tolist() == list(range(4, 12))
     assert hidden.any(0).nonzero().flatten().tolist() == list(range(4))

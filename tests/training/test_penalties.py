@@ -92,7 +92,7 @@ def test_two_sided_penalty_of_a_linear_critic_is_the_distance_of_its_norm_from_1
     torch.testing.assert_close(torch.autograd.grad(penalty, weight)[0], 2 * (norm - 1) * weight.detach() / norm)
 
 
-def test_gradients_below_1_are_penalised_as_those_above():
+def test_gradients_below_1_are_penalized_as_those_above():
     direction = nn.functional.normalize(torch.arange(1.0, 13), dim=0)
     below, at, above = (
         gradient_penalty(Scored(lambda x, norm=norm: x @ direction * norm), *pair()).item() for norm in (0.5, 1.0, 1.5)

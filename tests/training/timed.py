@@ -4,7 +4,7 @@
 R1 and R2 have forwards of their own.
 
 `kornia` (after `pip install kornia`): a chain of kornia's operations by those of ADA, forward and backward. Both
-mirror, turn by right angles, shift, scale, rotate, change colours and hide a square of 64 images of 64x64, each with
+mirror, turn by right angles, shift, scale, rotate, change colors and hide a square of 64 images of 64x64, each with
 probability 0.5. Before, both are differentiated twice, as R1 and R2 through an augmentation require.
 """
 

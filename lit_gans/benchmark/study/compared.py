@@ -108,7 +108,7 @@ def at_the_end(data: str, results: Sequence[Result]) -> Table:
                 f"{level:.4g}",
                 f"{statistics.median(point['s'] for point in reached):.1f}",
                 f"{statistics.median(point['iteration'] for point in reached):.0f}",
-                *_busy([run["utilisation"] for run in found]),
+                *_busy([run["utilization"] for run in found]),
             ]
         )
     note = (
@@ -118,9 +118,9 @@ def at_the_end(data: str, results: Sequence[Result]) -> Table:
     return Table(f"At the end: {data}", [*columns, "processor", "device"], rows, [note])
 
 
-def _busy(utilisation: Sequence[Mapping[str, float]]) -> list[str]:
+def _busy(utilization: Sequence[Mapping[str, float]]) -> list[str]:
     busy, waiting, device = (
-        statistics.median(each.get(f"utilisation/{key}", -1) for each in utilisation)
+        statistics.median(each.get(f"utilization/{key}", -1) for each in utilization)
         for key in ("processor", "waiting", "device")
     )
     return [f"{busy:.2f} ({100 * waiting:.1f} % waiting)", "not told here" if device < 0 else f"{100 * device:.0f} %"]

@@ -134,7 +134,7 @@ class Part(ABC):
     def measure(self, cell: Cell) -> dict[str, Any]:
         """Measures a cell and returns the result as JSON; every rank calls it, and that of rank 0 is stored.
 
-        It runs in a process of its own, in which torch.distributed is not initialised; for more than one rank, the
+        It runs in a process of its own, in which torch.distributed is not initialized; for more than one rank, the
         environment variables are those of torchrun.
 
         Raises:

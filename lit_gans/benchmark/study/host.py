@@ -22,7 +22,7 @@ from lit_gans.common.errors import one_line
 from lit_gans.strategies.process_lifetime import end_process
 
 INTERFACE = "link0"
-_MTU = 9000  # bytes of a packet, as in data centres; there are fewer to forward
+_MTU = 9000  # bytes of a packet, as in data centers; there are fewer to forward
 _TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 0x0001, 0x1000  # linux/if_tun.h
 
 

@@ -58,16 +58,16 @@ def lines(
         curves: points of each curve by its label.
         x, y: labels of the axes.
         log: axes that are logarithmic: `x`, `y`, `xy` or none.
-        dashed: curves to compare with, such as ideal ones, in the colour of the curve with the same label.
+        dashed: curves to compare with, such as ideal ones, in the color of the curve with the same label.
     """
     drawn = figure()
     (axes,) = drawn.axes
-    colours = {}
+    colors = {}
     for label, points in curves.items():
         (line,) = axes.plot(*zip(*sorted(points), strict=True), marker="o", label=label)
-        colours[label] = line.get_color()
+        colors[label] = line.get_color()
     for label, points in (dashed or {}).items():
-        own = {"color": colours[label]} if label in colours else {"label": label}
+        own = {"color": colors[label]} if label in colors else {"label": label}
         axes.plot(*zip(*sorted(points), strict=True), linestyle="--", alpha=0.6, **own)
     shown = [point for points in (*curves.values(), *(dashed or {}).values()) for point in points]
     if "x" in log:

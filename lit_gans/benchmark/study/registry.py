@@ -9,7 +9,7 @@ from lit_gans.common.errors import RefusedInput, nearest
 from lit_gans.config.registry import classes
 
 _PACKAGE = "lit_gans.benchmark.study.parts"
-_ORDER = ("batch", "scaling", "overlap", "optimisations", "deepspeed", "dual", "lightweight", "projection")
+_ORDER = ("batch", "scaling", "overlap", "optimizations", "deepspeed", "dual", "lightweight", "projection")
 
 
 def parts(names: Sequence[str] = ()) -> dict[str, Part]:

@@ -26,7 +26,7 @@ class Settings:
         batch_sizes: batch sizes of `batch`, in images.
         image_size: height and width of the images in `batch`, `scaling`, `overlap` and `deepspeed`, in pixels.
         batch_size: batch size per process of all parts but `batch` and `dual`, in images.
-        small_image_size: height and width of the images in `optimisations`, `lightweight` and `projection`, in pixels.
+        small_image_size: height and width of the images in `optimizations`, `lightweight` and `projection`, in pixels.
         width: width of the networks, in channels; null leaves that of the study's networks.
         dual_gans: names of the GANs in `dual`.
         steps: largest number of timed steps of a cell.
@@ -34,7 +34,7 @@ class Settings:
         warmup: number of steps before the timed ones.
         seconds: seconds after which a cell ends, once it has timed two steps.
         step_limit: seconds that one step may take on a CPU; longer ones are listed instead of measured.
-        zero_batch_sizes: batch sizes per process of the ZeRO stages in `optimisations`, beside `batch_size`, in images.
+        zero_batch_sizes: batch sizes per process of the ZeRO stages in `optimizations`, beside `batch_size`, in images.
         seeds: seeds of the trainings in `dual`.
         dual_batch_sizes: batch sizes in `dual`, in images.
         dual_data: names of the data in `dual`: `digits`, `emoji`, `stacked_digits`.
@@ -43,7 +43,7 @@ class Settings:
         dual_samples: number of generated images per evaluation in `dual`.
         evaluations: number of evaluations on the way to `dual_images`, and as many to `dual_seconds`.
         seed: seed of all random numbers elsewhere.
-        compiles: whether `optimisations` compiles networks, which takes a minute on a CPU.
+        compiles: whether `optimizations` compiles networks, which takes a minute on a CPU.
     """
 
     device: str

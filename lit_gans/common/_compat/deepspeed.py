@@ -71,7 +71,7 @@ def link_optimizer_states(engine: Any) -> None:
 
 def zero3_shard(parameter: nn.Parameter) -> Tensor:
     """Returns this rank's flat shard of a parameter under stage 3, from `ds_tensor`; those of the last ranks end with
-    padding, which is never initialised.
+    padding, which is never initialized.
 
     The public `safe_get_local_fp32_param`, of https://github.com/deepspeedai/DeepSpeed/pull/4681, returns None for a
     frozen parameter, and GANs freeze their networks in turn.

@@ -94,7 +94,7 @@ def set_data_parallel_size(strategy: ModelParallelStrategy, size: int) -> None:
     strategy._data_parallel_size = size
 
 
-def synchronises_batch_norm(strategy: DDPStrategy | ModelParallelStrategy) -> bool:
+def synchronizes_batch_norm(strategy: DDPStrategy | ModelParallelStrategy) -> bool:
     """Returns whether the trainer has `sync_batchnorm=True`, from the plugin `_layer_sync` of its strategy.
 
     There is no public API: the trainer hands its argument on

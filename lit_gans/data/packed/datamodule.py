@@ -82,7 +82,7 @@ class PackedData(ImageData):
         self,
         image_size: int = 64,
         channels: int = 3,
-        crop: Crop = "centre",
+        crop: Crop = "center",
         background: Background = WHITE,
         flip: bool = False,
         on_error: OnError = "raise",

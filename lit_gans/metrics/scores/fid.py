@@ -24,7 +24,7 @@ class Gaussian:
 
     Args:
         mean: mean of the features.
-        covariance: covariance of the features, normalised by n - 1.
+        covariance: covariance of the features, normalized by n - 1.
     """
 
     mean: Float64[Tensor, " f"]
@@ -79,7 +79,7 @@ def frechet_distance(real: Gaussian, fake: Gaussian) -> float:
 class FrechetInceptionDistance(FeatureScore, fid.FrechetInceptionDistance):
     """Fréchet distance between Gaussians fitted to the features (Heusel et al. 2017, equation 6).
 
-    Like torchmetrics' class, with moments streamed in float64, covariances normalised by n - 1, and the symmetric
+    Like torchmetrics' class, with moments streamed in float64, covariances normalized by n - 1, and the symmetric
     square root. See `FeatureScore` for the arguments. `compute` returns a scalar.
 
     Example:

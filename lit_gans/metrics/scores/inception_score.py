@@ -30,7 +30,7 @@ def inception_scores(logits: Float[Tensor, "n k"], splits: int) -> Float[Tensor,
 class InceptionScore(FeatureScore, inception.InceptionScore):
     """Inception Score (Salimans et al. 2016): mean and spread over splits of the shuffled samples.
 
-    Like torchmetrics' class, with a seeded shuffle and a spread that is the standard deviation normalised by n.
+    Like torchmetrics' class, with a seeded shuffle and a spread that is the standard deviation normalized by n.
     `compute` returns both as scalars. See `FeatureScore` for further arguments.
 
     Args:

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.metrics.extractors.network import Features
 from lit_gans.metrics.scores.fid import Gaussian, frechet_distance
-from lit_gans.metrics.scores.labelled import Classes, LabelledScore
+from lit_gans.metrics.scores.labeled import Classes, LabeledScore
 
 
-class IntraFID(LabelledScore):
+class IntraFID(LabeledScore):
     """Mean over classes of the FID inside each class, intra-FID (Miyato and Koyama 2018, section 4).
 
     Large for a generator that ignores the class that is asked for, and for one that draws a single image of each class.
@@ -72,7 +72,7 @@ class IntraFID(LabelledScore):
                 self.add_state(f"{kind}_features_{name}", sums, dist_reduce_fx="sum")
             self.add_state(f"{kind}_num", torch.zeros(classes, dtype=torch.int64), dist_reduce_fx="sum")
 
-    def update_labelled(self, extracted: Features, real: bool, labels: Int64[Tensor, " n"]) -> None:
+    def update_labeled(self, extracted: Features, real: bool, labels: Int64[Tensor, " n"]) -> None:
         kind, wide = "real" if real else "fake", extracted.features.double()
         state = self.metric_state
         for label in labels.unique().tolist():

@@ -29,7 +29,7 @@ class KernelInceptionDistance(StoredFeatures, kid.KernelInceptionDistance):
     """Kernel Inception Distance (Bińkowski et al. 2018): mean and spread of the squared MMD of random subsets.
 
     Like torchmetrics' class, with seeded subsets, which are drawn without replacement, and in float64; the spread is
-    the standard deviation normalised by n. `compute` returns both as scalars. See `FeatureScore` for further arguments.
+    the standard deviation normalized by n. `compute` returns both as scalars. See `FeatureScore` for further arguments.
 
     Args:
         subsets: number of pairs of subsets.

@@ -19,7 +19,7 @@ _ROWS = 1024  # number of rows of the distance matrix in memory at once
 def manifold_scores(real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"], nearest: int) -> dict[str, float]:
     """Computes precision and recall (Kynkäänniemi et al. 2019), density and coverage (Naeem et al. 2020, eq. 4 and 5).
 
-    Each manifold is the union of balls around its images whose radii are the distances to the `nearest`-th neighbour.
+    Each manifold is the union of balls around its images whose radii are the distances to the `nearest`-th neighbor.
     """
     real, fake = real.double(), fake.double()
     real_radii, fake_radii = _radii(real, nearest), _radii(fake, nearest)
@@ -47,7 +47,7 @@ def _distances(one: Tensor, two: Tensor) -> Iterator[tuple[int, Tensor]]:
 
 
 def _radii(features: Tensor, nearest: int) -> Tensor:
-    """Returns the squared distance of each row to its `nearest`-th neighbour, not counting the row itself."""
+    """Returns the squared distance of each row to its `nearest`-th neighbor, not counting the row itself."""
     return torch.cat([slab.kthvalue(nearest + 1, dim=1).values for _, slab in _distances(features, features)])
 
 
@@ -57,7 +57,7 @@ class PrecisionRecallDensityCoverage(StoredFeatures):
     `compute` returns a dict of scalars. See `FeatureScore` for further arguments.
 
     Args:
-        nearest: rank of the neighbour that defines the radius of a ball; 5 in Naeem et al., 3 in Kynkäänniemi et al.
+        nearest: rank of the neighbor that defines the radius of a ball; 5 in Naeem et al., 3 in Kynkäänniemi et al.
 
     Raises:
         RefusedInput: `nearest` is below 1.

@@ -33,7 +33,7 @@ class DeepSpeedCheckpoints:
 
     def local_shard(self, parameter: nn.Parameter) -> Tensor:
         """Returns this rank's shard of a parameter under stage 3: flat, without the padding, which DeepSpeed leaves
-        uninitialised.
+        uninitialized.
         """
         padded = zero3_shard(parameter)
         return padded[: max(zero3_shape(parameter).numel() - self.global_rank * padded.numel(), 0)]

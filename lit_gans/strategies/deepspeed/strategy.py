@@ -93,10 +93,10 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints, NetworkStrategy, DDPStrategy):
                 f"precision={precision} does not work with strategy=deepspeed, whose engines compute in float32, or in"
                 " bfloat16 by autocast: use precision=fp32 or bf16, or strategy=ddp."
             )
-        penalised = contracts.penalised_networks(module)
-        if self.stage == 3 and penalised:
+        penalized = contracts.penalized_networks(module)
+        if self.stage == 3 and penalized:
             raise RefusedInput(
-                f"ZeRO stage 3 frees the weights of {', '.join(penalised)} before its gradient penalty is"
+                f"ZeRO stage 3 frees the weights of {', '.join(penalized)} before its gradient penalty is"
                 " differentiated again: use trainer.strategy.stage=2, or strategy=fsdp."
             )
 

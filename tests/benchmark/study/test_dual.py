@@ -27,7 +27,7 @@ def run(gan, seed, *points, data="digits", memory=2**20):
     keys = ("iteration", "images", "s", *JUDGES[data].scores)
     named = [dict(zip(keys, point, strict=True)) for point in points]
     cell = Cell("dual", f"{gan}, seed {seed}", {"gan": gan, "data": data, "seed": seed, **SETTINGS})
-    return Result(cell, ({"points": named, "memory": memory, "utilisation": {}, "frames": []},))
+    return Result(cell, ({"points": named, "memory": memory, "utilization": {}, "frames": []},))
 
 
 RUNS = [
@@ -74,12 +74,12 @@ def test_measures_on_the_way_to_both_ends_and_stops_after_both(seconds, measured
     trace = Trace(given | {"device": "cpu"}, throughput, Mock(Measurement, measure=lambda *_: scores))
     while not trainer.should_stop:
         trainer.global_step = throughput.seconds = trainer.global_step + 1
-        throughput.utilisation = {"utilisation/waiting": trainer.global_step == 1}
+        throughput.utilization = {"utilization/waiting": trainer.global_step == 1}
         trace.on_train_batch_end(trainer, Mock(LightningModule, n_critic=2))
     assert [(point["iteration"], point["images"]) for point in trace.points] == measured
     assert trace.points[-1] == {"iteration": measured[-1][0], "images": measured[-1][1], "s": measured[-1][0], **scores}
     assert trace.memory == 7, "before the first measurement"
-    assert trace.utilisation == pytest.approx({"utilisation/waiting": 1 / trainer.global_step}), "of all iterations"
+    assert trace.utilization == pytest.approx({"utilization/waiting": 1 / trainer.global_step}), "of all iterations"
 
 
 def test_the_gans_and_the_data_are_those_of_the_study_or_the_given_ones():

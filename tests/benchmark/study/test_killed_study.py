@@ -47,7 +47,7 @@ def killed_once_it_runs(process, text, num):
 
 
 def test_the_ranks_of_a_killed_study_end(tmp_path):
-    command = [sys.executable, "-m", "lit_gans", "bench", "study", "preset=smoke", "parts=[optimisations]"]
+    command = [sys.executable, "-m", "lit_gans", "bench", "study", "preset=smoke", "parts=[optimizations]"]
     command += ["gans=[gan]", "max_ranks=2", f"output={tmp_path}", "sizes={fixed_steps:100000000}"]
     study = subprocess.Popen(command, start_new_session=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     killed_once_it_runs(study, "forkserver", 3)  # the server and two ranks

@@ -13,8 +13,8 @@ import torch
 from lit_gans.benchmark.study.command import study
 from lit_gans.benchmark.study.contract import Cell, Result
 from lit_gans.benchmark.study.launch import rank_variables
-from lit_gans.benchmark.study.parts import optimisations
-from lit_gans.benchmark.study.parts.optimisations import Optimisations
+from lit_gans.benchmark.study.parts import optimizations
+from lit_gans.benchmark.study.parts.optimizations import Optimizations
 from lit_gans.benchmark.study.plotting import figure, logarithmic
 from lit_gans.benchmark.study.registry import parts
 from lit_gans.benchmark.study.settings import PRESETS, Settings, preset
@@ -66,15 +66,15 @@ def test_every_part_names_its_cells_once_and_as_json(name):
 
 
 def test_one_process_has_reasons_where_others_are_needed():
-    cells = {cell.name: cell for cell in parts(["optimisations"])["optimisations"].cells(settings(1, gans=("dcgan",)))}
+    cells = {cell.name: cell for cell in parts(["optimizations"])["optimizations"].cells(settings(1, gans=("dcgan",)))}
     assert cells["dcgan, compression bf16"].reason == "one process has nobody to communicate with."
     assert cells["dcgan, precision bf16"].reason is None
     cells = {cell.name: cell for cell in parts(["scaling"])["scaling"].cells(settings(1, 3, gans=("dcgan",)))}
     assert cells["dcgan, strong, 3"].reason == "a batch of 2 cannot be split over 3 processes."
 
 
-def test_every_optimisation_trains_on_as_many_images_as_its_baseline():
-    cells = parts(["optimisations"])["optimisations"].cells(settings(1, 2, gans=("dcgan",), fixed_steps=10))
+def test_every_optimization_trains_on_as_many_images_as_its_baseline():
+    cells = parts(["optimizations"])["optimizations"].cells(settings(1, 2, gans=("dcgan",), fixed_steps=10))
     images = {}
     for cell in cells:
         values = cell.settings
@@ -85,8 +85,8 @@ def test_every_optimisation_trains_on_as_many_images_as_its_baseline():
 
 
 def test_what_binding_adds_is_compared_with_shared_and_with_unshared_threads(monkeypatch):
-    part, threads = Optimisations(), torch.get_num_threads()
-    monkeypatch.setattr(optimisations, "train", lambda values: {"threads": torch.get_num_threads()})
+    part, threads = Optimizations(), torch.get_num_threads()
+    monkeypatch.setattr(optimizations, "train", lambda values: {"threads": torch.get_num_threads()})
     cells = {cell.settings["variant"]: cell for cell in part.cells(replace(settings(1, 2, gans=("gan",)), cores=3))}
     try:
         assert part.measure(cells["all cores in each"]) == {"threads": 3}
@@ -100,7 +100,7 @@ def test_what_binding_adds_is_compared_with_shared_and_with_unshared_threads(mon
         Result(cells[variant], tuple(dict.fromkeys(names, each) | rest for each in (speed, speed + 10)))
         for variant, speed in speeds.items()
     ]
-    (table,) = (t for t in part.tables({"optimisations": measured}) if t.title == "Processes and cores")
+    (table,) = (t for t in part.tables({"optimizations": measured}) if t.title == "Processes and cores")
     shown = ["155.0 (152.5 .. 157.5)", "-", "105.0 (102.5 .. 107.5)", "130.0 (127.5 .. 132.5)", "1.24"]
     assert table.rows == [["gan", *shown]]
 

@@ -44,7 +44,7 @@ def test_packed_images_are_the_drawings(small):
     assert small.packed.images[index].numpy().tolist() == expected.tolist()
 
 
-def test_drawings_have_their_colours_and_their_place():
+def test_drawings_have_their_colors_and_their_place():
     lemon = drawn(0x1F34B).astype(float)
     red, green, blue = lemon[lemon.min(2) < 250].mean(0)
     assert red > 150, "yellow"

@@ -26,7 +26,7 @@ def test_every_tenth_drawing_is_held_out_and_the_others_train(small, tmp_path):
 def test_lines_are_the_dark_pixels_and_nothing_else():
     lines, drawing = map(np.asarray, _LinesAndDrawings([(0x1F34B,)], 32, WHITE).picture(0, []))  # a lemon
     assert lines.shape == drawing.shape == (32, 32, 3)
-    assert (lines.min(2) == lines.max(2)).all(), "no colour is left"
+    assert (lines.min(2) == lines.max(2)).all(), "no color is left"
     outline = lines[..., 0] < 128
     assert outline.sum() > 30
     assert drawing[outline].max(1).mean() < 128, "lines are dark in the drawing too"

@@ -67,17 +67,17 @@ def pairs(data):
 
 
 def write_pair(path, left, right, width=512, height=256):
-    """Writes a picture of two colours side by side."""
+    """Writes a picture of two colors side by side."""
     path.parent.mkdir(parents=True, exist_ok=True)
     whole = Image.new("RGB", (width, height), left)
     whole.paste(right, (width // 2, 0, width, height))
     whole.save(path, **({"quality": 95, "subsampling": 0} if path.suffix.lower() in (".jpg", ".jpeg") else {}))
 
 
-def colours(images):
-    """The colour of each image, which has one only."""
+def colors(images):
+    """The color of each image, which has one only."""
     assert (images.flatten(2).float().std(2) < 2).all()
-    return [tuple(colour) for colour in images.float().mean((2, 3)).round().int().tolist()]
+    return [tuple(color) for color in images.float().mean((2, 3)).round().int().tolist()]
 
 
 @pytest.fixture
@@ -96,14 +96,14 @@ def test_left_halves_become_right_ones_or_the_reverse(facades, direction):
     sides = pairs(data)
     assert sides["image"].shape == sides["input"].shape == (2, 3, 256, 256)
     first, second = ("input", "image") if direction == "a_to_b" else ("image", "input")
-    assert colours(sides[first]) == [RED, GREEN]
-    assert colours(sides[second]) == [BLUE, WHITE]
-    assert colours(data.held_out[first]) == [BLUE]
-    assert colours(data.held_out[second]) == [GREEN]
+    assert colors(sides[first]) == [RED, GREEN]
+    assert colors(sides[second]) == [BLUE, WHITE]
+    assert colors(data.held_out[first]) == [BLUE]
+    assert colors(data.held_out[second]) == [GREEN]
 
 
 def test_pairs_from_two_trees_are_those_of_the_same_name(tmp_path):
-    for tree, part, name, colour in (
+    for tree, part, name, color in (
         ("A", "train", "1.png", RED),
         ("A", "train", "2.png", GREEN),
         ("B", "train", "1.bmp", BLUE),
@@ -111,13 +111,13 @@ def test_pairs_from_two_trees_are_those_of_the_same_name(tmp_path):
         ("A", "val", "3.png", WHITE),
         ("B", "val", "3.png", RED),
     ):
-        write_pair(tmp_path / tree / part / name, colour, colour, 16, 16)
+        write_pair(tmp_path / tree / part / name, color, color, 16, 16)
     data = PairedFolder(str(tmp_path), image_size=16)
-    assert colours(pairs(data)["input"]) == [RED, GREEN]
-    assert colours(pairs(data)["image"]) == [BLUE, WHITE]
-    assert (colours(data.held_out["input"]), colours(data.held_out["image"])) == ([WHITE], [RED])
+    assert colors(pairs(data)["input"]) == [RED, GREEN]
+    assert colors(pairs(data)["image"]) == [BLUE, WHITE]
+    assert (colors(data.held_out["input"]), colors(data.held_out["image"])) == ([WHITE], [RED])
     reverse = PairedFolder(str(tmp_path), image_size=16, direction="b_to_a")
-    assert colours(pairs(reverse)["image"]) == [RED, GREEN]
+    assert colors(pairs(reverse)["image"]) == [RED, GREEN]
     (tmp_path / "B" / "train" / "2.png").unlink()
     refused(tmp_path, tmp_path / "A" / "train" / "2.png", "has no partner")
 
@@ -127,16 +127,16 @@ def test_jpg_halves_are_true_to_a_few_levels(tmp_path, ending):
     write_pair(tmp_path / f"a{ending}", (200, 40, 40), (30, 60, 220))
     pictures, images = pairs(PairedFolder(str(tmp_path), image_size=64)).values()
     assert pictures.shape == images.shape == (1, 3, 64, 64)
-    for side, colour in ((pictures, (200, 40, 40)), (images, (30, 60, 220))):
-        assert np.abs(np.subtract(colours(side)[0], colour)).max() <= 3
+    for side, color in ((pictures, (200, 40, 40)), (images, (30, 60, 220))):
+        assert np.abs(np.subtract(colors(side)[0], color)).max() <= 3
 
 
 def test_gray_pictures_have_one_channel_by_the_usual_weights(facades):
     data = PairedFolder(str(facades), channels=1, image_size=32)
     assert data.input_channels == 1
     assert pairs(data)["input"].shape == (2, 1, 32, 32)
-    assert colours(pairs(data)["input"]) == [(76,), (150,)]
-    assert colours(pairs(data)["image"]) == [(29,), (255,)]
+    assert colors(pairs(data)["input"]) == [(76,), (150,)]
+    assert colors(pairs(data)["image"]) == [(29,), (255,)]
 
 
 def test_the_held_out_pairs_are_in_val_or_test_and_a_flat_folder_serves_both(tmp_path):
@@ -145,15 +145,15 @@ def test_the_held_out_pairs_are_in_val_or_test_and_a_flat_folder_serves_both(tmp
     assert torch.equal(flat.held_out["image"], pairs(flat)["image"])
     write_pair(tmp_path / "two" / "train" / "1.png", RED, BLUE, 32, 16)
     write_pair(tmp_path / "two" / "test" / "1.png", GREEN, WHITE, 32, 16)
-    assert colours(PairedFolder(str(tmp_path / "two"), image_size=16).held_out["image"]) == [WHITE]
+    assert colors(PairedFolder(str(tmp_path / "two"), image_size=16).held_out["image"]) == [WHITE]
 
 
 def test_pictures_of_other_sizes_come_in_the_order_of_their_names(tmp_path):
-    for name, colour, width in (("b", GREEN, 20), ("a", RED, 100), ("c", BLUE, 64)):
-        write_pair(tmp_path / f"{name}.png", colour, WHITE, width, 24)
+    for name, color, width in (("b", GREEN, 20), ("a", RED, 100), ("c", BLUE, 64)):
+        write_pair(tmp_path / f"{name}.png", color, WHITE, width, 24)
     pictures, images = pairs(PairedFolder(str(tmp_path), image_size=16)).values()
-    assert colours(pictures) == [RED, GREEN, BLUE]
-    assert colours(images) == [WHITE] * 3
+    assert colors(pictures) == [RED, GREEN, BLUE]
+    assert colors(images) == [WHITE] * 3
 
 
 def test_pix2pix_trains_on_a_folder(facades, tiny_gan, fit):
@@ -190,7 +190,7 @@ def test_bad_pairs_are_left_out_and_listed_where_asked(facades, caplog):
     write_pair(facades / "train" / "odd.png", RED, BLUE, 33, 16)
     refused(facades, facades / "train" / "0.png", "data.on_error=skip")
     data = PairedFolder(str(facades), image_size=16, on_error="skip")
-    assert colours(pairs(data)["input"]) == [RED, GREEN]
+    assert colors(pairs(data)["input"]) == [RED, GREEN]
     assert "2 left out" in caplog.text
     assert "33 pixels wide" in caplog.text
 
@@ -200,7 +200,7 @@ def test_trees_without_partners_are_left_out_where_asked(tmp_path, caplog):
     write_pair(tmp_path / "A" / "2.png", GREEN, GREEN)
     write_pair(tmp_path / "B" / "1.png", BLUE, BLUE)
     data = PairedFolder(str(tmp_path), image_size=16, on_error="skip")
-    assert colours(pairs(data)["image"]) == [BLUE]
+    assert colors(pairs(data)["image"]) == [BLUE]
     assert "1 images without a partner left out: 2" in caplog.text
 
 

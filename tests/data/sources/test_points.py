@@ -9,17 +9,17 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.data.sources.points import Grid, Ring
 
 
-def test_the_ring_has_eight_centres_at_radius_two_in_equal_steps():
-    centres = Ring().centres
-    assert centres.shape == (8, 2)
-    torch.testing.assert_close(centres.norm(dim=1), torch.full((8,), 2.0))
-    neighbours = (centres - centres.roll(1, 0)).norm(dim=1)
-    torch.testing.assert_close(neighbours, torch.full((8,), 4 * math.sin(math.pi / 8)))
+def test_the_ring_has_eight_centers_at_radius_two_in_equal_steps():
+    centers = Ring().centers
+    assert centers.shape == (8, 2)
+    torch.testing.assert_close(centers.norm(dim=1), torch.full((8,), 2.0))
+    neighbors = (centers - centers.roll(1, 0)).norm(dim=1)
+    torch.testing.assert_close(neighbors, torch.full((8,), 4 * math.sin(math.pi / 8)))
 
 
-def test_the_grid_has_twenty_five_centres_of_spacing_two_around_zero():
-    centres = {tuple(centre) for centre in Grid().centres.tolist()}
-    assert centres == {(x, y) for x in (-4, -2, 0, 2, 4) for y in (-4, -2, 0, 2, 4)}
+def test_the_grid_has_twenty_five_centers_of_spacing_two_around_zero():
+    centers = {tuple(center) for center in Grid().centers.tolist()}
+    assert centers == {(x, y) for x in (-4, -2, 0, 2, 4) for y in (-4, -2, 0, 2, 4)}
 
 
 @pytest.mark.parametrize(("source", "std"), [(Ring, math.sqrt(0.02)), (Grid, 0.05)])
@@ -27,23 +27,23 @@ def test_every_mode_has_as_many_points_with_its_mean_and_deviation(source, std):
     data = source(num_points=50_000)
     images, labels = data.dataset.images, data.dataset.labels
     assert images.shape == (50_000, 2, 1, 1)
-    assert data.num_modes == len(data.centres)
+    assert data.num_modes == len(data.centers)
     num = 50_000 / data.num_modes
     assert (labels.bincount(minlength=data.num_modes) - num).abs().max() < 5 * math.sqrt(num)
-    for mode, centre in enumerate(data.centres):
+    for mode, center in enumerate(data.centers):
         points = images[labels == mode].flatten(1)
         error = 5 * std / math.sqrt(len(points))
-        assert (points.mean(0) - centre).abs().max() < error
+        assert (points.mean(0) - center).abs().max() < error
         covariance = points.T.cov()
         torch.testing.assert_close(covariance, std**2 * torch.eye(2), rtol=0.1, atol=0.06 * std**2)
 
 
 def test_a_point_belongs_to_the_mode_within_three_deviations_and_else_to_none():
     data = Grid(std=0.1)
-    angles = torch.arange(len(data.centres)) * 1.0
+    angles = torch.arange(len(data.centers)) * 1.0
     directions = torch.stack([angles.cos(), angles.sin()], 1)
     for deviations, expected in ((0, range(25)), (2.95, range(25)), (3.05, [-1] * 25), (7, [-1] * 25)):
-        points = data.centres + deviations * data.std * directions
+        points = data.centers + deviations * data.std * directions
         assert data.modes_of(points[:, :, None, None]).tolist() == list(expected)
 
 

@@ -23,8 +23,8 @@ def test_read_image_is_true_to_every_pixel(tmp_path):
 
 
 def test_read_folder_reads_uncropped_images_at_one_size_in_the_order_of_their_names(tmp_path):
-    for name, colour, size in (("b.png", GREEN, (8, 8)), ("a.jpg", RED, (40, 24)), ("c.bmp", BLUE, (16, 16))):
-        Image.new("RGB", size, colour).save(tmp_path / name)
+    for name, color, size in (("b.png", GREEN, (8, 8)), ("a.jpg", RED, (40, 24)), ("c.bmp", BLUE, (16, 16))):
+        Image.new("RGB", size, color).save(tmp_path / name)
     (tmp_path / "readme.md").write_text("no picture")
     paths, pictures = read_folder(str(tmp_path), image_size=16, channels=3)
     assert [path.name for path in paths] == ["a.jpg", "b.png", "c.bmp"]

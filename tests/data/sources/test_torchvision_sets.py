@@ -121,12 +121,12 @@ def test_stl10(make, tmp_path, monkeypatch):
     for table in ("train_list", "test_list"):
         files = [[file, md5(folder / file)] for file, _ in getattr(datasets.STL10, table)]
         monkeypatch.setattr(datasets.STL10, table, files)
-    everything, labelled = make(STL10, image_size=96), make(STL10, image_size=96, split="train")
+    everything, labeled = make(STL10, image_size=96), make(STL10, image_size=96, split="train")
     assert np.array_equal(everything.packed.images.permute(0, 2, 3, 1).numpy(), PIXELS[96])
     assert everything.num_classes == 0
     assert everything.packed.labels.tolist() == [0] * NUM
-    assert labelled.packed.labels.tolist() == LABELS[:8].tolist()
-    assert labelled.num_classes == 10
+    assert labeled.packed.labels.tolist() == LABELS[:8].tolist()
+    assert labeled.num_classes == 10
     assert len(make(STL10, split="test").packed.images) == 3
 
 

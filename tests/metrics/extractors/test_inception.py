@@ -17,7 +17,7 @@ from lit_gans.metrics.scores.inception_score import inception_scores
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
-    """A randomly initialised Inception in the file format of the real one, with batch norm that does something."""
+    """A randomly initialized Inception in the file format of the real one, with batch norm that does something."""
     return random_weights(tmp_path_factory.mktemp("weights") / "inception.pth", seed=0)
 
 
@@ -27,7 +27,7 @@ def extractor(weights):
 
 
 class Images(Dataset):
-    """Coloured blocks, so that random features differ."""
+    """Colored blocks, so that random features differ."""
 
     def __init__(self, num, seed):
         blocks = torch.rand(num, 3, 4, 4, generator=torch.Generator().manual_seed(seed)) * (1 - 0.4 * seed)

@@ -24,7 +24,7 @@ def test_is_the_authors_package(scale, shift, nearest, rows, monkeypatch):
 
 def test_points_on_a_line_by_hand():
     real, fake = torch.tensor([[0.0], [1.0], [3.0], [10.0]]), torch.tensor([[0.5], [2.5], [30.0], [31.5]])
-    # radii to the nearest neighbour: real 1, 1, 2, 7; fake 2, 2, 1.5, 1.5
+    # radii to the nearest neighbor: real 1, 1, 2, 7; fake 2, 2, 1.5, 1.5
     found = manifold_scores(real, fake, 1)
     # 0.5 lies in the balls of 0 and 1, 2.5 in that of 3, and 0.5 not in that of 3 (2.5 away)
     assert found["precision"] == 2 / 4

@@ -28,7 +28,7 @@ class Loss(nn.Module):
 
 
 class Autoencoder(Example):
-    penalised_networks = ("decoder",)  # FSDP: the gradient of its last layer is taken before the backward
+    penalized_networks = ("decoder",)  # FSDP: the gradient of its last layer is taken before the backward
 
     def build(self):
         self.encoder = nn.Sequential(nn.Conv2d(1, 4, 3, 2, 1), nn.SiLU(), nn.Conv2d(4, 4, 3, 1, 1))

@@ -11,7 +11,7 @@ EVERY = 2
 
 
 class WGANGP(Example):
-    penalised_networks = ("critic",)
+    penalized_networks = ("critic",)
 
     def build(self):
         self.generator = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 4))

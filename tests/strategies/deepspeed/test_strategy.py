@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Found .* in eval mode")
 
 STAGES = [0, 1, 2, 3]
 SHARDED = [1, 2, 3]  # the stages that shard optimizer states
-PENALISED = {name for name in GANS if build(Cell(name)).penalised_networks}
+PENALIZED = {name for name in GANS if build(Cell(name)).penalized_networks}
 COVERING = [*covering(), *map(half, LOOPS)]
 REST = without([*matrix(), *map(half, GANS)], COVERING)
 FREED = [Cell("sngan"), Cell("d2gan", accumulate=2, clip=0.05)]
@@ -34,7 +34,7 @@ BROKEN = Cell("pix2pix")  # whose gradients are larger than 1
 
 def supported(cells, stage):
     """The cells that a stage trains: stage 3 refuses a gradient penalty (see `test_refusals`)."""
-    return [cell for cell in cells if stage < 3 or cell.gan not in PENALISED]
+    return [cell for cell in cells if stage < 3 or cell.gan not in PENALIZED]
 
 
 def pairs(cells):

@@ -76,7 +76,7 @@ class Dual(Part):
             trainer.callbacks = [*others, trace]  # type: ignore[attr-defined]
             trainer.fit(module, datamodule=data)
         values = {"points": trace.points, "frames": trace.frames, "memory": trace.memory}
-        return {**values, "utilisation": trace.utilisation}
+        return {**values, "utilization": trace.utilization}
 
     def tables(self, results: Mapping[str, Sequence[Result]]) -> list[Table]:
         tables = []
@@ -107,7 +107,7 @@ class Trace(GenerativeCallback):
         points: iteration, real images, seconds of training and scores of each measurement.
         frames: images of the same latents at each measurement, if the settings ask for a film.
         memory: peak memory of the training until the first measurement, in bytes.
-        utilisation: that of the callback, mean of the training's seconds.
+        utilization: that of the callback, mean of the training's seconds.
     """
 
     reads_losses = False
@@ -116,7 +116,7 @@ class Trace(GenerativeCallback):
         self.points: list[dict[str, float]] = []
         self.frames: list[str] = []
         self.memory = 0
-        self.utilisation: dict[str, float] = {}
+        self.utilization: dict[str, float] = {}
         self._seconds = 0.0
         self._settings, self._throughput, self._metrics = settings, throughput, metrics
         self._judge: Judge = judge_of(settings["data"])
@@ -147,9 +147,9 @@ class Trace(GenerativeCallback):
 
     def _average(self, seconds: float) -> None:
         share = (seconds - self._seconds) / seconds  # of the last iteration in all seconds until now
-        for name, value in self._throughput.utilisation.items():
-            mean = self.utilisation.get(name, 0.0)
-            self.utilisation[name] = mean + share * (value - mean)
+        for name, value in self._throughput.utilization.items():
+            mean = self.utilization.get(name, 0.0)
+            self.utilization[name] = mean + share * (value - mean)
         self._seconds = seconds
 
 

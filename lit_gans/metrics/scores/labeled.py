@@ -34,8 +34,8 @@ class Classes:
     real: Int64[Tensor, " n"] | None
 
 
-class LabelledScore(FeatureScore):
-    """Score of a generator with classes; subclasses define `update_labelled` instead of `update_features`.
+class LabeledScore(FeatureScore):
+    """Score of a generator with classes; subclasses define `update_labeled` instead of `update_features`.
 
     See `FeatureScore` for the arguments.
 
@@ -58,7 +58,7 @@ class LabelledScore(FeatureScore):
         if real and not self.needs_real_labels:
             return
         extracted = self.extracted(imgs)
-        self.update_labelled(extracted, real, self._checked(labels, len(extracted.features)).to(self.device))
+        self.update_labeled(extracted, real, self._checked(labels, len(extracted.features)).to(self.device))
 
     def _checked(self, labels: Tensor | None, num: int) -> Tensor:
         name = type(self).__name__
@@ -86,7 +86,7 @@ class LabelledScore(FeatureScore):
         """Number of classes."""
         raise NotImplementedError
 
-    def update_labelled(self, extracted: Features, real: bool, labels: Int64[Tensor, " n"]) -> None:
+    def update_labeled(self, extracted: Features, real: bool, labels: Int64[Tensor, " n"]) -> None:
         """Adds the features, class logits and classes of images to the states."""
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""Optimisations: each one alone against the same baseline, with time and the losses after the same images."""
+"""Optimizations: each one alone against the same baseline, with time and the losses after the same images."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _NOTES = [
 ]
 
 
-class Optimisations(Part):
+class Optimizations(Part):
     """Trains the studies' GANs with one setting changed at a time."""
 
-    title = "Optimisations"
+    title = "Optimizations"
     question = "Which setting makes a step faster, and do the losses after the same images stay the same?"
 
     def cells(self, settings: Settings) -> list[Cell]:
@@ -76,7 +76,7 @@ class Optimisations(Part):
         reason = "one process has nobody to communicate with." if ranks == 1 and changed.get("several") else None
         if model["compile"] and not settings.compiles:
             reason = "preset=smoke does not compile, which takes a minute."
-        return Cell("optimisations", f"{gan}, {name}", values, ranks, reason=reason)
+        return Cell("optimizations", f"{gan}, {name}", values, ranks, reason=reason)
 
     def measure(self, cell: Cell) -> dict[str, Any]:
         if "threads" in cell.settings:  # otherwise each process has its share
@@ -84,14 +84,14 @@ class Optimisations(Part):
         return train(cell.settings)
 
     def tables(self, results: Mapping[str, Sequence[Result]]) -> list[Table]:
-        own = [result for result in results["optimisations"] if result.repeats]
+        own = [result for result in results["optimizations"] if result.repeats]
         gans = list(dict.fromkeys(result.settings["gan"] for result in own))
         columns = ["setting", "batch each", "images/s", "to baseline", "s an epoch", "loss D", "loss G", "MiB", "n"]
         tables = [Table(gan, columns, _rows(own, gan), _NOTES if gan == gans[0] else ()) for gan in gans]
         return [*tables, _binding(own), _colossal(own)]
 
     def plots(self, results: Mapping[str, Sequence[Result]]) -> list[Picture]:
-        own = [result for result in results["optimisations"] if result.repeats]
+        own = [result for result in results["optimizations"] if result.repeats]
         pictures = []
         for gan in dict.fromkeys(result.settings["gan"] for result in own):
             found = {r.settings["variant"]: relative_speed(r, own) for r in own if r.settings["gan"] == gan}

@@ -24,7 +24,7 @@ SETTINGS = {
         "accumulate_gradients": 2,
         "clip_gradients": 1.0,
     },
-    "adaptive augmentation of both kinds": {"augmentation": Adaptive(), "diffaugment": ("colour", "cutout")},
+    "adaptive augmentation of both kinds": {"augmentation": Adaptive(), "diffaugment": ("color", "cutout")},
     "scheduled penalties of the scores": {"r1_gamma": Linear(1.0, 0.5), "r2_gamma": 1.0, "share_scores": True},
     "classes": {"num_classes": 10},
 }

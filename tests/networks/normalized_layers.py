@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn.functional import normalize
 
-from lit_gans.networks.spectral import SpectralNorm, spectrally_normalised
+from lit_gans.networks.spectral import SpectralNorm, spectrally_normalized
 
 LABELS = torch.tensor([0, 3, 1])
 
@@ -19,7 +19,7 @@ LAYERS = {
 
 
 class Tiny(nn.Module):
-    """Every kind of layer that is normalised, and one that is not."""
+    """Every kind of layer that is normalized, and one that is not."""
 
     def __init__(self):
         super().__init__()
@@ -34,7 +34,7 @@ class Tiny(nn.Module):
 
 def tiny(seed=0):
     torch.manual_seed(seed)
-    return spectrally_normalised(Tiny())
+    return spectrally_normalized(Tiny())
 
 
 def moved(network):
@@ -48,9 +48,9 @@ def moved(network):
 
 
 def single(kind="dense"):
-    """A normalised layer, its parametrisation, and its weight before it."""
+    """A normalized layer, its parametrization, and its weight before it."""
     torch.manual_seed(0)
-    layer = moved(spectrally_normalised(LAYERS[kind]()))
+    layer = moved(spectrally_normalized(LAYERS[kind]()))
     return layer, layer.parametrizations.weight[0], layer.parametrizations.weight.original
 
 
