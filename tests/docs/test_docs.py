@@ -1,6 +1,5 @@
 """The README, the site and its generated pages."""
 
-import importlib.util
 import re
 from pathlib import Path
 
@@ -9,7 +8,6 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
 from docs import architecture, generate
-from lit_gans.checkpoints import renamed
 from lit_gans.config.docs import meanings
 from lit_gans.config.registry import gans
 from tests.docs.blocks import ROOT
@@ -120,16 +118,6 @@ def test_rooms_of_a_package_written_here(tmp_path):
     assert architecture.floors(graph) == {"top": 2, "middle": 1, "base": 0}
     assert architecture.reduced(graph)["top"] == {"middle"}
     assert architecture.circular(graph | {"base": {"top"}}) != set()
-
-
-def test_the_changelog_has_the_table_of_renamed_modules():
-    text = (ROOT / "CHANGELOG.md").read_text()
-    table = dict(re.findall(r"^\| `([\w.]+)` \| `([\w.]+)` \|$", text, flags=re.M))
-    assert len(table) > 50
-    for old, new in table.items():
-        assert not old.startswith("lit_gans.") or importlib.util.find_spec(new), new
-    for old, new in renamed._MODULES.items():
-        assert table[old] == new
 
 
 def test_the_table_where_to_change_what_is_the_same_in_both_places():
