@@ -12,7 +12,6 @@ import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from lit_gans.checkpoints.locate import find_checkpoint
-from lit_gans.checkpoints.renamed import current_path, current_paths
 from lit_gans.checkpoints.sharded import read_sharded
 from lit_gans.checkpoints.torch_files import read_torch_file
 from lit_gans.common.atomic import replacing, writing
@@ -41,11 +40,9 @@ def to_plain(value: Any) -> Any:
 
 
 def flat(plain: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flattens plain containers to values by dotted name for comparison, without the keys class_path and init_args and
-    with current class paths.
-    """
+    """Flattens plain containers to values by dotted name for comparison, without the keys class_path and init_args."""
     values: dict[str, Any] = {}
-    for key, value in current_paths(plain).items():
+    for key, value in plain.items():
         name = prefix if key in ("class_path", "init_args") else f"{prefix}.{key}" if prefix else key
         values |= flat(value, name) if isinstance(value, dict) else {name: value}
     return values
@@ -57,7 +54,7 @@ def from_plain(value: Any) -> Any:
         return tuple(from_plain(item) for item in value)
     if not (isinstance(value, dict) and "class_path" in value):
         return value
-    module, _, name = current_path(str(value["class_path"])).rpartition(".")
+    module, _, name = str(value["class_path"]).rpartition(".")
     found = getattr(sys.modules.get(module), name, None)
     if not (isinstance(found, type) and is_dataclass(found)):
         raise RefusedInput(f"{value['class_path']} is not imported: import its module before the checkpoint is loaded.")

@@ -9,14 +9,13 @@ from typing import Any
 
 import torch
 
-from lit_gans.checkpoints.commit import COMMIT, verify_commit
+from lit_gans.checkpoints.commit import verify_commit
 from lit_gans.checkpoints.torch_files import read_torch_file, refuse_code
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.memory import refuse_memory
 
 REST = "rest.pt"
 TIED = "tied"  # key of `rest.pt`: further names of tensors in `state_dict`, with the name that is stored
-COMMITTED = "committed"  # key of `rest.pt`: a commit marker belongs to the folder
 # what the files of DeepSpeed hold beside tensors and plain values
 _DEEPSPEED = frozenset(
     {
@@ -70,7 +69,7 @@ def read_into(tensors: dict[str, torch.Tensor], folder: Path, no_dist: bool = Fa
     from torch.distributed.checkpoint.api import CheckpointException
 
     try:
-        dcp.load(tensors, storage_reader=storage_reader(folder), no_dist=no_dist)
+        dcp.load(tensors, storage_reader=_storage_reader(folder), no_dist=no_dist)
     except CheckpointException as error:  # such as a shard that the index names otherwise than its tensor
         raise RefusedInput(f"{folder} cannot be read as a sharded checkpoint: its index is damaged.") from error
 
@@ -79,14 +78,11 @@ def _read_deepspeed(folder: Path, rest: dict[str, Any]) -> dict[str, Any]:
     from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 
     made_by = rest["deepspeed"]
-    prefixes = made_by["networks"]
-    if isinstance(prefixes, list):  # of the first edition, whose networks are children of the module
-        prefixes = {name: {"": f"{name}."} for name in prefixes}
     state = dict(made_by["others"])
-    for name, renamed in prefixes.items():
+    for name, prefixes in made_by["networks"].items():
         tensors = get_fp32_state_dict_from_zero_checkpoint(str(folder), name)
-        state |= {_renamed(key, renamed): value for key, value in tensors.items()}
-    tied = {name: state[first] for name, first in made_by.get(TIED, {}).items()}
+        state |= {_renamed(key, prefixes): value for key, value in tensors.items()}
+    tied = {name: state[first] for name, first in made_by[TIED].items()}
     return rest | {"state_dict": state | tied}
 
 
@@ -113,26 +109,21 @@ def read_rest(folder: Path) -> dict[str, Any]:
 
 
 def verify_shards(folder: Path, rest: dict[str, Any], rank: int = 0, world_size: int = 1) -> None:
-    """Verifies this rank's share of the files of a sharded checkpoint; those of the first edition have no checksums.
+    """Verifies this rank's share of the files of a sharded checkpoint.
 
     Raises:
         RefusedInput: a file is missing or damaged, or one of DeepSpeed's holds code, which DeepSpeed would execute.
     """
-    if rest.get(COMMITTED) or (folder / COMMIT).exists():
-        verify_commit(folder, rank, world_size)
+    verify_commit(folder, rank, world_size)
     if "deepspeed" in rest:
         for path in sorted(folder.rglob("*.pt"))[rank::world_size]:
             refuse_code(path, _DEEPSPEED)
 
 
-def storage_reader(folder: Path) -> Any:
-    """Returns the reader of the shards: safetensors, or the format of the first edition."""
+def _storage_reader(folder: Path) -> Any:
     from torch.distributed.checkpoint import HuggingFaceStorageReader  # slow to import
 
-    from lit_gans.checkpoints.first_edition import SafeFileSystemReader
-
-    first_edition = any(folder.glob("*.distcp"))
-    return SafeFileSystemReader(str(folder)) if first_edition else HuggingFaceStorageReader(str(folder))
+    return HuggingFaceStorageReader(str(folder))
 
 
 def read_index(folder: Path) -> dict[str, Any]:
@@ -142,7 +133,7 @@ def read_index(folder: Path) -> dict[str, Any]:
         RefusedInput: the index is damaged, or the tensors have more bytes than the files.
     """
     try:
-        index: dict[str, Any] = storage_reader(folder).read_metadata().state_dict_metadata
+        index: dict[str, Any] = _storage_reader(folder).read_metadata().state_dict_metadata
         needed = _num_bytes(index)
     except RefusedInput:
         raise

@@ -15,7 +15,6 @@ from lightning.pytorch import Callback, LightningDataModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 from lit_gans.checkpoints.format import read_checkpoint
-from lit_gans.checkpoints.renamed import current_paths
 from lit_gans.cli.lightning_errors import sentence
 from lit_gans.common._compat.jsonargparse import other_class_other_arguments
 from lit_gans.common._compat.lightning import KeepsGivenSettings
@@ -100,7 +99,7 @@ def _run(arguments: list[str]) -> int:
 
     def load(text: str) -> Any:
         refuse_hostile_yaml(text, "it")
-        return current_paths(load_yaml(text))
+        return load_yaml(text)
 
     set_loader("lit_gans", load, exceptions=(yaml.YAMLError,))
     try:
@@ -112,7 +111,6 @@ def _run(arguments: list[str]) -> int:
                 args=arguments,
                 subclass_mode_model=True,
                 subclass_mode_data=True,
-                # yaml, with class paths of the first edition renamed
                 parser_kwargs={"parser_mode": "lit_gans", "exit_on_error": False},
                 auto_configure_optimizers=False,  # the GANs bring one optimizer for each network
                 seed_everything_default=0,

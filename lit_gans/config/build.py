@@ -18,7 +18,6 @@ from lightning.pytorch.strategies import DDPStrategy
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from lit_gans.checkpoints.renamed import current_paths
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.run_folder import refuse_folder
 from lit_gans.config.signatures import call, construct
@@ -53,7 +52,7 @@ def resolve(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
     Raises:
         RefusedInput: a required value is missing, or an interpolation refers to a key that does not exist.
     """
-    return _without_settings_of_nothing(current_paths(_plain(config)))
+    return _without_settings_of_nothing(_plain(config))
 
 
 def _without_settings_of_nothing(config: dict[str, Any]) -> dict[str, Any]:

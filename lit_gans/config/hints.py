@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +15,6 @@ _OF_NODES = {  # groups whose options apply to a node of the model
     "optimizer": ("model.generator_optimizer", "model.discriminator_optimizer"),
     "schedule": ("model.generator_optimizer.schedule", "model.discriminator_optimizer.schedule"),
 }
-_MOVED = re.compile(r"((?:score@)?metrics)\.(fid|inception_score|class_coverage|kid|mifid|prdc)\b")  # first edition
 _GROUPS = ("experiment", "strategy", "precision")  # not keys
 _INSTEAD = {
     "data.root": "data=folder data.root=FOLDER is a folder of images.",
@@ -35,9 +33,6 @@ def did_you_mean(key: str, config: Any, value: str | None = None) -> str:
         config: composed configuration.
         value: value that was given for the key, if known.
     """
-    moved = _MOVED.match(key)
-    if moved:
-        return f"did you mean '{moved[1]}.scores.{moved[2]}{key[moved.end() :]}'?"
     if key in _INSTEAD:
         return _INSTEAD[key]
     group = key.partition(".")[0]

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from lit_gans.checkpoints.format import FORMAT_KEY, class_path, from_plain, read_checkpoint, weights_bytes
-from lit_gans.checkpoints.renamed import current_path
 from lit_gans.common.errors import RefusedInput, one_line
 from lit_gans.common.memory import refused_if_too_large
 from lit_gans.config.registry import IMPORT_VARIABLE, gans
@@ -61,10 +60,10 @@ def module_of(made_by: str, hyper_parameters: dict[str, Any], source: str) -> Ad
     Raises:
         RefusedInput: the class is neither registered nor imported in this process.
     """
-    cls = _known(current_path(made_by))
+    cls = _known(made_by)
     if cls is None:
         raise RefusedInput(
-            f"{source} was made by {current_path(made_by)}, which is neither imported here nor a registered GAN"
+            f"{source} was made by {made_by}, which is neither imported here nor a registered GAN"
             f" ({', '.join(sorted(gans()))}): import it first, or name its module in {IMPORT_VARIABLE}."
         )
     return cls(**{name: from_plain(value) for name, value in hyper_parameters.items()})

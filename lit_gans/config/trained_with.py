@@ -9,7 +9,6 @@ from lightning.pytorch import Callback, LightningDataModule
 from torch import nn
 
 from lit_gans.checkpoints.format import class_path
-from lit_gans.checkpoints.renamed import current_paths
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.registry import IMPORT_VARIABLE, classes
 from lit_gans.config.signatures import construct
@@ -31,7 +30,7 @@ def trained_with(config: dict[str, Any], key: str) -> Any:
         RefusedInput: the configuration has no such object, or names a class that is not registered: a checkpoint must
             not cause arbitrary code to be called.
     """
-    node = current_paths(config.get(key))
+    node = config.get(key)
     if node is None:
         whose = "the checkpoint does not say its" if config else "nothing says the"
         example = {"metrics": ", metrics=efficientnet_lite0 for other images"}.get(key, "")

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from lit_gans.checkpoints.sharded import (
-    COMMITTED,
     REST,
     TIED,
     merge_tensors,
@@ -84,7 +83,7 @@ class FSDPCheckpoints:
         with replacing(Path(filepath), self) as folder:
             dcp.save(tensors, storage_writer=dcp.HuggingFaceStorageWriter(str(folder), save_distributed=True))
             if self.is_global_zero:
-                torch.save(rest | {COMMITTED: True}, folder / REST)
+                torch.save(rest, folder / REST)
 
     # ---- reading
 

@@ -1,7 +1,6 @@
 """Good files of every kind that is read from others, and what reads them."""
 
 import json
-import warnings
 
 import numpy as np
 import torch
@@ -54,15 +53,6 @@ def settings_file(path):
     path.write_text(json.dumps({"zero_optimization": {"reduce_bucket_size": 1000}, "steps_per_print": 10}))
 
 
-def first_edition_folder(path):
-    import torch.distributed.checkpoint as dcp
-
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-        dcp.save({"state_dict/w": torch.arange(6.0).reshape(2, 3)}, checkpoint_id=str(path), no_dist=True)
-    torch.save({"global_step": 3, "state_dict": {}, "optimizer_states": []}, path / "rest.pt")
-
-
 READERS = {  # how a good file is made, which of its files is hostile, and what reads it
     "checkpoint": (lambda path: save_checkpoint_file(3, path), None, read_checkpoint),
     "resumed": (lambda path: save_checkpoint_file(3, path), None, CheckpointFiles().load_checkpoint),
@@ -76,7 +66,6 @@ READERS = {  # how a good file is made, which of its files is hostile, and what 
     "configuration of a generator": (generator_folder, "config.json", load_generator),
     "record of an evaluation": (record_file, None, _read),
     "settings of DeepSpeed": (settings_file, None, lambda path: settings.read(str(path))),
-    "index of the first edition": (first_edition_folder, ".metadata", read_checkpoint),
 }
 
 

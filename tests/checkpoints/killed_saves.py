@@ -19,7 +19,7 @@ import torch.distributed.checkpoint as dcp
 from lightning.pytorch.strategies import SingleDeviceStrategy
 
 from lit_gans.checkpoints.format import CheckpointFiles, read_checkpoint
-from lit_gans.checkpoints.sharded import COMMITTED, REST, split_tensors
+from lit_gans.checkpoints.sharded import REST, split_tensors
 from lit_gans.common.atomic import kept, sweep
 from lit_gans.strategies.checkpoint_folders import replacing
 
@@ -43,7 +43,7 @@ def save_folder(number, path):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*torch.distributed is disabled.*")
             dcp.save(tensors, storage_writer=writer, no_dist=True)
-        torch.save(rest | {COMMITTED: True}, folder / REST)
+        torch.save(rest, folder / REST)
 
 
 def save_for_ever(save, path, first, ready):

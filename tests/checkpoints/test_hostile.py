@@ -6,6 +6,7 @@ import pytest
 import torch
 import yaml
 
+from lit_gans.checkpoints.commit import checksums, write_commit
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.generator_files import load_generator
@@ -34,16 +35,6 @@ def test_no_reader_runs_the_code_of_a_file(good, tmp_path, name, how):
     assert not trace.exists()
 
 
-def test_the_index_of_a_folder_of_the_first_edition_runs_no_code(good, tmp_path):
-    path, index = good("index of the first edition")
-    trace = tmp_path / "executed"
-    assert torch.equal(read_checkpoint(path)["state_dict"]["w"], torch.arange(6.0).reshape(2, 3))
-    index.write_bytes(hostile.code_in_pickle(trace))
-    with pytest.raises(RefusedInput, match="its index is damaged"):
-        read_checkpoint(path)
-    assert not trace.exists()
-
-
 @pytest.mark.parametrize("text", ["[1]", "[" * 100_000, "\udcff", '{"zero_optimization": 3}', " " * 2**21])
 def test_settings_of_deepspeed_that_are_none_are_refused(tmp_path, text):
     path = tmp_path / "settings.json"
@@ -55,9 +46,10 @@ def test_settings_of_deepspeed_that_are_none_are_refused(tmp_path, text):
 def test_a_file_of_deepspeed_that_holds_code_is_refused_before_deepspeed_reads_it(tmp_path):
     path, trace = tmp_path / "zero.ckpt", tmp_path / "executed"
     (path / "generator").mkdir(parents=True)
-    made_by = {"networks": ["generator"], "stage": 2, "ranks": 1, "others": {}}
+    made_by = {"networks": {"generator": {"": "generator."}}, "stage": 2, "ranks": 1, "others": {}, "tied": {}}
     torch.save({"global_step": 3, "state_dict": {}, "deepspeed": made_by}, path / "rest.pt")
     torch.save({"module": hostile.Payload(trace)}, path / "generator/mp_rank_00_model_states.pt")
+    write_commit(path, checksums(path))
     with pytest.raises(RefusedInput, match=r"holds an object of .*: it could execute code"):
         read_checkpoint(path)
     assert not trace.exists()

@@ -19,7 +19,7 @@ def make(kind, path, content):
         path.write_text(content)
         return
     path.mkdir()
-    for name in ("rest.pt", f"{content}.distcp"):
+    for name in ("rest.pt", f"{content}.safetensors"):
         (path / name).write_text(content)
 
 
@@ -29,7 +29,7 @@ def content(path):
         return "file", path.read_text()
     names = sorted(entry.name for entry in path.iterdir())
     text = (path / "rest.pt").read_text()
-    assert names == sorted(["rest.pt", f"{text}.distcp"])
+    assert names == sorted(["rest.pt", f"{text}.safetensors"])
     return "folder", text
 
 
@@ -159,7 +159,7 @@ def test_the_content_is_on_disk_before_it_has_its_name_and_the_name_at_the_end(p
         monkeypatch.setattr(Path, rename, recorded("rename", getattr(Path, rename), lambda path: path.name))
     with replacing(place) as part:
         make(kind, part, "new")
-    inside = {"file": [], "folder": ["new.distcp", "rest.pt"]}[kind]
+    inside = {"file": [], "folder": ["new.safetensors", "rest.pt"]}[kind]
     assert sorted(events[: len(inside)]) == [("fsync", name) for name in inside]
     assert events[len(inside) :] == [
         ("fsync", "last.ckpt.part"),

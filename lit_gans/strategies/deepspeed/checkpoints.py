@@ -11,7 +11,7 @@ import torch.distributed as dist
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 
-from lit_gans.checkpoints.sharded import COMMITTED, REST, TIED, read_rest, verify_shards
+from lit_gans.checkpoints.sharded import REST, TIED, read_rest, verify_shards
 from lit_gans.common._compat.deepspeed import zero3_shape, zero3_shard
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.checkpoint_folders import replacing
@@ -94,7 +94,7 @@ class DeepSpeedCheckpoints:
             for name, engine in self.engines.items():
                 engine.save_checkpoint(str(folder), tag=name, save_latest=False)
             if self.is_global_zero:
-                torch.save(checkpoint | {"deepspeed": made_by, COMMITTED: True}, folder / REST)
+                torch.save(checkpoint | {"deepspeed": made_by}, folder / REST)
 
     def _others(self) -> dict[str, Any]:
         """Returns the tensors outside the engines, and the further names of tensors in them."""
