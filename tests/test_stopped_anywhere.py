@@ -3,12 +3,13 @@
 import os
 import random
 import signal
+from unittest.mock import patch
 
 import pytest
 import torch
 from lightning.pytorch import Callback
 
-from lit_gans.callbacks import Checkpoint
+from lit_gans.callbacks import Checkpoint, checkpoint
 from lit_gans.callbacks.signals import StopSignals
 from lit_gans.config.registry import gans
 from lit_gans.strategies.ddp import NetworkDDP
@@ -86,9 +87,10 @@ def on_a_rank(folder):
     """Trains on two ranks, of which the second alone receives a signal; returns what each says about it."""
     end = Signal(signal.SIGTERM)
     end.sent = os.environ["RANK"] == "0"
-    trainer = train(folder, "gan", 0, "mid-n_critic", 4, end, world_size=2, strategy=NetworkDDP())
-    checkpoint = next(each for each in trainer.callbacks if isinstance(each, Checkpoint))
-    return trainer.global_step, checkpoint.received_signal
+    with patch.object(checkpoint, "_EXCHANGE_SECONDS", 0.0):  # the ranks exchange in every iteration
+        trainer = train(folder, "gan", 0, "mid-n_critic", 4, end, world_size=2, strategy=NetworkDDP())
+    saving = next(each for each in trainer.callbacks if isinstance(each, Checkpoint))
+    return trainer.global_step, saving.received_signal
 
 
 @pytest.mark.faults

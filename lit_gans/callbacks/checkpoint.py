@@ -22,14 +22,17 @@ from lit_gans.common.errors import FailedWrite, RefusedInput, refuse_below
 from lit_gans.common.folder_lock import FolderLock
 from lit_gans.training.callback import GenerativeCallback
 
+_EXCHANGE_SECONDS = 1.0  # of training between two exchanges over the ranks, about
+
 
 class Checkpoint(GenerativeCallback, LightningCheckpoint):
     """Writes `checkpoints/last.ckpt` and `checkpoints/best.ckpt` under the run folder.
 
     Lightning's `ModelCheckpoint` counts every optimizer step under manual optimization and warns at each save; this
     callback counts generator iterations. On Ctrl-C or SIGTERM, the current iteration finishes (and the measurement, if
-    one is running), `last.ckpt` is written and the training stops; a second signal stops the process immediately. On
-    the signal that SLURM's environment has for it, by default SIGUSR1, the job is then queued again.
+    one is running), `last.ckpt` is written and the training stops; a second signal stops the process immediately.
+    Several ranks stop at the same iteration, about a second after a signal to any of them. On the signal that SLURM's
+    environment has for it, by default SIGUSR1, the job is then queued again.
 
     Earlier ones are kept as `step-00000500.ckpt` and `best-00000500.ckpt`, numbered by iteration. Those of the
     last checkpoint are hard links where the file system has them.
@@ -73,6 +76,8 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         self.best_step = 0
         self._signals, self._lock = StopSignals(), FolderLock()
         self._requeue_signal: int | None = None
+        self._exchange_at = self._iterations = 1  # of the next exchange over the ranks, and since the last one
+        self._exchanged_at = 0.0  # seconds of the clock
 
     @staticmethod
     def folder(trainer: Trainer) -> Path:
@@ -107,7 +112,8 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._signals.again()
-        self._saved_at = monotonic()
+        self._saved_at = self._exchanged_at = monotonic()
+        self._exchange_at, self._iterations = trainer.global_step + 1, 1
         self._monitor.start(trainer)
         if trainer.is_global_zero:
             sweep(self.folder(trainer), "*.ckpt")
@@ -129,13 +135,14 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
     # ---- writing
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        if self._asked_to_stop(trainer):
+        stops, late = self._stops_or_is_late(trainer)
+        if stops:
             trainer.should_stop = True
         self._monitor.refuse_unlogged(trainer)
         value = self._monitor.new(trainer)
         if value is not None:
             self._write_best(trainer, value)
-        if self._is_due(trainer):
+        if late or self._is_due(trainer):
             self._write(trainer, "last")
             self._saved_at = monotonic()
             if trainer.is_global_zero:
@@ -144,25 +151,30 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
     def _is_due(self, trainer: Trainer) -> bool:
         step = trainer.global_step
         by_steps = step % self.every_n_train_steps == 0 or self._retention.is_permanent(step)
-        return by_steps or self._is_last(trainer) or self._time_is_up(trainer)
+        return by_steps or self._is_last(trainer)
 
-    def _time_is_up(self, trainer: Trainer) -> bool:
-        """Returns the same value on every rank: that of the clock of rank 0."""
-        if self.train_time_interval is None:
-            return False
-        late = trainer.is_global_zero and monotonic() - self._saved_at >= self.train_time_interval
-        return trainer.strategy.reduce_boolean_decision(late, all=False) if trainer.world_size > 1 else late
+    def _stops_or_is_late(self, trainer: Trainer) -> tuple[bool, bool]:
+        """Returns whether a signal stops the training, and whether the time since the last save is up by the clock of
+        rank 0: the same values on every rank, so that all ranks stop and save at the same iteration.
 
-    def _asked_to_stop(self, trainer: Trainer) -> bool:
-        """Returns the same value on every rank, so that all ranks stop at the same iteration."""
-        asked = self.received_signal is not None
+        An exchange waits for the device. Ranks therefore exchange only about once a second, at iterations that they
+        agree on in the exchange before, and in the last iteration.
+        """
+        now, step = monotonic(), trainer.global_step
+        late = self.train_time_interval is not None and now - self._saved_at >= self.train_time_interval
         if trainer.world_size == 1:
-            return asked
-        asked = trainer.strategy.reduce_boolean_decision(asked, all=False)
-        if asked:
-            number = torch.tensor(self.received_signal or 0, device=trainer.strategy.root_device)
-            self._signals.received = int(trainer.strategy.reduce(number, reduce_op="max"))
-        return asked
+            return self.received_signal is not None, late
+        if step < self._exchange_at and not self._is_last(trainer):
+            return False, False
+        in_time = int(self._iterations * _EXCHANGE_SECONDS / max(now - self._exchanged_at, 1e-9))
+        iterations = max(1, min(in_time, 2 * self._iterations))  # a few fast ones say little about the next ones
+        own = [self.received_signal or 0, int(late and trainer.is_global_zero), -iterations]
+        values = trainer.strategy.reduce(torch.tensor(own, device=trainer.strategy.root_device), reduce_op="max")
+        number, is_late, negative = values.tolist()
+        self._exchanged_at, self._iterations = now, -negative
+        self._exchange_at = step + self._iterations
+        self._signals.received = number or None
+        return bool(number), bool(is_late)
 
     def _is_last(self, trainer: Trainer) -> bool:
         # not at the end of the fit, when Lightning has already closed the epoch that a resumed run continues

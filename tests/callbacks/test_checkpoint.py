@@ -1,9 +1,13 @@
 """Checkpoints that a training keeps: by iterations, by time, the last few, some permanently, and the best few."""
 
+import signal
+from unittest.mock import patch
+
 import pytest
 import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lit_gans.callbacks import Checkpoint
 from lit_gans.callbacks import checkpoint as module
@@ -144,29 +148,90 @@ def test_numbers_out_of_range_are_refused(wrong):
 class RunsOut(Checkpoint):
     """A clock that runs out on rank 0 alone, in the second iteration."""
 
-    def _time_is_up(self, trainer):
+    def on_train_batch_end(self, trainer, *rest):
         self._saved_at = -1e9 if trainer.is_global_zero and trainer.global_step == 2 else module.monotonic()
-        return super()._time_is_up(trainer)
+        super().on_train_batch_end(trainer, *rest)
 
 
-def on_a_rank(where):
-    """Trains on two ranks with sharded checkpoints."""
+def fit_on_a_rank(where, max_steps, *callbacks, **strategy):
     quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
     trainer = Trainer(
-        max_steps=5,
+        max_steps=max_steps,
         max_epochs=-1,
         accelerator="cpu",
         devices=2,
         default_root_dir=where,
-        strategy=NetworkFSDP(sharded_checkpoints=True),
-        callbacks=[RunsOut(every_n_train_steps=4, train_time_interval=60, keep_last=4, keep_every_n_train_steps=3)],
+        strategy=NetworkFSDP(**strategy),
+        callbacks=list(callbacks),
         **quiet,
     )
     trainer.fit(GAN(**SMALL, **WIDTHS), RandomImages(image_size=16, channels=1, batch_size=4))
+    return trainer
+
+
+def keeps_on_a_rank(where):
+    """Trains on two ranks with sharded checkpoints; they exchange in every iteration."""
+    settings = {"every_n_train_steps": 4, "train_time_interval": 60, "keep_last": 4, "keep_every_n_train_steps": 3}
+    with patch.object(module, "_EXCHANGE_SECONDS", 0.0):
+        fit_on_a_rank(where, 5, RunsOut(**settings), sharded_checkpoints=True)
 
 
 def test_ranks_agree_on_the_time_and_folders_are_kept_like_files(tmp_path):
-    ranks.run("tests.callbacks.test_checkpoint.on_a_rank", tmp_path, where=tmp_path)
+    ranks.run("tests.callbacks.test_checkpoint.keeps_on_a_rank", tmp_path, where=tmp_path)
     found = {path.stem: verified_iteration(path) for path in (tmp_path / "checkpoints").iterdir()}
     assert found == {"last": 5, **numbered("step", 2, 3, 4, 5)}
     assert all(path.is_dir() for path in (tmp_path / "checkpoints").iterdir())
+
+
+class Collectives(TorchDispatchMode):
+    """Counts the collectives inside."""
+
+    count = 0
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        self.count += operator.namespace == "c10d"
+        return operator(*args, **kwargs or {})
+
+
+class Counted(Checkpoint):
+    """Counts its collectives, notes the iterations with a save, and receives a signal on rank 1 in an iteration."""
+
+    def __init__(self, signal_at, **settings):
+        super().__init__(**settings)
+        self.signal_at, self.collectives, self.saved = signal_at, [], []
+
+    def on_train_batch_start(self, trainer, *_):
+        module.monotonic.now += 0.125  # a second has eight iterations
+        if trainer.global_rank == 1 and trainer.global_step == self.signal_at:
+            signal.raise_signal(signal.SIGTERM)
+
+    def on_train_batch_end(self, trainer, *rest):
+        with Collectives() as collectives:
+            super().on_train_batch_end(trainer, *rest)
+        if collectives.count:
+            self.collectives.append(trainer.global_step)
+
+    def _write(self, trainer, name):
+        self.saved.append(trainer.global_step)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def stops_on_a_rank(where, signal_at):
+    callback = Counted(signal_at, every_n_train_steps=1000)
+    with patch.object(module, "monotonic", Clock()):
+        trainer = fit_on_a_rank(where, 70, callback)
+    return trainer.global_step, callback.received_signal, callback.saved, callback.collectives
+
+
+def test_ranks_exchange_once_a_second_and_stop_at_the_same_iteration(tmp_path):
+    every = [1, 3, 7, 15, 23, 31, 39, 47, 55, 63]
+    where = "tests.callbacks.test_checkpoint.stops_on_a_rank"
+    assert ranks.run(where, tmp_path, where=tmp_path, signal_at=None) == [(70, None, [70], [*every, 70])] * 2
+    stopped = (31, signal.SIGTERM, [31], every[:6])
+    assert ranks.run(where, tmp_path, where=tmp_path, signal_at=27) == [stopped] * 2
