@@ -170,7 +170,10 @@ class Evaluator:
         return iter(images.real_batches(self.batch_size))
 
     def _extract_real(self, batches: Iterable[tuple[Tensor, Tensor | None]]) -> float:
-        """Adds this rank's share of the real images to the scores, and returns the FID between the two halves."""
+        """Adds this rank's share of the real images to the scores, and returns the FID between the two halves.
+
+        NaN if no score fits Gaussians, or if a half would have fewer than two images, which have no covariance.
+        """
         rank, world_size = place()
         halves = FrechetInceptionDistance()
         halves.attach(self._network, self._widths)
@@ -185,7 +188,7 @@ class Evaluator:
                     rows = slice((start + half) % 2, None, 2)
                     halves.update(Features(features[rows], logits[rows]), real=half == 0)
             start += len(images)
-        if not self.fits_gaussians:
+        if not self.fits_gaussians or self.num_real < 4:
             return math.nan
         halves.update(Features.of_nothing(self._widths, self.device), real=True)
         return halves.compute().item()

@@ -74,7 +74,7 @@ def test_different_data_and_too_few_images_are_refused():
     with pytest.raises(RefusedInput, match=r"use data\.batch_size=6 or less\.$"):
         StepSampler(25, 7, 2, 0, 2, 0)
     assert len(StepSampler(25, 6, 2, 0, 2, 0)) == 1
-    with pytest.raises(RefusedInput, match=r"use more images, or fewer processes\.$"):
+    with pytest.raises(RefusedInput, match=r"use more images, fewer processes, or fewer batches per step"):
         StepSampler(3, 1, 2, 0, 2, 0)
 
 

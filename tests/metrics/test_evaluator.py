@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -37,6 +39,13 @@ def test_the_halves_are_every_second_image_also_with_means_far_larger_than_devia
     one = evaluator_of(Pixels(), {"fid": FrechetInceptionDistance()})
     one.add_real(whole)
     assert one.real_halves == pytest.approx(plain_fid(whole[::2], whole[1::2]), rel=1e-9)
+
+
+def test_three_images_have_no_halves_but_are_measured():
+    one = evaluator_of(Pixels(), {"fid": FrechetInceptionDistance()})
+    one.add_real(images(3, 0))
+    assert math.isnan(one.real_halves)
+    assert measure(one, images(100, 1))["metric/fid_pixels"] > 0
 
 
 def test_inception_score_of_known_probabilities(evaluator):
