@@ -17,6 +17,7 @@ from lit_gans.common.noise import forked, mix
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.batch import prepare_batch, split_batch, take
 from lit_gans.training.callback import GenerativeCallback
+from lit_gans.training.scored import flat_scores
 
 _ALL_RIGHT = 0.99
 _NUM = 64  # number of real images, and of generated images, per check
@@ -104,7 +105,7 @@ class Watch(GenerativeCallback):
         module: AdversarialModule, name: str, real: tuple[Tensor, ...], fake: tuple[Tensor, ...]
     ) -> float | None:
         discriminator = module.get_submodule(name)
-        on_real, on_fake = (module.classified_as_real(name, discriminator(*seen)) for seen in (real, fake))
+        on_real, on_fake = (module.classified_as_real(name, flat_scores(discriminator(*seen))) for seen in (real, fake))
         if on_real is None or on_fake is None:
             return None
         return min(on_real.float().mean().item(), 1 - on_fake.float().mean().item())

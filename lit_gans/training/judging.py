@@ -23,7 +23,7 @@ from lit_gans.training.operations import transformed
 from lit_gans.training.optimization import OptimizedModule
 from lit_gans.training.penalties import r1_penalty, zero_centered_penalty
 from lit_gans.training.schedules import Number, is_zero
-from lit_gans.training.scored import Scored, loss_of, scores_of
+from lit_gans.training.scored import Scored, flat_scores, loss_of, scores_of
 
 logger = logging.getLogger(__name__)
 
@@ -151,11 +151,18 @@ class JudgedModule(OptimizedModule):
 
     def _observe(self, output: Tensor | Scored, name: str) -> None:
         scores = scores_of(output, name, "an adaptive augmentation")
-        margin = scores.real if self.classified_as_real(name, scores.real) is not None else scores.real - scores.fake
+        margin, fake = flat_scores(scores.real), flat_scores(scores.fake)
+        if self.classified_as_real(name, margin) is None:
+            margin = margin - fake
         self._augmentation_state = observed(self._augmentation_state, margin)
 
     def classified_as_real(self, name: str, scores: Tensor) -> Tensor | None:
-        """Returns which scores of a discriminator classify an image as real; `None` if its scores have no threshold."""
+        """Returns which scores of a discriminator classify an image as real; `None` if its scores have no threshold.
+
+        Args:
+            name: name of the discriminator.
+            scores: all scores that it returned, as a vector.
+        """
         return scores > 0
 
     # ---- trainings that diverge

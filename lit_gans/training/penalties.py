@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from lit_gans.common.compilation import uncompiled
 from lit_gans.common.precision import full_precision, without_autocast
+from lit_gans.training.scored import Scores, tensors_of
 
 
-def zero_centered_penalty(images: Float[Tensor, "n *shape"], scores: Float[Tensor, " *any"]) -> Float[Tensor, ""]:
+def zero_centered_penalty(images: Float[Tensor, "n *shape"], scores: Scores) -> Float[Tensor, ""]:
     """Computes half the mean squared norm of the gradient of scores at their images.
 
     At real images it is R1, at generated images R2 (Mescheder et al. 2018, equation 9 and below). The scores have a
@@ -18,7 +22,8 @@ def zero_centered_penalty(images: Float[Tensor, "n *shape"], scores: Float[Tenso
 
     Args:
         images: images that require gradients.
-        scores: scores that were computed from these images, any number for each image.
+        scores: scores that were computed from these images, any number for each image; several tensors, such as those
+            of a multi-scale discriminator, are added.
 
     Returns:
         E[||grad D(x)||^2] / 2 with its graph, to be multiplied by gamma.
@@ -72,6 +77,7 @@ def _gradient(network: nn.Module, images: Tensor, condition: tuple[Tensor, ...])
         return _flat_gradient(images, network(images, *condition))
 
 
-def _flat_gradient(images: Tensor, scores: Tensor) -> Float[Tensor, "n pixels"]:
-    (gradient,) = torch.autograd.grad(full_precision(scores).sum(), images, create_graph=True)
+def _flat_gradient(images: Tensor, scores: Scores) -> Float[Tensor, "n pixels"]:
+    total = reduce(add, [full_precision(tensor).sum() for tensor in tensors_of(scores)])
+    (gradient,) = torch.autograd.grad(total, images, create_graph=True)
     return full_precision(gradient).flatten(1)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
+import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput
+
+Scores = Any  # a tensor, or a list, tuple or dict of scores, such as those of each scale of a multi-scale discriminator
 
 
 class Scored(NamedTuple):
@@ -14,14 +19,14 @@ class Scored(NamedTuple):
 
     Attributes:
         loss: scalar.
-        real: scores of the real images, (n, ...).
-        fake: scores of the generated images, (n, ...).
+        real: scores of the real images: a tensor (n, ...), or a list, tuple or dict of such tensors.
+        fake: scores of the generated images, likewise.
         penalty: scalar that is part of the loss, named if it is not finite; None for none.
     """
 
     loss: Tensor
-    real: Tensor
-    fake: Tensor
+    real: Scores
+    fake: Scores
     penalty: Tensor | None = None
 
 
@@ -47,3 +52,25 @@ def scores_of(output: Tensor | Scored, name: str, reader: str) -> Scored:
             f" {{'{name}': Scored(loss, real, fake)}} with the scores of the real and generated images."
         )
     return output
+
+
+def tensors_of(scores: Scores) -> list[Tensor]:
+    """Returns the tensors of scores of any structure.
+
+    Raises:
+        RefusedInput: there is something else in them.
+    """
+    if isinstance(scores, Tensor):
+        return [scores]
+    if not isinstance(scores, list | tuple | Mapping):
+        raise RefusedInput(
+            f"a discriminator must return its scores, a tensor or a list, tuple or dict of tensors; there is"
+            f" {type(scores).__name__} in them."
+        )
+    parts = scores.values() if isinstance(scores, Mapping) else scores
+    return [tensor for part in parts for tensor in tensors_of(part)]
+
+
+def flat_scores(scores: Scores) -> Float[Tensor, " num"]:
+    """Returns all numbers of scores of any structure as one vector."""
+    return torch.cat([tensor.flatten() for tensor in tensors_of(scores)])
