@@ -151,9 +151,10 @@ class SamplingModule(ConstructedModule):
     def _on_device(
         self, inputs: Tensor, labels: Tensor | None, batch_size: int
     ) -> Iterator[tuple[Tensor, Tensor | None]]:
+        dtype = next(self.generator.parameters()).dtype  # float64 with precision=64-true
         for start in range(0, len(inputs), batch_size):
             rows = slice(start, start + batch_size)
-            yield inputs[rows].to(self.device), None if labels is None else labels[rows].to(self.device)
+            yield inputs[rows].to(self.device, dtype), None if labels is None else labels[rows].to(self.device)
 
     def latents(self, num: int, seed: int = 0) -> Float[Tensor, "n z"]:
         """Returns `num` latents on the CPU that depend only on `seed`."""
