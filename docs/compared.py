@@ -13,11 +13,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from benchmarks.study.contract import Result, Table
+from benchmarks.study.registry import parts
+from benchmarks.study.report import markdown_table
+from benchmarks.study.store import result_of
 from docs.study import ROOT, recorded
-from lit_gans.benchmark.study.contract import Result, Table
-from lit_gans.benchmark.study.registry import parts
-from lit_gans.benchmark.study.report import markdown_table
-from lit_gans.benchmark.study.store import result_of
 
 RESULTS = ROOT / "notebooks/compared_results.json"
 PAGE = ROOT / "docs/studies/dual_discriminators.md"

@@ -15,12 +15,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from lit_gans.benchmark import scaling_study
-from lit_gans.benchmark.study.contract import Result, Table
-from lit_gans.benchmark.study.parts.optimizations import relative_speed
-from lit_gans.benchmark.study.registry import parts
-from lit_gans.benchmark.study.report import markdown_table, sections, write_page
-from lit_gans.benchmark.study.store import read_results
+from benchmarks import scaling_study
+from benchmarks.study.contract import Result, Table
+from benchmarks.study.parts.optimizations import relative_speed
+from benchmarks.study.registry import parts
+from benchmarks.study.report import markdown_table, sections, write_page
+from benchmarks.study.store import read_results
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "notebooks/scaling_results.json"

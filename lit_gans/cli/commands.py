@@ -18,30 +18,18 @@ PLACES = {  # modules of the functions
     "describe": "lit_gans.cli.describe",
     "export": "lit_gans.cli.export",
     "pack": "lit_gans.cli.pack",
-    "bench_step": "lit_gans.benchmark.step",
-    "bench_host": "lit_gans.benchmark.host",
-    "bench_peer": "lit_gans.benchmark.peer",
-    "bench_passes": "lit_gans.benchmark.passes",
-    "bench_run": "lit_gans.benchmark.beside",
-    "bench_metrics": "lit_gans.benchmark.metrics",
-    "bench_data": "lit_gans.benchmark.data",
-    "bench_strategies": "lit_gans.benchmark.strategies",
-    "bench_gpu": "lit_gans.benchmark.gpu",
-    "bench_startup": "lit_gans.benchmark.startup",
-    "bench_study": "lit_gans.benchmark.study.command",
-    "bench_soak": "lit_gans.benchmark.soak",
-    "bench_growth": "lit_gans.benchmark.growth",
+    "bench": "lit_gans.cli.bench",
 }
 
 _WITHOUT_WEIGHTS = ("describe",)  # models are built on the meta device
 
 # `output` is a file
-_WITH_FILE = ("evaluate", *(name for name in PLACES if name.startswith("bench_") and name != "bench_study"))
+_WITH_FILE = ("evaluate", "bench")
 
 
 def place(name: str) -> tuple[str, str]:
     """Returns the module and the name of a command's function."""
-    return PLACES[name], name.removeprefix("bench_")
+    return PLACES[name], name
 
 
 def command(name: str) -> Callable[..., Any]:

@@ -62,70 +62,10 @@ EXAMPLES = {
         "lit-gans tune model=sngan data=cifar10 minutes=5",
         "lit-gans tune experiment=dcgan_digits output=mine/experiment/fast.yaml",
     ),
-    "bench step": (
-        "lit-gans bench step preset=smoke",
-        "lit-gans bench step image_size=32 batch_size=128 steps=50",
-        "lit-gans bench step precision=bf16 output=step.json",
-    ),
-    "bench host": (
-        "lit-gans bench host preset=smoke",
-        "lit-gans bench host gans=[dcgan] steps=500",
-        "lit-gans bench host output=host.json",
-    ),
-    "bench peer": (
-        "lit-gans bench peer preset=smoke",
-        "lit-gans bench peer gans=[sngan] steps=20 compile=true",
-        "lit-gans bench peer output=peer.json",
-    ),
-    "bench passes": (
-        "lit-gans bench passes preset=smoke",
-        "lit-gans bench passes gans=[sngan] rounds=20",
-        "lit-gans bench passes output=passes.json",
-    ),
-    "bench run": (
-        "lit-gans bench run preset=smoke",
-        "lit-gans bench run steps=200",
-        "lit-gans bench run training=sngan_digits output=run.json",
-    ),
-    "bench metrics": (
-        "lit-gans bench metrics preset=smoke",
-        "lit-gans bench metrics num=10000 device=cuda",
-        "lit-gans bench metrics output=metrics.json",
-    ),
-    "bench data": (
-        "lit-gans bench data preset=smoke",
-        "lit-gans bench data image_size=128 rounds=5",
-        "lit-gans bench data output=data.json",
-    ),
-    "bench gpu": (
-        "lit-gans bench gpu output=gpu.json",
-        "lit-gans bench gpu minutes=3 gans=[dcgan] modes=[bf16]",
-        "lit-gans bench gpu preset=smoke device=cpu minutes=1",
-    ),
-    "bench startup": (
-        "lit-gans bench startup preset=smoke",
-        "lit-gans bench startup rounds=20",
-        "lit-gans bench startup output=startup.json",
-    ),
-    "bench study": (
-        "lit-gans bench study minutes=55",
-        "lit-gans bench study parts=[batch,scaling] gans=[dcgan,wgan_gp]",
-        "torchrun --nproc-per-node 4 --no-python lit-gans bench study parts=[scaling]",
-    ),
-    "bench soak": (
-        "lit-gans bench soak minutes=60",
-        "lit-gans bench soak gans=[dcgan] strategies=[ddp]",
-        "lit-gans bench soak seed=1 first=12 runs=1 output=soak.json",
-    ),
-    "bench growth": (
-        "lit-gans bench growth output=growth.json",
-        "lit-gans bench growth processes=[1] steps=20000",
-        "lit-gans bench growth preset=smoke",
-    ),
-    "bench strategies": (
-        "lit-gans bench strategies preset=smoke",
-        "lit-gans bench strategies gans=[] shapes=[vocoder]",
-        "lit-gans bench strategies output=strategies.json",
+    "bench": (
+        "lit-gans bench gans=[dcgan,sngan] batch_sizes=[64,128,256]",
+        "lit-gans bench strategies=[ddp,fsdp] processes=2 modes=[bf16]",
+        "lit-gans bench output=gpu.json",
     ),
 }
 _COMPARE = """\
@@ -151,7 +91,7 @@ def command_help(command: str) -> str:
     """Returns the help of a command other than training."""
     if command in _WRITTEN:
         return "\n".join([_WRITTEN[command], *examples(command)])
-    found = read_function(*place(command.replace(" ", "_")))
+    found = read_function(*place(command))
     lines = [f"lit-gans {command} key=value ...", "", *wrapped(found.summary)]
     for paragraph in filter(None, found.description.split("\n\n")):
         lines += ["", *wrapped(" ".join(paragraph.split()))]
@@ -163,16 +103,7 @@ def command_help(command: str) -> str:
     if groups:
         keys = ", ".join(f"{name}=NAME" for name in groups)
         lines += ["", *wrapped(f"lit-gans train --help lists the names for {keys}; with a name added, its keys.")]
-    if "sizes" in found.defaults:
-        lines += _sizes()
     return "\n".join([*lines, *examples(command)])
-
-
-def _sizes() -> list[str]:
-    """Returns the keys that the study's `sizes` takes as lines."""
-    from lit_gans.benchmark.study.settings import described  # not at the top: only one command needs it
-
-    return ["", "Sizes, as in 'sizes={KEY:NUMBER,KEY:[NUMBER,NUMBER]}'", *table(described())]
 
 
 def _meaning(name: str, meaning: str) -> str:

@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 
-from lit_gans.cli.commands import PLACES
+from lit_gans.cli.commands import PLACES as COMMANDS
 from lit_gans.cli.stopped import stopped
 
 HELP = """\
@@ -22,19 +22,7 @@ lit-gans: GANs for PyTorch Lightning
   lit-gans export checkpoint=PATH [format=onnx]                             the generator as safetensors or ONNX
   lit-gans tune model=NAME data=NAME [minutes=2]                            the fastest settings on this machine
   lit-gans pack data=NAME data.root=PATH                                    decodes and resizes images once
-  lit-gans bench step [preset=smoke]                                        speed of the training step
-  lit-gans bench host                                                       host time of a training step, by cause
-  lit-gans bench peer                                                       training steps beside torch-mimicry's
-  lit-gans bench passes                                                     several batches in one pass of a network
-  lit-gans bench run                                                        what a run does beside its steps
-  lit-gans bench metrics [preset=smoke]                                     speed of evaluation, and torch-fidelity's
-  lit-gans bench data [preset=smoke]                                        speed of packing and serving images
-  lit-gans bench strategies                                                 speed and bytes of strategy=ddp
-  lit-gans bench study [parts=[batch,scaling]]                              every table of the studies, on this machine
-  lit-gans bench gpu                                                        all GANs on a GPU, in eight minutes
-  lit-gans bench startup                                                    seconds until a command has done its work
-  lit-gans bench soak minutes=30                                            kills, damages and resumes at random
-  lit-gans bench growth                                                     memory, files and threads of a long run
+  lit-gans bench [gans=[dcgan] batch_sizes=[64,128]]                        speed and memory of GANs on this machine
   lit-gans fit ...                                                          the Lightning CLI
 
 Every key can be set as key=value; `lit-gans train --cfg job` prints all keys, `lit-gans COMMAND --help` describes them.
@@ -47,7 +35,6 @@ _INSTEAD = {
     "test": _MEASURE,
     "predict": "samples are its predictions: use lit-gans sample checkpoint=PATH.",
 }
-COMMANDS = {name.replace("_", " "): name for name in PLACES}  # `bench_step` is typed `bench step`
 
 
 def main() -> None:
@@ -74,7 +61,7 @@ def run(arguments: list[str]) -> int:
     if arguments[0] in _INSTEAD:
         print(f"lit-gans: there is no 'lit-gans {arguments[0]}', {_INSTEAD[arguments[0]]}", file=sys.stderr)
         return 2
-    if ({"-h", "--help"} & {*arguments} and arguments[0] not in LIGHTNING) or arguments == ["bench"]:
+    if {"-h", "--help"} & {*arguments} and arguments[0] not in LIGHTNING:
         return _help(arguments)
     if arguments[0] in LIGHTNING:
         return importlib.import_module("lit_gans.cli.lightning").main(arguments)
@@ -87,37 +74,29 @@ def run(arguments: list[str]) -> int:
 
         compare = importlib.import_module("lit_gans.cli.compare").main
         return refused_is_2(lambda: compare(arguments[1:]))
-    for words in (2, 1):
-        command = " ".join(arguments[:words])
-        if command in COMMANDS:
-            return importlib.import_module("lit_gans.cli.commands").run(COMMANDS[command], arguments[words:])
+    if arguments[0] in COMMANDS:
+        return importlib.import_module("lit_gans.cli.commands").run(arguments[0], arguments[1:])
     return _unknown(arguments)
 
 
 def _unknown(arguments: list[str]) -> int:
     from lit_gans.common.errors import nearest
 
-    command = " ".join(arguments[: 2 if arguments[0] == "bench" else 1])
     names = ["train", "compare", "tune", *COMMANDS, *LIGHTNING]
-    print(f"lit-gans: there is no command '{command}'; {nearest(command, names)}", file=sys.stderr)
+    print(f"lit-gans: there is no command '{arguments[0]}'; {nearest(arguments[0], names)}", file=sys.stderr)
     return 2
 
 
 def _help(arguments: list[str]) -> int:
     """Prints the help of a command and returns the exit code."""
-    for words in (2, 1):
-        command = " ".join(arguments[:words])
-        if command in (*COMMANDS, "compare", "tune"):
-            from lit_gans.cli.help import command_help
+    if arguments[0] in (*COMMANDS, "compare", "tune"):
+        from lit_gans.cli.help import command_help
 
-            print(command_help(command))
-            return 0
+        print(command_help(arguments[0]))
+        return 0
     if arguments[0] == "train":
         from lit_gans.cli.train_help import train_help
         from lit_gans.config.refusals import refused_is_2
 
         return refused_is_2(lambda: print(train_help(arguments[1:])) or 0)
-    if arguments[0] == "bench":
-        print("\n".join(line for line in HELP.splitlines() if line.startswith("  lit-gans bench")))
-        return 0
     return _unknown(arguments)

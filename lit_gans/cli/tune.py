@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from lit_gans.benchmark.tuning import LARGEST_BATCH, Tuning
 from lit_gans.cli.notices import log
 from lit_gans.cli.train_arguments import experiment_file, with_defaults
+from lit_gans.cli.tuning import LARGEST_BATCH, Tuning
 from lit_gans.common.errors import RefusedInput, refuse_above
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import build, resolve

@@ -19,7 +19,7 @@ _GROUPS = ("experiment", "strategy", "precision")  # not keys
 _INSTEAD = {
     "data.root": "data=folder data.root=FOLDER is a folder of images.",
     "run": "resume=PATH continues a run, hydra.run.dir=FOLDER is the folder of a new one.",
-    "resume": "lit-gans train resumes a run, bench study goes on by itself, other commands take checkpoint=PATH.",
+    "resume": "lit-gans train resumes a run, other commands take checkpoint=PATH.",
 }
 _NAME = "NAME"
 _MOST = 3  # number of suggestions

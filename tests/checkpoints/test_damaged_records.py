@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from lit_gans.benchmark.study.contract import Cell, Result
-from lit_gans.benchmark.study.store import Store
+from benchmarks.study.contract import Cell, Result
+from benchmarks.study.store import Store
 from lit_gans.callbacks import measurement
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.common.errors import RefusedInput

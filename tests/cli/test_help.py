@@ -34,7 +34,7 @@ def test_a_command_shows_its_keys_with_meanings_and_defaults(command, name, flag
     monkeypatch.setenv("COLUMNS", "80")
     code, out, err = command(*name.split(), flag)
     assert (code, err) == (0, "")
-    function = commands.command(main.COMMANDS[name])
+    function = commands.command(name)
     shown, said = keys(out), meanings(function)
     assert list(shown) == list(inspect.signature(function).parameters)
     for key, parameter in inspect.signature(function).parameters.items():
@@ -56,14 +56,10 @@ def test_it_is_quick(tmp_path):
     assert "lit-gans evaluate" in done.stdout
 
 
-def test_compare_and_bench_have_a_help_too(command):
+def test_compare_has_a_help_too(command):
     code, out, err = command("compare", "--help")
     assert (code, err) == (0, "")
     assert "lit-gans compare A.json B.json" in out
-    for arguments in (("bench", "--help"), ("bench",)):
-        code, out, err = command(*arguments)
-        assert (code, err) == (0, "")
-        assert all(f"lit-gans {name}" in out for name in main.COMMANDS if name.startswith("bench "))
 
 
 def test_training_lists_its_groups_and_their_options(command):

@@ -111,9 +111,3 @@ def test_a_folder_whose_name_has_an_equals_sign_is_no_setting(command, trained, 
     code, _, err = command("sample", "checkpoint=lr=0.1", "num=2")
     assert code == 0, err
     assert (tmp_path / "lr=0.1/generated/grid.png").is_file()
-
-
-def test_a_benchmark_takes_the_precision_of_a_trainer_that_it_does_not_have(command, tmp_path):
-    code, _, err = command("bench", "step", "preset=smoke", "steps=1", "warmup=1", "precision=bf16", "output=step.json")
-    assert code == 0, err
-    assert json.loads((tmp_path / "step.json").read_text())["precision"] == "bf16"

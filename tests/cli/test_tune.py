@@ -3,9 +3,9 @@
 import pytest
 import yaml
 
-from lit_gans.benchmark.tuning import Tuning
 from lit_gans.cli.train_arguments import arguments_of_job, experiment_file
 from lit_gans.cli.tune import _one_process, _refuse_foreign
+from lit_gans.cli.tuning import Tuning
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.overrides import key_of
 
@@ -61,7 +61,7 @@ def test_what_there_is_no_time_for_is_said(capsys):
 
 def test_trials_that_would_take_longer_than_the_time_left_are_not_begun(monkeypatch, capsys):
     clock = [0.0]
-    monkeypatch.setattr("lit_gans.benchmark.tuning.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("lit_gans.cli.tuning.time.monotonic", lambda: clock[0])
 
     def slow(config, threads):
         clock[0] += 5.0 if config["data"]["batch_size"] == 64 else 9.0

@@ -88,47 +88,15 @@ evaluate checkpoint=run fake=photos metrics=digits | checkpoint=PATH or fake=FOL
 evaluate checkpoint=run score@metrics.scores.kid=kid | nothing is chosen there; choose metrics=NAME too
 evaluate checkpoint=run metrics=digits output=empty | output=empty is a folder: give the path of a file in it.
 evaluate checkpoint=run metrics=digits output=text.txt/x.json | the folder cannot be created
-bench stp | did you mean 'bench step'?
-bench step preset=tiny | preset='tiny' is not valid: expected one of full, smoke.
-bench step steps=0 | steps=0 must be at least 1.
-bench step image_size=41 | image_size=41: the dcgan networks support
-bench step output=text.txt/x.json | output=text.txt: the folder cannot be created
-bench step output=empty | output=empty is a folder
-bench metrics num=1 | num=1 must be at least 2
-bench metrics image_size=100000000 | image_size=100000000 must be at most 16384.
-bench soak runs=0 | runs=0 must be at least 1.
-bench metrics batch_size=0 | batch_size=0 must be at least 1
-bench data placement=nowhere | expected one of auto, device, memory, disk.
+bench gans=[dcgam] | gans: there is no 'dcgam'; did you mean 'dcgan'?
+bench modes=[bf61] | modes: there is no 'bf61'; did you mean 'bf16'?
+bench strategies=[dpd] | strategies: there is no 'dpd'; did you mean 'ddp'?
+bench batch_sizes=[1] | batch_sizes=[1] must be at least 2 each.
+bench minutes=0 | minutes=0.0 must be greater than 0
+bench gans=dcgan | gans='dcgan' is not valid: expected a list, [A,B].
+bench output=empty | output=empty is a folder
 train callbacks.ema.half_life={} | callbacks.ema.half_life={} is not valid: expected float or null
 train model.augmentation={} | model.augmentation={} is not valid: expected null or a class
-bench soak minuts=1 | minuts: there is no such key; did you mean 'minutes'?
-bench growth steps=50 | steps=50 must be at least 100, five for each evaluation.
-bench host steps=0 | steps=0 must be at least 1
-bench peer gans=[dcgan] | gans=['dcgan']: choose from sngan, wgan_gp.
-bench passes gans=[dcgan] | gans=['dcgan']: choose from sngan, wgan_gp.
-bench run steps=0 | steps=0 must be at least 1.
-bench strategies gans=[vgg] | gans=['vgg']: there are
-bench strategies shapes=[vqgan] | shapes=['vqgan']: there are
-bench strategies gans=dcgan | gans='dcgan' is not valid: expected a list, [A,B].
-bench study parts=[scalin] | there is no part 'scalin' of the study; did you mean 'scaling'?
-bench study gans=[dcgna] | gans: there is no GAN 'dcgna'; did you mean 'dcgan'?
-bench study --resume | lit-gans train resumes a run, bench study goes on by itself
-bench study repeats=0 | repeats=0 must be at least 1.
-bench study minutes=nan | minutes=nan must be at least 0.
-bench study max_ranks=0 | max_ranks=0 must be at least 1.
-bench study output=text.txt | output=text.txt/cells: the folder cannot be created
-bench study sizes={step:3} | sizes.step: there is no such size; did you mean 'steps'?
-bench study sizes={batch_sizes:4} | sizes.batch_sizes=4 is not valid: expected a list of whole numbers, at least 1 each.
-bench study sizes={steps:1.5} | sizes.steps=1.5 is not valid: expected a whole number, at least 1.
-bench study repeats=0 | repeats=0 must be at least 1.
-bench study minutes=-1 | minutes=-1.0 must be at least 0
-bench study --resume | --resume: settings are given as key=value
-bench study output=text.txt | output=text.txt/cells: the folder cannot be created
-bench study preset=smoke parts=[batch] gans=[gan] output=damaged | results.json cannot be read
-bench gpu gans=[dcgam] device=cpu | gans: there is no 'dcgam'; did you mean 'dcgan'?
-bench gpu minutes=0 device=cpu | minutes=0.0 must be greater than 0
-bench gpu modes=[bf61] device=cpu | modes: there is no 'bf61'; did you mean 'bf16'?
-bench startup rounds=1.5 | rounds=1.5 is not valid: expected int or null.
 validate | use lit-gans evaluate checkpoint=PATH
 predict | use lit-gans sample checkpoint=PATH
 smaple | did you mean 'sample'?
@@ -180,7 +148,6 @@ tune --minutes 3 | --minutes: settings are given as key=value; did you mean minu
 tune --max_steps=3 | did you mean trainer.max_steps=3?
 tune minutes | did you mean minutes=VALUE?
 tune -m seed=1,2 | -m: tune measures one training, and has no options
-bench step smoke | did you mean preset=smoke?
 """
 
 

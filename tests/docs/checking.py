@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
+import io
 import itertools
 import os
 import shutil
@@ -11,6 +13,7 @@ import tomllib
 
 import yaml
 
+from benchmarks.__main__ import main as benchmark
 from lit_gans import build
 from tests.docs.blocks import ROOT
 from tests.docs.running import forget_modules, run
@@ -25,7 +28,8 @@ def check_command(words, patch):
         patch.setenv(*words[0].split("=", 1))
         words = words[1:]
     if words[0] in ("torchrun", "deepspeed", "taskset"):
-        words = words[words.index("lit-gans") :]
+        words = words[words.index("python" if "python" in words else "-m" if "benchmarks" in words else "lit-gans") :]
+        words = ["python", *words] if words[0] == "-m" else words
     forget_modules()
     try:
         _KINDS[words[0]](words[1:])
@@ -43,8 +47,7 @@ def check_lit_gans(words):
     elif name == "fit":
         assert run(*words, "--print_config")[0] == 0
     else:
-        num = 2 if name == "bench" else 1
-        assert run(*words[:num], "--cfg", "job", *words[num:])[0] == 0
+        assert run(name, "--cfg", "job", *rest)[0] == 0
 
 
 def each_of_a_sweep(overrides):
@@ -71,6 +74,10 @@ def check_python(words):
     if words[:3] == ["-m", "pip", "install"]:
         extras = words[-1].partition("[")[2].rstrip("]")
         assert set(filter(None, extras.split(","))) <= set(PYPROJECT["project"]["optional-dependencies"])
+    elif words[:2] == ["-m", "benchmarks"]:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+            benchmark([*words[2:], "--print_config"])
+            raise AssertionError("the options are not printed")
     elif words[0] == "-m":
         assert importlib.util.find_spec(words[1]) is not None
 

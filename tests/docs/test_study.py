@@ -2,10 +2,10 @@
 
 import pytest
 
+from benchmarks.study.registry import parts
+from benchmarks.study.report import html_table
+from benchmarks.study.store import read_results
 from docs import compared, study
-from lit_gans.benchmark.study.registry import parts
-from lit_gans.benchmark.study.report import html_table
-from lit_gans.benchmark.study.store import read_results
 
 STAMP, RECORDED = read_results(study.RESULTS)
 

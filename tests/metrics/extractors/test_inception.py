@@ -7,7 +7,7 @@ import torch_fidelity
 from torch.utils.data import Dataset
 from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
 
-from lit_gans.benchmark.metrics import random_weights
+from benchmarks.metrics import random_weights
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics import FrechetInceptionDistance
 from lit_gans.metrics.evaluator import Evaluator

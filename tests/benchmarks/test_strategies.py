@@ -1,0 +1,114 @@
+"""The strategy benchmark: bytes and memory are held to what the sizes of the networks say. No timing is asserted."""
+
+import json
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from benchmarks.measure import quiet_trainer
+from benchmarks.shapes import SHAPES, STARTS_AT
+from benchmarks.strategies import strategies
+from lit_gans.common.errors import RefusedInput
+from lit_gans.config.registry import gans
+from lit_gans.strategies.module_networks import parameters_of
+from lit_gans.strategies.rank_tensors import running_statistics
+
+GANS = ["dcgan", "wgan_gp", "d2gan"]
+SIZES = {"image_size": 16, "generator_width": 4, "discriminator_width": 4}
+
+
+def gradient_bytes(name, network="dcgan"):
+    """Those of the generator, and of all discriminators together."""
+    module = gans()[name](**SIZES, network=network)
+    sizes = {n: 4 * sum(p.numel() for p in getattr(module, n).parameters()) for n in module.network_names}
+    return module, sizes.pop("generator"), sum(sizes.values())
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    path = tmp_path_factory.mktemp("benchmark") / "strategies.json"
+    return strategies("smoke", gans=GANS, output=str(path)), path
+
+
+def test_result_is_written_and_complete(smoke):
+    result, path = smoke
+    assert json.loads(path.read_text()) == result
+    assert list(result["gans"]) == GANS
+    for found in result["gans"].values():
+        assert found["ratio"]["lower_quartile"] <= found["ratio"]["median"] <= found["ratio"]["upper_quartile"]
+
+
+@pytest.mark.parametrize("name", GANS)
+def test_bytes_are_the_gradients_of_the_networks_that_train(smoke, name):
+    """n_critic D + G, where one replica of all networks reduces (n_critic + 1)(G + D)."""
+    module, generator, discriminators = gradient_bytes(name)
+    counted = smoke[0]["gans"][name]["bytes_per_step"]
+    assert counted["lit_gans"] == module.n_critic * discriminators + generator
+    statistics = sum(buffer.nbytes for buffer in running_statistics(module, module.parameters()))
+    assert smoke[0]["gans"][name]["other_bytes_per_step"]["lit_gans"] == statistics
+    updates = module.n_critic * len(module.discriminator_names) + 1
+    assert counted["lightning"] == updates * (generator + discriminators)
+
+
+def test_bytes_of_the_shapes_are_the_gradients_of_what_one_optimizer_steps(smoke):
+    """Lightning's replica reduces all parameters that require gradients when it is made, in each backward."""
+    found = smoke[0]["shapes"]
+    assert list(found) == ["vocoder", "autoencoder"]
+    for name, result in found.items():
+        module = SHAPES[name](4, 16)
+        first, second = (4 * sum(p.numel() for p in parameters_of(each)) for each in module.configure_optimizers())
+        at_start = first if name == "autoencoder" else first + second  # whose discriminator starts at iteration 1
+        ours, lightning = ([at_start, first + second], [first + second, 2 * (first + second)])
+        if name == "vocoder":
+            lightning[0] *= 2
+        assert result["bytes_per_iteration"] == {"lightning": lightning, "lit_gans": ours}
+        assert set(result["other_bytes_per_iteration"]["lit_gans"]) == {0}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_both_optimizers_of_a_shape_move_every_parameter(name):
+    torch.manual_seed(0)
+    module = SHAPES[name](4, 16)
+    before = {key: value.clone() for key, value in module.named_parameters()}
+    trainer = quiet_trainer("cpu", max_epochs=1, limit_train_batches=STARTS_AT + 1)
+    trainer.fit(module, DataLoader([module.examples(2)] * (STARTS_AT + 1), batch_size=None))
+    for key, value in module.named_parameters():
+        if value.dim() == 1:  # the bias of a score has no gradient while no margin is reached
+            continue
+        assert torch.equal(value, before[key]) != value.requires_grad, key
+
+
+def test_each_rank_holds_what_its_strategy_promises(smoke):
+    """Adam has two moments; ZeRO steps its shard of the weights in a copy."""
+    module, generator, discriminator = gradient_bytes("dcgan", "resnet")
+    full, memory = generator + discriminator, smoke[0]["memory"]
+    padding = 0.02 * full  # shards are rounded up, steps are counted
+    expected = {
+        "ddp": (full, 2 * full),
+        "deepspeed stage 1": (full, 1.5 * full),
+        "deepspeed stage 2": (full, 1.5 * full),
+        "deepspeed stage 3": (full / 2, 1.5 * full),
+        "fsdp": (full / 2, full),
+    }
+    assert memory.keys() == expected.keys()
+    for name, (parameters, optimizer) in expected.items():
+        assert parameters <= memory[name]["parameters"] <= parameters + padding, name
+        assert optimizer <= memory[name]["optimizer"] <= optimizer + padding, name
+    assert memory["ddp"]["gradients"] == generator  # the discriminator's are gone by then
+    assert generator / 2 <= memory["fsdp"]["gradients"] <= generator / 2 + padding
+    largest = max(4 * parameter.numel() for parameter in module.generator.parameters())
+    for stage in (1, 2):  # a parameter that crosses a shard boundary keeps its full gradient
+        assert generator / 2 <= memory[f"deepspeed stage {stage}"]["gradients"] <= generator / 2 + largest
+    assert full / 2 <= memory["deepspeed stage 3"]["gradients"] <= full / 2 + padding
+
+
+def test_refusals():
+    with pytest.raises(RefusedInput, match="there are d2gan"):
+        strategies("smoke", gans=["biggan"])
+    with pytest.raises(RefusedInput, match="there are autoencoder, vocoder"):
+        strategies("smoke", shapes=["vqgan"])
+    with pytest.raises(RefusedInput, match="leave nothing to train"):
+        strategies("smoke", gans=[], shapes=[])
+    with pytest.raises(RefusedInput, match="rounds=0 must be at least 1"):
+        strategies("smoke", rounds=0)

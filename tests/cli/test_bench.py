@@ -1,0 +1,51 @@
+"""`lit-gans bench`: what it measures, what it lists instead, and what it writes. No timing is asserted."""
+
+import inspect
+import json
+
+import pytest
+
+from lit_gans.cli import bench
+from lit_gans.config.registry import gans
+
+TINY = ["device=cpu", "batch_sizes=[4]", "image_size=16", "width=4", "seconds=0.01"]
+
+
+def test_cells_are_measured_written_and_shown(command, tmp_path):
+    code, out, err = command("bench", "gans=[dcgan,wgan_gp]", "modes=[fp32,bf16,fp16]", "output=new/a.json", *TINY)
+    assert code == 0, err
+    result = json.loads((tmp_path / "new/a.json").read_text())
+    measured = [(cell["gan"], cell["mode"]) for cell in result["cells"]]
+    assert measured == [(gan, mode) for gan in ("dcgan", "wgan_gp") for mode in ("fp32", "bf16")]
+    for cell in result["cells"]:
+        images = 4 * {"dcgan": 1, "wgan_gp": 5}[cell["gan"]]
+        assert cell["images_per_second"] == pytest.approx(images / cell["seconds"])
+        assert cell["peak_memory"] is None or cell["peak_memory"] > 2**20
+    assert set(result["failed"]) == {"dcgan fp16 4", "wgan_gp fp16 4"}, "and the rest is measured"
+    table = (tmp_path / "new/a.md").read_text()
+    assert table.startswith("| GAN | batch | strategy | fp32 | bf16 |\n|---|---|---|---|---|\n| dcgan | 4 | auto | ")
+    assert "- failed: dcgan fp16 4: mode fp16 needs a CUDA device." in table
+    assert "failed: dcgan fp16 4" in out
+
+
+def test_small_batches_come_first_and_what_there_is_no_time_for_is_listed(command, tmp_path):
+    some = ["gans=[gan,dcgan]", "modes=[compile,bf16]", "batch_sizes=[4,8]", "minutes=0.00001", "output=a.json"]
+    assert command("bench", "device=cpu", *some)[0] == 0
+    result = json.loads((tmp_path / "a.json").read_text())
+    order = ["gan bf16 4", "dcgan bf16 4", "gan bf16 8", "dcgan bf16 8"]
+    assert result["not_run"] == [*order, *(name.replace("bf16", "compile") for name in order)]
+    assert "- not run, for want of time: gan bf16 4" in (tmp_path / "a.md").read_text()
+
+
+@pytest.mark.slow
+def test_several_processes_train_together(command, tmp_path):
+    some = ["gans=[gan]", "modes=[fp32]", "strategies=[ddp]", "processes=2", "output=a.json"]
+    code, _, err = command("bench", *some, *TINY)
+    assert code == 0, err
+    (cell,) = json.loads((tmp_path / "a.json").read_text())["cells"]
+    assert cell["images_per_second"] == pytest.approx(4 * 2 / cell["seconds"])
+
+
+def test_every_gan_and_every_mode_is_measured():
+    defaults = {name: parameter.default for name, parameter in inspect.signature(bench.bench).parameters.items()}
+    assert {*defaults["gans"]} == {name for name, cls in gans().items() if cls.__module__.startswith("lit_gans.")}
