@@ -97,11 +97,11 @@ def _default(value: Any) -> str:
 
 
 def commands() -> dict[str, Callable[..., Any]]:
-    """Returns the function of each command whose signature is its configuration, by the words that are typed."""
+    """Returns the function of each command whose signature is its configuration, by name."""
     from lit_gans.cli.commands import command
     from lit_gans.cli.main import COMMANDS
 
-    return {words: command(name) for words, name in COMMANDS.items()}
+    return {name: command(name) for name in COMMANDS}
 
 
 def cli_reference() -> str:
