@@ -74,6 +74,7 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         self._top: dict[int, float] = {}  # values of the best checkpoints by iteration, if several are kept
         self.best_value: float | None = None
         self.best_step = 0
+        self.untrained_value: float | None = None  # of the monitor at iteration 0
         self._signals, self._lock = StopSignals(), FolderLock()
         self._requeue_signal: int | None = None
         self._exchange_at = self._iterations = 1  # of the next exchange over the ranks, and since the last one
@@ -85,11 +86,13 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         return Path(trainer.default_root_dir) / "checkpoints"
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best_value": self.best_value, "best_step": self.best_step, "top": self._top}
+        best = {"best_value": self.best_value, "best_step": self.best_step, "top": self._top}
+        return best | {"untrained_value": self.untrained_value}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.best_value, self.best_step = state_dict["best_value"], state_dict["best_step"]
-        self._top = dict(state_dict.get("top", {}))  # the first edition kept one
+        self.untrained_value = state_dict["untrained_value"]
+        self._top = dict(state_dict["top"])
 
     # ---- signals
 
@@ -115,6 +118,8 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         self._saved_at = self._exchanged_at = monotonic()
         self._exchange_at, self._iterations = trainer.global_step + 1, 1
         self._monitor.start(trainer)
+        if trainer.global_step == 0:
+            self.untrained_value = self._monitor.value(trainer)
         if trainer.is_global_zero:
             sweep(self.folder(trainer), "*.ckpt")
             resumed, last = trainer.ckpt_path, self.folder(trainer) / "last.ckpt"
@@ -131,6 +136,16 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         asked = self.received_signal is not None and self.received_signal == self._requeue_signal
         if asked and trainer.is_global_zero:  # as late as possible: SLURM then ends the job
             requeue_job()
+
+    def describe_best(self, trainer: Trainer) -> str | None:
+        """Returns the best value and its iteration in words, or None; says if untrained networks had a better one."""
+        if self.best_value is None:
+            return None
+        text = f"{self.best_value:.2f} at iteration {self.best_step}, the best of the trained networks"
+        untrained = self.untrained_value
+        if untrained is None or self._monitor.better(trainer, self.best_value, untrained):
+            return text
+        return f"{text}; untrained: {untrained:.2f}"
 
     # ---- writing
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -97,12 +98,20 @@ class Measurement(GenerativeCallback):
         return f"at iteration {self.measured_at}" if self.measured_at else "of the untrained networks"
 
     def best_lines(self) -> list[str]:
-        """Returns a line with the best values, where these are better than the last values."""
-        better = {name: best for name, best in self.best.items() if best[0] != self.values.get(name)}
+        """Returns a line with the best values, where these are better than the last and the untrained values."""
+        better = {
+            name: best
+            for name, best in self.best.items()
+            if best[0] != self.values.get(name) and self._is_better(name, best[0], self.first.get(name, math.nan))
+        }
         text = ", ".join(
             f"{name.removeprefix('metric/')} {v:.4g} at iteration {step}" for name, (v, step) in better.items()
         )
         return [f"{'':11} best: {text}"] if text else []
+
+    def _is_better(self, name: str, value: float, untrained: float) -> bool:
+        """Whether a value is not worse than that of the untrained networks, which is NaN if unknown."""
+        return not (value < untrained if self.directions[name] == "max" else value > untrained)
 
     def state_dict(self) -> dict[str, Any]:
         best = {name: list(pair) for name, pair in self.best.items()}

@@ -92,8 +92,13 @@ class Monitor:
         if value is None or value is self._seen:
             return None
         self._seen = value
-        if trainer.world_size == 1:
-            return float(value)
+        return self.value(trainer)
+
+    def value(self, trainer: Trainer) -> float | None:
+        """Returns the last value, averaged over ranks, or None."""
+        value = self._value(trainer)
+        if value is None or trainer.world_size == 1:
+            return value if value is None else float(value)
         return float(trainer.strategy.reduce(value.to(trainer.strategy.root_device, torch.double, copy=True)))
 
     def better(self, trainer: Trainer, value: float, best: float | None) -> bool:

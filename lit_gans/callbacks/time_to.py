@@ -14,7 +14,7 @@ _METRIC = "metric/"
 
 
 class TimeTo:
-    """Records when each metric first passed a wanted value, and when it was best.
+    """Records when each metric first passed a wanted value.
 
     Args:
         wanted: values by name, with or without `metric/`.
@@ -24,7 +24,6 @@ class TimeTo:
 
     Attributes:
         reached: seconds of training until each wanted value was passed, by name without `metric/`.
-        best: best value of each metric and its seconds, for metrics with a better direction.
     """
 
     def __init__(self, wanted: dict[str, float]) -> None:
@@ -33,7 +32,6 @@ class TimeTo:
                 raise RefusedInput(f"time_to.{name}={value} must be finite.")
         self.wanted = {name.removeprefix(_METRIC): float(value) for name, value in wanted.items()}
         self.reached: dict[str, float] = {}
-        self.best: dict[str, tuple[float, float]] = {}
 
     def refuse_unknown(self, trainer: Trainer, module: LightningModule) -> None:
         """Raises `RefusedInput` for a value of a metric that nothing will measure, as far as that is known."""
@@ -45,10 +43,7 @@ class TimeTo:
                 raise RefusedInput(f"time_to.{name}: nothing measures it; {advice}")
 
     def observe(self, trainer: Trainer, seconds: float) -> None:
-        """Compares the values in `trainer.callback_metrics`, measured after some seconds of training.
-
-        The first of them are of an untrained generator, and are never the best.
-        """
+        """Compares the values in `trainer.callback_metrics`, measured after some seconds of training."""
         directions = directions_of(trainer)
         for key, tensor in trainer.callback_metrics.items():
             name, value = key.removeprefix(_METRIC), float(tensor)
@@ -57,19 +52,13 @@ class TimeTo:
             sign = -1 if directions.get(key) == "max" else 1
             if name in self.wanted and name not in self.reached and sign * value <= sign * self.wanted[name]:
                 self.reached[name] = seconds
-            better = name not in self.best or sign * value < sign * self.best[name][0]
-            if directions.get(key) is not None and better and trainer.global_step > 0:
-                self.best[name] = (value, seconds)
 
     def lines(self) -> list[str]:
-        """Returns what each run's report says: the wanted values, or when the first metric was best."""
+        """Returns what each run's report says."""
         lines = []
         for name, value in self.wanted.items():
             when = f"after {self.reached[name]:.1f} s of training" if name in self.reached else "not reached"
             lines.append(f"time to     {name} {value:g}: {when}")
-        if not lines and self.best:
-            name, (value, seconds) = next(iter(self.best.items()))
-            lines.append(f"time to     best {name} {value:.4g}: after {seconds:.1f} s of training")
         return lines
 
     def columns(self) -> dict[str, float]:
@@ -79,9 +68,8 @@ class TimeTo:
 
     def state(self) -> dict[str, Any]:
         """Returns plain values for a checkpoint."""
-        return {"reached": self.reached, "best": {name: list(pair) for name, pair in self.best.items()}}
+        return {"reached": self.reached}
 
     def load(self, state: dict[str, Any]) -> None:
         """Restores what `state` returned."""
         self.reached = dict(state["reached"])
-        self.best = {name: (value, seconds) for name, (value, seconds) in state["best"].items()}

@@ -48,17 +48,21 @@ def report(trainer: Trainer, overrides: Sequence[str] = ("<the same overrides>",
         lines.append(f"samples     {grid}{over_time}")
     if checkpoint is not None:
         paths = {name: folder / "checkpoints" / f"{name}.ckpt" for name in ("best", "last")}
-        best = paths["best"] if checkpoint.best_value is not None else paths["last"]
-        if best == paths["best"] and best.exists():
-            at = f"at iteration {checkpoint.best_step}, the best of the trained networks"
-            lines.append(f"best        {best} ({checkpoint.best_value:.2f} {at})")
+        described = checkpoint.describe_best(trainer)
+        best = paths["last"] if described is None else paths["best"]
+        if described is not None and best.exists():
+            lines.append(f"best        {best} ({described})")
         last = paths["last"]
         if last.exists():
-            lines.append(f"last        {last}")
+            lines.append(f"last        {last} (iteration {step})")
         what = "input=FOLDER" if isinstance(trainer.lightning_module, Pix2Pix) else "num=64"
         if signal and last.exists():
             again = [*(item for item in overrides if not item.startswith("resume=")), quote(f"resume={last}")]
             lines.append(f"next        {module}lit-gans train {' '.join(again)}")
+            at = step if best == last else checkpoint.best_step
+            lines.append(
+                f"until then  lit-gans sample {quote(f'checkpoint={folder}')} takes {best.name}, iteration {at}"
+            )
         elif best.exists():
             lines.append(f"next        {module}lit-gans sample {quote(f'checkpoint={best}')} {what}")
     if trainer.is_global_zero:

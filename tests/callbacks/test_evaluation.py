@@ -222,8 +222,11 @@ def test_best_is_the_smallest_or_largest_and_when(metrics):
     for step, value in enumerate((2.0, 1.0, 3.0, 1.0, 1.5)):
         metrics.values, metrics.measured_at = {"metric/a": value, "metric/b": value, "metric/c": value}, step
         metrics._keep_best()
+    metrics.first = {"metric/a": 1.5, "metric/b": 2.0}
     assert metrics.best == {"metric/a": (1.0, 1), "metric/b": (3.0, 2)}
     assert metrics.best_lines() == [f"{'':11} best: a 1 at iteration 1, b 3 at iteration 2"]
+    metrics.first = {"metric/a": 0.5, "metric/b": 3.5}
+    assert metrics.best_lines() == [], "the untrained networks were better"
 
 
 def test_a_second_training_reads_the_statistics_of_the_first(tiny_gan, random_images, fit, monkeypatch, tmp_path):

@@ -41,19 +41,11 @@ def test_the_first_time_is_kept_in_the_direction_of_each_metric():
     for seconds, fid, score in ((1, 30.0, 1.0), (2, 10.0, 4.9), (3, 20.0, 5.0), (4, 5.0, 9.0)):
         times.observe(trainer_at(seconds, {"fid": fid, "is": score, "spread": 0.0}), float(seconds))
     assert times.reached == {"fid": 2.0, "is": 3.0}
-    assert times.best == {"fid": (5.0, 4.0), "is": (9.0, 4.0)}
     assert times.lines()[0].endswith("fid 10: after 2.0 s of training")
     assert times.lines()[2].endswith("other 1: not reached")
     columns = times.columns()
     assert (columns["s to fid 10"], columns["s to is 5"]) == (2.0, 3.0)
     assert columns["s to other 1"] != columns["s to other 1"]
-
-
-def test_an_untrained_generator_is_never_the_best():
-    times = TimeTo({})
-    times.observe(trainer_at(0, {"fid": 1.0}), 0.0)
-    times.observe(trainer_at(5, {"fid": 2.0}), 3.0)
-    assert times.best == {"fid": (2.0, 3.0)}
 
 
 def test_a_resumed_run_goes_on_counting():
@@ -64,7 +56,6 @@ def test_a_resumed_run_goes_on_counting():
     assert second.seconds == 6.0
     second.time_to.observe(trainer_at(2, {"fid": 3.0}), 9.0)
     assert second.time_to.reached == {"fid": 4.0}
-    assert second.time_to.best == {"fid": (3.0, 9.0)}
 
 
 def test_the_report_of_a_run_and_of_a_sweep_has_the_times(tiny_gan, random_images, fit, capsys):
