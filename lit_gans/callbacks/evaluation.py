@@ -14,11 +14,10 @@ from lit_gans.callbacks.measurement import Measurement
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.contracts import ImageSource
 from lit_gans.data.images import to_uint8
-from lit_gans.metrics.evaluator import Evaluator
+from lit_gans.metrics.evaluator import Evaluator, chosen, directions, measurable
 from lit_gans.metrics.extractors.base import Extractor
 from lit_gans.metrics.protocol import stamp
 from lit_gans.metrics.scores.base import FeatureScore
-from lit_gans.metrics.scores.chosen import chosen, directions, measurable, without_labeled
 from lit_gans.training.attached import data_of
 from lit_gans.training.generative import GenerativeModule
 
@@ -84,8 +83,8 @@ class GenerativeMetrics(Measurement):
             )
         if data.image_size == 1:
             raise RefusedInput("points have no FID: use metrics=modes, or metrics=none.")
-        requested = self.requested if pl_module.num_classes else without_labeled(self.requested)
-        scores, reasons = measurable(requested, None, self.num_samples)
+        requested = chosen(self.extractor, self.requested, pl_module.num_classes)
+        scores, reasons = measurable(requested, math.inf, self.num_samples)
         self._choose(scores)
         self._leave_out(reasons, trainer)
 
@@ -133,7 +132,7 @@ class GenerativeMetrics(Measurement):
         evaluator = self._evaluator or self._begin(trainer, module)
         weights = "raw" if module.averaged_generator is None else "ema"
         protocol = stamp(evaluator, data=repr(data_of(trainer)), weights=weights)
-        return protocol.to_dict() | ({"left_out": self.left_out} if self.left_out else {})
+        return protocol | ({"left_out": self.left_out} if self.left_out else {})
 
 
 def _times_as_high(first: float, last: float) -> str:

@@ -26,10 +26,9 @@ from lit_gans.config.trained_with import trained_with
 from lit_gans.data.base import ImageData
 from lit_gans.data.contracts import Labeled
 from lit_gans.data.images import to_uint8
-from lit_gans.metrics.evaluator import Evaluator
+from lit_gans.metrics.evaluator import Evaluator, with_labels
 from lit_gans.metrics.folder import PictureFolder
 from lit_gans.metrics.protocol import stamp
-from lit_gans.metrics.scores.labeled import with_labels
 from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.sampling import Weights
 
@@ -157,7 +156,7 @@ def _measured(
     values = evaluator.measure(progress.follow(name, generated.batches, generated.num), generated.labels)
     resize = f"pictures to {image_size}x{image_size}, antialiased, uint8" if image_size else None
     protocol = stamp(evaluator, data=repr(images), weights=generated.weights, resize=resize)
-    return _record(generated, evaluator, values, protocol.to_dict())
+    return _record(generated, evaluator, values, protocol)
 
 
 @dataclass

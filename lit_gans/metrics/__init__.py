@@ -1,10 +1,8 @@
 """Metrics of generated images: feature extractors, and scores of features as torchmetrics."""
 
-from lit_gans.metrics.scores.class_accuracy import ClassAccuracy
-from lit_gans.metrics.scores.class_coverage import ClassCoverage
+from lit_gans.metrics.scores.classes import ClassAccuracy, ClassCoverage, IntraFID
 from lit_gans.metrics.scores.fid import FrechetInceptionDistance
 from lit_gans.metrics.scores.inception_score import InceptionScore
-from lit_gans.metrics.scores.intra_fid import IntraFID
 from lit_gans.metrics.scores.kid import KernelInceptionDistance
 from lit_gans.metrics.scores.mifid import MemorizationInformedFrechetInceptionDistance
 from lit_gans.metrics.scores.modes import ModeCoverage

@@ -18,10 +18,9 @@ from torch import distributed
 from lit_gans.common.atomic import replacing
 from lit_gans.common.cache_folder import cache_folder
 from lit_gans.metrics.extractors.base import Extractor
-from lit_gans.metrics.scores.base import FeatureScore
-from lit_gans.metrics.scores.ranks import place
+from lit_gans.metrics.scores.base import FeatureScore, place
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 
 def fingerprint(batches: Iterable[torch.Tensor]) -> tuple[str, int, list[int]]:
@@ -67,51 +66,55 @@ def load(path: Path, scores: Mapping[str, FeatureScore]) -> float | None:
         FID between two halves of the images, NaN if no score needs Gaussians; None if there is no file.
     """
     rank, world_size = place()
-    halves, tensors = _read(path) if rank == 0 else (None, {})
+    tensors = read(path) if rank == 0 else {}
+    found = [tensors.pop("halves").item() if tensors else None]
     for name, tensor in tensors.items():
         owner, _, state = name.rpartition("/")
         score = scores[owner]
         score.load_states({state: [tensor] if state in score.lists else tensor.to(score.device)})
-    found = [halves]
     if world_size > 1:
         distributed.broadcast_object_list(found)
     return found[0]
 
 
 def save(path: Path, scores: Mapping[str, FeatureScore], halves: float) -> None:
-    """Stores the states of the real images of all ranks, see `load`; a failure to write costs a warning."""
-    tensors = {}
+    """Stores the states of the real images of all ranks, see `load`."""
+    tensors = {"halves": torch.tensor(halves, dtype=torch.float64)}
     for owner, score in scores.items():
         with score.sync_context():
             for state, value in score.real_states().items():
                 tensors[f"{owner}/{state}"] = (score.rows(state) if state in score.lists else value).cpu().contiguous()
-    if place()[0] > 0:
-        return
-    header = {"halves": halves, "sha256": _digest(tensors, halves)}
+    if place()[0] == 0:
+        write(path, tensors)
+
+
+def write(path: Path, tensors: dict[str, torch.Tensor]) -> None:
+    """Writes tensors with their digest; a failure costs a warning."""
     try:
         with replacing(path, path.with_name(f"{path.name}.{os.getpid()}")) as part:  # two runs may write concurrently
-            save_file(tensors, part, {"lit_gans": json.dumps(header)})
+            save_file(tensors, part, {"sha256": _digest(tensors)})
     except (OSError, SafetensorError) as error:
-        warnings.warn(f"The statistics of the real images cannot be stored in {path.parent}: {error}", stacklevel=3)
+        warnings.warn(f"The statistics of the real images cannot be stored in {path.parent}: {error}", stacklevel=4)
 
 
-def _read(path: Path) -> tuple[float | None, dict[str, torch.Tensor]]:
+def read(path: Path) -> dict[str, torch.Tensor]:
+    """Returns the tensors of a file; none if there is no file, or a damaged one, which costs a warning."""
     if not path.is_file():
-        return None, {}
+        return {}
     try:
         with safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-            header = json.loads((file.metadata() or {})["lit_gans"])
-        if _digest(tensors, header["halves"]) != header["sha256"]:
+            intact = (file.metadata() or {}).get("sha256") == _digest(tensors)
+        if not intact:
             raise ValueError("the values do not match their digest")
-        return header["halves"], tensors
-    except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
+        return tensors
+    except (OSError, ValueError, SafetensorError) as error:
         warnings.warn(f"The cached statistics {path} are damaged ({error}) and are computed again.", stacklevel=4)
-        return None, {}
+        return {}
 
 
-def _digest(tensors: dict[str, torch.Tensor], halves: float) -> str:
-    digest = hashlib.sha256(repr(halves).encode())
+def _digest(tensors: dict[str, torch.Tensor]) -> str:
+    digest = hashlib.sha256()
     for name in sorted(tensors):
         digest.update(name.encode())
         digest.update(tensors[name].flatten().view(torch.uint8).numpy().data)

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torchmetrics import MetricCollection, SumMetric
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.contracts import Labeled, RealImages
 from lit_gans.metrics import cache
-from lit_gans.metrics.extractors.base import Extractor
-from lit_gans.metrics.extractors.network import Features, Network, Widths
-from lit_gans.metrics.scores.base import FeatureScore
-from lit_gans.metrics.scores.chosen import chosen, directions, measurable, warn_of_few, without_labeled
+from lit_gans.metrics.extractors.base import Extractor, Features, Network, Widths
+from lit_gans.metrics.scores.base import FeatureScore, gather, place
+from lit_gans.metrics.scores.classes import ClassAccuracy, ClassCoverage, IntraFID, LabeledScore
 from lit_gans.metrics.scores.fid import FrechetInceptionDistance
-from lit_gans.metrics.scores.labeled import Classes, LabeledScore, with_labels
-from lit_gans.metrics.scores.ranks import gather, place
+from lit_gans.metrics.scores.inception_score import InceptionScore
+
+logger = logging.getLogger(__name__)
 
 
 class Evaluator:
@@ -70,14 +72,14 @@ class Evaluator:
         self.extractor, self.device, self.required = extractor, torch.device(device), required
         self.num_samples, self.batch_size, self.seed = num_samples, batch_size, seed
         self.num_classes, self.left_out = num_classes, dict[str, str]()
-        applicable = chosen(extractor, scores)
-        applicable = applicable if num_classes else without_labeled(applicable, required)
+        applicable = chosen(extractor, scores, num_classes, required)
         self.scores = {name: deepcopy(score) for name, score in applicable.items()}  # two evaluators share no states
         self.num_real, self.data_sha256, self.real_halves = 0, "", math.nan
         self.shape: list[int] = []
         self.probe_sha256: str | None = None
         self._network, self._widths, self._warned = Network(extractor), Widths(), False
         self._all = MetricCollection([])
+        self._owners: dict[str, FeatureScore] = {}  # one score of each group that shares its states
         self._num_fake = SumMetric(dist_sync_fn=gather)
 
     @property
@@ -89,20 +91,6 @@ class Evaluator:
     def fits_gaussians(self) -> bool:
         """Whether a score needs means and covariances."""
         return any(score.needs_covariance for score in self.scores.values())
-
-    @property
-    def _groups(self) -> dict[str, list[str]]:
-        """Names of the scores that share their states, by what these depend on."""
-        groups: dict[str, list[str]] = {}
-        for name, score in self.scores.items():
-            groups.setdefault(score.states_key(), []).append(name)
-        return groups
-
-    @property
-    def _stateful(self) -> dict[str, FeatureScore]:
-        """One score of each group with states of the real images, by what these depend on."""
-        first = {key: self.scores[name] for key, (name, *_) in self._groups.items()}
-        return {key: score for key, score in first.items() if score.real_states()}
 
     def leave_out(self, num_real: int, shape: Sequence[int], labels: Tensor | None = None) -> None:
         """Leaves out scores that need more images, class logits or classes; `add_real` calls it.
@@ -119,15 +107,18 @@ class Evaluator:
         self.extractor.to(self.device)
         widths, self.probe_sha256 = self._network.widths(shape)
         self._widths = replace(widths, classes=self.num_classes)
-        classes = Classes(self.num_classes, self.extractor.num_classes, self.num_samples, self._widths.features, labels)
-        given = self.scores, num_real, self.num_samples, self._widths.logits, self.required, classes
-        self.scores, left_out = measurable(*given)
+        self.scores, left_out = measurable(
+            self.scores, num_real, self.num_samples, self._widths, labels, required=self.required
+        )
         self.left_out |= left_out
-        for score in self.scores.values():
+        groups: dict[str, list[str]] = {}
+        for name, score in self.scores.items():
             score.reset_real_features, score.seed = False, self.seed
             score.attach(self._network, self._widths)
             score.to(self.device)
-        self._all = MetricCollection(dict(self.scores), compute_groups=list(self._groups.values()))
+            groups.setdefault(score.states_key(), []).append(name)
+        self._owners = {key: self.scores[names[0]] for key, names in groups.items()}
+        self._all = MetricCollection(dict(self.scores), compute_groups=list(groups.values()))
 
     def stored_bytes(self) -> int:
         """Returns the bytes of main memory that the features and logits of single images require on each rank.
@@ -136,9 +127,9 @@ class Evaluator:
         """
         num = {"real": self.num_real, "fake": self.num_samples}
         rows = [
-            num[state.partition("_")[0]] * self.scores[first].width(state)
-            for first, *_ in self._groups.values()
-            for state in self.scores[first].lists
+            num[state.partition("_")[0]] * score.width(state)
+            for score in self._owners.values()
+            for state in score.lists
         ]
         _, world_size = place()
         return 4 * (sum(rows) if world_size == 1 else sum(rows) + 2 * sum(rows) // world_size)
@@ -158,11 +149,12 @@ class Evaluator:
         if labels is None and isinstance(real, Labeled) and real.num_classes and self._labeled:
             labels = real.real_labels()
         self.leave_out(num_real, shape, labels)
-        path = self._path(labels) if store else None
-        found = None if path is None else cache.load(path, self._stateful)
+        stateful = {key: score for key, score in self._owners.items() if score.real_states()}
+        path = self._path(sorted(stateful), labels) if store else None
+        found = None if path is None else cache.load(path, stateful)
         self.real_halves = self._extract_real(with_labels(self._batches(real), labels)) if found is None else found
         if path is not None and found is None:
-            cache.save(path, self._stateful, self.real_halves)
+            cache.save(path, stateful, self.real_halves)
 
     def _batches(self, images: Tensor | RealImages) -> Iterator[Tensor]:
         if isinstance(images, Tensor):
@@ -198,13 +190,12 @@ class Evaluator:
         """Whether a score needs classes."""
         return any(isinstance(score, LabeledScore) for score in self.scores.values())
 
-    def _path(self, labels: Tensor | None) -> Path | None:
+    def _path(self, states: list[str], labels: Tensor | None) -> Path | None:
         """Returns the path of the statistics of the real images, if their states do not depend on code elsewhere.
 
         An extractor that wraps a user's module is also identified by the features of a noise image, since its code may
         change while its weights and name stay the same.
         """
-        states = sorted(self._stateful)
         if not all(key.startswith("lit_gans.") for key in states):
             return None
         return cache.reference_path(
@@ -214,7 +205,7 @@ class Evaluator:
             states=states,
             halves=self.fits_gaussians,
             device=self.device.type,
-            **({"labels": labels.tolist()} if labels is not None and self._labeled else {}),
+            labels=None if labels is None or not self._labeled else labels.tolist(),
         )
 
     def measure(self, fake: Tensor | Iterable[Tensor], labels: Tensor | None = None) -> dict[str, float]:
@@ -248,3 +239,105 @@ class Evaluator:
             keys = score.keys(self.extractor)
             values |= {keys[name]: value for name, value in score.named(score.compute()).items()}
         return values
+
+
+def chosen(
+    extractor: nn.Module,
+    scores: Mapping[str, Any] | None,
+    num_classes: int | None = None,
+    required: Collection[str] = (),
+) -> dict[str, FeatureScore]:
+    """Returns the scores that apply to an extractor and a generator, by name.
+
+    Args:
+        extractor: feature extractor.
+        scores: scores by name, None for those that are disabled; by default FID, Inception Score, class coverage, FID
+            inside each class and the share of samples of the class that was asked for.
+        num_classes: number of classes that generated images are asked for; None: not known yet.
+        required: names of scores that are returned in any case, so that `measurable` says why they cannot be measured.
+
+    Raises:
+        RefusedInput: `extractor` is another module, a value is no score, no score is left, or two scores have
+            the same key in logs.
+    """
+    if not isinstance(extractor, Extractor):
+        raise RefusedInput(
+            f"{type(extractor).__name__} is no extractor: ModuleExtractor(net) of lit_gans.metrics.extractors.base"
+            " wraps any module that maps images in [0, 1] to features."
+        )
+    if scores is None:
+        scores = {
+            "fid": FrechetInceptionDistance(),
+            "inception_score": InceptionScore(),
+            "class_coverage": ClassCoverage(),
+            "intra_fid": IntraFID(),
+            "class_accuracy": ClassAccuracy(),
+        }
+    given = {name: score for name, score in scores.items() if score is not None}
+    for name, score in given.items():
+        if not isinstance(score, FeatureScore):  # metrics.scores.kid=kid is an easy mistake
+            raise RefusedInput(
+                f"metrics.scores.{name}={score!r} is not a score: choose one with score@metrics.scores.{name}=NAME, or"
+                " null for none."
+            )
+    applicable = {
+        name: score for name, score in given.items() if name in required or score.applies(extractor, num_classes)
+    }
+    if not applicable:
+        asked = f"{', '.join(given)} need an extractor or a generator that knows classes" if given else "none is given"
+        raise RefusedInput(f"no score is left to measure ({asked}): keep one, such as the fid, or use metrics=none.")
+    owners: dict[str, str] = {}
+    for name, score in applicable.items():
+        for key in score.keys(extractor).values():
+            if owners.setdefault(key, name) != name:
+                raise RefusedInput(f"the scores {owners[key]} and {name} both measure {key}: keep one of them.")
+    return applicable
+
+
+def directions(extractor: Extractor, scores: Mapping[str, FeatureScore]) -> dict[str, str | None]:
+    """Returns whether the best value of each key is the `min` or the `max`, or None for neither."""
+    return {key: score.directions[name] for score in scores.values() for name, key in score.keys(extractor).items()}
+
+
+def measurable(
+    scores: Mapping[str, FeatureScore], *known: Any, required: Collection[str] = ()
+) -> tuple[dict[str, FeatureScore], dict[str, str]]:
+    """Returns the scores that the images allow, and the reason why each other score is left out, by name.
+
+    Args:
+        scores: scores to select from.
+        known: arguments of `FeatureScore.unmeasurable`.
+        required: names of scores that must not be left out.
+
+    Raises:
+        RefusedInput: no score is left, or not all required ones; the message gives all reasons.
+    """
+    reasons = {name: score.unmeasurable(*known) for name, score in scores.items()}
+    left_out = {name: reason for name, reason in reasons.items() if reason is not None}
+    nothing = len(left_out) == len(scores)
+    refused = [f"{name}: {reason.rstrip('.')}" for name, reason in left_out.items() if nothing or name in required]
+    if refused:
+        what = "no score can be measured" if nothing else "a score that was asked for cannot be measured"
+        raise RefusedInput(f"{what}: {'; '.join(refused)}.")
+    return {name: score for name, score in scores.items() if name not in left_out}, left_out
+
+
+def warn_of_few(num: int, num_features: int) -> bool:
+    """Logs a warning, and returns True, if there are no more images than features."""
+    few = num <= num_features
+    if few:
+        logger.warning(
+            "%d images are no more than the %d features: covariances do not have full rank, and the FID is far too"
+            " large to compare with the FID of more images.",
+            num,
+            num_features,
+        )
+    return few
+
+
+def with_labels(batches: Iterable[Tensor], labels: Tensor | None) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Yields batches of images, each with its rows of the labels, or with None if there are no labels."""
+    start = 0
+    for images in batches:
+        yield images, None if labels is None else labels[start : start + len(images)]
+        start += len(images)

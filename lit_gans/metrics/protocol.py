@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import importlib.metadata
-from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from lit_gans.metrics.evaluator import Evaluator
 
 _PACKAGES = ("lit_gans", "torch", "torchvision", "torch_fidelity", "numpy")
-# may differ between comparable values; `differences` reports them
-_NOTED = ("data", "weights", "batch_norm", "seed", "versions")
+# values are comparable if these are equal
+_COMPARED = (
+    "data_sha256",
+    "num_real",
+    "num_fake",
+    "image_size",
+    "resize",
+    "quantization",
+    "extractor",
+    "extractor_sha256",
+    "scores",
+)
+_NOTED = ("data", "batch_norm", "weights", "seed", "versions")  # may differ; `differences` reports them
 RUNNING_STATISTICS = "running statistics (evaluation mode)"
 
 
-@dataclass(frozen=True)
-class Protocol:
-    """Protocol of a measurement. Two values are comparable if all fields except those in `_NOTED` are equal.
+def stamp(evaluator: Evaluator, *, data: str, weights: str, resize: str | None = None) -> dict[str, Any]:
+    """Returns the protocol of an evaluator to which the real images have been added, as plain values for JSON.
 
     Args:
+        evaluator: the evaluator.
         data: readable description of the real images.
-        data_sha256: digest of all real images, in order.
+        weights: `ema` or `raw` weights of the generator, or `pictures` of a folder.
+        resize: resizing of files, if any.
+
+    Returns:
+        data, data_sha256: description of the real images, and digest of all of them, in order.
         num_real, num_fake: number of real and generated images.
         image_size: height and width of the images before the extractor.
         resize: resizing of files, and of the extractor.
@@ -28,56 +42,27 @@ class Protocol:
         extractor, extractor_sha256: name and digest of the weights of the extractor.
         batch_norm: mode of the generator's batch norm.
         scores: settings of each score.
-        weights: `ema` or `raw` weights of the generator, or `pictures` of a folder.
+        weights: see above.
         seed: seed of latents, splits and subsets.
         versions: versions of the numerical libraries.
     """
-
-    data: str
-    data_sha256: str
-    num_real: int
-    num_fake: int
-    image_size: list[int]
-    resize: str
-    quantization: str
-    extractor: str
-    extractor_sha256: str
-    batch_norm: str
-    scores: dict[str, dict[str, Any]]
-    weights: str
-    seed: int
-    versions: dict[str, str]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the protocol as plain values for JSON."""
-        return asdict(self)
-
-
-def stamp(evaluator: Evaluator, *, data: str, weights: str, resize: str | None = None) -> Protocol:
-    """Returns the protocol of an evaluator to which the real images have been added.
-
-    Args:
-        evaluator: the evaluator.
-        data, weights: see `Protocol`.
-        resize: resizing of files, if any.
-    """
     extractor = evaluator.extractor
-    return Protocol(
-        data=data,
-        data_sha256=evaluator.data_sha256,
-        num_real=evaluator.num_real,
-        num_fake=evaluator.num_samples,
-        image_size=evaluator.shape[1:],
-        resize=f"{resize}; {extractor.resize}" if resize else extractor.resize,
-        quantization="uint8, rounded",
-        extractor=extractor.name,
-        extractor_sha256=extractor.sha256,
-        batch_norm="unknown" if weights == "pictures" else RUNNING_STATISTICS,
-        scores={type(score).__name__: score.settings() for score in evaluator.scores.values()},
-        weights=weights,
-        seed=evaluator.seed,
-        versions=versions(),
-    )
+    return {
+        "data": data,
+        "data_sha256": evaluator.data_sha256,
+        "num_real": evaluator.num_real,
+        "num_fake": evaluator.num_samples,
+        "image_size": evaluator.shape[1:],
+        "resize": f"{resize}; {extractor.resize}" if resize else extractor.resize,
+        "quantization": "uint8, rounded",
+        "extractor": extractor.name,
+        "extractor_sha256": extractor.sha256,
+        "batch_norm": "unknown" if weights == "pictures" else RUNNING_STATISTICS,
+        "scores": {type(score).__name__: score.settings() for score in evaluator.scores.values()},
+        "weights": weights,
+        "seed": evaluator.seed,
+        "versions": versions(),
+    }
 
 
 def versions() -> dict[str, str]:
@@ -87,10 +72,8 @@ def versions() -> dict[str, str]:
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> tuple[list[str], list[str]]:
     """Returns reasons why two protocols are not comparable, and other differences, as `field: this and that`."""
-    refused: list[str] = []
-    noted: list[str] = []
-    for field in fields(Protocol):
-        ours, theirs = one.get(field.name), other.get(field.name)
-        if ours != theirs:
-            (noted if field.name in _NOTED else refused).append(f"{field.name}: {ours} and {theirs}")
-    return refused, noted
+
+    def differing(names: tuple[str, ...]) -> list[str]:
+        return [f"{name}: {one.get(name)} and {other.get(name)}" for name in names if one.get(name) != other.get(name)]
+
+    return differing(_COMPARED), differing(_NOTED)

@@ -4,7 +4,7 @@ import torch
 from lit_gans.common.cache_folder import cache_folder
 from lit_gans.metrics import FrechetInceptionDistance
 from lit_gans.metrics.evaluator import Evaluator
-from lit_gans.metrics.scores.stored import StoredFeatures
+from lit_gans.metrics.scores.base import StoredFeatures
 from tests.metrics.cells import Pixels, all_scores, evaluator, images
 
 
@@ -45,16 +45,10 @@ def test_a_second_run_extracts_no_real_image_and_measures_bitwise_the_same():
     assert measured(store=False) == (first, 100)
 
 
-def another_digit_of_the_halves(data):
-    before, key, after = data.partition(b'halves\\": ')
-    assert key
-    return before + key + bytes([after[0] ^ 1]) + after[1:]
-
-
 DAMAGES = [lambda data: data[: len(data) // 2], lambda data: data[:-9] + b"?" * 9, lambda _: b""]
 
 
-@pytest.mark.parametrize("damage", [*DAMAGES, another_digit_of_the_halves])
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_made_anew_with_a_warning(folder, damage):
     first, _ = measured()
     (path,) = folder.iterdir()

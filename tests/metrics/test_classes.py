@@ -6,7 +6,7 @@ import torch
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics import ClassAccuracy, FrechetInceptionDistance, IntraFID
 from lit_gans.metrics.evaluator import Evaluator
-from lit_gans.metrics.extractors.network import Features
+from lit_gans.metrics.extractors.base import Features
 from tests.metrics.cells import Labeled, Pixels, class_scores, class_values, images
 from tests.strategies.ranks import run
 
@@ -41,7 +41,7 @@ def test_without_classes_nothing_is_asked_for_and_nothing_is_left_out():
     evaluator.add_real(Labeled())
     assert list(evaluator.measure(images(61, 1))) == ["metric/fid_pixels"]
     assert evaluator.left_out == {}
-    with pytest.raises(RefusedInput, match="the generator has no classes, which intra_fid, class_accuracy need"):
+    with pytest.raises(RefusedInput, match=r"intra_fid, class_accuracy need an extractor or a generator that knows"):
         Evaluator(Pixels(), class_scores())
     with pytest.raises(
         RefusedInput, match=r"a score that was asked for cannot.*intra_fid: the generator has no classes"
@@ -50,7 +50,11 @@ def test_without_classes_nothing_is_asked_for_and_nothing_is_left_out():
 
 
 class Knows7(Pixels):
-    num_classes = 7
+    num_logits = num_classes = 7
+
+    def forward(self, images):
+        pixels, logits = super().forward(images)
+        return pixels, logits.repeat(1, 2)[:, :7]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +117,7 @@ def test_an_extractor_without_the_data_s_classes_measures_inside_classes_alone()
     evaluator = evaluator_of(Unknowing())
     evaluator.add_real(Labeled())
     assert list(evaluator.scores) == ["fid", "intra_fid"]
-    assert ClassAccuracy().applies(Pixels())
+    assert ClassAccuracy().applies(Pixels(), 4)
 
 
 def test_two_evaluators_of_the_same_scores_do_not_meet():

@@ -13,7 +13,7 @@ from lit_gans.metrics import (
     KernelInceptionDistance,
 )
 from lit_gans.metrics.evaluator import Evaluator
-from lit_gans.metrics.scores.stored import StoredFeatures
+from lit_gans.metrics.scores.base import StoredFeatures
 from tests.metrics.cells import Pixels, all_scores, evaluator_of, images, measure
 
 

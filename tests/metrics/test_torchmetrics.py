@@ -8,7 +8,8 @@ from torchmetrics.image.mifid import MemorizationInformedFrechetInceptionDistanc
 
 from lit_gans import metrics
 from lit_gans.common.noise import mix
-from lit_gans.metrics.extractors.network import Features
+from lit_gans.metrics.extractors.base import Features
+from lit_gans.metrics.scores.base import FeatureScore
 from lit_gans.metrics.scores.kid import kernel_distances
 
 WIDTH = 8
@@ -35,7 +36,7 @@ def added(score, real, fake):
     """Updates a score of ours or of torchmetrics with batches of features."""
     for is_real, features in ((True, real), (False, fake)):
         for batch in features.split(37):
-            ours = isinstance(score, metrics.scores.base.FeatureScore)
+            ours = isinstance(score, FeatureScore)
             score.update(Features(batch, batch) if ours else batch, real=is_real)
     return score
 
@@ -43,24 +44,6 @@ def added(score, real, fake):
 @pytest.fixture
 def pair():
     return rows(300, 0), rows(200, 1, 1.2, 0.3)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "FrechetInceptionDistance",
-        "InceptionScore",
-        "KernelInceptionDistance",
-        "MemorizationInformedFrechetInceptionDistance",
-    ],
-)
-def test_ours_are_theirs_with_the_same_meaning(name):
-    ours = getattr(metrics, name)
-    theirs = TheirMiFID if name.startswith("Mem") else getattr(image, name)
-    assert issubclass(ours, theirs)
-    assert ours.higher_is_better == theirs.higher_is_better
-    assert ours.is_differentiable == theirs.is_differentiable
-    assert ours.plot_lower_bound == theirs.plot_lower_bound or theirs.plot_lower_bound is None
 
 
 @pytest.mark.parametrize("num", [200, 6])  # 6 are fewer than the features

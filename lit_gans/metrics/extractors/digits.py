@@ -1,6 +1,6 @@
 """Features and classes of digits, from a small classifier whose weights are included in this package.
 
-`python -m lit_gans.metrics.extractors.train_digits` trains the weights.
+In a clone of the repository, `python -m tests.metrics.extractors.train_digits` trains the weights.
 """
 
 from __future__ import annotations

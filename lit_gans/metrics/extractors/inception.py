@@ -50,7 +50,7 @@ class InceptionExtractor(Extractor):
                 " metrics.extractor.weights=PATH."
             )
         state, self.file_sha256 = read_weights(path, sha256)
-        self.network = _network(state, path)
+        self.network = _network(state)
         self.eval().requires_grad_(False)
         self.to(memory_format=torch.channels_last)
 
@@ -59,18 +59,13 @@ class InceptionExtractor(Extractor):
             return in_chunks(self.network, in_color(images))
 
 
-def _network(state: dict[str, Tensor], path: Path) -> nn.Module:
+def _network(state: dict[str, Tensor]) -> nn.Module:
     """Returns torch-fidelity's network, which unpickles its weight file and is therefore given a file of our own."""
     from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
 
     buffer = io.BytesIO()
     torch.save(state, buffer)
     buffer.seek(0)
-    try:
-        network = FeatureExtractorInceptionV3("inception", ["2048", "logits_unbiased"], buffer)
-    except (RuntimeError, TypeError) as error:
-        raise RefusedInput(
-            f"{path} holds other weights than Inception's: {str(error).splitlines()[-1].strip()}"
-        ) from error
+    network = FeatureExtractorInceptionV3("inception", ["2048", "logits_unbiased"], buffer)
     fold_batch_norms(network)
     return network

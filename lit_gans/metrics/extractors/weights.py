@@ -52,19 +52,6 @@ def _read_known(path: Path) -> Any:
         raise RefusedInput(f"{path} cannot be read as weights: {str(error).splitlines()[0]}") from error
 
 
-def load_strictly(module: nn.Module, state: dict[str, Tensor], path: Path) -> None:
-    """Loads a state dict strictly.
-
-    Raises:
-        RefusedInput: the state dict belongs to another network.
-    """
-    try:
-        module.load_state_dict(state)
-    except (RuntimeError, TypeError) as error:
-        lines = str(error).splitlines()
-        raise RefusedInput(f"{path} holds other weights than {type(module).__name__}'s: {lines[-1].strip()}") from error
-
-
 def fold_batch_norms(network: nn.Module) -> None:
     """Folds each batch norm into the convolution defined before it, in float64; replaces it by the identity."""
     for module in network.eval().modules():

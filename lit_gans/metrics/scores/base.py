@@ -1,21 +1,52 @@
-"""Base class of scores: torchmetrics of the features of images."""
+"""Base classes of scores: torchmetrics of the features of images, on one rank or several."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from jaxtyping import Float, Int64
+from torch import Tensor, distributed, nn
 from torchmetrics import Metric
+from torchmetrics.utilities.distributed import gather_all_tensors
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.metrics.extractors.base import Extractor
-from lit_gans.metrics.extractors.network import Features, Network, Widths
-from lit_gans.metrics.scores.ranks import Score, gather
+from lit_gans.metrics.extractors.base import Extractor, Features, Network, Widths
 
-NO_LOGITS = "the extractor has no class logits."
+_NO_LOGITS = "the extractor has no class logits."
+
+
+class Score(Metric):
+    """Metric whose states are those of its rank again after a `compute` that raises an error.
+
+    torchmetrics leaves them gathered, so that every further `compute` fails.
+    """
+
+    is_differentiable = False
+    higher_is_better: bool = False
+    full_state_update = False
+    plot_lower_bound = 0.0
+
+    @contextmanager
+    def sync_context(self, *args: Any, **kwargs: Any) -> Iterator[None]:
+        """Gathers the states of all ranks inside the context; see `torchmetrics.Metric`."""
+        failure = None
+        with super().sync_context(*args, **kwargs):
+            try:
+                yield
+            except Exception as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """Plots a value of `compute`, by default the current one, or a list of values; of mean and spread, the mean."""
+        val = self.compute() if val is None else val
+        means = [one[0] if isinstance(one, tuple) else one for one in (val if isinstance(val, list) else [val])]
+        return self._plot(means if isinstance(val, list) else means[0], ax)
 
 
 class FeatureScore(Score):
@@ -42,11 +73,6 @@ class FeatureScore(Score):
         lists: names of the states that are lists of rows.
     """
 
-    is_differentiable = False
-    higher_is_better: bool = False
-    full_state_update = False
-    plot_lower_bound = 0.0
-    plot_upper_bound: Any = None  # not that of torchmetrics' KID, which cuts larger values off
     feature_network = "inception"  # the attribute that torchmetrics' FeatureShare replaces
 
     directions: ClassVar[dict[str, str | None]]
@@ -58,28 +84,21 @@ class FeatureScore(Score):
 
     def __init__(
         self,
-        feature: nn.Module | int | None = None,
+        feature: nn.Module | None = None,
         reset_real_features: bool = True,
         normalize: bool = False,
         input_img_size: tuple[int, int, int] = (3, 64, 64),
         seed: int = 0,
         **kwargs: Any,
     ) -> None:
-        Metric.__init__(self, **{"dist_sync_fn": gather, **kwargs})  # not those of torchmetrics' scores
+        super().__init__(**{"dist_sync_fn": gather, **kwargs})
         self.normalize, self.reset_real_features, self.seed = normalize, reset_real_features, seed
         self.widths, self.lists = Widths(), set[str]()
-        if isinstance(feature, int):  # as torchmetrics names its own Inception
-            known = "for example InceptionExtractor() of lit_gans.metrics.extractors.inception"
-            raise RefusedInput(f"feature={feature} is no extractor: expected a torch.nn.Module, {known}.")
         if feature is None:
             self.add_states()
         else:
             network = Network(feature, normalize)
             self.attach(network, network.widths(input_img_size)[0])
-
-    def applies(self, extractor: Extractor) -> bool:
-        """Returns whether the score has a meaning for the extractor."""
-        return True
 
     def attach(self, network: nn.Module, widths: Widths) -> None:
         """Sets the extractor and resets all states.
@@ -88,7 +107,7 @@ class FeatureScore(Score):
             RefusedInput: the score needs class logits, which the extractor does not have.
         """
         if self.needs_logits and not widths.logits:
-            raise RefusedInput(f"{type(self).__name__}: {NO_LOGITS}")
+            raise RefusedInput(f"{type(self).__name__}: {_NO_LOGITS}")
         self.inception, self.widths = network, widths
         self.add_states()
         self.to(self.device)
@@ -110,6 +129,10 @@ class FeatureScore(Score):
         """
         self.update_features(*self.extracted(imgs), real)
 
+    def update_features(self, features: Float[Tensor, "n f"], logits: Float[Tensor, "n k"], real: bool) -> None:
+        """Adds the features and class logits of images to the states."""
+        raise NotImplementedError
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Adds images as `update` does, and returns the value of these alone.
 
@@ -129,10 +152,6 @@ class FeatureScore(Score):
             self.widths = Widths(features.shape[1], logits.shape[1])
             self.add_states()
         return Features(features, logits)
-
-    def update_features(self, features: Float[Tensor, "n f"], logits: Float[Tensor, "n k"], real: bool) -> None:
-        """Adds the features and class logits of images to the states."""
-        raise NotImplementedError
 
     def add_state(self, name: str, default: Any, *args: Any, **kwargs: Any) -> None:
         """Adds a state; see `torchmetrics.Metric`."""
@@ -183,22 +202,39 @@ class FeatureScore(Score):
             state[:] = [torch.cat(state) if state else torch.empty(0, self.width(name))]
         return state[0] if isinstance(state, list) else state
 
-    def too_few(self, num_real: int | None, num_fake: int) -> str | None:
+    def applies(self, extractor: Extractor, num_classes: int | None) -> bool:
+        """Returns whether the score has a meaning for an extractor and a generator; None: its classes are not known."""
+        return True
+
+    def too_few(self, num_real: float, num_fake: float) -> str | None:
         """Returns why there are too few images for the score and what would help, or None if there are enough.
 
         Args:
-            num_real: number of real images; None if it is not known yet.
-            num_fake: number of generated images.
+            num_real, num_fake: number of real and of generated images; infinite if it is not known yet.
         """
-        fewest = smaller(num_real, num_fake)
+        fewest = min(num_real, num_fake)
         few = self.needs_covariance and fewest < 2
         return f"{fewest} image has no covariance: use at least 2." if few else None
 
-    def refuse_too_few(self, num_real: int | None, num_fake: int) -> None:
+    def refuse_too_few(self, num_real: float, num_fake: float) -> None:
         """Raises `RefusedInput` if there are too few images."""
         reason = self.too_few(num_real, num_fake)
         if reason is not None:
             raise RefusedInput(f"{type(self).__name__}: {reason}")
+
+    def unmeasurable(
+        self, num_real: float, num_fake: float, widths: Widths | None = None, labels: Int64[Tensor, " n"] | None = None
+    ) -> str | None:
+        """Returns why the score cannot be measured, or None if it can.
+
+        Args:
+            num_real, num_fake: see `too_few`.
+            widths: widths of features and logits and number of classes that are asked for; None: not known yet.
+            labels: class of each real image; None without classes.
+        """
+        if self.needs_logits and widths is not None and not widths.logits:
+            return _NO_LOGITS
+        return self.too_few(num_real, num_fake)
 
     def named(self, value: Any) -> dict[str, float]:
         """Returns what `compute` has returned, a scalar, a tuple or a dict of scalars, by the names of `directions`."""
@@ -223,13 +259,37 @@ class FeatureScore(Score):
         settings = self.settings() if owner is type(self) else {}
         return f"{owner.__module__}.{owner.__qualname__}{settings or ''}"
 
-    def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Plots a value of `compute`, by default the current one, or a list of values; of mean and spread, the mean."""
-        val = self.compute() if val is None else val
-        means = [one[0] if isinstance(one, tuple) else one for one in (val if isinstance(val, list) else [val])]
-        return self._plot(means if isinstance(val, list) else means[0], ax)
+
+class StoredFeatures(FeatureScore):
+    """Base class of scores that need the features of single images, real and generated ones, in main memory."""
+
+    def add_states(self) -> None:
+        self.add_state("real_features", [], dist_reduce_fx="cat")
+        self.add_state("fake_features", [], dist_reduce_fx="cat")
+
+    def update_features(self, features: Float[Tensor, "n f"], logits: Float[Tensor, "n k"], real: bool) -> None:
+        self.accumulate("real_features" if real else "fake_features", features)
+
+    def stored(self) -> tuple[Float[Tensor, "n f"], Float[Tensor, "k f"]]:
+        """Returns the features of the real and of the generated images.
+
+        Raises:
+            RefusedInput: there are too few.
+        """
+        real, fake = self.rows("real_features"), self.rows("fake_features")
+        self.refuse_too_few(len(real), len(fake))
+        return real, fake
 
 
-def smaller(num_real: int | None, num_fake: int) -> int:
-    """Returns the smaller number of images, or the number of generated images if the other is unknown."""
-    return num_fake if num_real is None else min(num_real, num_fake)
+def gather(tensor: Tensor, group: Any = None) -> list[Tensor]:
+    """Gathers a tensor of all ranks with torchmetrics, also from main memory over nccl."""
+    over_nccl = distributed.get_backend(group) == "nccl"
+    device = torch.device("cuda", torch.cuda.current_device()) if over_nccl else torch.device("cpu")
+    return [other.to(tensor.device) for other in gather_all_tensors(tensor.to(device), group)]
+
+
+def place() -> tuple[int, int]:
+    """Returns the rank and the number of ranks."""
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return 0, 1

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
-from torchmetrics.image import fid
 
 from lit_gans.metrics.scores.base import FeatureScore
 
@@ -76,11 +75,11 @@ def frechet_distance(real: Gaussian, fake: Gaussian) -> float:
     return (distance - 2 * _positive(values).sqrt().sum()).item()
 
 
-class FrechetInceptionDistance(FeatureScore, fid.FrechetInceptionDistance):
+class FrechetInceptionDistance(FeatureScore):
     """Fréchet distance between Gaussians fitted to the features (Heusel et al. 2017, equation 6).
 
-    Like torchmetrics' class, with moments streamed in float64, covariances normalized by n - 1, and the symmetric
-    square root. See `FeatureScore` for the arguments. `compute` returns a scalar.
+    Moments are streamed in float64, covariances normalized by n - 1. `compute` returns a scalar. See `FeatureScore`
+    for the arguments.
 
     Example:
         >>> import torch

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Any
 
 import torch
 from jaxtyping import Float, Float64
 from torch import Tensor, nn
-from torchmetrics.image import inception
 
 from lit_gans.common.errors import refuse_below
-from lit_gans.common.noise import forked, mix
+from lit_gans.common.noise import mix
 from lit_gans.metrics.scores.base import FeatureScore
 
 
@@ -27,10 +27,10 @@ def inception_scores(logits: Float[Tensor, "n k"], splits: int) -> Float[Tensor,
     return torch.stack(scores)
 
 
-class InceptionScore(FeatureScore, inception.InceptionScore):
+class InceptionScore(FeatureScore):
     """Inception Score (Salimans et al. 2016): mean and spread over splits of the shuffled samples.
 
-    Like torchmetrics' class, with a seeded shuffle and a spread that is the standard deviation normalized by n.
+    Unlike torchmetrics' class, with a seeded shuffle and a spread that is the standard deviation normalized by n.
     `compute` returns both as scalars. See `FeatureScore` for further arguments.
 
     Args:
@@ -64,7 +64,7 @@ class InceptionScore(FeatureScore, inception.InceptionScore):
         if not real:
             self.accumulate("fake_logits", logits)
 
-    def too_few(self, num_real: int | None, num_fake: int) -> str | None:
+    def too_few(self, num_real: float, num_fake: float) -> str | None:
         if num_fake >= 2 * self.splits:
             return None
         return (
@@ -79,9 +79,8 @@ class InceptionScore(FeatureScore, inception.InceptionScore):
             RefusedInput: there are fewer than two images for each split.
         """
         logits = self.rows("fake_logits")
-        self.refuse_too_few(None, len(logits))
-        with forked():
-            torch.manual_seed(mix(self.seed, "inception score"))
-            order = torch.randperm(len(logits))
+        self.refuse_too_few(math.inf, len(logits))
+        generator = torch.Generator().manual_seed(mix(self.seed, "inception score"))
+        order = torch.randperm(len(logits), generator=generator)
         scores = inception_scores(logits[order], self.splits).to(self.device)
         return scores.mean(), scores.std(correction=0)

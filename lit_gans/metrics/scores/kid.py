@@ -8,12 +8,11 @@ from typing import Any
 import torch
 from jaxtyping import Float, Float64
 from torch import Tensor, nn
-from torchmetrics.image import kid
+from torchmetrics.image.kid import poly_mmd
 
 from lit_gans.common.errors import refuse_below, refuse_not_positive
 from lit_gans.common.noise import mix
-from lit_gans.metrics.scores.base import smaller
-from lit_gans.metrics.scores.stored import StoredFeatures
+from lit_gans.metrics.scores.base import StoredFeatures
 
 
 def kernel_distances(
@@ -22,13 +21,13 @@ def kernel_distances(
     """Computes the squared maximum mean discrepancy of each pair of index sets, with torchmetrics' unbiased estimate
     and kernel (gamma x.y + coef)^degree (Bińkowski et al. 2018, section 4; Gretton et al. 2012, equation 3).
     """
-    return torch.stack([kid.poly_mmd(real[one].double(), fake[two].double(), **kernel) for one, two in subsets])
+    return torch.stack([poly_mmd(real[one].double(), fake[two].double(), **kernel) for one, two in subsets])
 
 
-class KernelInceptionDistance(StoredFeatures, kid.KernelInceptionDistance):
+class KernelInceptionDistance(StoredFeatures):
     """Kernel Inception Distance (Bińkowski et al. 2018): mean and spread of the squared MMD of random subsets.
 
-    Like torchmetrics' class, with seeded subsets, which are drawn without replacement, and in float64; the spread is
+    Unlike torchmetrics' class, with seeded subsets, which are drawn without replacement, and in float64; the spread is
     the standard deviation normalized by n. `compute` returns both as scalars. See `FeatureScore` for further arguments.
 
     Args:
@@ -71,8 +70,8 @@ class KernelInceptionDistance(StoredFeatures, kid.KernelInceptionDistance):
         self.subsets, self.subset_size = subsets, subset_size
         self.degree, self.gamma, self.coef = degree, gamma, coef
 
-    def too_few(self, num_real: int | None, num_fake: int) -> str | None:
-        fewest = smaller(num_real, num_fake)
+    def too_few(self, num_real: float, num_fake: float) -> str | None:
+        fewest = min(num_real, num_fake)
         if fewest >= self.subset_size:
             return None
         return (

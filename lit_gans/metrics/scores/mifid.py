@@ -8,11 +8,10 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor, nn
 from torch.nn.functional import normalize
-from torchmetrics.image import mifid
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.metrics.scores.base import StoredFeatures
 from lit_gans.metrics.scores.fid import Gaussian, frechet_distance
-from lit_gans.metrics.scores.stored import StoredFeatures
 
 _ROWS = 1024  # number of rows of the cosine matrix in memory at once
 
@@ -28,12 +27,12 @@ def memorization_distance(real: Float[Tensor, "n f"], fake: Float[Tensor, "k f"]
     return max(0.0, total / len(fake))
 
 
-class MemorizationInformedFrechetInceptionDistance(StoredFeatures, mifid.MemorizationInformedFrechetInceptionDistance):
+class MemorizationInformedFrechetInceptionDistance(StoredFeatures):
     """FID, divided by the memorization distance if it is below a threshold (Bai et al. 2021, equation 3).
 
-    Like torchmetrics' class, except that distances run from each generated image to its nearest real image, as in the
-    paper.
-    `compute` returns a scalar. See `FeatureScore` for further arguments.
+    Distances run from each generated image to its nearest real image, as in the paper; those of torchmetrics' class
+    from each real image to its nearest generated one. `compute` returns a scalar. See `FeatureScore` for
+    further arguments.
 
     Args:
         cosine_distance_eps: memorization distance, in (0, 1], from which the generator is not considered to memorize.

@@ -10,7 +10,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput, refuse_below
-from lit_gans.metrics.scores.ranks import Score
+from lit_gans.metrics.scores.base import Score
 
 
 class ModeCoverage(Score):
@@ -46,9 +46,6 @@ class ModeCoverage(Score):
 
     directions: ClassVar[dict[str, str]] = {"modes_covered": "max", "high_quality": "max", "kl_uniform": "min"}
     higher_is_better = True
-    is_differentiable = False
-    full_state_update = False
-    plot_lower_bound = 0.0
 
     counts: Tensor
     num: Tensor
@@ -94,7 +91,3 @@ class ModeCoverage(Score):
             "kl_uniform": max(0.0, divergence),
         }
         return {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
-
-    def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Plots values of `compute`; see `torchmetrics.Metric.plot`."""
-        return self._plot(val, ax)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
-from torchmetrics import MeanAbsoluteError
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.images import refuse_out_of_range
+from lit_gans.metrics.scores.base import Score
 
 
-class PairedL1(MeanAbsoluteError):
+class PairedL1(Score):
     """Mean absolute difference between images and their targets, in [0, 1], over images of one size.
 
     Images are uint8, or floats in [0, 1]; both scales may be mixed.
@@ -31,6 +34,11 @@ class PairedL1(MeanAbsoluteError):
     sum_abs_error: Tensor
     total: Tensor
 
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.add_state("sum_abs_error", torch.tensor(0.0), dist_reduce_fx="sum")
+        self.add_state("total", torch.tensor(0), dist_reduce_fx="sum")
+
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Adds images and their targets, both (n, c, h, w).
 
@@ -47,7 +55,7 @@ class PairedL1(MeanAbsoluteError):
 
     def compute(self) -> Float64[Tensor, ""]:
         """Returns the mean over images."""
-        return self.sum_abs_error.cpu().double().squeeze() / self.total.cpu()  # MPS has no float64
+        return self.sum_abs_error.cpu().double() / self.total.cpu()  # MPS has no float64
 
 
 def _in_unit_range(images: Tensor) -> Float[Tensor, "n c h w"]:

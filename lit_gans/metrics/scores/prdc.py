@@ -10,8 +10,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
 from lit_gans.common.errors import refuse_below
-from lit_gans.metrics.scores.base import smaller
-from lit_gans.metrics.scores.stored import StoredFeatures
+from lit_gans.metrics.scores.base import StoredFeatures
 
 _ROWS = 1024  # number of rows of the distance matrix in memory at once
 
@@ -82,8 +81,8 @@ class PrecisionRecallDensityCoverage(StoredFeatures):
         super().__init__(feature, **kwargs)
         self.nearest = nearest
 
-    def too_few(self, num_real: int | None, num_fake: int) -> str | None:
-        fewest = smaller(num_real, num_fake)
+    def too_few(self, num_real: float, num_fake: float) -> str | None:
+        fewest = min(num_real, num_fake)
         if fewest > self.nearest:
             return None
         return (

@@ -3,7 +3,7 @@ from torch.nn import functional
 
 from lit_gans.data.sources.digits import Digits
 from lit_gans.metrics.extractors.digits import WEIGHTS, DigitsExtractor, Pool
-from lit_gans.metrics.extractors.train_digits import accuracy, held_out
+from tests.metrics.extractors.train_digits import accuracy, held_out
 
 
 def test_names_97_percent_of_the_held_out_digits_rightly_from_less_than_a_megabyte():

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from lit_gans.metrics.extractors.base import in_chunks
-from lit_gans.metrics.extractors.efficientnet_lite0 import EfficientNetLite
+from lit_gans.metrics.extractors.efficientnet import EfficientNetLite
 from lit_gans.metrics.extractors.weights import fold_batch_norms
 
 

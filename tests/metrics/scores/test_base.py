@@ -8,8 +8,7 @@ from torch import nn
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics import FrechetInceptionDistance
-from lit_gans.metrics.extractors.base import ModuleExtractor
-from lit_gans.metrics.scores.base import Features
+from lit_gans.metrics.extractors.base import Features, ModuleExtractor
 from tests.metrics.cells import Pixels, images
 
 

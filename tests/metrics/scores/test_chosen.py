@@ -1,3 +1,5 @@
+import math
+
 import pytest
 from torch import nn
 
@@ -9,7 +11,8 @@ from lit_gans.metrics import (
     KernelInceptionDistance,
     PrecisionRecallDensityCoverage,
 )
-from lit_gans.metrics.scores.chosen import chosen, measurable
+from lit_gans.metrics.evaluator import chosen, measurable
+from lit_gans.metrics.extractors.base import Widths
 from tests.metrics.cells import Pixels
 
 SCORES = {
@@ -23,15 +26,16 @@ SCORES = {
 @pytest.mark.parametrize(
     ("num_real", "num_fake", "num_logits", "left_out"),
     [
-        (None, 5000, None, []),
+        (math.inf, 5000, None, []),
         (64, 5000, None, ["kid"]),
         (64, 19, 10, ["inception_score", "kid"]),
-        (None, 64, 0, ["inception_score", "kid"]),
+        (math.inf, 64, 0, ["inception_score", "kid"]),
         (1, 5000, 10, ["fid", "kid", "prdc"]),
     ],
 )
 def test_what_so_many_images_allow_is_kept_and_the_others_have_a_reason(num_real, num_fake, num_logits, left_out):
-    kept, reasons = measurable(SCORES, num_real, num_fake, num_logits)
+    widths = None if num_logits is None else Widths(4, num_logits)
+    kept, reasons = measurable(SCORES, num_real, num_fake, widths)
     assert list(reasons) == left_out
     assert list(kept) == [name for name in SCORES if name not in left_out]
     assert all(reason.endswith(".") for reason in reasons.values())
@@ -62,8 +66,8 @@ def test_a_module_that_is_no_extractor_is_refused():
 
 
 def test_a_value_that_is_no_score_is_refused():
-    with pytest.raises(RefusedInput, match=r"metrics\.scores\.fid=5 is not a score: choose one with score@metrics"):
-        chosen(Pixels(), {"fid": 5})
+    with pytest.raises(RefusedInput, match=r"metrics\.scores\.kid='kid' is not a score: choose one with score@metrics"):
+        chosen(Pixels(), {"kid": "kid"})
 
 
 def test_no_score_at_all_is_refused_with_every_reason():

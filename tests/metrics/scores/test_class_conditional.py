@@ -12,8 +12,8 @@ from lit_gans.metrics import (
     InceptionScore,
     IntraFID,
 )
+from lit_gans.metrics.extractors.base import Features
 from lit_gans.metrics.extractors.digits import DigitsExtractor
-from lit_gans.metrics.extractors.network import Features
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import torch
 from torch_fidelity.metric_fid import fid_features_to_statistics, fid_statistics_to_metric
 from torchmetrics.image.fid import _compute_fid
 
-from lit_gans.metrics.extractors.network import Features
+from lit_gans.metrics.extractors.base import Features
 from lit_gans.metrics.scores.fid import FrechetInceptionDistance, Gaussian, frechet_distance
 
 

@@ -1,10 +1,12 @@
+import math
+
 import pytest
 import torch
 from torch_fidelity.metric_isc import isc_features_to_metric
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import mix
-from lit_gans.metrics.extractors.network import Features
+from lit_gans.metrics.extractors.base import Features
 from lit_gans.metrics.scores.inception_score import InceptionScore, inception_scores
 
 
@@ -41,8 +43,8 @@ def test_the_seed_decides_the_split_and_nothing_is_drawn_from_the_training_s_num
 
 
 def test_refusals():
-    assert "19 generated images are too few for 10 splits: use at least 20" in InceptionScore().too_few(None, 19)
-    assert InceptionScore().too_few(None, 20) is None
+    assert "19 generated images are too few for 10 splits: use at least 20" in InceptionScore().too_few(math.inf, 19)
+    assert InceptionScore().too_few(math.inf, 20) is None
     with pytest.raises(RefusedInput, match="splits=0"):
         InceptionScore(splits=0)
     with pytest.raises(RefusedInput, match="60 generated images are too few for 31 splits"):

