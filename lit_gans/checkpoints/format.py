@@ -100,11 +100,6 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     return checkpoint
 
 
-def weights_bytes(checkpoint: dict[str, Any]) -> int:
-    """Returns the number of bytes of the networks' tensors in a checkpoint."""
-    return sum(value.nbytes for value in checkpoint["state_dict"].values() if isinstance(value, torch.Tensor))
-
-
 class CheckpointFiles(TorchCheckpointIO):
     """Writes local checkpoint files atomically and durably, and reads files and sharded folders without executing code
     from them. Lightning handles remote addresses.

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from lit_gans.callbacks.evaluation import GenerativeMetrics
@@ -20,7 +19,7 @@ from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.progress import Progress
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput, nearest
-from lit_gans.config.load import load
+from lit_gans.config.load import module_from
 from lit_gans.config.run_folder import made_folder, replacing_note
 from lit_gans.config.trained_with import trained_with
 from lit_gans.data.base import ImageData
@@ -30,6 +29,7 @@ from lit_gans.metrics.evaluator import Evaluator, with_labels
 from lit_gans.metrics.folder import PictureFolder
 from lit_gans.metrics.protocol import stamp
 from lit_gans.models.pix2pix import Pix2Pix
+from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.sampling import Weights
 
 logger = logging.getLogger(__name__)
@@ -94,20 +94,21 @@ def evaluate(
     """
     _refuse_sources(checkpoint, fake, real, data)
     where = chosen_device(device)
-    checkpoint = str(find_checkpoint(checkpoint)) if checkpoint else None
-    config = read_checkpoint(checkpoint).get(FORMAT_KEY, {}).get("config", {}) if checkpoint else {}
+    path = find_checkpoint(checkpoint) if checkpoint else None
+    content = read_checkpoint(path) if path else {}
+    config = content.get(FORMAT_KEY, {}).get("config", {})
     metrics = _by_features(metrics or trained_with(config, "metrics"), required)
     images: Real = PictureFolder(real, image_size) if real else data or trained_with(config, "data")
-    if checkpoint:
-        generated = _samples(checkpoint, images, metrics, weights, where)
+    if path:
+        generated = _samples(module_from(content, path).to(where), str(path), images, metrics, weights)
     else:
         generated = _images_of(str(fake), image_size, metrics)
-    path = _place(checkpoint or str(fake), output)
+    target = _place(str(path or fake), output)
     settings = generated.num, metrics.batch_size, metrics.seed, where, required, generated.num_classes
     evaluator = Evaluator(metrics.extractor, metrics.requested, *settings)
     with Progress() as progress:
         record = _measured(generated, images, evaluator, image_size, metrics.cache, progress)
-    _save(record, path)
+    _save(record, target)
     return record
 
 
@@ -206,9 +207,8 @@ def _save(record: dict[str, Any], path: Path) -> None:
 
 
 def _samples(
-    checkpoint: str, images: Real, metrics: GenerativeMetrics, weights: Weights | None, device: torch.device
+    module: AdversarialModule, checkpoint: str, images: Real, metrics: GenerativeMetrics, weights: Weights | None
 ) -> Generated:
-    module = load(checkpoint).to(device)
     if isinstance(images, ImageData):
         for name, theirs, ours in (
             ("image_size", images.image_size, module.image_size),

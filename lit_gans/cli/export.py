@@ -7,10 +7,10 @@ from typing import Literal
 
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.common.errors import RefusedInput
-from lit_gans.config.generator_files import WEIGHTS, save_generator
 from lit_gans.config.load import load
-from lit_gans.config.onnx_files import example_inputs, export_onnx
 from lit_gans.config.run_folder import refuse_file, refuse_folder, replacing_note
+from lit_gans.export.onnx import example_inputs, export_onnx
+from lit_gans.export.safetensors import WEIGHTS, save_generator
 from lit_gans.training.sampling import Weights
 
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TypeVar
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from lit_gans.common.errors import RefusedInput
 
 _GIB = 2**30
-_MOST_BYTES, _MOST_TIMES = 2**28, 64  # of modules, beyond and for each byte of their stored weights
-_FACTORIES = (torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn)
+Made = TypeVar("Made")
 
 
 def machine_memory() -> float:
@@ -46,49 +44,35 @@ def refuse_memory(needed: int, what: str, advice: str) -> None:
         )
 
 
-def plausible(stored: int) -> int:
-    """Returns the most bytes of a module's tensors where a file has `stored` bytes of its weights, and describes it."""
-    return _MOST_BYTES + _MOST_TIMES * stored
-
-
-class _Counting(TorchFunctionMode):
-    """Adds up the bytes of new tensors, which take no memory before their values are written.
-
-    Args:
-        most: number of bytes that are allowed.
-        refusal: sentence for more.
-    """
-
-    def __init__(self, most: float, refusal: str) -> None:
-        super().__init__()
-        self.num_bytes, self.most, self.refusal = 0, most, refusal
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        if func in _FACTORIES and made.device.type == "cpu":
-            self.num_bytes += made.nbytes
-            if self.num_bytes > self.most:
-                raise RefusedInput(self.refusal)
-        return made
-
-
 @contextmanager
-def refused_if_too_large(what: str, stored: int | None = None) -> Iterator[None]:
-    """Converts tensors that do not fit in this machine's memory, alone or together, to `RefusedInput`.
+def refused_if_too_large(what: str) -> Iterator[None]:
+    """Converts torch's error of a tensor that this machine cannot hold to `RefusedInput`.
 
     Args:
-        what: what makes the tensors, as the beginning of a sentence.
-        stored: bytes of their weights in the file that describes them, which bound them, see `plausible`.
+        what: what makes the tensor, as the beginning of a sentence.
     """
-    most = machine_memory()
-    too_large = f"{what} need more memory than the {most / _GIB:,.0f} GiB of this machine: choose smaller ones."
-    refusal = too_large
-    if stored is not None and plausible(stored) < most:
-        most, refusal = plausible(stored), f"{what} need far more memory than its weights: it is damaged."
     try:
-        with _Counting(most, refusal):
-            yield
+        yield
     except (MemoryError, RuntimeError) as error:
         if not (is_full(error) or "overflow" in str(error)):  # of the number of bytes
             raise
-        raise RefusedInput(too_large) from error
+        memory = machine_memory() / _GIB
+        raise RefusedInput(
+            f"{what} need more memory than the {memory:,.0f} GiB of this machine: choose smaller ones."
+        ) from error
+
+
+def made_if_verified(make: Callable[[], Made], verify: Callable[[Made], None]) -> Made:
+    """Makes networks that a file describes, which may be of any size, after a check that takes no memory.
+
+    Args:
+        make: constructor, which is called twice: first on the meta device, where tensors have sizes and no content.
+        verify: raises an error for networks whose sizes are not those of the file's weights.
+    """
+    try:
+        with torch.device("meta"):
+            sketch = make()
+    except (NotImplementedError, RuntimeError):  # a constructor that reads numbers of its tensors
+        return make()
+    verify(sketch)
+    return make()

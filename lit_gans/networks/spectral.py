@@ -45,7 +45,7 @@ class SpectralNorm(nn.Module):
         for name, size in (("left", len(matrix)), ("right", matrix.shape[1])):
             vector = torch.randn(size, dtype=matrix.dtype, device=matrix.device)
             self.register_buffer(name, functional.normalize(vector, dim=0))
-        for _ in range(_WARM_UP):
+        for _ in range(0 if weight.is_meta else _WARM_UP):  # which computes nothing there, slowly
             self._iterate(matrix)
 
     @property

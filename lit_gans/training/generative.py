@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,10 +19,9 @@ from lit_gans.checkpoints.format import (
     from_plain,
     read_checkpoint,
     to_plain,
-    weights_bytes,
 )
 from lit_gans.common.errors import RefusedInput
-from lit_gans.common.memory import refused_if_too_large
+from lit_gans.common.memory import made_if_verified
 from lit_gans.training.sampling import SamplingModule
 
 _MOST = 3  # changed settings in the sentence of a refusal
@@ -40,23 +38,44 @@ class GenerativeModule(SamplingModule):
     """
 
     @classmethod
-    def load_from_checkpoint(cls, checkpoint_path: str | Path, *args: Any, **kwargs: Any) -> Any:
-        """Loads a module from a checkpoint (see Lightning), ready for `sample`; `kwargs` override its settings.
+    def load_from_checkpoint(
+        cls,
+        checkpoint_path: str | Path,
+        map_location: torch.device | str | None = None,
+        *,
+        strict: bool = True,
+        weights_only: bool = True,
+        **kwargs: Any,
+    ) -> Any:
+        """Loads a module from a checkpoint, ready for `sample`.
+
+        Args:
+            checkpoint_path: path of a checkpoint, or folder of a run, which loads its best checkpoint, or the last.
+            map_location: device of the module; null is the CPU.
+            strict, weights_only: arguments of Lightning; loading is always strict and never executes code.
+            **kwargs: settings that override those of the checkpoint.
 
         Raises:
             RefusedInput: the file is missing or damaged, or is of another class or architecture.
         """
         checkpoint = read_checkpoint(checkpoint_path)
-        plain = checkpoint.get("hyper_parameters", {})
-        settings = {name: from_plain(value) for name, value in plain.items() if isinstance(value, dict | list)}
-        size = weights_bytes(checkpoint)
-        with _of_class(checkpoint, cls), refused_if_too_large(f"the networks that {checkpoint_path} describes", size):
-            if not Path(checkpoint_path).is_dir():
-                return super().load_from_checkpoint(checkpoint_path, *args, **(settings | kwargs))
-            with io.BytesIO() as file:  # Lightning reads only files
-                torch.save(checkpoint, file)
-                file.seek(0)
-                return super().load_from_checkpoint(file, *args, **(settings | kwargs))
+        with _of_class(checkpoint, cls):
+            return cls.from_checkpoint(checkpoint, **kwargs).to(map_location or "cpu")
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: dict[str, Any], **kwargs: Any) -> Any:
+        """Returns the module of a checkpoint that was read, see `load_from_checkpoint`.
+
+        The networks that its settings describe are compared with its weights before they take memory.
+        """
+        if not checkpoint["state_dict"]:
+            raise RefusedInput("the checkpoint holds no networks.")
+        settings = {name: from_plain(value) for name, value in checkpoint["hyper_parameters"].items()} | kwargs
+        checkpoint = checkpoint | {"hyper_parameters": to_plain(settings)}
+        module = made_if_verified(lambda: cls(**settings), lambda sketch: sketch.refuse_other_architecture(checkpoint))
+        module.on_load_checkpoint(checkpoint)
+        module.load_state_dict(checkpoint["state_dict"])
+        return module
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         mark = {"format_version": FORMAT_VERSION, "class_path": class_path(type(self))}

@@ -8,11 +8,11 @@ from PIL import Image
 
 from lit_gans.checkpoints.format import CheckpointFiles, read_checkpoint, to_plain
 from lit_gans.cli.compare import _read
-from lit_gans.config.generator_files import load_generator, save_generator
 from lit_gans.config.load import load
 from lit_gans.config.registry import gans
 from lit_gans.data.packed.format import open_packed
 from lit_gans.data.sources.folder import Folder
+from lit_gans.export.safetensors import load_generator, save_generator
 from lit_gans.metrics.extractors.weights import read_weights
 from lit_gans.strategies.deepspeed import settings
 

@@ -9,8 +9,8 @@ import yaml
 from lit_gans.checkpoints.commit import checksums, write_commit
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.common.errors import RefusedInput
-from lit_gans.config.generator_files import load_generator
 from lit_gans.config.load import load
+from lit_gans.export.safetensors import load_generator
 from lit_gans.strategies.deepspeed import settings
 
 from . import hostile
@@ -58,7 +58,7 @@ def test_a_file_of_deepspeed_that_holds_code_is_refused_before_deepspeed_reads_i
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"hyper_parameters": {"generator_width": 2**12}}, "need far more memory than its weights: it is damaged"),
+        ({"hyper_parameters": {"generator_width": 2**12}}, "is of another architecture"),
         ({"hyper_parameters": {"latent_dim": 7}}, "is of another architecture"),
         ({"hyper_parameters": {"nothing": 1}}, "does not fit the class that it names: .*nothing"),
         ({"hyper_parameters": 3}, "does not fit the class that it names"),
@@ -66,6 +66,7 @@ def test_a_file_of_deepspeed_that_holds_code_is_refused_before_deepspeed_reads_i
         ({"lit_gans": {"class_path": 3, "format_version": 1}}, "does not fit the class that it names"),
         ({"generator_ema": {"format_version": 1, "state_dict": {"a": 1}}}, "does not fit the class that it names"),
         ({"state_dict": 3}, "it has no state_dict"),
+        ({"state_dict": {}, "hyper_parameters": {"generator_width": 2**12}}, "holds no networks"),
     ],
 )
 def test_a_checkpoint_that_describes_another_module_is_refused(good, change, sentence):
@@ -73,7 +74,7 @@ def test_a_checkpoint_that_describes_another_module_is_refused(good, change, sen
     checkpoint = torch.load(path, weights_only=True)
     arguments = change.get("hyper_parameters")
     if isinstance(arguments, dict):
-        change = {"hyper_parameters": checkpoint["hyper_parameters"] | arguments}
+        change = change | {"hyper_parameters": checkpoint["hyper_parameters"] | arguments}
     torch.save(checkpoint | change, path)
     with pytest.raises(RefusedInput, match=sentence):
         load(path)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from lit_gans.callbacks import EMA
-from lit_gans.config.generator_files import load_generator
 from lit_gans.config.load import load
+from lit_gans.export.safetensors import load_generator
 
 
 @pytest.fixture

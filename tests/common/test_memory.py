@@ -3,23 +3,7 @@ import torch
 
 from lit_gans.common import memory
 from lit_gans.common.errors import RefusedInput
-from lit_gans.common.memory import is_full, refuse_memory, refused_if_too_large
-
-
-@pytest.fixture
-def small(monkeypatch):
-    """A machine with one MiB of memory."""
-    monkeypatch.setattr(memory, "machine_memory", lambda: 2**20)
-
-
-def test_tensors_that_together_are_too_large_are_refused(small):
-    with refused_if_too_large("the networks"):
-        made = [torch.empty(2**15), torch.zeros(2**15)]
-    assert sum(tensor.nbytes for tensor in made) == 2**18
-    with refused_if_too_large("the networks"), torch.device("meta"):
-        torch.empty(2**40)
-    with pytest.raises(RefusedInput, match="than the 0 GiB"), refused_if_too_large("the networks"):
-        made += [torch.empty(2**15) for _ in range(9)]
+from lit_gans.common.memory import is_full, made_if_verified, refuse_memory, refused_if_too_large
 
 
 @pytest.mark.parametrize("size", [(2**60,), (2**40, 2**40)])
@@ -36,7 +20,30 @@ def test_other_errors_pass():
     assert not is_full(RuntimeError("another"))
 
 
-def test_a_number_of_bytes_is_refused(small):
+def test_networks_are_verified_before_they_take_memory():
+    seen = []
+
+    def refuse(sketch):
+        seen.append(sketch.weight.is_meta)
+        raise RefusedInput("too large")
+
+    with pytest.raises(RefusedInput, match="too large"):
+        made_if_verified(lambda: torch.nn.Linear(2**20, 2**20), refuse)
+    assert seen == [True]
+    made = made_if_verified(lambda: torch.nn.Linear(2, 3), lambda sketch: seen.append(sketch.weight.shape))
+    assert seen[1:] == [made.weight.shape]
+    assert not made.weight.is_meta
+
+
+def test_a_constructor_that_reads_numbers_is_called_as_it_is():
+    def make():
+        return torch.nn.Dropout(torch.linspace(0, 1, 3)[1].item())
+
+    assert made_if_verified(make, lambda sketch: pytest.fail("nothing was made")).p == 0.5
+
+
+def test_a_number_of_bytes_is_refused(monkeypatch):
+    monkeypatch.setattr(memory, "machine_memory", lambda: 2**20)
     refuse_memory(2**20, "3 images", "generate fewer")
     with pytest.raises(RefusedInput, match="3 images need 1 GiB of memory, more than the 0 GiB of this machine"):
         refuse_memory(2**30, "3 images", "generate fewer")

@@ -10,17 +10,18 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from lit_gans.checkpoints.format import FORMAT_VERSION, class_path, to_plain
+from lit_gans.checkpoints.format import FORMAT_VERSION, class_path, from_plain, to_plain
 from lit_gans.common.atomic import replacing
 from lit_gans.common.errors import RefusedInput, install_command, one_line
-from lit_gans.common.memory import plausible
+from lit_gans.common.memory import made_if_verified
 from lit_gans.common.reading import read_bounded, refuse_large_file
-from lit_gans.config.load import module_of
+from lit_gans.config.load import class_of
 from lit_gans.training.generative import GenerativeModule
 from lit_gans.training.sampling import Weights
 
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
-_KEYS = {"class_path", "hyper_parameters", "format_version"}
+_KINDS = {"class_path": str, "hyper_parameters": dict, "format_version": int}  # of the configuration's values
+_MOST_BYTES, _MOST_TIMES = 2**28, 64  # of the discriminators, beyond and for each byte of the generator's weights
 
 
 def save_generator(module: GenerativeModule, folder: str | Path, weights: Weights | None = None) -> Path:
@@ -39,7 +40,10 @@ def save_generator(module: GenerativeModule, folder: str | Path, weights: Weight
     Raises:
         RefusedInput: averaged weights are requested but do not exist.
     """
-    state = {name: value.cpu().contiguous() for name, value in module.sampling_generator(weights).state_dict().items()}
+    tensors = {  # copies, since safetensors refuses shared memory
+        name: value.cpu().clone(memory_format=torch.contiguous_format)
+        for name, value in module.sampling_generator(weights).state_dict().items()
+    }
     config = {
         "library_name": "lit-gans",
         "format_version": FORMAT_VERSION,
@@ -49,7 +53,7 @@ def save_generator(module: GenerativeModule, folder: str | Path, weights: Weight
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / WEIGHTS) as part:
-        save_file({name: value.clone() for name, value in state.items()}, part, metadata={"format": "pt"})
+        save_file(tensors, part, metadata={"format": "pt"})
     for name, text in {CONFIG: json.dumps(config, indent=2) + "\n", CARD: _card(module)}.items():
         with replacing(folder / name) as part:
             part.write_text(text)
@@ -74,12 +78,18 @@ def load_generator(place: str | Path, cache: str | Path | None = None) -> Genera
         state = load_file(folder / WEIGHTS)
     except (SafetensorError, OSError) as error:
         raise RefusedInput(f"{folder / WEIGHTS} cannot be read as safetensors: {one_line(error)}.") from error
-    with torch.device("meta"):  # takes no memory: the sizes are not verified yet
-        _refuse_other_shapes(_constructed(config, folder), state, folder)
-    module = _constructed(config, folder)
+    cls = class_of(config["class_path"], folder)
+    try:
+        module = made_if_verified(
+            lambda: cls(**{name: from_plain(value) for name, value in config["hyper_parameters"].items()}),
+            lambda sketch: _refuse_other_shapes(sketch, state, folder),
+        )
+    except RefusedInput:
+        raise
+    except Exception as error:  # arguments from a hostile file may raise anything
+        raise RefusedInput(f"{folder / CONFIG} describes no generator: {one_line(error)}.") from error
     module.generator.load_state_dict(state)
-    module.eval()
-    return module
+    return module.eval()
 
 
 def is_generator(folder: str | Path) -> bool:
@@ -87,32 +97,20 @@ def is_generator(folder: str | Path) -> bool:
     return (Path(folder) / WEIGHTS).is_file() and (Path(folder) / CONFIG).is_file()
 
 
-def _constructed(config: dict[str, Any], folder: Path) -> GenerativeModule:
-    """Constructs the module that a configuration describes.
-
-    Raises:
-        RefusedInput: no module has this class and these arguments.
-    """
-    try:
-        return module_of(config["class_path"], config["hyper_parameters"], str(folder))
-    except RefusedInput:
-        raise
-    except Exception as error:  # arguments from a hostile file may raise anything
-        raise RefusedInput(f"{folder / CONFIG} describes no generator: {one_line(error)}.") from error
-
-
 def _refuse_other_shapes(module: GenerativeModule, state: dict[str, torch.Tensor], folder: Path) -> None:
     """Raises `RefusedInput` if the weights are not those of the module, or its discriminators are far larger."""
-    ours = {name: tuple(value.shape) for name, value in module.generator.state_dict().items()}
-    theirs = {name: tuple(value.shape) for name, value in state.items()}
+    ours, theirs = (
+        {name: tuple(value.shape) for name, value in tensors.items()}
+        for tensors in (module.generator.state_dict(), state)
+    )
     if ours != theirs:
         first = next(name for name in [*ours, *theirs] if ours.get(name) != theirs.get(name))
         raise RefusedInput(
             f"{folder / WEIGHTS} does not fit {CONFIG} beside it: {first} is {theirs.get(first)} there, expected"
             f" {ours.get(first)}; export the generator again."
         )
-    needed = sum(value.nbytes for value in module.state_dict().values())
-    if needed > plausible(sum(value.nbytes for value in state.values())):
+    needed, given = (sum(x.nbytes for x in tensors.values()) for tensors in (module.state_dict(), state))
+    if needed > _MOST_BYTES + _MOST_TIMES * given:
         raise RefusedInput(
             f"{folder / CONFIG} asks for {needed:,} bytes of discriminators: far more than its generator has."
         )
@@ -125,12 +123,12 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise RefusedInput(
             f"{path} cannot be read as JSON: {one_line(error)}; give a folder of lit-gans export."
         ) from error
-    if not isinstance(config, dict) or not config.keys() >= _KEYS:
-        raise RefusedInput(f"{path} describes no generator of lit_gans: give a folder of lit-gans export.")
-    kinds = {"class_path": str, "hyper_parameters": dict, "format_version": int}
-    wrong = [name for name, kind in kinds.items() if not isinstance(config[name], kind)]
-    if wrong:
-        raise RefusedInput(f"{path} describes no generator of lit_gans: {wrong[0]} is no {kinds[wrong[0]].__name__}.")
+    for name, kind in _KINDS.items():
+        if not (isinstance(config, dict) and isinstance(config.get(name), kind)):
+            raise RefusedInput(
+                f"{path} describes no generator of lit_gans: {name} is no {kind.__name__}; give a folder of lit-gans"
+                " export."
+            )
     if config["format_version"] > FORMAT_VERSION:
         raise RefusedInput(
             f"{path} has format {config['format_version']}, this lit_gans reads up to {FORMAT_VERSION}: upgrade."
@@ -167,7 +165,7 @@ tags: [gan, {type(module).__name__.lower()}]
 Trained with lit_gans. `{WEIGHTS}` contains the generator's weights, `{CONFIG}` the class and its arguments.
 
 ```python
-from lit_gans.config.generator_files import load_generator
+from lit_gans.export.safetensors import load_generator
 
 images = load_generator("FOLDER or owner/name").sample(16, seed=0)  # (16, channels, size, size) in [0, 1]
 ```

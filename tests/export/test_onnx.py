@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lit_gans import RefusedInput
-from lit_gans.config.onnx_files import GeneratorGraph, example_inputs, export_onnx
+from lit_gans.export.onnx import GeneratorGraph, example_inputs, export_onnx
 from tests.gans import GANS
 
 onnxruntime = pytest.importorskip("onnxruntime")

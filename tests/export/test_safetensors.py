@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from lit_gans import RefusedInput
-from lit_gans.config.generator_files import CARD, CONFIG, WEIGHTS, load_generator, save_generator
+from lit_gans.export.safetensors import CARD, CONFIG, WEIGHTS, load_generator, save_generator
 from tests.gans import GANS
 
 
@@ -116,7 +116,7 @@ def test_a_failed_write_leaves_the_former_weights(trained, tmp_path, monkeypatch
         save_file({}, path, metadata)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("lit_gans.config.generator_files.save_file", half_written)
+    monkeypatch.setattr("lit_gans.export.safetensors.save_file", half_written)
     with pytest.raises(OSError, match="No space left"):
         save_generator(trained(), folder, "raw")
     torch.testing.assert_close(load_file(folder / WEIGHTS), before, rtol=0, atol=0)

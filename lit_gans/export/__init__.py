@@ -1,0 +1,1 @@
+"""Generators for use elsewhere: safetensors with their configuration, and ONNX."""
