@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import ClassVar
 
 from lit_gans.common.errors import RefusedInput
 
@@ -16,10 +17,21 @@ _STEP = 0.1
 
 
 class FolderLock:
-    """Keeps two trainings from writing to one folder. File systems and platforms without such locks are not locked."""
+    """Keeps two trainings from writing to one folder. File systems and platforms without such locks are not locked.
+
+    A folder that this process has locked already, such as the command for its callback, is left to the first lock.
+    """
+
+    _locked: ClassVar[set[Path]] = set()  # by this process
 
     def __init__(self) -> None:
         self._descriptor: int | None = None
+        self._folder = Path()
+
+    @property
+    def held(self) -> bool:
+        """Whether this lock keeps others from the folder."""
+        return self._folder in self._locked and self._descriptor is not None
 
     def acquire(self, folder: Path) -> None:
         """Locks a folder, which is created if it does not exist.
@@ -27,16 +39,18 @@ class FolderLock:
         Raises:
             RefusedInput: another process holds the lock.
         """
-        if sys.platform == "win32" or self._descriptor is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        if sys.platform == "win32" or folder.resolve() in self._locked:
             return
         import fcntl
 
-        folder.mkdir(parents=True, exist_ok=True)
         self._descriptor = os.open(folder, os.O_RDONLY)
         until = time.monotonic() + _WAIT
         while True:
             try:
-                return fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._folder = folder.resolve()
+                return self._locked.add(self._folder)
             except OSError as error:
                 if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN):
                     return  # not supported here
@@ -57,4 +71,5 @@ class FolderLock:
         with suppress(OSError):  # not supported here
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         os.close(self._descriptor)
+        self._locked.discard(self._folder)
         self._descriptor = None

@@ -16,10 +16,12 @@ from omegaconf import MISSING
 
 from lit_gans.checkpoints.newest import checkpoints_of
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.folder_lock import FolderLock
 
 OUTPUTS = Path("outputs")
 LAST = Path("checkpoints") / "last.ckpt"
 _PROCESSING = ("cache", "crop", "on_error", "placement")  # arguments of a data source that do not choose its images
+_RANKS = ("RANK", "GROUP_RANK", "NODE_RANK", "SLURM_PROCID")  # of torchrun, nodes and srun
 _choices = itertools.count()  # choices broadcast between the processes of torchrun
 
 
@@ -166,18 +168,26 @@ def refuse_file(path: str | Path, key: str) -> None:
 
 @contextmanager
 def nothing_left_if_refused(folder: Path, trained: Callable[[], bool] = lambda: False) -> Iterator[None]:
-    """Removes files that an invalid run has added to its folder, such as the files of loggers.
+    """Locks the folder of a run, and removes files that an invalid run has added to it, such as those of loggers.
+
+    Without the lock, on rank 0 of the run, the files may be those of another training, and nothing is removed.
 
     Args:
         folder: folder of the run.
         trained: returns whether any iteration was trained; if so, nothing is removed.
+
+    Raises:
+        RefusedInput: another training uses the folder.
     """
+    lock = FolderLock()
+    if all(os.environ.get(name, "0") == "0" for name in _RANKS):
+        lock.acquire(folder)
     before = set(folder.rglob("*"))
     ours = [parent for parent in folder.parents if parent.is_relative_to(OUTPUTS.absolute())]
     try:
         yield
     except RefusedInput:
-        if not trained():
+        if lock.held and not trained():
             for path in sorted(set(folder.rglob("*")) - before, reverse=True):
                 with suppress(OSError):
                     path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
@@ -185,6 +195,8 @@ def nothing_left_if_refused(folder: Path, trained: Callable[[], bool] = lambda: 
                 with suppress(OSError):  # not empty: others use it
                     made.rmdir()
         raise
+    finally:
+        lock.release()
 
 
 def newest_run(parent: Path) -> Path | None:

@@ -156,6 +156,27 @@ def test_a_signal_to_the_process_writes_a_checkpoint(tmp_path, number, code):
     assert_stopped(tmp_path / "run", output)
 
 
+def test_a_second_training_in_the_folder_of_a_running_one_takes_nothing_from_it(train, tmp_path, monkeypatch):
+    """It was refused, and removed every file that the first wrote meanwhile."""
+    monkeypatch.setattr("lit_gans.common.folder_lock._WAIT", 2.0)
+    grids = tmp_path / "run/samples"
+    first = start(tmp_path, *ENDLESS, "callbacks.samples.every_n_steps=1")
+    try:
+        while not (grids / "000001.png").is_file():
+            assert first.poll() is None, first.stdout.read()
+            time.sleep(0.05)
+        before = len([*grids.iterdir()])
+        assert train(*TINY, "trainer.max_steps=1", "hydra.run.dir=run") == 2
+        assert "run is in use by another training" in train.err
+        assert first.poll() is None
+        numbers = sorted(int(path.stem) for path in grids.glob("*.png"))
+        assert numbers == [*range(len(numbers))], "no grid is missing"
+        assert len(numbers) > before
+    finally:
+        first.kill()
+        first.communicate()
+
+
 TWO = ["trainer.devices=2", "trainer.strategy=ddp_find_unused_parameters_true", "trainer.max_steps=2"]
 
 

@@ -49,13 +49,26 @@ def test_a_second_training_in_a_folder_is_refused_until_the_first_is_dead(tiny_g
 
 
 def test_a_training_that_fails_releases_the_folder(tmp_path):
-    lock = FolderLock()
+    lock, inner = FolderLock(), FolderLock()
     lock.acquire(tmp_path / "run")
     lock.acquire(tmp_path / "run")
-    with pytest.raises(RefusedInput):
-        FolderLock().acquire(tmp_path / "run")
+    inner.acquire(tmp_path / "run")
+    assert (lock.held, inner.held) == (True, False), "one process locks a folder once"
+    inner.release()
+    assert in_use(tmp_path / "run")
     lock.release()
     lock.release()
-    other = FolderLock()
-    other.acquire(tmp_path / "run")
-    other.release()
+    assert not in_use(tmp_path / "run")
+
+
+def in_use(folder):
+    """Whether another process is refused."""
+    pid = os.fork()
+    if not pid:
+        FolderLock._locked.clear()  # those of the parent
+        try:
+            FolderLock().acquire(folder)
+        except RefusedInput:
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(pid, 0)[1] != 0
