@@ -19,7 +19,7 @@ from hydra.types import RunMode
 from lightning.pytorch import Trainer
 from omegaconf import DictConfig
 
-from lit_gans.callbacks import RunConfig
+from lit_gans.callbacks import Checkpoint, RunConfig
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.checkpoints.newest import resume_point
@@ -48,6 +48,7 @@ from lit_gans.config.run_folder import (
     sweep_folder,
 )
 from lit_gans.config.signatures import schema, target_class
+from lit_gans.training.attached import callbacks_of
 
 _RESOLVED = "--resolved"  # starts a further process, followed by the file of the resolved configuration
 
@@ -126,8 +127,9 @@ def _job(composed: DictConfig, typed: list[str], runs: list[Run], notices: list[
         except RefusedInput:
             runs.pop()
             raise
-    if code >= STOPPED and sweeping:
-        sys.exit(code)  # a signal ends the sweep
+    for checkpoint in (found for trainer in trainers for found in callbacks_of(trainer, Checkpoint)):
+        if checkpoint.received_signal and sweeping:  # also if it could not be written
+            sys.exit(STOPPED + checkpoint.received_signal)  # a signal ends the sweep
     return code
 
 

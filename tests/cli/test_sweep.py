@@ -1,9 +1,12 @@
 import csv
+import shutil
+import signal
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from lit_gans.callbacks import EMA
 from lit_gans.cli.sweep import Run, write_summary
 from lit_gans.models.gan import GAN
 from tests.commands import TINY
@@ -128,3 +131,22 @@ def test_a_run_that_diverges_stays_in_the_table_and_the_sweep_goes_on(train, tmp
     assert "lit-gans: the loss of the" in train.err
     (table,) = tmp_path.glob("outputs/sweeps/version_0/table.md")
     assert len(table.read_text().splitlines()) == 2 + 3
+
+
+def test_a_signal_ends_a_sweep_whose_folder_is_deleted(train, tmp_path, monkeypatch):
+    """The checkpoint failed to be written, and the next run began."""
+    update, seeds = EMA.on_train_batch_end, []
+
+    def update_then_signal(self, trainer, module, *arguments):
+        update(self, trainer, module, *arguments)
+        if not trainer.global_step == 1:
+            return
+        seeds.append(module.seed)
+        shutil.rmtree(tmp_path / "outputs")
+        (tmp_path / "outputs").touch()  # nothing can be written there
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(EMA, "on_train_batch_end", update_then_signal)
+    assert train("-m", *TINY, "seed=0,1,2", "trainer.max_steps=3") == 128 + signal.SIGTERM
+    assert seeds == [0]
+    assert "cannot be written" in train.err
