@@ -49,7 +49,9 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Runs a command line and returns the exit code."""
+    """Runs a command line and returns the exit code. Classes of the current folder are found, after installed ones."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(HELP)
         return 0

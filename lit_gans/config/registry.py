@@ -13,7 +13,6 @@ import inspect
 import os
 import pkgutil
 import re
-import sys
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -28,22 +27,12 @@ IMPORT_VARIABLE = "LIT_GANS_IMPORT"
 def outside_modules() -> tuple[ModuleType, ...]:
     """Imports and returns the modules that `LIT_GANS_IMPORT` (comma-separated) and the entry points name.
 
-    Modules in the current folder are found, too.
-
     Raises:
         RefusedInput: a module cannot be imported.
     """
     names = [name for name in os.environ.get(IMPORT_VARIABLE, "").split(",") if name]
-    if names:
-        current_folder_on_path()
     names += [entry.module for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)]
     return tuple(_import(name) for name in dict.fromkeys(names))
-
-
-def current_folder_on_path() -> None:
-    """Appends the current folder to the import path, after installed packages."""
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
 
 
 def _import(name: str) -> ModuleType:

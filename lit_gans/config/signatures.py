@@ -21,7 +21,6 @@ from omegaconf import MISSING
 
 from lit_gans.checkpoints.format import to_plain
 from lit_gans.common.errors import RefusedInput, install_command, nearest
-from lit_gans.config.registry import current_folder_on_path
 from lit_gans.config.values import missing_arguments, refuse_inexact, sentence, with_key
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.schedules import Schedule
@@ -188,7 +187,6 @@ def target_class(path: Any, key: str) -> type:
     Raises:
         RefusedInput: the path cannot be imported, or is not a class.
     """
-    current_folder_on_path()
     if not isinstance(path, str):
         raise RefusedInput(f"{key}._target_={path!r} is not valid: expected the path of a class, package.module.Class.")
     try:

@@ -139,7 +139,7 @@ def test_a_signal_ends_a_sweep_whose_folder_is_deleted(train, tmp_path, monkeypa
 
     def update_then_signal(self, trainer, module, *arguments):
         update(self, trainer, module, *arguments)
-        if not trainer.global_step == 1:
+        if trainer.global_step != 1:
             return
         seeds.append(module.seed)
         shutil.rmtree(tmp_path / "outputs")

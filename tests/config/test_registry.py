@@ -3,6 +3,7 @@ import types
 
 import pytest
 
+from lit_gans import build, compose
 from lit_gans.callbacks import EMA, ProgressBar
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config import registry
@@ -64,3 +65,17 @@ def test_only_public_classes_of_a_module_itself_are_found(fresh, monkeypatch):
 
 def home_of(module):
     return lambda namespace: namespace.update(__module__=module)
+
+
+def test_only_the_command_line_finds_classes_of_the_current_folder(fresh, command, tmp_path, monkeypatch):
+    (tmp_path / "only_here.py").write_text("from lightning.pytorch import Callback\nclass Mine(Callback): ...\n")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("LIT_GANS_IMPORT", "")
+    config = compose("+callbacks.mine._target_=only_here.Mine", "trainer.accelerator=cpu", "metrics=none")
+    before = [*sys.path]
+    with pytest.raises(RefusedInput, match=r"only_here\.Mine cannot be imported"):
+        build(config)
+    assert sys.path == before
+    assert command("--version")[0] == 0
+    assert any(type(callback).__name__ == "Mine" for callback in build(config)[2].callbacks)
+    sys.modules.pop("only_here")
