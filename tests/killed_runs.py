@@ -12,7 +12,7 @@ from lightning.pytorch import Trainer
 from lit_gans.callbacks import EMA, Checkpoint, Samples
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.callbacks.measurement import Measurement
-from lit_gans.checkpoints.newest import newest_good
+from lit_gans.checkpoints.locate import newest_good
 from lit_gans.config.registry import gans
 from lit_gans.training.optim import Adam
 from lit_gans.training.schedules import Linear

@@ -8,7 +8,7 @@ import pytest
 
 from lit_gans.callbacks import Checkpoint
 from lit_gans.callbacks.retention import Retention, steps
-from lit_gans.checkpoints.newest import newest_good
+from lit_gans.checkpoints.locate import newest_good
 from lit_gans.config.registry import gans
 from tests import killed_runs
 from tests.killed_runs import POINTS, Killed, assert_same, raise_killed, random_kills, train, trained_once

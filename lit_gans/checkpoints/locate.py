@@ -1,18 +1,22 @@
-"""Search for a checkpoint by a path: a file, a sharded folder, or the folder of a run."""
+"""Search for a checkpoint by a path, and for the newest good one of a run."""
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
 
-from lit_gans.checkpoints.sharded import REST
+from lightning.pytorch.utilities import rank_zero_only
+
+from lit_gans.checkpoints.sharded import REST, read_rest, verify_shards
+from lit_gans.checkpoints.torch_files import read_torch_file
 from lit_gans.common.atomic import kept
 from lit_gans.common.errors import RefusedInput
 
 logger = logging.getLogger(__name__)
 
 FOLDER = "checkpoints"  # of a run
-_NAMES = ("best.ckpt", "last.ckpt")
+_BEST, _LAST = "best.ckpt", "last.ckpt"
+_LONGEST = 2**16  # bytes of a line of metrics.csv that are read at once
 
 
 def find_checkpoint(path: str | Path) -> Path:
@@ -27,7 +31,7 @@ def find_checkpoint(path: str | Path) -> Path:
     if not path.is_dir():
         raise RefusedInput(f"there is no checkpoint at {path}: give the path of a .ckpt file, or the folder of a run.")
     for folder in (path / FOLDER, path):
-        for name in _NAMES:
+        for name in (_BEST, _LAST):
             found = kept(folder / name)
             if found is not None:
                 logger.info("checkpoint  %s", found)
@@ -37,17 +41,106 @@ def find_checkpoint(path: str | Path) -> Path:
 
 def _what_is_right(folder: Path) -> str:
     """Returns the end of the message about a folder that is not a checkpoint, which suggests nearby checkpoints."""
-    runs = {found.parent.parent for name in _NAMES for found in folder.glob(f"*/{FOLDER}/{name}")}
-    if runs:
-        return f"holds several runs: name one of them, the newest is {max(runs, key=_age)}."
+    lasts = [*folder.glob(f"*/{FOLDER}/{_BEST}"), *folder.glob(f"*/{FOLDER}/{_LAST}")]
+    if lasts:
+        newest = max(lasts, key=lambda path: path.stat().st_mtime)
+        return f"holds several runs: name one of them, the newest is {newest.parent.parent}."
     files = sorted(folder.glob("*.ckpt"))
     if files:
         return f"holds no best.ckpt and no last.ckpt: name the file, for example {files[-1]}."
-    beside = next((found for name in _NAMES if (found := folder.parent / FOLDER / name).exists()), None)
-    if beside is not None:
-        return f"holds no checkpoint: that of this run is {beside}."
-    return f"is neither the folder of a run nor a sharded checkpoint: it has no {FOLDER}/{_NAMES[0]} and no {REST}."
+    for name in (_BEST, _LAST):
+        if (folder.parent / FOLDER / name).exists():
+            return f"holds no checkpoint: that of this run is {folder.parent / FOLDER / name}."
+    return f"is neither the folder of a run nor a sharded checkpoint: it has no {FOLDER}/{_BEST} and no {REST}."
 
 
-def _age(run: Path) -> float:
-    return max(path.stat().st_mtime for path in (run / FOLDER).iterdir())
+def checkpoints_of(run: Path) -> list[Path]:
+    """Returns all checkpoints in the folder of a run, whether they are good or damaged."""
+    folder = run / FOLDER
+    return sorted([*folder.glob("*.ckpt"), *folder.glob("*.ckpt.old")])
+
+
+def verified_iteration(path: Path) -> int:
+    """Verifies a checkpoint and returns its iteration.
+
+    Raises:
+        RefusedInput: the checkpoint is missing or damaged.
+    """
+    if path.is_dir():
+        content = read_rest(path)
+        verify_shards(path, content)
+    else:
+        content = read_torch_file(path)
+    iteration = content.get("global_step", 0) if isinstance(content, dict) else None
+    if not isinstance(iteration, int):
+        raise RefusedInput(f"{path} is not a Lightning checkpoint: its global_step is not a number.")
+    return iteration
+
+
+def newest_good(run: Path) -> tuple[Path, int] | None:
+    """Returns the newest good checkpoint of a run and its iteration, or None if it has no checkpoint.
+
+    It is the last checkpoint or, if that is missing or damaged, the good one with the highest iteration; a warning then
+    names the damaged checkpoint, and what is lost.
+
+    Raises:
+        RefusedInput: every checkpoint is damaged; a new training must not replace them silently.
+    """
+    last = kept(run / FOLDER / _LAST)
+    damage = [] if last else [f"{run / FOLDER / _LAST} is missing."]
+    good: list[tuple[int, Path]] = []
+    for path in sorted(checkpoints_of(run), key=lambda path: path != last):  # the last one first
+        try:
+            good.append((verified_iteration(path), path))
+        except RefusedInput as error:
+            damage.append(str(error))
+        if path == last and good:
+            return path, good[0][0]
+    if good:
+        iteration, path = max(good)
+        _warn(" ".join([*damage, _loss(run, path, iteration)]))
+        return path, iteration
+    if last or len(damage) > 1:
+        raise RefusedInput(" ".join([*damage, f"{run} has no other checkpoint; resume=none starts a new run."]))
+    return None
+
+
+def resume_point(resume: str, folder: Path) -> tuple[Path | None, int]:
+    """Returns the checkpoint to resume from, verified, and its iteration; None and 0 for a new run.
+
+    Args:
+        resume: `none`, `auto` (the newest good checkpoint in `folder`), or the path of a checkpoint or of the folder of
+            a run.
+        folder: folder of this run.
+
+    Raises:
+        RefusedInput: the checkpoint does not exist or is damaged.
+    """
+    if resume == "none":
+        return None, 0
+    path = folder if resume == "auto" else Path(resume)
+    if not path.exists() and resume != "auto":
+        raise RefusedInput(f"resume={resume}: there is no such checkpoint; resume=auto takes the newest run.")
+    return newest_good(path) or ((None, 0) if resume == "auto" else (path, verified_iteration(path)))
+
+
+def _loss(run: Path, path: Path, iteration: int) -> str:
+    """Returns which checkpoint is used instead, and which iterations are lost."""
+    reached = _last_logged(run / "metrics.csv")
+    until = f" {iteration + 1} to {reached}, the last in metrics.csv," if reached > iteration else f" after {iteration}"
+    return f"Resuming from {path} at iteration {iteration} instead: iterations{until} are trained again."
+
+
+def _last_logged(metrics: Path) -> int:
+    """Returns the last iteration that a run logged, or 0."""
+    try:
+        with metrics.open("rb") as file:
+            cells = (line.partition(b",")[0] for line in iter(lambda: file.readline(_LONGEST), b""))
+            return max((int(cell) for cell in cells if cell.isdigit() and len(cell) < 16), default=0)
+    except OSError:
+        return 0
+
+
+@rank_zero_only
+def _warn(message: str) -> None:
+    logger.warning(message)

@@ -1,21 +1,28 @@
-"""Sharded checkpoints: a folder with each rank's shards of the tensors, and `rest.pt` with everything else."""
+"""Sharded checkpoints: a folder with each rank's shards of the tensors, `rest.pt` with everything else, and a commit
+marker, which is written last: `commit.json` lists all other files with sizes and checksums.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
+import zlib
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from lit_gans.checkpoints.commit import verify_commit
 from lit_gans.checkpoints.torch_files import read_torch_file, refuse_code
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.memory import refuse_memory
+from lit_gans.common.reading import read_bounded
 
-REST = "rest.pt"
+REST, COMMIT = "rest.pt", "commit.json"
 TIED = "tied"  # key of `rest.pt`: further names of tensors in `state_dict`, with the name that is stored
+_FORMAT_VERSION = 1  # of the commit marker
+_MOST_BYTES = 2**24  # of the commit marker, which has about 60 for each file of the folder
+_BLOCK = 2**20  # bytes
 # what the files of DeepSpeed hold beside tensors and plain values
 _DEEPSPEED = frozenset(
     {
@@ -25,6 +32,116 @@ _DEEPSPEED = frozenset(
         "deepspeed.utils.tensor_fragment.fragment_address",
     }
 )
+
+Entry = tuple[int, int]  # bytes and CRC-32 of a file
+
+
+# ---- the commit marker
+
+
+def checksums(folder: Path, rank: int = 0, world_size: int = 1) -> dict[str, Entry]:
+    """Returns size and checksum of this rank's share of the files in a folder, by relative path."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != COMMIT)
+    return {path.relative_to(folder).as_posix(): _entry(path) for path in files[rank::world_size]}
+
+
+def write_commit(folder: Path, entries: dict[str, Entry]) -> None:
+    """Marks a folder as complete."""
+    content = {"format_version": _FORMAT_VERSION, "files": dict(sorted(entries.items()))}
+    (folder / COMMIT).write_text(json.dumps(content, indent=1))
+
+
+def _committed(folder: Path) -> list[tuple[str, Entry]]:
+    try:
+        content = json.loads(read_bounded(folder / COMMIT, _MOST_BYTES))
+        version = content["format_version"]
+        files = [(str(name), (int(size), int(checksum))) for name, (size, checksum) in content["files"].items()]
+    except OSError as error:
+        raise RefusedInput(f"{folder} is not complete: its {COMMIT} cannot be read ({error.strerror}).") from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise RefusedInput(f"{folder} is damaged: its {COMMIT} is not what was written.") from error
+    if version != _FORMAT_VERSION:
+        raise RefusedInput(f"{folder} has format {version}, this lit_gans reads {_FORMAT_VERSION}: upgrade.")
+    return sorted(files)
+
+
+def _entry(path: Path) -> Entry:
+    checksum = 0
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            checksum = zlib.crc32(block, checksum)
+        return file.tell(), checksum
+
+
+# ---- reading
+
+
+def read_rest(folder: Path) -> dict[str, Any]:
+    """Reads everything in a sharded checkpoint except its tensors.
+
+    Raises:
+        RefusedInput: the folder is not a sharded checkpoint, or the file is damaged.
+    """
+    if not (folder / REST).is_file():
+        raise RefusedInput(f"{folder} is not a sharded checkpoint: it has no {REST}.")
+    rest = read_torch_file(folder / REST)
+    if not isinstance(rest, dict):
+        raise RefusedInput(f"{folder} is not a sharded checkpoint: its {REST} holds no dictionary.")
+    return rest
+
+
+def verify_shards(folder: Path, rest: dict[str, Any], rank: int = 0, world_size: int = 1) -> None:
+    """Verifies this rank's share of the files of a sharded checkpoint.
+
+    Raises:
+        RefusedInput: the folder has no commit marker; a file is missing or damaged; or one of DeepSpeed's holds code,
+            which DeepSpeed would execute.
+    """
+    for name, entry in _committed(folder)[rank::world_size]:
+        path = folder / name
+        if not path.is_file():
+            raise RefusedInput(f"{folder} is damaged: {name} is missing.")
+        if path.stat().st_size != entry[0] or _entry(path) != entry:
+            raise RefusedInput(f"{folder} is damaged: {name} differs from its checksum.")
+    if "deepspeed" in rest:
+        for path in sorted(folder.rglob("*.pt"))[rank::world_size]:
+            refuse_code(path, _DEEPSPEED)
+
+
+def read_index(folder: Path) -> dict[str, Any]:
+    """Returns the sizes and dtypes of the tensors in a sharded checkpoint.
+
+    Raises:
+        RefusedInput: the index is damaged, or the tensors have more bytes than the files.
+    """
+    try:
+        index: dict[str, Any] = _reader(folder).read_metadata().state_dict_metadata
+        needed = _num_bytes(index)
+    except Exception as error:  # a hostile file may raise anything
+        raise RefusedInput(f"{folder} cannot be read as a sharded checkpoint: its index is damaged.") from error
+    if needed > sum(path.stat().st_size for path in folder.iterdir()):
+        raise RefusedInput(f"{folder} is damaged: its tensors are larger than its files.")
+    return index
+
+
+def read_into(tensors: dict[str, torch.Tensor], folder: Path, no_dist: bool = False) -> None:
+    """Reads the tensors of a folder into given ones, by name.
+
+    Args:
+        tensors: tensors with the shapes of the folder's index; of sharded ones, each rank reads its shards.
+        folder: folder of the checkpoint.
+        no_dist: whether this process reads alone; otherwise every rank must call it.
+
+    Raises:
+        RefusedInput: the index is damaged.
+    """
+    import torch.distributed.checkpoint as dcp  # slow to import
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    try:
+        dcp.load(tensors, storage_reader=_reader(folder), no_dist=no_dist)
+    except CheckpointException as error:  # such as a shard that the index names otherwise than its tensor
+        raise RefusedInput(f"{folder} cannot be read as a sharded checkpoint: its index is damaged.") from error
 
 
 def read_sharded(folder: Path) -> dict[str, Any]:
@@ -54,26 +171,6 @@ def _read_tensors(folder: Path) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def read_into(tensors: dict[str, torch.Tensor], folder: Path, no_dist: bool = False) -> None:
-    """Reads the tensors of a folder into given ones, by name.
-
-    Args:
-        tensors: tensors with the shapes of the folder's index; of sharded ones, each rank reads its shards.
-        folder: folder of the checkpoint.
-        no_dist: whether this process reads alone; otherwise every rank must call it.
-
-    Raises:
-        RefusedInput: the index is damaged.
-    """
-    import torch.distributed.checkpoint as dcp  # slow to import
-    from torch.distributed.checkpoint.api import CheckpointException
-
-    try:
-        dcp.load(tensors, storage_reader=_storage_reader(folder), no_dist=no_dist)
-    except CheckpointException as error:  # such as a shard that the index names otherwise than its tensor
-        raise RefusedInput(f"{folder} cannot be read as a sharded checkpoint: its index is damaged.") from error
-
-
 def _read_deepspeed(folder: Path, rest: dict[str, Any]) -> dict[str, Any]:
     from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 
@@ -94,58 +191,17 @@ def _renamed(key: str, prefixes: dict[str, str]) -> str:
     return prefixes[prefix] + key[len(prefix) :]
 
 
-def read_rest(folder: Path) -> dict[str, Any]:
-    """Reads everything in a sharded checkpoint except its tensors.
-
-    Raises:
-        RefusedInput: the folder is not a sharded checkpoint, or the file is damaged.
-    """
-    if not (folder / REST).is_file():
-        raise RefusedInput(f"{folder} is not a sharded checkpoint: it has no {REST}.")
-    rest = read_torch_file(folder / REST)
-    if not isinstance(rest, dict):
-        raise RefusedInput(f"{folder} is not a sharded checkpoint: its {REST} holds no dictionary.")
-    return rest
-
-
-def verify_shards(folder: Path, rest: dict[str, Any], rank: int = 0, world_size: int = 1) -> None:
-    """Verifies this rank's share of the files of a sharded checkpoint.
-
-    Raises:
-        RefusedInput: a file is missing or damaged, or one of DeepSpeed's holds code, which DeepSpeed would execute.
-    """
-    verify_commit(folder, rank, world_size)
-    if "deepspeed" in rest:
-        for path in sorted(folder.rglob("*.pt"))[rank::world_size]:
-            refuse_code(path, _DEEPSPEED)
-
-
-def _storage_reader(folder: Path) -> Any:
+def _reader(folder: Path) -> Any:
     from torch.distributed.checkpoint import HuggingFaceStorageReader  # slow to import
 
     return HuggingFaceStorageReader(str(folder))
 
 
-def read_index(folder: Path) -> dict[str, Any]:
-    """Returns the sizes and dtypes of the tensors in a sharded checkpoint.
-
-    Raises:
-        RefusedInput: the index is damaged, or the tensors have more bytes than the files.
-    """
-    try:
-        index: dict[str, Any] = _storage_reader(folder).read_metadata().state_dict_metadata
-        needed = _num_bytes(index)
-    except RefusedInput:
-        raise
-    except Exception as error:  # a hostile file may raise anything
-        raise RefusedInput(f"{folder} cannot be read as a sharded checkpoint: its index is damaged.") from error
-    if needed > sum(path.stat().st_size for path in folder.iterdir()):
-        raise RefusedInput(f"{folder} is damaged: its tensors are larger than its files.")
-    return index
-
-
 def _num_bytes(index: dict[str, Any]) -> int:
     return sum(math.prod(entry.size) * entry.properties.dtype.itemsize for entry in index.values())
+
+
+# ---- tensors by name, and the rest
 
 
 def split_tensors(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
@@ -166,16 +222,17 @@ def split_tensors(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str,
 
 def merge_tensors(rest: dict[str, Any], tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
     """Reverts `split_tensors`."""
+    state_dict: dict[str, torch.Tensor] = {}
     optimizers = [saved | {"state": dict(saved["state"])} for saved in rest["optimizer_states"]]
-    checkpoint = rest | {"state_dict": {}, "optimizer_states": optimizers}
     for name, value in tensors.items():
         kind, _, name = name.partition("/")
         if kind == "state_dict":
-            checkpoint["state_dict"][name] = value
+            state_dict[name] = value
         else:
             number, index, key = name.split("/")
-            state = checkpoint["optimizer_states"][int(number)]["state"]
+            state = optimizers[int(number)]["state"]
             state[int(index)] = state.get(int(index), {}) | {key: value}
+    checkpoint = rest | {"state_dict": state_dict, "optimizer_states": optimizers}
     for name, stored in checkpoint.pop(TIED, {}).items():
-        checkpoint["state_dict"][name] = checkpoint["state_dict"][stored]
+        state_dict[name] = state_dict[stored]
     return checkpoint

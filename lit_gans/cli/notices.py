@@ -12,7 +12,7 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lit_gans.callbacks.evaluation import GenerativeMetrics
-from lit_gans.checkpoints.newest import checkpoints_of
+from lit_gans.checkpoints.locate import checkpoints_of
 from lit_gans.cli.suitable_metrics import OF_DIGITS, SuitsMetrics
 from lit_gans.common.paths import shown
 from lit_gans.config.overrides import key_of

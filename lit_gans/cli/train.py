@@ -21,8 +21,7 @@ from omegaconf import DictConfig
 
 from lit_gans.callbacks import Checkpoint, RunConfig
 from lit_gans.checkpoints.format import read_checkpoint
-from lit_gans.checkpoints.locate import find_checkpoint
-from lit_gans.checkpoints.newest import resume_point
+from lit_gans.checkpoints.locate import find_checkpoint, resume_point
 from lit_gans.cli.notices import Notices, no_effect, replaced_run
 from lit_gans.cli.report import report, run_of
 from lit_gans.cli.stopped import STOPPED, stopped

@@ -14,7 +14,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from lit_gans.checkpoints.newest import checkpoints_of
+from lit_gans.checkpoints.locate import checkpoints_of
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.folder_lock import FolderLock
 

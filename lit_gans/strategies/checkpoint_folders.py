@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 import torch.distributed as dist
 
-from lit_gans.checkpoints.commit import checksums, write_commit
+from lit_gans.checkpoints.sharded import checksums, write_commit
 from lit_gans.common.atomic import failed_write, remove, replace, unfinished
 
 

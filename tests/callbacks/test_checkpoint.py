@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lit_gans.callbacks import Checkpoint
 from lit_gans.callbacks import checkpoint as module
-from lit_gans.checkpoints.newest import verified_iteration
+from lit_gans.checkpoints.locate import verified_iteration
 from lit_gans.common.errors import RefusedInput
 from lit_gans.models.gan import GAN
 from lit_gans.strategies.fsdp import NetworkFSDP

@@ -6,8 +6,8 @@ import pytest
 import torch
 import yaml
 
-from lit_gans.checkpoints.commit import checksums, write_commit
 from lit_gans.checkpoints.format import read_checkpoint
+from lit_gans.checkpoints.sharded import checksums, write_commit
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import load
 from lit_gans.export.safetensors import load_generator

@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from lit_gans.checkpoints.newest import newest_good
+from lit_gans.checkpoints.locate import newest_good
 from lit_gans.common.errors import RefusedInput
 
 from .killed_saves import save_file, save_folder

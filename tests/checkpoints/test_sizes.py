@@ -10,9 +10,9 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
-from lit_gans.checkpoints.commit import checksums, write_commit
 from lit_gans.checkpoints.format import read_checkpoint
-from lit_gans.checkpoints.newest import _last_logged
+from lit_gans.checkpoints.locate import _last_logged
+from lit_gans.checkpoints.sharded import checksums, write_commit
 from lit_gans.common import memory
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.plain_yaml import refuse_hostile_file

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lit_gans.checkpoints.newest import checkpoints_of
+from lit_gans.checkpoints.locate import checkpoints_of
 from lit_gans.common.atomic import duplicate, kept, remove, replace, replacing, sweep
 from lit_gans.config.run_folder import LAST, newest_run
 

@@ -7,7 +7,7 @@ import torch
 from omegaconf import OmegaConf
 
 from lit_gans import compose
-from lit_gans.checkpoints.newest import resume_point
+from lit_gans.checkpoints.locate import resume_point
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.run_folder import (
     LAST,

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from lit_gans.checkpoints.newest import newest_good
+from lit_gans.checkpoints.locate import newest_good
 from lit_gans.training.optim import SGD, Adam
 from tests.killed_runs import assert_same, kill_process, results, train
 
