@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -130,7 +131,7 @@ def _race(works: dict[str, Callable[[], Any]], num: int, rounds: int) -> dict[st
 def _packing(source: Folder, folder: Path, rounds: int) -> dict[str, Any]:
     def ours() -> None:
         path = folder / "packing" / "again.packed"
-        path.unlink(missing_ok=True)
+        shutil.rmtree(path, ignore_errors=True)
         pack(path, source.source(), source.frame, "raise", {"source": "bench", "identity": {}})
 
     def loop() -> None:

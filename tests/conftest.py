@@ -15,7 +15,7 @@ import torch  # noqa: E402
 from lightning.pytorch import Trainer  # noqa: E402
 
 from lit_gans.config.registry import gans  # noqa: E402
-from lit_gans.data.paired import PairedData  # noqa: E402
+from lit_gans.data.base import PairedData  # noqa: E402
 
 torch.set_num_threads(1)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's jobs in the background ignore it, and pass that on

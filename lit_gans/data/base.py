@@ -1,9 +1,10 @@
-"""Base class of all data sources: a source loads images, and this datamodule serves them."""
+"""Base classes of all data sources: a source loads images or pairs of images, and these datamodules serve them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -16,6 +17,7 @@ from lit_gans.common.errors import RefusedInput, refuse_above
 from lit_gans.data.contracts import TrainsInBatches
 from lit_gans.data.loader import ResumableLoader, StepSampler
 
+Pairs = dict[str, UInt8[Tensor, "n c s s"]]  # `input`, and `image`, its target
 LARGEST_IMAGE = 2**14  # pixels of height and width
 _MOST_WORKERS = 32 * (os.cpu_count() or 1)
 
@@ -135,3 +137,25 @@ def resized(images: UInt8[Tensor, "n c h w"], image_size: int) -> UInt8[Tensor, 
     size = (image_size, image_size)
     floats = torch.nn.functional.interpolate(images.float(), size, mode="bilinear", antialias=True)
     return floats.round().clamp(0, 255).to(torch.uint8)
+
+
+class PairedData(ImageData):
+    """Serves pairs of images. Sources override `pairs`."""
+
+    def pairs(self, held_out: bool) -> Pairs:
+        """Returns the pairs for training, or the held-out pairs."""
+        raise NotImplementedError
+
+    @property
+    def input_channels(self) -> int:
+        """Number of channels of the inputs."""
+        return self.channels
+
+    def make_dataset(self) -> ImagesInMemory:
+        pairs = self.pairs(held_out=False)
+        return ImagesInMemory(pairs["image"], torch.zeros(len(pairs["image"]), dtype=torch.long), input=pairs["input"])
+
+    @cached_property
+    def held_out(self) -> Pairs:
+        """Pairs that are excluded from training."""
+        return self.pairs(held_out=True)

@@ -20,7 +20,7 @@ from .killed_saves import save_file as save_checkpoint_file
 from .killed_saves import save_folder
 
 
-def packed_file(path):
+def packed_folder(path):
     Image.fromarray(np.arange(192, dtype=np.uint8).reshape(8, 8, 3)).save(path.parent / "one.png")
     data = Folder(str(path.parent), image_size=8, cache=str(path.parent / "cache"))
     data.packed.path.rename(path)
@@ -61,7 +61,8 @@ READERS = {  # how a good file is made, which of its files is hostile, and what 
     "rest of a folder": (lambda path: save_folder(3, path), "rest.pt", read_checkpoint),
     "commit of a folder": (lambda path: save_folder(3, path), "commit.json", read_checkpoint),
     "weights": (weights_file, None, lambda path: read_weights(path, None)),
-    "packed": (packed_file, None, open_and_verify),
+    "packed images": (packed_folder, "images.npy", open_and_verify),
+    "rows of packed images": (packed_folder, "rows.jsonl", open_and_verify),
     "weights of a generator": (generator_folder, "*.safetensors", load_generator),
     "configuration of a generator": (generator_folder, "config.json", load_generator),
     "record of an evaluation": (record_file, None, _read),

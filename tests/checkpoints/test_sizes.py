@@ -2,7 +2,6 @@
 
 import json
 import os
-import struct
 import tracemalloc
 
 import pytest
@@ -48,21 +47,23 @@ def test_no_more_memory_is_taken_than_the_file_has_bytes(tmp_path, make, read):
 
 
 @pytest.mark.parametrize(
-    "about",
+    "claimed",
     [
-        {"shape": [2**40, 3, 8, 8]},
-        {"shape": [2**62, 2**62, 2**62, 2**62]},
-        {"shape": [1, -3, -8, 8]},
-        {"shape": [1, 3, 64]},
+        {"shape": (2**40, 3, 8, 8)},
+        {"shape": (2**62, 2**62, 2**62, 2**62)},
+        {"shape": (1, -3, -8, 8)},
+        {"shape": (1, 3, 64)},
+        {"shape": (2, 3, 8, 4)},
         {"shape": 9},
-        {"shape": None},
-        {"shape": [1.0, 3, 8, 8]},
-        {"shape": [True, 3, 8, 8]},
+        {"shape": (True, 3, 8, 8)},
+        {"descr": "|O"},
+        {"descr": "|i1"},
+        {"fortran_order": True},
     ],
 )
-def test_a_packed_file_that_claims_other_sizes_is_refused(good, about):
-    path, _ = good("packed")
-    hostile.packed_with(path, **about)
+def test_packed_images_whose_header_claims_something_else_are_refused(good, claimed):
+    path, _ = good("packed images")
+    hostile.packed_with(path, **claimed)
     tracemalloc.start()
     with pytest.raises(RefusedInput, match="it is packed again"):
         open_packed(path)
@@ -83,14 +84,6 @@ def test_what_is_read_as_a_whole_is_bounded(tmp_path, read):
     path.touch()
     os.truncate(path, SPARSE)
     assert peak_of_refusal(read, path, (RefusedInput, yaml.YAMLError)) < LITTLE
-
-
-def test_the_length_of_the_text_of_a_packed_file_is_checked(good):
-    path, _ = good("packed")
-    os.truncate(path, SPARSE)
-    with path.open("ab") as file:
-        file.write(struct.pack("<IQ8s", 0, SPARSE // 2, b"litgans!"))
-    assert peak_of_refusal(open_packed, path) < LITTLE
 
 
 def test_one_long_line_of_a_log_takes_no_memory(tmp_path):

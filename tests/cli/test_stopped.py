@@ -70,15 +70,15 @@ def test_a_signal_ends_packing_and_the_next_start_goes_on(pictures, tmp_path, na
     place = {"cwd": tmp_path, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     place["env"] = os.environ | {"LIT_GANS_CACHE": str(tmp_path / "cache")}
     process = subprocess.Popen([*command, "data.image_size=16"], start_new_session=True, **place)
-    while not any(path.read_text() for path in tmp_path.glob("cache/*.journal")):
+    while not any(path.read_text().count("\n") > 1 for path in tmp_path.glob("cache/*.part/rows.jsonl")):
         assert process.poll() is None, process.stdout.read()
     os.killpg(process.pid, number)
     output, _ = process.communicate()
     assert process.returncode in codes, output
     assert "Traceback" not in output
     assert not [*tmp_path.glob("cache/*.packed")]
-    (part,) = tmp_path.glob("cache/*.part")
-    packed = part.stat().st_size // (16 * 16 * 3)
+    (images,) = tmp_path.glob("cache/*.part/images.npy")
+    packed = images.stat().st_size // (16 * 16 * 3)
     assert 0 < packed < NUM
     done = subprocess.run([*command, "data.image_size=16"], **place)
     assert done.returncode == 0, done.stdout

@@ -1,21 +1,24 @@
-"""Base class of sources of image files: packs them once, then serves from the accelerator, memory or disk."""
+"""Base classes of sources of image files: packs them once, then serves from the accelerator, memory or disk."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Int64, UInt8
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from lit_gans.common.cache_folder import cache_folder
 from lit_gans.common.errors import RefusedInput
-from lit_gans.data.base import ImageData, ImagesInMemory
+from lit_gans.data.base import ImageData, ImagesInMemory, Pairs
 from lit_gans.data.images import WHITE, Background, Crop, Frame
 from lit_gans.data.loader import ResumableLoader
 from lit_gans.data.packed.format import DamagedPacked, OnError, Packed, Source, open_packed
@@ -26,18 +29,15 @@ _SHARE = 0.5  # fraction of the free memory that the images may take
 
 
 class _MappedImages(ImagesInMemory):
-    """Images of a packed file, which each process that unpickles the dataset maps itself."""
+    """Packed images, which each process that unpickles the dataset maps itself."""
 
-    def __init__(self, packed: Packed, mirrors: bool) -> None:
+    def __init__(self, path: Path, mirrors: bool) -> None:
+        packed = open_packed(path)
         super().__init__(packed.images, packed.labels, mirrors)
-        self.path = packed.path
+        self.path = path
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _mapped, (self.path, self.mirrors)
-
-
-def _mapped(path: Path, mirrors: bool) -> _MappedImages:
-    return _MappedImages(open_packed(path), mirrors)
+        return _MappedImages, (self.path, self.mirrors)
 
 
 class _Rows(Dataset):
@@ -56,8 +56,8 @@ class _Rows(Dataset):
 class PackedData(ImageData):
     """Serves image files of any size and format as images of one size. Sources override `source` and `identity`.
 
-    On first use, all files are decoded, resized and written to one packed file in the cache folder. Order and flips
-    depend only on (seed, epoch, image) and are the same for every placement.
+    On first use, all files are decoded, resized and written to one folder in the cache folder. Order and flips depend
+    only on (seed, epoch, image) and are the same for every placement.
 
     Args:
         image_size: height and width of the images.
@@ -66,9 +66,9 @@ class PackedData(ImageData):
         flip: whether to flip half of the images horizontally, by a random bit of (seed, epoch, image).
         on_error: `raise` raises an error at the first unreadable file; `skip` skips such files and lists them.
         placement: where images are stored during training: on the accelerator (`device`), in main memory (`memory`), or
-            memory-mapped from the packed file (`disk`); `auto` uses the first of these where the images fit into half
+            memory-mapped from the packed images (`disk`); `auto` uses the first of these where the images fit into half
             of the free memory.
-        cache: folder of packed files; null uses `LIT_GANS_CACHE`, or `lit_gans` in the user's cache if it is not set.
+        cache: folder of packed images; null uses `LIT_GANS_CACHE`, or `lit_gans` in the user's cache if it is not set.
         batch_size, seed: see `ImageData`.
         num_workers: number of processes that gather batches; null uses 2 for `disk`, otherwise 0.
 
@@ -108,14 +108,14 @@ class PackedData(ImageData):
         raise NotImplementedError
 
     def identity(self) -> dict[str, Any]:
-        """Returns plain values that identify the content of the source; the packed file's name depends on them."""
+        """Returns plain values that identify the content of the source, and determine the name of the packed images."""
         raise NotImplementedError
 
-    # ---- the packed file
+    # ---- the packed images
 
     @property
     def packed_path(self) -> Path:
-        """Path of the packed file, which may not exist yet."""
+        """Folder of the packed images, which may not exist yet."""
         frame = self.frame
         key = [self.identity(), frame.image_size, frame.channels, frame.crop, list(frame.background), self.on_error]
         digest = hashlib.blake2b(json.dumps(key, sort_keys=True).encode(), digest_size=8).hexdigest()
@@ -123,7 +123,7 @@ class PackedData(ImageData):
 
     @property
     def packed(self) -> Packed:
-        """Packed file, written on first use, and again if it is damaged."""
+        """Packed images, written on first use, and again if they are damaged."""
         if self._packed is None:
             try:
                 self._packed = open_packed(self.packed_path)
@@ -132,18 +132,17 @@ class PackedData(ImageData):
         return self._packed
 
     def _pack(self) -> Packed:
-        path, about = self.packed_path, {"source": type(self).__name__, "identity": self.identity()}
-        pack(path, self.source(), self.frame, self.on_error, about)
-        self._dataset = None  # may map a damaged file
-        return open_packed(path)
+        self._dataset = None  # may map damaged images
+        about = {"source": type(self).__name__, "identity": self.identity()}
+        return pack(self.packed_path, self.source(), self.frame, self.on_error, about)
 
     def prepare_data(self) -> None:
-        self.packed  # noqa: B018 - one process per machine packs, the others use the file
+        self.packed  # noqa: B018 - one process per machine packs, the others open it
 
     # ---- placement
 
     def make_dataset(self) -> ImagesInMemory:
-        return _MappedImages(self.packed, self.flip)
+        return _MappedImages(self.packed.path, self.flip)
 
     def placed(self, device: torch.device, num_processes: int = 1) -> str:
         """Returns where the images are stored: `device`, `memory` or `disk`.
@@ -187,12 +186,65 @@ class PackedData(ImageData):
             return self._resident[batch["rows"]]
         return batch
 
-    def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c s s"]]:
-        """Yields every image once, in the order of the source."""
-        yield from self.packed.images.split(batch_size)
 
-    def real_labels(self) -> Int64[Tensor, " n"]:
-        return self.packed.labels
+class _PairFrame(Frame):
+    """Converts the two sides of a pair to one image with twice the channels."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return 2 * self.channels, self.image_size, self.image_size
+
+    # the sources of pairs return both sides
+    def fit(  # type: ignore[override]
+        self, picture: tuple[Image.Image, ...], name: str
+    ) -> tuple[UInt8[np.ndarray, "c2 s s"], list[str]]:
+        sides, notes = zip(*(super(_PairFrame, self).fit(side, name) for side in picture), strict=True)
+        return np.concatenate(sides), sorted({note for said in notes for note in said})
+
+
+class PackedPairs(PackedData):
+    """Packs pairs once, each as one image with twice the channels. Subclasses override `source`, whose pictures are
+    tuples of an input and its target, `identity` and `excluded`.
+
+    Args:
+        **kwargs: see `PackedData`.
+    """
+
+    metrics = "none"  # translations are compared with their targets
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        frame = self.frame
+        self.frame = _PairFrame(frame.image_size, frame.channels, frame.crop, frame.background)
+
+    def excluded(self) -> PackedPairs:
+        """Returns a copy that serves the pairs which are excluded from training, or all if none are."""
+        raise NotImplementedError
+
+    @property
+    def input_channels(self) -> int:
+        """Number of channels of the inputs."""
+        return self.channels
+
+    @cached_property
+    def held_out(self) -> Pairs:
+        """Pairs that are excluded from training; all pairs if none are held out."""
+        others = self.excluded()
+        others._packed = None
+        return others.halves(others.packed.images)
+
+    def halves(self, images: UInt8[Tensor, "b c2 s s"]) -> Pairs:
+        """Splits packed pairs into inputs and targets."""
+        return dict(zip(("input", "image"), images.chunk(2, dim=1), strict=True))
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Gathers a step on the accelerator, if the images are stored there, and splits the pairs."""
+        batch = super().on_after_batch_transfer(batch, dataloader_idx)
+        return batch | self.halves(batch["image"]) if isinstance(batch, dict) and "input" not in batch else batch
+
+    def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c s s"]]:
+        """Yields the target of every training pair."""
+        return (self.halves(images)["image"] for images in super().real_batches(batch_size))
 
 
 def _free_memory() -> float:

@@ -1,17 +1,17 @@
-"""The packed file: all images, decoded and resized once, in a single memory-mapped file.
+"""Packed images: all images of a source, decoded and resized once, in a folder of two files.
 
-Layout: images (n, c, s, s) uint8, then n labels and n indices (the position of each image in the source) as
-little-endian int64, then a JSON text, its checksum and length, and a magic number.
+`images.npy` holds the images (n, c, s, s) uint8, which are memory-mapped. `rows.jsonl` holds a line for the source and
+one for each chunk of consecutive images: their labels, their CRC-32, and which files were skipped. Each line begins
+with the CRC-32 of its JSON text.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
-import struct
 import zlib
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,13 +22,11 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.reading import read_bounded
 
-FORMAT_VERSION = 1
+IMAGES, ROWS = "images.npy", "rows.jsonl"
 OnError = Literal["raise", "skip"]
-MARK = b"litgans!"
-TAIL = struct.Struct("<IQ8s")  # checksum and length of the JSON text, magic number
-_READ = 64  # number of images read at once
-_MOST_TEXT = 2**28  # bytes of the JSON text, which lists skipped files
+_MOST_TEXT = 2**30  # bytes of `rows.jsonl`, which has about 5 for each image
 
 
 class Source:
@@ -78,99 +76,92 @@ class PerProcess:
         return PerProcess, (self._opens,)
 
 
+class DamagedPacked(RefusedInput):
+    """Packed images that are not as they were written; packing again replaces them."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path} is damaged or incomplete: delete it, and it is packed again.")
+
+
 @dataclass(frozen=True)
 class Packed:
-    """An opened packed file.
+    """Opened packed images.
 
     Args:
-        path: path of the file.
+        path: path of the folder.
         images: memory-mapped images; pages are read on first access.
         labels: class of each image.
-        index: position of each image in the source.
-        about: content of the JSON text: sizes, checksum, skipped files.
+        about: source, shape, skipped files, and how often there was something to note about a file.
+        chunks: number of images and CRC-32 of each chunk.
     """
 
     path: Path
     images: UInt8[Tensor, "n c s s"]
     labels: Int64[Tensor, " n"]
-    index: Int64[Tensor, " n"]
     about: dict[str, Any]
+    chunks: list[tuple[int, int]]
 
     def verify(self) -> None:
-        """Verifies the checksum of all images.
+        """Reads all images and compares their checksums.
 
         Raises:
-            RefusedInput: the images differ from those that were packed.
+            DamagedPacked: the images differ from those that were packed.
         """
-        checksum = 0
-        for images in self.images.split(_READ):
-            checksum = zlib.crc32(images.numpy().data, checksum)
-        checksum = zlib.crc32(self.labels.numpy().data, checksum)
-        if checksum != self.about["checksum"]:
-            raise DamagedPacked(f"{self.path} is damaged, its checksum differs: {_AGAIN}")
-
-
-class DamagedPacked(RefusedInput):
-    """A packed file that is not the one that was written; packing again replaces it."""
-
-
-_AGAIN = "delete it, and it is packed again."
+        parts = self.images.split([num for num, _ in self.chunks])
+        for images, (_, checksum) in zip(parts, self.chunks, strict=True):
+            if zlib.crc32(images.numpy().data) != checksum:
+                raise DamagedPacked(self.path)
 
 
 def open_packed(path: Path) -> Packed:
-    """Opens a packed file. No memory is taken before the sizes in the file agree with its size.
+    """Opens packed images. No memory is taken before the sizes in the files agree with the files' sizes.
 
     Raises:
-        DamagedPacked: the file is truncated or damaged.
-        RefusedInput: the file was written by another version.
+        FileNotFoundError: nothing is packed there.
+        DamagedPacked: a file is truncated or damaged.
     """
-    size = path.stat().st_size
-    about, length = _read_about(path, size)
-    num, *shape = about["shape"]
-    num_bytes = math.prod(about["shape"])
-    if size != num_bytes + 16 * num + length + TAIL.size:
-        raise DamagedPacked(f"{path} is truncated or has more bytes than it should: {_AGAIN}")
-    # copy on write: torch needs writable memory, and the file must not change
-    mapped = np.memmap(path, np.uint8, mode="c", shape=(num_bytes + 16 * num,))
-    numbers = torch.from_numpy(np.frombuffer(mapped[num_bytes:].tobytes(), "<i8").astype(np.int64).reshape(2, num))
-    images = torch.from_numpy(mapped[:num_bytes].reshape(num, *shape))
-    return Packed(path, images, numbers[0], numbers[1], about)
-
-
-def _read_about(path: Path, size: int) -> tuple[dict[str, Any], int]:
-    """Returns the JSON text of a packed file and its length in bytes."""
-    with path.open("rb") as file:
-        file.seek(max(size - TAIL.size, 0))
-        tail = file.read()
-        if len(tail) < TAIL.size or not tail.endswith(MARK):
-            raise DamagedPacked(f"{path} is not a complete packed file, perhaps truncated: {_AGAIN}")
-        checksum, length, _ = TAIL.unpack(tail)
-        if length > min(size, _MOST_TEXT):
-            raise DamagedPacked(f"{path} is damaged at its end: {_AGAIN}")
-        file.seek(max(size - TAIL.size - length, 0))
-        text = file.read(length)
-    if zlib.crc32(text) != checksum:
-        raise DamagedPacked(f"{path} is damaged at its end: {_AGAIN}")
     try:
-        about = json.loads(text)
-        version, shape, _ = about["format_version"], about["shape"], about["checksum"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DamagedPacked(f"{path} is damaged at its end: {_AGAIN}") from error
-    if version != FORMAT_VERSION:
-        raise RefusedInput(f"{path} has format {version}, this lit_gans reads {FORMAT_VERSION}: {_AGAIN}")
-    if not (isinstance(shape, list) and len(shape) == 4 and all(type(n) is int and n > 0 for n in shape)):
-        raise DamagedPacked(f"{path} is damaged at its end: {_AGAIN}")
-    return about, length
+        about, *chunks = lines_in(path / ROWS)
+        labels = torch.tensor([label for chunk in chunks for label in chunk["labels"]], dtype=torch.int64)
+        # copy on write: torch needs writable memory, and the file must not change
+        images = np.lib.format.open_memmap(path / IMAGES, mode="c")
+        sizes = images.offset + images.nbytes, len(images), images.dtype, images.ndim, images.flags.c_contiguous
+        if sizes != ((path / IMAGES).stat().st_size, len(labels), np.uint8, 4, True):
+            raise DamagedPacked(path)
+        skipped = [line for chunk in chunks for line in chunk["skipped"]]
+        notes = sum((Counter(chunk["notes"]) for chunk in chunks), Counter())
+        about |= {"shape": list(images.shape), "skipped": skipped, "notes": dict(notes)}
+        checksums = [(len(chunk["labels"]), chunk["checksum"]) for chunk in chunks]
+        return Packed(path, torch.from_numpy(images), labels, about, checksums)
+    except (OSError, RefusedInput):
+        raise
+    except Exception as error:  # of numpy and json, from what they were given to read
+        raise DamagedPacked(path) from error
+
+
+def line_of(content: dict[str, Any]) -> bytes:
+    """Returns a line of `rows.jsonl`."""
+    text = json.dumps(content).encode()
+    return b"%08x %b\n" % (zlib.crc32(text), text)
+
+
+def lines_in(path: Path) -> Iterator[dict[str, Any]]:
+    """Yields the lines of `rows.jsonl`.
+
+    Raises:
+        DamagedPacked: a line is incomplete or damaged.
+    """
+    for line in read_bounded(path, _MOST_TEXT).splitlines(keepends=True):
+        checksum, _, text = line.partition(b" ")
+        if not line.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(text[:-1]):
+            raise DamagedPacked(path.parent)
+        yield json.loads(text)
 
 
 def is_good(path: Path) -> bool:
-    """Returns whether a packed file exists and all of it is as it was written.
-
-    Raises:
-        RefusedInput: the file was written by another version.
-    """
+    """Returns whether packed images exist and all of them are as they were written."""
     try:
         open_packed(path).verify()
-    except (FileNotFoundError, DamagedPacked):
+    except (FileNotFoundError, NotADirectoryError, DamagedPacked):
         return False
     return True

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from lit_gans.data.packed.datamodule import PackedPairs
 from lit_gans.data.packed.format import Source
-from lit_gans.data.packed.pairs import PackedPairs
 from lit_gans.data.sources.emoji import OVERSAMPLING, Drawings, code_points, identity_of_emoji, refuse_without_emoji
 
 _DARK = 64  # a pixel whose brightest channel is darker belongs to a line

@@ -15,11 +15,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.data.base import PairedData, Pairs
 from lit_gans.data.images import ENDINGS, Crop, Frame, open_picture
-from lit_gans.data.packed.datamodule import refuse_missing
+from lit_gans.data.packed.datamodule import PackedPairs, refuse_missing
 from lit_gans.data.packed.format import Source
-from lit_gans.data.packed.pairs import PackedPairs
-from lit_gans.data.paired import PairedData, Pairs
 from lit_gans.data.sources.digits import Digits, opaque
 from lit_gans.data.sources.folder import identity_of
 

@@ -19,7 +19,6 @@ def test_images_labels_and_index_are_those_of_the_source(make, caplog):
     packed = make().packed
     assert numbers(packed.images) == ORDER
     assert packed.labels.tolist() == [0] * 20 + [1] * 20
-    assert packed.index.tolist() == list(range(NUM))
     assert torch.equal(torch.cat(list(make().real_batches(7))), packed.images)
     assert make(placement="device").real_labels().tolist() == packed.labels.tolist()
     assert "packed 40 images" in caplog.text
