@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
 from time import monotonic
@@ -13,12 +14,11 @@ from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.callbacks.monitor import Monitor
-from lit_gans.callbacks.retention import Retention, numbered
 from lit_gans.callbacks.signals import StopSignals, requeue_job, requeue_signal
 from lit_gans.callbacks.throughput import paused
 from lit_gans.common._compat.lightning import row_of_iteration
 from lit_gans.common.atomic import duplicate, remove, sweep
-from lit_gans.common.errors import FailedWrite, RefusedInput, refuse_below
+from lit_gans.common.errors import FailedWrite, refuse_below, refuse_not_positive
 from lit_gans.common.folder_lock import FolderLock
 from lit_gans.training.callback import GenerativeCallback
 
@@ -63,18 +63,16 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         save_top_k: int = 1,
     ) -> None:
         refuse_below(1, every_n_train_steps=every_n_train_steps, save_top_k=save_top_k)
-        if train_time_interval is not None and not train_time_interval > 0:
-            raise RefusedInput(f"{train_time_interval=} must be greater than 0 seconds, or null.")
+        refuse_below(1, keep_last=keep_last, keep_every_n_train_steps=keep_every_n_train_steps)
+        refuse_not_positive(train_time_interval=train_time_interval)
         self.every_n_train_steps, self._monitor = every_n_train_steps, Monitor(monitor, mode)
         self.reads_losses = self._monitor.reads_losses
         self.train_time_interval, self.save_top_k = train_time_interval, save_top_k
-        self._retention = Retention(keep_last, keep_every_n_train_steps)
+        self.keep_last, self.keep_every_n_train_steps = keep_last, keep_every_n_train_steps
+        self._top: dict[int, float] = {}  # values of the best checkpoints by iteration, the best first
+        self.untrained_value: float | None = None  # of the monitor at iteration 0
         self._saved_at = 0.0  # seconds of the clock
         self._wrote = False  # whether this process has written a checkpoint
-        self._top: dict[int, float] = {}  # values of the best checkpoints by iteration, if several are kept
-        self.best_value: float | None = None
-        self.best_step = 0
-        self.untrained_value: float | None = None  # of the monitor at iteration 0
         self._signals, self._lock = StopSignals(), FolderLock()
         self._requeue_signal: int | None = None
         self._exchange_at = self._iterations = 1  # of the next exchange over the ranks, and since the last one
@@ -85,30 +83,48 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         """Returns the checkpoint folder of a trainer."""
         return Path(trainer.default_root_dir) / "checkpoints"
 
-    def state_dict(self) -> dict[str, Any]:
-        best = {"best_value": self.best_value, "best_step": self.best_step, "top": self._top}
-        return best | {"untrained_value": self.untrained_value}
+    @property
+    def best_step(self) -> int:
+        """Iteration of the best checkpoint, or 0."""
+        return next(iter(self._top), 0)
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.best_value, self.best_step = state_dict["best_value"], state_dict["best_step"]
-        self.untrained_value = state_dict["untrained_value"]
-        self._top = dict(state_dict["top"])
-
-    # ---- signals
+    @property
+    def best_value(self) -> float | None:
+        """Value of the best checkpoint, or None."""
+        return self._top.get(self.best_step)
 
     @property
     def received_signal(self) -> int | None:
         """Number of the signal that ended the training, or None."""
         return self._signals.received
 
+    def describe_best(self, trainer: Trainer) -> str | None:
+        """Returns the best value and its iteration in words, or None; says if untrained networks had a better one."""
+        if self.best_value is None:
+            return None
+        text = f"{self.best_value:.2f} at iteration {self.best_step}, the best of the trained networks"
+        untrained, rank = self.untrained_value, self._monitor.rank
+        worse = untrained is not None and rank(trainer, self.best_value) >= rank(trainer, untrained)
+        return f"{text}; untrained: {untrained:.2f}" if worse else text
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"top": self._top, "untrained_value": self.untrained_value}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._top, self.untrained_value = dict(state_dict["top"]), state_dict["untrained_value"]
+
+    # ---- the start and the end of a training
+
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit":
-            self._monitor.refuse_unknown(trainer, pl_module)
             if trainer.is_global_zero:
                 self._lock.acquire(Path(trainer.default_root_dir))
             self._requeue_signal = requeue_signal(trainer)
             requeues = () if self._requeue_signal is None else (self._requeue_signal,)
             self._signals.start(signal.SIGINT, signal.SIGTERM, *requeues, says=trainer.is_global_zero)
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._monitor.refuse_unmeasured(trainer)  # every callback knows by now what it measures
 
     def on_measure_start(self, trainer: Trainer, description: str) -> None:
         self._signals.again()  # before that of iteration 0, Lightning has replaced them
@@ -124,7 +140,7 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
             sweep(self.folder(trainer), "*.ckpt")
             resumed, last = trainer.ckpt_path, self.folder(trainer) / "last.ckpt"
             if resumed and Path(resumed).absolute() == last.absolute():  # a kill may have come before it was kept
-                self._retention.keep(last, trainer.global_step)
+                self._keep_last(trainer)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._signals.end()
@@ -137,17 +153,7 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         if asked and trainer.is_global_zero:  # as late as possible: SLURM then ends the job
             requeue_job()
 
-    def describe_best(self, trainer: Trainer) -> str | None:
-        """Returns the best value and its iteration in words, or None; says if untrained networks had a better one."""
-        if self.best_value is None:
-            return None
-        text = f"{self.best_value:.2f} at iteration {self.best_step}, the best of the trained networks"
-        untrained = self.untrained_value
-        if untrained is None or self._monitor.better(trainer, self.best_value, untrained):
-            return text
-        return f"{text}; untrained: {untrained:.2f}"
-
-    # ---- writing
+    # ---- an iteration
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         stops, late = self._stops_or_is_late(trainer)
@@ -157,16 +163,12 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         value = self._monitor.new(trainer)
         if value is not None:
             self._write_best(trainer, value)
-        if late or self._is_due(trainer):
+        step = trainer.global_step
+        if late or step % self.every_n_train_steps == 0 or self._is_permanent(step) or self._is_last(trainer):
             self._write(trainer, "last")
             self._saved_at = monotonic()
             if trainer.is_global_zero:
-                self._retention.keep(self.folder(trainer) / "last.ckpt", trainer.global_step)
-
-    def _is_due(self, trainer: Trainer) -> bool:
-        step = trainer.global_step
-        by_steps = step % self.every_n_train_steps == 0 or self._retention.is_permanent(step)
-        return by_steps or self._is_last(trainer)
+                self._keep_last(trainer)
 
     def _stops_or_is_late(self, trainer: Trainer) -> tuple[bool, bool]:
         """Returns whether a signal stops the training, and whether the time since the last save is up by the clock of
@@ -196,36 +198,42 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         ends = trainer.is_last_batch and trainer.current_epoch + 1 == trainer.max_epochs
         return trainer.should_stop or ends or trainer.global_step == trainer.max_steps
 
-    def _write_best(self, trainer: Trainer, value: float) -> None:
-        """Writes a checkpoint whose value is the best so far, or among the best that are kept."""
-        step = trainer.global_step
-        improved = self._monitor.better(trainer, value, self.best_value)
-        if improved:
-            self.best_value, self.best_step = value, step
-        dropped = self._rank(trainer, step, value) if self.save_top_k > 1 else []
-        if improved:
-            self._write(trainer, "best")
-        elif step in self._top:
-            self._write(trainer, numbered(Path(), "best", step).stem)
-        if not trainer.is_global_zero:
-            return
-        if improved and step in self._top:
-            duplicate(self.folder(trainer) / "best.ckpt", numbered(self.folder(trainer), "best", step))
-        for each in dropped:
-            remove(numbered(self.folder(trainer), "best", each))
+    def _is_permanent(self, step: int) -> bool:
+        return self.keep_every_n_train_steps is not None and step % self.keep_every_n_train_steps == 0
 
-    def _rank(self, trainer: Trainer, step: int, value: float) -> list[int]:
-        """Adds a value to those of the best checkpoints, and returns the iterations that are no longer among them."""
-        self._top[step] = value
-        dropped = []
-        while len(self._top) > self.save_top_k:
-            worst = step
-            for each, its_value in self._top.items():
-                if self._monitor.better(trainer, self._top[worst], its_value):
-                    worst = each
-            del self._top[worst]
-            dropped.append(worst)
-        return dropped
+    # ---- writing
+
+    def _write_best(self, trainer: Trainer, value: float) -> None:
+        """Writes a checkpoint whose value is among the best that are kept, and removes the one that is no longer."""
+        folder, step = self.folder(trainer), trainer.global_step
+        values = self._top | {step: value}
+        ranked = sorted(values, key=lambda each: (self._monitor.rank(trainer, values[each]), each))
+        self._top = {each: values[each] for each in ranked[: self.save_top_k]}
+        name = numbered(folder, "best", step)
+        if step in self._top:
+            self._write(trainer, "best" if step == self.best_step else name.stem)
+        if trainer.is_global_zero:
+            if step == self.best_step and self.save_top_k > 1:
+                duplicate(folder / "best.ckpt", name)
+            for each in ranked[self.save_top_k :]:
+                remove(numbered(folder, "best", each))
+
+    def _keep_last(self, trainer: Trainer) -> None:
+        """Keeps the last checkpoint, which was just written, under its number, and removes those that are no longer
+        among the last.
+
+        Both names are hard links to the same bytes. What is removed depends only on the names in the folder, so that a
+        killed run leaves nothing behind that a resumed run would not remove. Checkpoints of higher iterations, of
+        another training from an earlier checkpoint, stay.
+        """
+        folder, step = self.folder(trainer), trainer.global_step
+        if self.keep_last > 1 or self._is_permanent(step):
+            duplicate(folder / "last.ckpt", numbered(folder, "step", step))
+        earlier = sorted(each for each in steps(folder, "step") if each <= step)
+        newest = earlier[-self.keep_last :] if self.keep_last > 1 else []
+        for each in earlier:
+            if each not in newest and not self._is_permanent(each):
+                remove(numbered(folder, "step", each))
 
     def _write(self, trainer: Trainer, name: str) -> None:
         folder = self.folder(trainer)
@@ -247,3 +255,14 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         for logger in trainer.loggers:
             if row is not None and isinstance(logger, CSVMetrics):
                 logger.save_iteration(*row)
+
+
+def numbered(folder: Path, kind: str, step: int) -> Path:
+    """Returns the path of the checkpoint of an iteration: `step-00000500.ckpt`."""
+    return folder / f"{kind}-{step:08d}.ckpt"
+
+
+def steps(folder: Path, kind: str) -> list[int]:
+    """Returns the iterations of the checkpoints of a kind in a folder."""
+    names = (re.fullmatch(rf"{kind}-(\d+)\.ckpt", path.name) for path in folder.glob(f"{kind}-*.ckpt"))
+    return [int(name[1]) for name in names if name]

@@ -1,23 +1,20 @@
-"""Monitor of a measured value, for example to select the best checkpoint."""
+"""What follows a measured value: the best checkpoint, and early stopping."""
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any, Literal
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
 
-from lit_gans.callbacks.measurement import Measurement
-from lit_gans.common.errors import RefusedInput, nearest
-from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.attached import callbacks_of
-from lit_gans.training.callback import announced, directions_of
+from lit_gans.common.errors import RefusedInput, nearest, refuse_below
+from lit_gans.training.callback import GenerativeCallback, directions_of, refuse_unmeasured
 
-_OF_OTHERS = ("throughput/", "utilization/", "lr-")  # logged by callbacks that announce no names
+_METRIC = "metric/"  # begins keys that callbacks measure and name in their `directions`
 
 
 class Monitor:
-    """Reads each new value of a metric once and compares it with the best value.
+    """Reads each new value of a metric once and compares it with others.
 
     Args:
         name: key of the metric; `auto` uses the FID if it is measured, None reads nothing.
@@ -28,63 +25,30 @@ class Monitor:
     def __init__(self, name: str | None, mode: str) -> None:
         self.name, self.mode = name, mode
         self._seen: torch.Tensor | None = None
-        self._iterated = False  # whether an iteration has logged its losses
+        self._iterated = False  # whether this training has had an iteration
 
     @property
     def reads_losses(self) -> bool:
         """Whether the metric may be a loss, which has a new value in every iteration."""
-        return self.name not in (None, "auto") and not str(self.name).startswith("metric/")
+        return self.name not in (None, "auto") and not str(self.name).startswith(_METRIC)
 
     def start(self, trainer: Trainer) -> None:
-        """Marks the value at the start of a new or resumed training as read.
-
-        Raises:
-            RefusedInput: see `refuse_unmeasured`.
-        """
-        self._iterated = False
-        self.refuse_unmeasured(trainer)
-        self._seen = self._value(trainer)
+        """Marks the value at the start of a new or resumed training as read."""
+        self._iterated, self._seen = False, self._value(trainer)
 
     def refuse_unmeasured(self, trainer: Trainer) -> None:
-        """Raises `RefusedInput` if no callback measures the metric or, after an iteration, nothing has logged it."""
-        if self.name in (None, "auto") or self.name in trainer.callback_metrics:
-            return
-        assert self.name is not None
-        measured = self.name.startswith("metric/")
-        if not (measured or self._iterated):  # losses are logged by the first iteration
-            return
-        self._refuse(trainer, [name for name in trainer.callback_metrics if name.startswith("metric/") or not measured])
-
-    def refuse_unknown(self, trainer: Trainer, module: LightningModule) -> None:
-        """Raises `RefusedInput` before the training if nothing will log the metric.
-
-        That is known where module and callbacks are those of this package, or Lightning's: others may log any value,
-        and see `refuse_unmeasured`.
-        """
-        name, known = self.name, announced(trainer, module)
-        if name is None or name == "auto" or name.startswith(_OF_OTHERS):
-            return
-        if known is None or not isinstance(module, AdversarialModule):
-            return
-        known += [f"loss/{network}" for network in module.network_names]
-        if name not in known:
-            self._refuse(trainer, known)
-
-    def _refuse(self, trainer: Trainer, found: list[str]) -> NoReturn:
-        assert self.name is not None
-        advice = nearest(self.name, found) if found else "choose what is measured with metrics=."
-        left_out = [
-            f"{name} is left out: {reason}"
-            for measurement in callbacks_of(trainer, Measurement)
-            for name, reason in measurement.left_out.items()
-        ]
-        raise RefusedInput(" ".join([f"monitor={self.name}: nothing measures it; {advice}", *left_out]))
+        """Raises `RefusedInput` if no callback measures the metric, unless it is of another kind, such as a loss."""
+        if self.name is not None and self.name.startswith(_METRIC):
+            refuse_unmeasured(trainer, f"monitor={self.name}", self.name)
 
     def refuse_unlogged(self, trainer: Trainer) -> None:
-        """Raises `RefusedInput` if nothing has logged the value in the first iteration, after which this is called."""
-        if not self._iterated:
-            self._iterated = True
-            self.refuse_unmeasured(trainer)
+        """Raises `RefusedInput` if nothing has logged the metric in the first iteration, after which this is called."""
+        if self._iterated:
+            return
+        self._iterated, logged = True, trainer.callback_metrics
+        self.refuse_unmeasured(trainer)  # the first measurement may have left it out
+        if self.name not in (None, "auto", *logged, *directions_of(trainer)):
+            raise RefusedInput(f"monitor={self.name}: nothing measures it; {nearest(str(self.name), logged)}")
 
     def new(self, trainer: Trainer) -> float | None:
         """Returns the value if it was measured in this iteration, averaged over ranks, otherwise None."""
@@ -101,10 +65,10 @@ class Monitor:
             return value if value is None else float(value)
         return float(trainer.strategy.reduce(value.to(trainer.strategy.root_device, torch.double, copy=True)))
 
-    def better(self, trainer: Trainer, value: float, best: float | None) -> bool:
-        """Returns whether a value is better than the best value so far."""
-        sign = -1 if self._direction(trainer) == "max" else 1
-        return best is None or sign * value < sign * best
+    def rank(self, trainer: Trainer, value: float) -> tuple[bool, float]:
+        """Returns what is smaller for better values; NaN is the worst."""
+        direction = directions_of(trainer).get(self._key(trainer) or "") if self.mode == "auto" else self.mode
+        return value != value, -value if direction == "max" else value
 
     def _key(self, trainer: Trainer) -> str | None:
         if self.name != "auto":
@@ -115,7 +79,50 @@ class Monitor:
         key = self._key(trainer)
         return None if key is None else trainer.callback_metrics.get(key)
 
-    def _direction(self, trainer: Trainer) -> str | None:
-        if self.mode != "auto":
-            return self.mode
-        return directions_of(trainer).get(self._key(trainer) or "")
+
+class EarlyStopping(GenerativeCallback):
+    """Stops after `patience` consecutive measurements without a better value; `last.ckpt` is written as usual.
+
+    Lightning's `EarlyStopping` checks at the end of epochs and mistakes an old value for a new one.
+
+    Args:
+        patience: number of measurements without a better value; null never stops.
+        monitor: key of the metric; `auto` uses the FID.
+        mode: whether smaller (`min`) or larger (`max`) values are better; `auto` uses the direction of the metric.
+
+    Raises:
+        RefusedInput: `patience` is below 1, or nothing logs the metric.
+    """
+
+    def __init__(
+        self, patience: int | None = None, monitor: str = "auto", mode: Literal["auto", "min", "max"] = "auto"
+    ) -> None:
+        refuse_below(1, patience=patience)
+        self.patience, self._monitor = patience, Monitor(None if patience is None else monitor, mode)
+        self.reads_losses = self._monitor.reads_losses
+        self.best_value: float | None = None
+        self.waited = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best_value": self.best_value, "waited": self.waited}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.best_value, self.waited = state_dict["best_value"], state_dict["waited"]
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._monitor.refuse_unmeasured(trainer)  # every callback knows by now what it measures
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        self._monitor.refuse_unlogged(trainer)
+
+    def on_measure_end(self, trainer: Trainer) -> None:
+        value = self._monitor.new(trainer)
+        if value is None or self.patience is None:
+            return
+        rank = self._monitor.rank(trainer, value)
+        if self.best_value is None or rank < self._monitor.rank(trainer, self.best_value):
+            self.best_value, self.waited = value, 0
+        else:
+            self.waited += 1
+        if self.waited >= self.patience:
+            trainer.should_stop = True

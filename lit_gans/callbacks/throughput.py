@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,11 +11,12 @@ from typing import Any
 import torch
 from lightning.pytorch import LightningModule, Trainer
 
-from lit_gans.callbacks.time_to import TimeTo
+from lit_gans.common.errors import RefusedInput
 from lit_gans.training.attached import callbacks_of
-from lit_gans.training.callback import GenerativeCallback
+from lit_gans.training.callback import GenerativeCallback, directions_of, refuse_unmeasured
 
 _GIB = 2**30
+_METRIC = "metric/"
 
 
 class Throughput(GenerativeCallback):
@@ -34,6 +36,9 @@ class Throughput(GenerativeCallback):
         time_to: values of metrics whose time is reported at the end of the run: `{fid_digits: 50}` are the seconds of
             training until `metric/fid_digits` is at most 50 (at least, where larger is better).
 
+    Attributes:
+        reached: seconds of training until each value of `time_to` was first passed, by name.
+
     Raises:
         RefusedInput: a value is not finite, or nothing measures its metric.
     """
@@ -41,8 +46,12 @@ class Throughput(GenerativeCallback):
     reads_losses = False
 
     def __init__(self, time_to: dict[str, float] | None = None) -> None:
+        for name, value in (time_to or {}).items():
+            if not math.isfinite(value):
+                raise RefusedInput(f"time_to.{name}={value} must be finite.")
+        self.time_to = {name.removeprefix(_METRIC): float(value) for name, value in (time_to or {}).items()}
+        self.reached: dict[str, float] = {}
         self.images_per_second = 0.0
-        self.time_to = TimeTo(time_to or {})
         self.utilization: dict[str, float] = {}
         self._all_images, self._all_seconds, self._earlier_seconds = 0, 0.0, 0.0
         self._start = self._excluded = 0.0
@@ -51,7 +60,8 @@ class Throughput(GenerativeCallback):
         self._excluded_then = 0.0
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.time_to.refuse_unknown(trainer, pl_module)  # every callback knows by now what it measures
+        for name in self.time_to:  # every callback knows by now what it measures
+            refuse_unmeasured(trainer, f"time_to.{name}", _METRIC + name)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._step_end = 0.0
@@ -78,14 +88,32 @@ class Throughput(GenerativeCallback):
         self._step_end, self._excluded_then = time.monotonic(), self._excluded
 
     def on_measure_end(self, trainer: Trainer) -> None:
-        self.time_to.observe(trainer, self.seconds)
+        directions = directions_of(trainer)
+        for name, wanted in self.time_to.items():
+            value, sign = (
+                trainer.callback_metrics.get(_METRIC + name),
+                -1 if directions.get(_METRIC + name) == "max" else 1,
+            )
+            if value is not None and name not in self.reached and sign * float(value) <= sign * wanted:
+                self.reached[name] = self.seconds
 
     def state_dict(self) -> dict[str, Any]:
-        return {"seconds": self.seconds, "time_to": self.time_to.state()}
+        return {"seconds": self.seconds, "reached": self.reached}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._earlier_seconds = state_dict["seconds"]
-        self.time_to.load(state_dict["time_to"])
+        self.reached = dict(state_dict["reached"])
+
+    def reached_lines(self) -> list[str]:
+        """Returns lines for the report of the run: when each value of `time_to` was passed."""
+        when = {name: f"after {seconds:.1f} s of training" for name, seconds in self.reached.items()}
+        return [
+            f"time to     {name} {value:g}: {when.get(name, 'not reached')}" for name, value in self.time_to.items()
+        ]
+
+    def reached_columns(self) -> dict[str, float]:
+        """Returns the seconds by column of a sweep's table; NaN if a value was not reached."""
+        return {f"s to {name} {value:g}": self.reached.get(name, math.nan) for name, value in self.time_to.items()}
 
     @property
     def mean_images_per_second(self) -> float:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
+from lit_gans.common.errors import RefusedInput, nearest
 from lit_gans.training.attached import callbacks_of
 
 _IN_AN_ITERATION = (
@@ -27,7 +27,9 @@ class GenerativeCallback(Callback):
     """
 
     updates_average: bool = False  # whether the callback updates `module.averaged_generator`
-    directions: Mapping[str, str | None] = {}  # whether the `min` or the `max` of each key that it measures is best
+    # every key `metric/...` that the callback measures, and whether its `min` or its `max` is best; None for neither
+    directions: Mapping[str, str | None] = {}
+    left_out: Mapping[str, str] = {}  # why a score that was asked for is not measured, by name
     # Whether the callback reads the losses of every iteration from `trainer.callback_metrics`. Where no callback does,
     # losses are logged only in the iterations that loggers write.
     reads_losses: bool = True
@@ -48,23 +50,15 @@ def directions_of(trainer: Trainer) -> dict[str, str | None]:
     return {name: direction for callback in callbacks for name, direction in callback.directions.items()}
 
 
-def announced(trainer: Trainer, module: LightningModule) -> list[str] | None:
-    """Returns the keys that callbacks measure, or None where a module or callback that is neither of this package nor
-    Lightning's may log any other.
-    """
-    others = [each for each in callbacks_of(trainer, Callback) if not _logs_known(each)]
-    if others or not _is_of(module, "lit_gans"):
-        return None
-    return list(directions_of(trainer))
-
-
-def _logs_known(callback: Callback) -> bool:
-    """Whether a callback logs only what its `directions` have, or values of training such as throughput."""
-    return _is_of(callback, "lit_gans", "lightning") and not isinstance(callback, LambdaCallback)
-
-
-def _is_of(thing: object, *packages: str) -> bool:
-    return type(thing).__module__.partition(".")[0] in packages
+def refuse_unmeasured(trainer: Trainer, setting: str, key: str) -> None:
+    """Raises `RefusedInput` for a setting whose key `metric/...` no callback names in its `directions`."""
+    known = directions_of(trainer)
+    if key in known:
+        return
+    advice = nearest(key, known) if known else "choose what is measured with metrics=."
+    reasons = [each.left_out for each in callbacks_of(trainer, GenerativeCallback)]
+    left_out = [f"{name} is left out: {reason}" for each in reasons for name, reason in each.items()]
+    raise RefusedInput(" ".join([f"{setting}: nothing measures it; {advice}", *left_out]))
 
 
 def reads_losses(callback: Callback) -> bool:

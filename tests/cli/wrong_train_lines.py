@@ -62,7 +62,7 @@ trainer.devices=1000 | cores: use at most trainer.devices=
 trainer.min_steps=9 trainer.max_steps=4 | trainer.min_steps=9 must be at most trainer.max_steps=4, where the training
 trainer.min_epochs=2 trainer.max_epochs=1 | trainer.min_epochs=2 must be at most trainer.max_epochs=1
 callbacks.samples.num=100000000 | callbacks.samples: num=100000000 must be at most 10000.
-callbacks.throughput.time_to={fid_digit:9} metrics=digits | did you mean 'fid_digits'?
+callbacks.throughput.time_to={fid_digit:9} metrics=digits | did you mean 'metric/fid_digits'?
 callbacks.throughput.time_to={fid_digits:9} | time_to.fid_digits: nothing measures it; choose what is measured with me
 callbacks.throughput.time_to={fid_digits:nan} | callbacks.throughput: time_to.fid_digits=nan must be finite.
 metrics=digits metrics.num_samples=100000000 | metrics: num_samples=100000000 must be at most 1000000.
