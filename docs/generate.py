@@ -127,25 +127,26 @@ def cli_reference() -> str:
     return "\n".join(lines)
 
 
-def configuration_groups() -> dict[str, tuple[str, dict[str, type], str]]:
+def configuration_groups() -> dict[str, tuple[str, dict[str, Any], str]]:
     """Returns the groups whose options are classes: what they are, the classes by name, the prefix of their keys."""
     from lightning.pytorch import Callback, LightningDataModule
     from lightning.pytorch.strategies import Strategy
 
     from lit_gans.config.registry import classes, gans
+    from lit_gans.config.source import option, options
     from lit_gans.metrics.extractors.base import Extractor
     from lit_gans.metrics.scores.base import FeatureScore
-    from lit_gans.training.optim import Optimizer
     from lit_gans.training.schedules import Schedule
 
     scores = classes("lit_gans.metrics.scores", FeatureScore)
+    optimizers = {name: option(f"optimizer/{name}") for name in options("optimizer")}
     return {
         "model": ("GANs", gans(), "model."),
         "data": ("sources of images", classes("lit_gans.data.sources", LightningDataModule), "data."),
         "callbacks": ("callbacks", classes("lit_gans.callbacks", Callback), ""),
         "metrics.extractor": ("feature extractors", classes("lit_gans.metrics.extractors", Extractor), ""),
         "score": ("scores", scores, ""),
-        "optimizer": ("optimizers of one network", classes("lit_gans.training.optim", Optimizer), ""),
+        "optimizer": ("optimizers of one network", optimizers, ""),
         "schedule": ("schedules", classes("lit_gans.training.schedules", Schedule), ""),
         "strategy": ("strategies for several processes", classes("lit_gans.strategies", Strategy), "trainer.strategy."),
     }
@@ -154,6 +155,7 @@ def configuration_groups() -> dict[str, tuple[str, dict[str, type], str]]:
 def configuration_reference() -> str:
     """Returns the page of every key of every class that a configuration can name."""
     from lit_gans.config.source import UNSET
+    from lit_gans.training.optim import Optimizer
 
     lines = [
         "# Configuration keys",
@@ -167,7 +169,8 @@ def configuration_reference() -> str:
         lines += [f"## {group}", "", f"The {what}.", ""]
         for name, cls in sorted(members.items()):
             skip = NOT_KEYS if group == "model" else ("_target_", *UNSET.get(group, ()))
-            lines += [f"### {group} {name} {{ #{group.replace('.', '-')}-{name} }}", "", f"`{cls.__name__}`"]
+            made = f"torch.optim.{cls.name}" if isinstance(cls, Optimizer) else cls.__name__
+            lines += [f"### {group} {name} {{ #{group.replace('.', '-')}-{name} }}", "", f"`{made}`"]
             lines += ["", f"{first_sentence(cls.__doc__)}.", "", key_table(cls, skip, prefix), ""]
     return "\n".join(lines)
 

@@ -14,7 +14,6 @@ from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.callbacks.measurement import Measurement
 from lit_gans.checkpoints.locate import newest_good
 from lit_gans.config.registry import gans
-from lit_gans.training.optim import Adam
 from lit_gans.training.schedules import Linear
 from tests.conftest import SETTINGS, SMALL, WIDTHS, RandomImages
 
@@ -100,7 +99,7 @@ class Signal:
             signal.raise_signal(self.number)
 
 
-def train(folder, name, workers=0, point=None, step=0, end=raise_killed, world_size=1, strategy="auto", kind=Adam):
+def train(folder, name, workers=0, point=None, step=0, end=raise_killed, world_size=1, strategy="auto", kind=Optimizer):
     """Trains a GAN in a folder, from its newest good checkpoint, until the end or until it is killed."""
     torch.set_num_threads(1)
     folder, linear = Path(folder), Linear()

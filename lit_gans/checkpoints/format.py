@@ -28,10 +28,12 @@ def class_path(thing: type) -> str:
 
 
 def to_plain(value: Any) -> Any:
-    """Converts dataclass values to class_path / init_args containers that `weights_only=True` loads."""
+    """Converts dataclasses, and values with `init_args`, to containers that `weights_only=True` loads."""
     if is_dataclass(value):
-        init_args = {field.name: to_plain(getattr(value, field.name)) for field in fields(value)}
-        return {"class_path": class_path(type(value)), "init_args": init_args}
+        init_args = {field.name: getattr(value, field.name) for field in fields(value)}
+        return {"class_path": class_path(type(value)), "init_args": to_plain(init_args)}
+    if hasattr(type(value), "init_args"):
+        return {"class_path": class_path(type(value)), "init_args": to_plain(value.init_args)}
     if isinstance(value, list | tuple):
         return [to_plain(item) for item in value]
     if isinstance(value, dict):
@@ -56,7 +58,7 @@ def from_plain(value: Any) -> Any:
         return value
     module, _, name = str(value["class_path"]).rpartition(".")
     found = getattr(sys.modules.get(module), name, None)
-    if not (isinstance(found, type) and is_dataclass(found)):
+    if not (isinstance(found, type) and (is_dataclass(found) or hasattr(found, "init_args"))):
         raise RefusedInput(f"{value['class_path']} is not imported: import its module before the checkpoint is loaded.")
     return found(**{key: from_plain(item) for key, item in value["init_args"].items()})
 

@@ -27,7 +27,7 @@ from lit_gans.config.registry import classes, gans
 from lit_gans.config.run_folder import refuse_folder
 from lit_gans.config.trainer_errors import trainer_refusals
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.optim import SGD, Adam, AdamW, RMSprop
+from lit_gans.training.optim import optimizer_names
 
 _LINKED = ("image_size", "channels")
 _READ_AS_YAML = ("-c", "--config", "--model", "--data")  # options whose value may be the path of a file
@@ -93,8 +93,7 @@ def _run(arguments: list[str]) -> int:
     options = {name: [cls.__name__ for cls in found.values()] for name, found in registered.items()}
     callbacks = classes("lit_gans.callbacks", Callback)
     options["trainer.callbacks"] = [cls.__name__ for cls in callbacks.values()]
-    optimizers = [cls.__name__ for cls in (Adam, AdamW, RMSprop, SGD)]
-    options |= {f"model.{network}_optimizer": optimizers for network in ("generator", "discriminator")}
+    options |= {f"model.{network}_optimizer": [*optimizer_names()] for network in ("generator", "discriminator")}
     load_yaml = get_loader("yaml")
 
     def load(text: str) -> Any:

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from lit_gans.cli.help import FLAGS, examples, table, wrapped
 from lit_gans.config.docs import REQUIRED, as_typed, meanings
 from lit_gans.config.hydra_app import CONFIG_PACKAGE, compose
-from lit_gans.config.signatures import schema
+from lit_gans.config.signatures import without_remains
 from lit_gans.config.source import options
 
 _GROUPS = {
@@ -112,10 +112,10 @@ def _rows(node: DictConfig, path: str) -> Iterator[tuple[str, str, str]]:
     target = _plain(node).get("_target_")
     cls = get_class(target) if target else None
     said = meanings(cls) if cls else {}
-    names: list[Any] = list(node)
+    names: list[Any] = list(without_remains(cls, _plain(node)) if cls else node)
     for name in names:
         key = f"{path}.{name}"
-        if name == "_target_" or (cls and name not in schema(cls)):  # left over from a replaced optimizer
+        if name == "_target_":
             continue
         missing = OmegaConf.is_missing(node, name)
         inner = None if missing or OmegaConf.is_interpolation(node, name) else node[name]

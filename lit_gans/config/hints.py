@@ -57,8 +57,8 @@ def did_you_mean(key: str, config: Any, value: str | None = None) -> str:
 def suggested_keys(key: str, config: Any) -> list[str]:
     """Returns the existing keys that the user most likely meant by `key`.
 
-    A key matches if it has the same last name (`max_steps`: `trainer.max_steps`), the same initials (`lr`:
-    `learning_rate`), a similar spelling under the same parent, or contains all words of `key` (`steps`: `max_steps`).
+    A key matches if it has the same last name (`max_steps`: `trainer.max_steps`), the same initials (`bs`:
+    `batch_size`), a similar spelling under the same parent, or contains all words of `key` (`steps`: `max_steps`).
     Keys with the same parent come first, and keys with a value come before keys without.
 
     Args:

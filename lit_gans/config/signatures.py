@@ -17,12 +17,13 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from jsonargparse import ArgumentParser
+from jsonargparse.typing import register_type
 from omegaconf import MISSING
 
-from lit_gans.checkpoints.format import to_plain
+from lit_gans.checkpoints.format import from_plain, to_plain
 from lit_gans.common.errors import RefusedInput, install_command, nearest
 from lit_gans.config.values import missing_arguments, refuse_inexact, sentence, with_key
-from lit_gans.training.optim import Optimizer
+from lit_gans.training.optim import Optimizer, optimizer_names
 from lit_gans.training.schedules import Schedule
 
 Target = type | Callable[..., Any]
@@ -30,12 +31,22 @@ _TEXT = (str, PurePath)
 _EXTRAS = {"wandb": "wandb", "mlflow": "mlflow", "mlxtend": "demo"}  # module: our extra
 
 
-def schema(target: Target) -> dict[str, Any]:
-    """Returns the arguments of a class or function with their defaults; an argument without a default is `???`.
+def _optimizer(plain: Any) -> Optimizer:
+    """Returns the optimizer of a name, or of a mapping with its name and arguments."""
+    if isinstance(plain, str):
+        return Optimizer(plain)
+    return from_plain(plain) if "class_path" in plain else Optimizer(**from_plain(plain))
+
+
+register_type(Optimizer, to_plain, _optimizer)  # its arguments are those of torch's class, which a signature cannot say
+
+
+def schema(target: Target | Optimizer) -> dict[str, Any]:
+    """Returns the arguments of a class or function, or of an optimizer, with their defaults; `???` for none.
 
     Values whose class the user can choose become nodes with `_target_`.
     """
-    return copy.deepcopy(_schema(target))
+    return _to_target(target) if isinstance(target, Optimizer) else copy.deepcopy(_schema(target))
 
 
 @cache
@@ -59,7 +70,7 @@ def _parser(target: Target, skip: frozenset[str] = frozenset()) -> ArgumentParse
 
 
 def _to_target(node: Any) -> Any:
-    if is_dataclass(node):  # inside a tuple, which jsonargparse leaves as it is
+    if is_dataclass(node) or isinstance(node, Optimizer):  # inside a tuple, which jsonargparse leaves as it is
         node = to_plain(node)
     if isinstance(node, dict) and "class_path" in node:
         return {"_target_": node["class_path"], **_to_target(node.get("init_args", {}))}
@@ -139,7 +150,12 @@ def construct(node: Any, key: str, base: type = object) -> Any:
     cls = target_class(path, key)
     if not issubclass(cls, base):
         raise RefusedInput(f"{key}: {path} is not valid: expected a class derived from {base.__name__}.")
-    return call(cls, _without_remains(cls, arguments), key)
+    arguments = {**without_remains(cls, arguments)}
+    if cls is not Optimizer:
+        return call(cls, arguments, key)
+    own = {name: arguments.pop(name) for name in ("name", "schedule") if name in arguments}
+    options = {name: from_plain(_construct_inside(value, f"{key}.{name}")) for name, value in arguments.items()}
+    return call(partial(Optimizer, **options), own, key)
 
 
 def call(target: Target, arguments: dict[str, Any], key: str = "") -> Any:
@@ -206,10 +222,12 @@ def _refuse_unknown(target: Target, arguments: dict[str, Any], prefix: str) -> N
         raise RefusedInput(f"{prefix}{unknown}: {target.__name__} has no such argument; {advice}")
 
 
-def _without_remains(cls: type, arguments: dict[str, Any]) -> dict[str, Any]:
+def without_remains(cls: type, arguments: dict[str, Any]) -> dict[str, Any]:
     """Drops arguments that `cls` does not have: an option that replaces an optimizer or schedule is merged over the
     arguments of the previous one (Adam's betas under RMSprop).
     """
+    if cls is Optimizer and arguments.get("name") in optimizer_names():
+        return {name: value for name, value in arguments.items() if name in schema(Optimizer(arguments["name"]))}
     if not issubclass(cls, Optimizer | Schedule):
         return arguments
     return {name: value for name, value in arguments.items() if name in schema(cls)}

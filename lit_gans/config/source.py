@@ -3,7 +3,8 @@
 Hydra queries its config sources for `group/option`; this source uses the registry, so that a class needs no YAML file:
 
     model/NAME, data/NAME       a GAN or a data source, with shared sizes and seed
-    optimizer/NAME, schedule/NAME, score/NAME
+    schedule/NAME, score/NAME
+    optimizer/NAME              an optimizer of torch.optim, with its arguments and their defaults
     GROUP/_schema/NAME          the bare signature, as a base for YAML files (also for model and data)
 """
 
@@ -20,6 +21,7 @@ from omegaconf import OmegaConf
 from lit_gans.common._compat.hydra import check_files
 from lit_gans.config.registry import classes, find, is_gan
 from lit_gans.config.signatures import schema
+from lit_gans.training.optim import Optimizer, optimizer_names
 
 SCHEME = "lit-gans"
 SEARCH_PATH = f"{SCHEME}://classes"
@@ -27,7 +29,6 @@ SEARCH_PATH = f"{SCHEME}://classes"
 _GROUPS = {  # group: package, and the base class by its path
     "model": ("lit_gans.models", "lit_gans.training.adversarial.AdversarialModule"),
     "data": ("lit_gans.data.sources", "lightning.pytorch.LightningDataModule"),
-    "optimizer": ("lit_gans.training.optim", "lit_gans.training.optim.Optimizer"),
     "schedule": ("lit_gans.training.schedules", "lit_gans.training.schedules.Schedule"),
     "score": ("lit_gans.metrics.scores", "lit_gans.metrics.scores.base.FeatureScore"),
     "callbacks/_schema": ("lit_gans.callbacks", "lightning.pytorch.Callback"),
@@ -64,7 +65,7 @@ class ClassSource(ConfigSource):
 
     def is_group(self, config_path: str) -> bool:
         path = config_path.strip("/")
-        return any(f"{group}/".startswith(f"{path}/") for group in (*_GROUPS, *_OTHERS))
+        return any(f"{group}/".startswith(f"{path}/") for group in (*_GROUPS, *_OTHERS, "optimizer"))
 
     def is_config(self, config_path: str) -> bool:
         return option(config_path) is not None
@@ -95,6 +96,8 @@ def register() -> None:
 def options(group: str) -> list[str]:
     """Returns the names of a group's options that are generated from classes."""
     group = _bare(group.strip("/"))
+    if group == "optimizer":
+        return [name.lower() for name in optimizer_names()]
     names = list(_OTHERS.get(group, {}))
     if group in _GROUPS:
         package, base = _GROUPS[group]
@@ -102,10 +105,12 @@ def options(group: str) -> list[str]:
     return sorted(names)
 
 
-def option(path: str) -> type | None:
-    """Returns the class of an option, `group/name`, or None if there is none."""
+def option(path: str) -> type | Optimizer | None:
+    """Returns the class of an option, `group/name`, or the value of an optimizer, or None if there is none."""
     group, _, name = path.strip("/").removesuffix(".yaml").rpartition("/")
     group = _bare(group)
+    if group == "optimizer":
+        return next((Optimizer(each) for each in optimizer_names() if each.lower() == name), None)
     if name in _OTHERS.get(group, {}):
         return _import(_OTHERS[group][name])
     if group not in _GROUPS:

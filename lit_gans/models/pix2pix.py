@@ -19,7 +19,7 @@ from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.attached import data_of
 from lit_gans.training.batch import Batch, Inputs, tensors
 from lit_gans.training.losses import logistic_discriminator, non_saturating_generator
-from lit_gans.training.optim import Adam, Optimizer
+from lit_gans.training.optim import Optimizer
 from lit_gans.training.sampling import Weights
 from lit_gans.training.schedules import ConstantThenLinear, Number
 from lit_gans.training.scored import Scored
@@ -59,9 +59,9 @@ class Pix2Pix(AdversarialModule):
         patch_depth: int = 3,
         norm: Norm = "instance",
         image_size: int = 256,
-        generator_optimizer: Optimizer = Adam(learning_rate=2e-4, betas=(0.5, 0.999), schedule=ConstantThenLinear()),
-        discriminator_optimizer: Optimizer = Adam(
-            learning_rate=2e-4, betas=(0.5, 0.999), schedule=ConstantThenLinear()
+        generator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.5, 0.999), schedule=ConstantThenLinear()),
+        discriminator_optimizer: Optimizer = Optimizer(
+            "Adam", lr=2e-4, betas=(0.5, 0.999), schedule=ConstantThenLinear()
         ),
         **kwargs: Any,
     ) -> None:

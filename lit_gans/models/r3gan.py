@@ -11,14 +11,15 @@ from lit_gans.models.image_gan import ImageGAN
 from lit_gans.networks import NetworkName
 from lit_gans.training.batch import Batch
 from lit_gans.training.losses import relativistic
-from lit_gans.training.optim import Adam, Optimizer
+from lit_gans.training.optim import Optimizer
 from lit_gans.training.schedules import Cosine, Number
 from lit_gans.training.scored import Scored
 
 _BURN_IN = 20_000_000  # images, of CIFAR-10 and FFHQ
 _GAMMA = Cosine(0.05, 0.005, over=_BURN_IN, unit="images")
-_ADAM = Adam(
-    learning_rate=2e-4,
+_ADAM = Optimizer(
+    "Adam",
+    lr=2e-4,
     betas=(0.0, Cosine(0.9, 0.99, over=_BURN_IN, unit="images")),
     schedule=Cosine(1.0, 0.25, over=_BURN_IN, unit="images"),
 )

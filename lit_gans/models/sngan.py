@@ -12,7 +12,7 @@ from lit_gans.networks import NetworkName, refuse_options
 from lit_gans.networks.spectral import spectrally_normalized
 from lit_gans.training.batch import Batch
 from lit_gans.training.losses import critic_generator, hinge_discriminator
-from lit_gans.training.optim import Adam, Optimizer
+from lit_gans.training.optim import Optimizer
 from lit_gans.training.schedules import Linear
 from lit_gans.training.scored import Scored
 
@@ -41,8 +41,8 @@ class SNGAN(ImageGAN):
         latent_dim: int = 128,
         n_critic: int = 5,
         generator_batch_multiple: int = 2,
-        generator_optimizer: Optimizer = Adam(learning_rate=2e-4, betas=(0.0, 0.9), schedule=Linear()),
-        discriminator_optimizer: Optimizer = Adam(learning_rate=2e-4, betas=(0.0, 0.9), schedule=Linear()),
+        generator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.0, 0.9), schedule=Linear()),
+        discriminator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.0, 0.9), schedule=Linear()),
         **kwargs: Any,
     ) -> None:
         super().__init__(

@@ -13,7 +13,7 @@ from lit_gans.networks import NetworkName
 from lit_gans.networks.blocks import Norm
 from lit_gans.training.batch import Batch, Inputs
 from lit_gans.training.losses import critic_generator, wasserstein_critic
-from lit_gans.training.optim import Adam, Optimizer
+from lit_gans.training.optim import Optimizer
 from lit_gans.training.penalties import gradient_penalty
 from lit_gans.training.schedules import Linear, Number
 from lit_gans.training.scored import Scored
@@ -44,8 +44,8 @@ class WGANGP(ImageGAN):
         network: NetworkName = "resnet",
         latent_dim: int = 128,
         n_critic: int = 5,
-        generator_optimizer: Optimizer = Adam(learning_rate=2e-4, betas=(0.0, 0.9), schedule=Linear()),
-        discriminator_optimizer: Optimizer = Adam(learning_rate=2e-4, betas=(0.0, 0.9), schedule=Linear()),
+        generator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.0, 0.9), schedule=Linear()),
+        discriminator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.0, 0.9), schedule=Linear()),
         **kwargs: Any,
     ) -> None:
         super().__init__(

@@ -20,7 +20,7 @@ from lit_gans.training.callback import GenerativeCallback, reads_losses
 from lit_gans.training.epochs import begin_epoch_after_resume
 from lit_gans.training.finite import LOSS
 from lit_gans.training.judging import JudgedModule
-from lit_gans.training.optim import Adam, Optimizer
+from lit_gans.training.optim import Optimizer
 from lit_gans.training.plain import inspected_once
 from lit_gans.training.schedules import Number
 from lit_gans.training.validation import refuse_settings, refuse_trainer
@@ -79,8 +79,8 @@ class AdversarialModule(JudgedModule):
         r2_gamma: Number = 0.0,
         r1_every: int = 1,
         share_scores: bool = False,
-        generator_optimizer: Optimizer = Adam(learning_rate=2e-4, betas=(0.5, 0.999)),
-        discriminator_optimizer: Optimizer = Adam(learning_rate=2e-4, betas=(0.5, 0.999)),
+        generator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.5, 0.999)),
+        discriminator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.5, 0.999)),
         channels_last: bool = True,
         compile: bool = False,
         diffaugment: tuple[Augmentation, ...] = (),

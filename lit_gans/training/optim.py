@@ -1,152 +1,127 @@
-"""Optimizers as small, picklable and exportable dataclasses, with one base class, as those of `schedules.py`."""
+"""Optimizers of torch as one small, picklable and exportable value."""
 
 from __future__ import annotations
 
+import inspect
+import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 from torch import nn
 
-from lit_gans.common.errors import RefusedInput
-from lit_gans.training.schedules import Constant, Number, Progress, Schedule, ends, value_at
+from lit_gans.common.errors import RefusedInput, nearest, one_line, refuse_not_positive
+from lit_gans.training.schedules import Constant, Progress, Schedule
 
-_RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "learning_rate": (lambda value: 0 < value <= 1000, "must be greater than 0 and at most 1000"),
-    "betas": (lambda values: all(0 <= end < 1 for value in values for end in ends(value)), "must each lie in [0, 1)"),
-    "alpha": (lambda value: 0 <= value < 1, "must lie in [0, 1)"),
-    "momentum": (lambda value: 0 <= value < 1, "must lie in [0, 1)"),
-    "eps": (lambda value: 0 <= value <= 1, "must lie in [0, 1]"),
-    "weight_decay": (lambda value: 0 <= value <= 1000, "must lie in [0, 1000]"),
-}
+# a step of LBFGS needs a closure, SparseAdam sparse gradients, and Muon weights that are all matrices
+_OTHERS = ("Optimizer", "LBFGS", "SparseAdam", "Muon")
+_HOW = ("params", "foreach", "capturable", "differentiable", "fused")  # arguments of how torch computes, not what
+_FUSED = ("Adam", "AdamW")
+
+
+@cache
+def optimizer_names() -> tuple[str, ...]:
+    """Returns the names of the optimizers of `torch.optim` that need only dense gradients."""
+    found = (name for name, cls in vars(torch.optim).items() if isinstance(cls, type) and name not in _OTHERS)
+    return tuple(sorted(name for name in found if issubclass(getattr(torch.optim, name), torch.optim.Optimizer)))
+
+
+@cache
+def _defaults(name: str) -> dict[str, Any]:
+    parameters = inspect.signature(getattr(torch.optim, name)).parameters
+    return {key: parameter.default for key, parameter in parameters.items() if key not in _HOW}
 
 
 class Optimizer:
-    """Settings of an optimizer; `build` creates the `torch.optim.Optimizer` of one network.
+    """An optimizer of `torch.optim` with its settings, for example `Optimizer("Adam", lr=2e-4, betas=(0.5, 0.999))`.
 
     Args:
-        learning_rate: initial learning rate, before the schedule.
-        weight_decay: weight decay coefficient; 0 disables it.
-        betas: decay rates of the running averages of the gradient and its square; each may be a schedule.
-        alpha: decay rate of the running average of the squared gradient.
-        momentum: momentum factor.
-        eps: term added to the denominator for numerical stability.
-        schedule: schedule of the learning rate over the iterations.
+        name: name of the class in `torch.optim`.
+        schedule: schedule of the learning rate: its values are factors of `lr`.
+        **options: arguments of the class, with torch's names and defaults; `lr` is the initial learning rate, before
+            the schedule. Values in a list, such as `betas`, may be schedules.
+
+    Attributes:
+        options: all arguments of the class, those with torch's defaults too.
 
     Raises:
-        RefusedInput: a setting is out of range or not a number.
+        RefusedInput: an optimizer or an argument that torch does not have, or a value that is out of range.
     """
 
-    learning_rate: float
-    schedule: Schedule
+    def __init__(self, name: str = "Adam", schedule: Schedule = Constant(), **options: Any) -> None:
+        if name not in optimizer_names():
+            raise RefusedInput(f"{name}: torch.optim has no such optimizer; {nearest(name, optimizer_names())}")
+        unknown = next((key for key in options if key not in _defaults(name)), None)
+        if unknown is not None:
+            raise RefusedInput(f"{unknown}: {name} has no such argument; {nearest(unknown, _defaults(name))}")
+        given = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
+        self.name, self.schedule = name, schedule
+        self.options: dict[str, Any] = _defaults(name) | given
+        self._refuse()
 
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            within, sentence = _RANGES.get(name, (None, ""))
-            if within is not None and not within(value):
-                raise RefusedInput(f"{name}={value} {sentence}.")
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Optimizer) and self.init_args == other.init_args
+
+    def __repr__(self) -> str:
+        return f"Optimizer({', '.join(f'{name}={value!r}' for name, value in self.init_args.items())})"
+
+    @property
+    def init_args(self) -> dict[str, Any]:
+        """The arguments that construct this value."""
+        return {"name": self.name, **self.options, "schedule": self.schedule}
+
+    def _refuse(self) -> None:
+        """Raises `RefusedInput` for what torch refuses, and for values with which it would silently train nothing."""
+        for end in (0, 1):
+            options = self._with(lambda schedule, end=end: schedule.ends[end])  # type: ignore[misc]
+            for key, value in options.items():
+                if not _is_like(value, _defaults(self.name)[key]):
+                    raise RefusedInput(f"{key}={value!r} must be finite, and like torch's {_defaults(self.name)[key]}.")
+                if key in ("momentum", "alpha") and not 0 <= value < 1:
+                    raise RefusedInput(f"{key}={value} must lie in [0, 1).")
+            refuse_not_positive(lr=options["lr"])
+            try:
+                getattr(torch.optim, self.name)([nn.Parameter(torch.empty(0))], **options)
+            except (ValueError, TypeError, RuntimeError, AttributeError) as error:
+                raise RefusedInput(f"{self.name}: {one_line(error)}, in {options}.") from error
 
     def build(self, parameters: Iterable[nn.Parameter], fused: bool = False) -> torch.optim.Optimizer:
-        """Returns the optimizer of `parameters`; `fused` selects the fused implementation where torch has one."""
-        raise NotImplementedError
+        """Returns the optimizer of one network; `fused` selects the fused implementation of Adam and AdamW."""
+        how = {"fused": True} if fused and self.name in _FUSED else {}
+        optimizer: torch.optim.Optimizer = getattr(torch.optim, self.name)(parameters, **self._at(Progress()), **how)
+        return optimizer
 
     def scheduled(self, progress: Progress) -> dict[str, Any]:
         """Returns the options of the parameter groups that change over the training, except the learning rate."""
-        return {}
+        tuples = {key: value for key, value in self.options.items() if isinstance(value, tuple)}
+        changing = [key for key, value in tuples.items() if any(isinstance(each, Schedule) for each in value)]
+        return {key: self._at(progress)[key] for key in changing}
+
+    def _at(self, progress: Progress) -> dict[str, Any]:
+        return self._with(lambda schedule: schedule.at(progress))
+
+    def _with(self, value_of: Callable[[Schedule], float]) -> dict[str, Any]:
+        """Returns the options with a number in place of each schedule in a tuple."""
+
+        def number(each: Any) -> Any:
+            return value_of(each) if isinstance(each, Schedule) else each
+
+        options = self.options.items()
+        return {key: tuple(map(number, value)) if isinstance(value, tuple) else value for key, value in options}
 
 
-class _WithBetas(Optimizer):
-    betas: tuple[Number, Number]
-
-    def scheduled(self, progress: Progress) -> dict[str, Any]:
-        if not any(isinstance(beta, Schedule) for beta in self.betas):
-            return {}
-        return {"betas": self.betas_at(progress)}
-
-    def betas_at(self, progress: Progress) -> tuple[float, float]:
-        """Returns the decay rates in an iteration."""
-        first, second = self.betas
-        return value_at(first, progress), value_at(second, progress)
-
-
-@dataclass(frozen=True)
-class Adam(_WithBetas):
-    """Adam (Kingma and Ba 2015); each GAN's learning rate and betas are defaults in its signature."""
-
-    learning_rate: float = 2e-4
-    betas: tuple[Number, Number] = (0.9, 0.999)
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-    schedule: Schedule = Constant()
-
-    def build(self, parameters: Iterable[nn.Parameter], fused: bool = False) -> torch.optim.Optimizer:
-        return torch.optim.Adam(
-            parameters,
-            lr=self.learning_rate,
-            betas=self.betas_at(Progress()),
-            eps=self.eps,
-            weight_decay=self.weight_decay,
-            fused=fused or None,
-        )
-
-
-@dataclass(frozen=True)
-class AdamW(_WithBetas):
-    """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
-
-    learning_rate: float = 2e-4
-    betas: tuple[Number, Number] = (0.9, 0.999)
-    eps: float = 1e-8
-    weight_decay: float = 0.01
-    schedule: Schedule = Constant()
-
-    def build(self, parameters: Iterable[nn.Parameter], fused: bool = False) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(
-            parameters,
-            lr=self.learning_rate,
-            betas=self.betas_at(Progress()),
-            eps=self.eps,
-            weight_decay=self.weight_decay,
-            fused=fused or None,
-        )
-
-
-@dataclass(frozen=True)
-class RMSprop(Optimizer):
-    """RMSprop, as in the first Wasserstein GAN (Arjovsky et al. 2017, algorithm 1)."""
-
-    learning_rate: float = 5e-5
-    alpha: float = 0.99
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-    momentum: float = 0.0
-    schedule: Schedule = Constant()
-
-    def build(self, parameters: Iterable[nn.Parameter], fused: bool = False) -> torch.optim.Optimizer:
-        return torch.optim.RMSprop(
-            parameters,
-            lr=self.learning_rate,
-            alpha=self.alpha,
-            eps=self.eps,
-            weight_decay=self.weight_decay,
-            momentum=self.momentum,
-        )
-
-
-@dataclass(frozen=True)
-class SGD(Optimizer):
-    """Stochastic gradient descent; useful in parity tests, where Adam would amplify rounding errors."""
-
-    learning_rate: float = 1e-2
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    schedule: Schedule = Constant()
-
-    def build(self, parameters: Iterable[nn.Parameter], fused: bool = False) -> torch.optim.Optimizer:
-        return torch.optim.SGD(
-            parameters, lr=self.learning_rate, momentum=self.momentum, weight_decay=self.weight_decay
-        )
+def _is_like(value: Any, default: Any) -> bool:
+    """Whether a value is of the kind of torch's default, which may be None, and finite."""
+    if isinstance(default, tuple):
+        return isinstance(value, tuple) and len(value) == len(default) and all(map(_is_like, value, default))
+    if isinstance(default, bool):
+        return isinstance(value, bool)
+    if isinstance(value, float) and not math.isfinite(value):
+        return False
+    if isinstance(default, int | float):
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return value is None or isinstance(value, int | float)
 
 
 def arrange_as_weights(optimizer: torch.optim.Optimizer) -> None:

@@ -176,7 +176,7 @@ class OptimizedModule(GenerativeModule):
                 f" {len(self.network_names)} ({', '.join(self.network_names)}): {how}"
             )
         theirs, ours = (flat(to_plain(dict(each))) for each in (checkpoint.get("hyper_parameters", {}), self.hparams))
-        for name in ("generator_optimizer", "discriminator_optimizer"):
+        for name in ("generator_optimizer.name", "discriminator_optimizer.name"):
             if name in theirs and theirs[name] != ours.get(name, theirs[name]):
                 raise RefusedInput(f"the checkpoint has {name}={theirs[name]}, this run has {ours[name]}: {how}")
 

@@ -9,9 +9,9 @@ from torch import nn
 from lit_gans.callbacks import Watch
 from lit_gans.callbacks.watch import _diversity_of_classes
 from lit_gans.data.base import ImageData
-from lit_gans.training.optim import SGD
+from lit_gans.training.optim import Optimizer
 
-STILL = {"generator_optimizer": SGD(1e-12), "discriminator_optimizer": SGD(1e-12)}
+STILL = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=1e-12))
 
 
 class Brightness(nn.Module):

@@ -85,7 +85,7 @@ def test_a_chosen_group_lists_its_keys_with_meanings(command):
         if name not in ("_target_", "image_size", "channels", "seed", "n_critic") and not isinstance(value, dict):
             assert f" model.{name} {said[name]} [default: {as_typed(value)}]" in text, name
     assert f"model.n_critic {said['n_critic']} [default: 7]" in text
-    assert "model.generator_optimizer.learning_rate" in text
+    assert "model.generator_optimizer.lr" in text
 
 
 def test_other_groups_name_their_keys_too(command):

@@ -12,6 +12,7 @@ from lit_gans.cli import lightning as lightning_cli
 from lit_gans.cli.train import _files
 from lit_gans.config.registry import classes
 from lit_gans.config.source import options
+from lit_gans.training.optim import Optimizer
 from tests.commands import TINY, TINY_CLI
 
 
@@ -72,8 +73,8 @@ def test_the_lightning_cli_on_class_names(command, monkeypatch):
     model, trainer = seen[0].model, seen[0].trainer
     assert trainer.global_step == 2
     assert (model.image_size, model.channels) == (16, 3), "linked from the data"
-    assert model.generator_optimizer.learning_rate == 5e-5, "RMSprop's own default, not Adam's"
-    assert model.discriminator_optimizer.betas == (0.5, 0.999)
+    assert model.generator_optimizer == Optimizer("RMSprop"), "torch's defaults, not those of Adam here"
+    assert model.discriminator_optimizer.options["betas"] == (0.5, 0.999)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def contents():
         ("model.generator_width=8", "another architecture"),
         (
             "optimizer@model.discriminator_optimizer=sgd",
-            "has discriminator_optimizer=lit_gans.training.optim.Adam, this",
+            "has discriminator_optimizer.name=Adam, this",
         ),
         ("trainer.max_steps=abc", "trainer.max_steps='abc' is not valid: expected int"),
         ("trainer.accelerator=cuda", "trainer.accelerator=cuda: "),

@@ -127,9 +127,9 @@ fit -c large.yaml | -c: large.yaml has 4398046511104 bytes: expected at most 104
 TYPED = """
 train --max_steps 10 | --max_steps: settings are given as key=value; did you mean trainer.max_steps=10?
 train --trainer.max_steps=10 | did you mean trainer.max_steps=10?
-train --lr=0.1 | did you mean model.generator_optimizer.learning_rate=0.1 or model.discriminator_optimizer
-train lr=0.1 | lr: there is no such key; did you mean 'model.generator_optimizer.learning_rate' or 'model.d
-train model.lr=0.1 | did you mean 'model.generator_optimizer.learning_rate' or 'model.discriminator_opti
+train --lr=0.1 | did you mean model.generator_optimizer.lr=0.1 or model.discriminator_optimizer
+train lr=0.1 | lr: there is no such key; did you mean 'model.generator_optimizer.lr' or 'model.d
+train model.lr=0.1 | did you mean 'model.generator_optimizer.lr' or 'model.discriminator_opti
 train batch_size=8 | did you mean 'data.batch_size' or 'metrics.batch_size'?
 train epochs=8 | did you mean 'trainer.max_epochs'?
 train steps=8 | did you mean 'trainer.max_steps'?

@@ -33,8 +33,8 @@ model.n_critic=null | model.n_critic=null is not valid: expected int.
 model.channels_last=3 | model.channels_last=3 is not valid: expected bool.
 model.network=vgg | model.network='vgg' is not valid: expected one of dcgan, resnet, mlp, r3gan.
 model.generator_optimizer=3 | model.generator_optimizer=3 is not valid: expected optimizer@model.generator
-model.generator_optimizer.betas=[0.5] | expected a list of 2 values, [A,B].
-model.generator_optimizer.betas=0.5 | model.generator_optimizer.betas=0.5 is not valid: expected a list, [A,B].
+model.generator_optimizer.betas=[0.5] | betas=(0.5,) must be
+model.generator_optimizer.betas=0.5 | betas=0.5 must be finite, and like torch's (0.9, 0.999)
 model.diffaugment=[colors] | model.diffaugment=['colors'] is not valid: expected one of
 model.r1_gamma=abc | expected float or a class with its arguments, {_target_: CLASS, NAME: VALUE}.
 model.augmentation=3 | expected null or a class with its arguments, {_target_: CLASS, NAME: VALUE}.
@@ -46,8 +46,8 @@ trainer.benchmark=5 | trainer.benchmark=5 is not valid: expected bool or null.
 trainer.max_time=abc | trainer: `Timer(duration='abc')` is not a valid duration.
 trainer.profiler=abc | it can only be one of
 model.n_critic=0 | n_critic=0 must be at least 1
-model.generator_optimizer.learning_rate=0 | learning_rate=0.0 must be greater than 0
-model.generator_optimizer.learning_rate=nan | learning_rate=nan must be greater than 0
+model.generator_optimizer.lr=0 | lr=0
+model.generator_optimizer.lr=nan | lr=nan must be
 model.clip_gradients=inf | clip_gradients=inf must be greater than 0 and finite, or null for none.
 model.r1_gamma=nan | r1_gamma=nan must be at least 0
 callbacks.ema.decay=2 | callbacks.ema: decay=2.0 must lie in [0, 1)

@@ -13,8 +13,8 @@ def test_jsonargparse_still_hands_the_arguments_of_a_replaced_class_on(command, 
     """`other_class_other_arguments` can go once the second case fails."""
     if not ours:
         monkeypatch.setattr(lightning_cli, "other_class_other_arguments", nullcontext)
-    fit = ["fit", "--model", "DCGAN", "--data", "Digits", "--model.generator_optimizer", "RMSprop", "--print_config"]
+    fit = ["fit", "--model", "R3GAN", "--data", "Digits", "--model.r1_gamma", "Linear", "--print_config"]
     code, out, err = command(*fit)
     assert code == 0, err
-    optimizer = yaml.safe_load(out)["model"]["init_args"]["generator_optimizer"]["init_args"]
-    assert optimizer["learning_rate"] == (5e-5 if ours else 2e-4)
+    gamma = yaml.safe_load(out)["model"]["init_args"]["r1_gamma"]["init_args"]
+    assert gamma["start"] == (1.0 if ours else 0.05)

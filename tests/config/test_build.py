@@ -33,8 +33,8 @@ def test_every_option_composes(option):
         ("trainer.limit_train_batches=0.0", "trainer.limit_train_batches=0.0 must be greater than 0"),
         ("+trainer.foo=1", "trainer.foo: Trainer has no such argument"),
         ("+model.foo=1", "model.foo: DCGAN has no such argument"),
-        ("model.generator_optimizer.learning_rate=inf", "learning_rate=inf must be"),
-        ("model.generator_optimizer.learning_rate=nan", "learning_rate=nan must be"),
+        ("model.generator_optimizer.lr=inf", "lr=inf must be"),
+        ("model.generator_optimizer.lr=nan", "lr=nan must be"),
     ],
 )
 def test_values_that_cannot_work_are_refused(override, sentence):

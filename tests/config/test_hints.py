@@ -6,7 +6,7 @@ from omegaconf import OmegaConf
 from lit_gans import compose
 from lit_gans.config.hints import did_you_mean, suggested_keys
 
-RATES = ["model.generator_optimizer.learning_rate", "model.discriminator_optimizer.learning_rate"]
+RATES = ["model.generator_optimizer.lr", "model.discriminator_optimizer.lr"]
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +24,7 @@ def config():
         ("lr", RATES),
         ("model.lr", RATES),
         ("trainer.lr", RATES),
-        ("learning_rate", RATES),
-        ("optimizer.learning_rate", RATES),
+        ("optimizer.lr", RATES),
         ("batch_size", ["data.batch_size", "metrics.batch_size"]),
         ("model.batch_size", ["data.batch_size", "metrics.batch_size"]),
         ("gpus", ["trainer.devices"]),

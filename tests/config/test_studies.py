@@ -52,7 +52,7 @@ def test_each_study_trains(name, tmp_path, random_images, fit):
 def test_the_studies_settings_are_theirs(tmp_path):
     tutorial = composed("dcgan_deepspeed", tmp_path)
     adam = tutorial["model"]["generator_optimizer"]
-    assert (adam["learning_rate"], adam["betas"], adam["eps"]) == (2e-4, [0.5, 0.999], 1e-8)
+    assert (adam["lr"], adam["betas"], adam["eps"]) == (2e-4, [0.5, 0.999], 1e-8)
     assert tutorial["trainer"]["strategy"]["_target_"].endswith("NetworkDeepSpeed")
     assert (tutorial["trainer"]["strategy"]["stage"], tutorial["data"]["batch_size"]) == (0, 64)
     wasserstein = composed("wgan_gp_scaling_study", tmp_path)["model"]

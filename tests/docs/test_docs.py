@@ -69,7 +69,7 @@ def test_generated_pages_name_commands_keys_and_classes(site):
     for words in ("train", "compare", "fit", *generate.commands()):
         assert f">lit-gans {words}<" in pages["cli"]
     assert "generator_width" in pages["configuration"]
-    assert "Adam(learning_rate=0.0002, betas=[0.5, 0.999]" in pages["configuration"]
+    assert "Optimizer(name=Adam, lr=0.0002, betas=[0.5, 0.999]" in pages["configuration"]
     assert "lit_gans.training.losses.hinge_discriminator" in (site / "reference/api/training/index.html").read_text()
     assert "<!-- test:" not in (site / "get_started" / "index.html").read_text()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from lit_gans.models.r3gan import R3GAN
-from lit_gans.training.optim import Adam
+from lit_gans.training.optim import Optimizer
 from lit_gans.training.schedules import Cosine
 
 RECORD = Path(__file__).with_name("r3gan_reference.json")
@@ -48,7 +48,7 @@ def latents(turn):
 def module(num_classes):
     """Returns a small R3GAN with known weights."""
     schedule = Cosine(1.0, RATE[1] / RATE[0], over=OVER, unit="images")
-    adam = Adam(RATE[0], betas=(0.0, Cosine(*BETA, over=OVER, unit="images")), schedule=schedule)
+    adam = Optimizer("Adam", lr=RATE[0], betas=(0.0, Cosine(*BETA, over=OVER, unit="images")), schedule=schedule)
     gamma = Cosine(*GAMMA, over=OVER, unit="images")
     widths = {"generator_width": 8, "discriminator_width": 8}
     optimizers = {"generator_optimizer": adam, "discriminator_optimizer": adam}

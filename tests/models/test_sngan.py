@@ -65,5 +65,5 @@ def test_defaults_are_the_papers():
     module = SNGAN()
     assert (module.n_critic, module.generator_batch_multiple, module.latent_dim) == (5, 2, 128)
     for optimizer in (module.generator_optimizer, module.discriminator_optimizer):
-        assert (optimizer.learning_rate, optimizer.betas) == (2e-4, (0.0, 0.9))
+        assert (optimizer.options["lr"], optimizer.options["betas"]) == (2e-4, (0.0, 0.9))
         assert [optimizer.schedule.at(Progress(step, total=10)) for step in (0, 5, 10)] == [1.0, 0.5, 0.0]

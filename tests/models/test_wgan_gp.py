@@ -65,5 +65,9 @@ def test_refusals_and_defaults():
     with pytest.raises(RefusedInput, match="gradient_penalty=-1"):
         WGANGP(gradient_penalty=-1.0)
     module = WGANGP()
-    assert (module.n_critic, module.gradient_penalty, module.generator_optimizer.betas) == (5, 10.0, (0.0, 0.9))
+    assert (module.n_critic, module.gradient_penalty, module.generator_optimizer.options["betas"]) == (
+        5,
+        10.0,
+        (0.0, 0.9),
+    )
     assert module.classified_as_real("discriminator", torch.zeros(3)) is None

@@ -33,8 +33,8 @@ def test_the_defaults_are_the_papers():
     ]
     weight = module.discriminator.layers[2].weight
     assert weight.std().item() == pytest.approx(0.02, rel=0.02)
-    assert module.generator_optimizer.betas == (0.5, 0.999)
-    assert module.generator_optimizer.learning_rate == 2e-4
+    assert module.generator_optimizer.options["betas"] == (0.5, 0.999)
+    assert module.generator_optimizer.options["lr"] == 2e-4
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

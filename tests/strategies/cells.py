@@ -11,7 +11,7 @@ from lightning.pytorch import Trainer
 from torch import nn
 
 from lit_gans.config.registry import gans
-from lit_gans.training.optim import SGD, Adam
+from lit_gans.training.optim import Optimizer
 from tests.gans import GANS
 
 SETTINGS = {
@@ -69,7 +69,7 @@ def without(cells, others):
 
 
 def build(cell):
-    optimizer = SGD(learning_rate=0.02) if cell.optimizer == "sgd" else Adam(learning_rate=1e-3, betas=(0.5, 0.9))
+    optimizer = Optimizer("SGD", lr=0.02) if cell.optimizer == "sgd" else Optimizer("Adam", lr=1e-3, betas=(0.5, 0.9))
     sizes = {"image_size": 16, "channels": 1, "generator_width": 4, "discriminator_width": 4, "latent_dim": 6}
     module = gans()[cell.gan](
         **sizes,

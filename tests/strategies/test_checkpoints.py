@@ -15,7 +15,7 @@ from lit_gans.config.registry import gans
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP
-from lit_gans.training.optim import SGD, Adam
+from lit_gans.training.optim import Optimizer
 
 from . import ranks
 from .cells import many_images
@@ -67,8 +67,8 @@ def train(path, max_steps, optimizer, resume=None, world_size=1, model=PLAIN, **
     return module
 
 
-MOMENTUM = SGD(learning_rate=0.02, momentum=0.9)
-ADAM = Adam(learning_rate=1e-3, betas=(0.5, 0.9))
+MOMENTUM = Optimizer("SGD", lr=0.02, momentum=0.9)
+ADAM = Optimizer("Adam", lr=1e-3, betas=(0.5, 0.9))
 OPTIMIZERS = {"momentum": MOMENTUM, "adam": ADAM}
 
 

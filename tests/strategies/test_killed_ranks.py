@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lit_gans.checkpoints.locate import newest_good
-from lit_gans.training.optim import SGD, Adam
+from lit_gans.training.optim import Optimizer
 from tests.killed_runs import assert_same, kill_process, results, train
 
 from . import ranks
@@ -15,9 +15,9 @@ from .test_checkpoints import STRATEGIES
 
 NAMES = [*STRATEGIES]
 OPTIMIZERS = {
-    "sgd": partial(SGD, learning_rate=0.02, momentum=0.9),
+    "sgd": partial(Optimizer, "SGD", lr=0.02, momentum=0.9),
     # without this `eps`, Adam divides rounding by rounding where gradients are as small as that
-    "adam": partial(Adam, eps=1e-2),
+    "adam": partial(Optimizer, "Adam", eps=1e-2),
 }
 OTHERS = dict(zip(NAMES, NAMES[1:] + NAMES[:1], strict=True))
 

@@ -58,7 +58,7 @@ def main(case):
     from torch._dynamo.utils import counters
 
     from lit_gans.config.registry import gans
-    from lit_gans.training.optim import SGD
+    from lit_gans.training.optim import Optimizer
 
     name, settings, _ = CASES[case]
     called, graphs, plain = [], [], nn.Module.compile
@@ -66,7 +66,7 @@ def main(case):
     note = LambdaCallback(on_train_batch_end=lambda *_: graphs.append(counters["stats"]["unique_graphs"]))
     states = []
     for compiles in (False, True):
-        optimizers = {"generator_optimizer": SGD(0.05), "discriminator_optimizer": SGD(0.05)}
+        optimizers = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=0.05))
         module = gans()[name](**TINY, **settings, **optimizers, compile=compiles)
         states.append(train(module, [note] if compiles else []))
     found = {

@@ -6,9 +6,9 @@ from torch.nn import functional
 
 from lit_gans.common.noise import Noise
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.optim import SGD
+from lit_gans.training.optim import Optimizer
 
-PLAIN = {"generator_optimizer": SGD(learning_rate=0.1), "discriminator_optimizer": SGD(learning_rate=0.1)}
+PLAIN = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=0.1))
 
 
 class LinearGAN(AdversarialModule):

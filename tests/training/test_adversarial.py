@@ -10,7 +10,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import Noise, mix
 from lit_gans.data.loader import StepSampler
 from lit_gans.training.batch import prepare_batch, split_batch
-from lit_gans.training.optim import SGD
+from lit_gans.training.optim import Optimizer
 from tests.gans import GANS
 from tests.training.linear_gan import PLAIN, LinearGAN, linear_gan, reference_steps
 
@@ -132,7 +132,9 @@ def test_two_ranks_draw_the_halves_of_what_one_draws(random_images, fit):
 )
 @pytest.mark.parametrize("name", GANS)
 def test_no_step_waits_for_the_device(tiny_gan, random_images, fit, name, settings):
-    plain = {"generator_optimizer": SGD(1e-3), "discriminator_optimizer": SGD(1e-3)}  # Adam on a CPU reads its counter
+    plain = dict.fromkeys(
+        ("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=1e-3)
+    )  # Adam on a CPU reads its counter
     module, called = tiny_gan(name, **plain, **settings), []
     original = module.training_step
 

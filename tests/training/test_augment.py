@@ -10,7 +10,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import Noise
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.augment import augmented, color, cutout, translation
-from lit_gans.training.optim import SGD
+from lit_gans.training.optim import Optimizer
 
 DRAWN = torch.Generator().manual_seed(0)
 IMAGES = torch.rand(40, 3, 16, 24, generator=DRAWN) * 2 - 1
@@ -116,7 +116,7 @@ class Relativistic(AdversarialModule):
 def test_a_relativistic_gan_trains_as_a_plain_loop_that_augments_all_images_in_every_turn(random_images, fit):
     names, rate = ("color", "translation", "cutout"), 0.5
     plain_settings = {"image_size": 16, "channels": 1, "latent_dim": 6, "channels_last": False, "diffaugment": names}
-    optimizers = {f"{network}_optimizer": SGD(rate) for network in ("generator", "discriminator")}
+    optimizers = {f"{network}_optimizer": Optimizer("SGD", lr=rate) for network in ("generator", "discriminator")}
     trained, plain = (Relativistic(**plain_settings, **optimizers) for _ in range(2))
     data = random_images(batch_size=8)
     fit(trained, data, max_steps=3)

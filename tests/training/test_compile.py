@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from lit_gans.common.compilation import uncompiled
-from lit_gans.training.optim import SGD
+from lit_gans.training.optim import Optimizer
 from tests.training.compiled import CASES, STEPS
 
 
@@ -66,7 +66,7 @@ def passes(monkeypatch):
 @pytest.mark.parametrize("case", CASES)
 def test_only_passes_that_are_differentiated_twice_are_not_compiled(tiny_gan, random_images, fit, passes, case):
     name, settings, num = CASES[case]
-    optimizers = {"generator_optimizer": SGD(0.05), "discriminator_optimizer": SGD(0.05)}
+    optimizers = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=0.05))
     states = []
     for compiles in (False, True):
         module = tiny_gan(name, **settings, **optimizers, compile=compiles)

@@ -31,14 +31,14 @@ def on_a_rank(name):
     from torch.utils.data import DataLoader
 
     from lit_gans import WGANGP
-    from lit_gans.training.optim import SGD
+    from lit_gans.training.optim import Optimizer
 
     called, plain = [], nn.Module.compile
     nn.Module.compile = lambda module: plain(module, backend=counted(called))
     quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
     states = []
     for compiles in (False, True):
-        optimizers = {"generator_optimizer": SGD(0.05), "discriminator_optimizer": SGD(0.05)}
+        optimizers = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=0.05))
         module = WGANGP(**TINY, network="mlp", n_critic=2, **optimizers, compile=compiles)
         strategy, num = strategy_named(name), 4 * module.batches_per_step
         trainer = Trainer(max_epochs=1, accelerator="cpu", devices=2, strategy=strategy, **quiet)

@@ -7,12 +7,12 @@ from torch.nn import functional
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.optim import SGD
+from lit_gans.training.optim import Optimizer
 from lit_gans.training.penalties import r1_penalty, zero_centered_penalty
 from lit_gans.training.scored import Scored
 
 SMALL = {"image_size": 16, "channels": 1, "latent_dim": 6, "channels_last": False}
-PLAIN = {"generator_optimizer": SGD(0.1), "discriminator_optimizer": SGD(0.1)}
+PLAIN = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=0.1))
 
 
 class Dense(AdversarialModule):

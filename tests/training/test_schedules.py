@@ -10,7 +10,7 @@ from torch import nn
 from lit_gans import build, compose, load
 from lit_gans.checkpoints.format import from_plain, to_plain
 from lit_gans.common.errors import RefusedInput
-from lit_gans.training.optim import SGD, Adam
+from lit_gans.training.optim import Optimizer
 from lit_gans.training.schedules import Cosine, Linear, Progress, ends, is_zero, value_at
 
 COSINE = Cosine(0.05, 0.005, over=1000, unit="images")
@@ -35,7 +35,7 @@ def test_without_a_length_a_schedule_lasts_for_the_training():
 
 
 def test_a_training_without_an_end_is_refused_where_the_rate_depends_on_it(tiny_gan, random_images, fit):
-    module = tiny_gan(generator_optimizer=Adam(1e-3, schedule=Linear()))
+    module = tiny_gan(generator_optimizer=Optimizer("Adam", lr=1e-3, schedule=Linear()))
     with pytest.raises(RefusedInput, match=r"schedule of generator lasts .* set trainer\.max_steps"):
         fit(module, random_images(), max_steps=-1)
 
@@ -62,7 +62,7 @@ def test_a_weight_out_of_range_at_any_end_is_refused(tiny_gan, name):
 
 def test_rates_and_betas_follow_images_of_all_steps(tiny_gan, random_images, fit):
     schedule = Cosine(1.0, 0.25, over=48, unit="images")
-    optimizer = Adam(1e-3, betas=(0.0, Cosine(0.9, 0.99, over=48, unit="images")), schedule=schedule)
+    optimizer = Optimizer("Adam", lr=1e-3, betas=(0.0, Cosine(0.9, 0.99, over=48, unit="images")), schedule=schedule)
     module, found = tiny_gan(n_critic=2, generator_optimizer=optimizer, discriminator_optimizer=optimizer), []
     module.on_before_optimizer_step = lambda stepped: found.append(
         (module.progress.images, stepped.param_groups[0]["lr"], stepped.param_groups[0]["betas"])
@@ -77,8 +77,8 @@ def test_rates_and_betas_follow_images_of_all_steps(tiny_gan, random_images, fit
 
 def test_a_scheduled_weight_enters_the_loss_of_its_iteration(tiny_gan, random_images, fit):
     """Against one iteration at a time with the weight written as a number, continued from the same weights."""
-    schedule, plain = Linear(4.0, 1.0, over=3), {name: SGD(0.1) for name in ("generator_optimizer",)}
-    plain["discriminator_optimizer"] = SGD(0.1)
+    schedule, plain = Linear(4.0, 1.0, over=3), {name: Optimizer("SGD", lr=0.1) for name in ("generator_optimizer",)}
+    plain["discriminator_optimizer"] = Optimizer("SGD", lr=0.1)
     scheduled, seen = tiny_gan("gan", r1_gamma=schedule, **plain), []
     losses = scheduled.losses_and_penalties
 
@@ -98,7 +98,7 @@ def test_a_scheduled_weight_enters_the_loss_of_its_iteration(tiny_gan, random_im
 
 def test_the_number_of_images_survives_a_resume(tiny_gan, random_images, fit, tmp_path):
     schedule = Cosine(0.9, 0.99, over=100, unit="images")
-    optimizer = Adam(1e-3, betas=(0.5, schedule), schedule=schedule)
+    optimizer = Optimizer("Adam", lr=1e-3, betas=(0.5, schedule), schedule=schedule)
     through, first, second = (tiny_gan("gan", r1_gamma=schedule, generator_optimizer=optimizer) for _ in range(3))
     found = {module: [] for module in (through, first, second)}
     for module, steps in found.items():
@@ -122,9 +122,9 @@ def test_from_the_command_line_and_back_from_a_checkpoint(tmp_path):
     overrides += ["model.generator_width=4", "model.discriminator_width=4", "data.batch_size=4", "data.image_size=16"]
     module, data, trainer = build(compose(*overrides, f"trainer.default_root_dir={tmp_path}"))
     assert module.r1_gamma == COSINE
-    assert module.discriminator_optimizer.betas == (0.0, COSINE)
+    assert module.discriminator_optimizer.options["betas"] == (0.0, COSINE)
     trainer.fit(module, datamodule=data)
     trainer.save_checkpoint(tmp_path / "one.ckpt")
     again = load(tmp_path / "one.ckpt")
-    assert (again.r1_gamma, again.discriminator_optimizer.betas) == (COSINE, (0.0, COSINE))
+    assert (again.r1_gamma, again.discriminator_optimizer.options["betas"]) == (COSINE, (0.0, COSINE))
     assert isinstance(again.generator, nn.Module)

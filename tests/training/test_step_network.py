@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from lit_gans.common.noise import Noise
-from lit_gans.training.optim import SGD
+from lit_gans.training.optim import Optimizer
 from lit_gans.training.schedules import Linear
 from tests.training.linear_gan import descend, linear_gan
 
@@ -76,7 +76,11 @@ def test_r1_enters_the_training_in_its_iterations_with_its_weight(random_images,
 
 
 def test_penalty_and_schedule_and_clipping_hold_with_accumulated_microbatches(random_images, fit):
-    settings = {"r1_gamma": 0.7, "clip_gradients": 0.05, "generator_optimizer": SGD(0.1, schedule=Linear())}
+    settings = {
+        "r1_gamma": 0.7,
+        "clip_gradients": 0.05,
+        "generator_optimizer": Optimizer("SGD", lr=0.1, schedule=Linear()),
+    }
     full = linear_gan(n_critic=2, **settings)
     microbatches = linear_gan(n_critic=2, accumulate_gradients=2, **settings)
     losses = []
@@ -96,7 +100,7 @@ def test_penalty_and_schedule_and_clipping_hold_with_accumulated_microbatches(ra
     ],
 )
 def test_each_network_follows_its_own_schedule_over_generator_iterations(random_images, fit, network, rates):
-    module, found = linear_gan(n_critic=2, **{f"{network}_optimizer": SGD(1.0, schedule=Linear())}), []
+    module, found = linear_gan(n_critic=2, **{f"{network}_optimizer": Optimizer("SGD", lr=1.0, schedule=Linear())}), []
     module.on_before_optimizer_step = lambda optimizer: found.append(optimizer.param_groups[0]["lr"])
     fit(module, random_images(batch_size=4), max_steps=4)
     assert found == pytest.approx(rates)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
@@ -21,6 +20,7 @@ from lit_gans.config.build import build
 from lit_gans.config.hydra_app import compose
 from lit_gans.training.attached import callbacks_of
 from lit_gans.training.callback import GenerativeCallback
+from lit_gans.training.optim import Optimizer
 from lit_gans.training.schedules import Constant
 
 _TILES = 16  # images of a frame of the film
@@ -155,7 +155,7 @@ class Trace(GenerativeCallback):
 
 def _endless(optimizer: Any) -> Any:
     """Returns settings without a decay until the last iteration, whose number no training here knows in advance."""
-    return replace(optimizer, schedule=Constant()) if optimizer.schedule.needs_total else optimizer
+    return Optimizer(**{**optimizer.init_args, "schedule": Constant()}) if optimizer.schedule.needs_total else optimizer
 
 
 def _overrides(settings: Mapping[str, Any], folder: str) -> list[str]:

@@ -8,15 +8,15 @@ from lightning.pytorch.plugins.precision import MixedPrecision
 from lit_gans.common.noise import Noise, mix
 from lit_gans.config.registry import gans
 from lit_gans.training import adversarial
-from lit_gans.training.optim import SGD
+from lit_gans.training.optim import Optimizer
 
 GANS = sorted(name for name, cls in gans().items() if cls.__module__.startswith("lit_gans."))
 CPU = torch.device("cpu")
 STEPS = 10
 
 
-def plain(learning_rate=0.05):
-    return {"generator_optimizer": SGD(learning_rate), "discriminator_optimizer": SGD(learning_rate)}
+def plain(lr=0.05):
+    return dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=lr))
 
 
 @pytest.fixture
