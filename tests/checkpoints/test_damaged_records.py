@@ -12,7 +12,7 @@ from benchmarks.study.store import Store
 from lit_gans.callbacks import measurement
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.common.errors import RefusedInput
-from lit_gans.data.sources.mnist import MNIST
+from lit_gans.data.sources.torchvision_sets import MNIST
 from lit_gans.metrics import cache
 
 from . import hostile

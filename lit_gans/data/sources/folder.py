@@ -1,12 +1,13 @@
-"""A folder of images of any size, flat or with one folder for each class."""
+"""Folders of images of any size, flat or with one folder for each class."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import os
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from PIL import Image
 
@@ -42,31 +43,21 @@ class Files(Source):
         return self.labels[index]
 
 
-class Folder(PackedData):
+class _ClassFolders(PackedData):
     """Images in a folder and all its subfolders. If the folder itself contains no images, its immediate subfolders are
     the classes, sorted by name.
-
-    Args:
-        root: path of the folder.
-        **kwargs: see `PackedData`.
-
-    Raises:
-        RefusedInput: the folder does not exist, contains no images, or contains a class without images.
     """
 
-    def __init__(self, root: str, **kwargs: Any) -> None:
+    def __init__(self, root: Path, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.root = Path(root).expanduser()
-        refuse_missing(self.root)
-        paths = images_in(self.root)
+        self.root = root
+        paths = images_in(root)
         if not paths:
-            raise RefusedInput(f"data.root={self.root} contains no images ({', '.join(ENDINGS)}).")
+            raise RefusedInput(f"data.root={root} contains no images ({', '.join(ENDINGS)}).")
         self.classes = self._classes(paths)
         self.num_classes = len(self.classes)
         numbers = {name: number for number, name in enumerate(self.classes)}
-        labels = [numbers.get(path.relative_to(self.root).parts[0], 0) for path in paths]
-        self._files = Files(paths, labels)
-        self._identity: dict[str, Any] | None = None
+        self._files = Files(paths, [numbers.get(path.relative_to(root).parts[0], 0) for path in paths])
 
     def _classes(self, paths: list[Path]) -> list[str]:
         if any(path.parent == self.root for path in paths):
@@ -88,9 +79,52 @@ class Folder(PackedData):
 
     def identity(self) -> dict[str, Any]:
         """Returns a hash of the names, sizes and times of all files, so that changed files are packed again."""
-        if self._identity is None:
-            self._identity = identity_of(self.root, self._files.paths)
         return self._identity
+
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
+        return identity_of(self.root, self._files.paths)
+
+
+class Folder(_ClassFolders):
+    """Images in a folder and all its subfolders. If the folder itself contains no images, its immediate subfolders are
+    the classes, sorted by name.
+
+    Args:
+        root: path of the folder.
+        **kwargs: see `PackedData`.
+
+    Raises:
+        RefusedInput: the folder does not exist, contains no images, or contains a class without images.
+    """
+
+    def __init__(self, root: str, **kwargs: Any) -> None:
+        refuse_missing(Path(root).expanduser())
+        super().__init__(Path(root).expanduser(), **kwargs)
+
+
+class Imagenet(_ClassFolders):
+    """ImageNet (Russakovsky et al. 2015) as a folder of class folders, in `train/` or `val/`.
+
+    Args:
+        root: path of the folder.
+        split: name of the folder inside `root`.
+        **kwargs: see `PackedData`.
+
+    Raises:
+        RefusedInput: the folder does not exist, or contains no class folders with images.
+    """
+
+    def __init__(self, *, root: str, split: Literal["train", "val"] = "train", **kwargs: Any) -> None:
+        inside = Path(root).expanduser() / split
+        if not inside.is_dir():
+            raise RefusedInput(
+                f"data.root={root}: there is no folder {split} in it: unpack ILSVRC2012_img_{split}.tar so that"
+                f" {inside} holds one folder for each class."
+            )
+        super().__init__(inside, **kwargs)
+        if not self.classes:
+            raise RefusedInput(f"data.root={root}: {inside} itself holds images, not one folder for each class.")
 
 
 def identity_of(root: Path, paths: list[Path]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from lit_gans.data.base import ImageData, resized
 from lit_gans.data.contracts import Classifier
 from lit_gans.data.images import to_uint8
 from lit_gans.data.sources.digits import Digits
-from lit_gans.data.sources.mnist import MNIST
+from lit_gans.data.sources.torchvision_sets import MNIST
 
 
 class _Stacked(Dataset):

@@ -1,0 +1,350 @@
+"""Data sets that torchvision downloads and parses; their images are packed like any others."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+import numpy as np
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from lit_gans.common.cache_folder import cache_folder
+from lit_gans.common.errors import RefusedInput, install_command
+from lit_gans.data.images import open_picture
+from lit_gans.data.packed.datamodule import PackedData
+from lit_gans.data.packed.format import PerProcess, Source
+from lit_gans.data.sources.folder import Files
+
+
+class TorchvisionData(PackedData, ABC):
+    """A torchvision dataset. Files missing in `root` are downloaded, if torchvision supports it. Files are assumed not
+    to change: after replacing them, delete the packed images.
+
+    Args:
+        root: folder of the dataset's files, in torchvision's layout; null uses `torchvision` in the cache folder.
+        split: split of the dataset; null uses the training split.
+        image_size, channels, cache: see `PackedData`.
+        **kwargs: see `PackedData`.
+
+    Raises:
+        RefusedInput: an unknown split, or files that neither exist nor can be downloaded; the message lists the files.
+    """
+
+    wanted: str  # files that users must place in `root` if they cannot be downloaded
+    splits: tuple[str, ...] = ("train", "test")
+    extra: str | None = None  # extra with the package that the dataset requires
+
+    def __init__(
+        self,
+        *,
+        root: str | None = None,
+        split: str | None = None,
+        image_size: int = 32,
+        channels: int = 3,
+        cache: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(image_size=image_size, channels=channels, cache=cache, **kwargs)
+        self.root = Path(root).expanduser() if root else cache_folder(cache) / "torchvision"
+        self.split = split or self.splits[0]
+        if self.split not in self.splits:
+            raise RefusedInput(f"split={self.split} must be one of {', '.join(self.splits)}.")
+
+    @abstractmethod
+    def open(self, datasets: ModuleType, **where: Any) -> Source:
+        """Returns the images.
+
+        Args:
+            datasets: `torchvision.datasets`.
+            **where: `root` and `download`, as its classes take them.
+        """
+
+    def items(self, dataset: Any, labels: Sequence[int] | np.ndarray | Tensor | None, border: int = 0) -> Source:
+        """Returns a torchvision dataset as a source; see `_Items`."""
+        return _Items(dataset, f"{type(self).__name__} ({self.split})", labels, border)
+
+    def source(self) -> Source:
+        from torchvision import datasets
+
+        try:
+            return self.open(datasets, root=str(self.root), download=True)
+        # zip, pickle, lmdb, urllib, gdown and packages that are missing raise different errors
+        except Exception as error:
+            reason = str(error).splitlines()[0] if str(error) else "no reason given"
+            needs = f" It needs a package: {install_command(self.extra)}" if self.extra else ""
+            raise RefusedInput(
+                f"data.root={self.root}: {type(self).__name__} cannot be read there and cannot be downloaded"
+                f" ({type(error).__name__}: {reason}): put {self.wanted} into {self.root}.{needs}"
+            ) from error
+
+    def identity(self) -> dict[str, Any]:
+        return {"root": str(self.root.resolve()), "split": self.split}
+
+
+class _Items(Source):
+    """Source of the images in a torchvision dataset of pairs (image, label).
+
+    Args:
+        dataset: torchvision dataset.
+        name: name of the dataset, for error messages.
+        labels: class of each image; None without classes.
+        border: number of black pixels added on each side.
+    """
+
+    def __init__(
+        self, dataset: Any, name: str, labels: Sequence[int] | np.ndarray | Tensor | None, border: int
+    ) -> None:
+        self.dataset, self._name, self.border = dataset, name, border
+        self.labels = None if labels is None else np.asarray(labels).reshape(-1)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def name(self, index: int) -> str:
+        return f"{self._name} number {index}"
+
+    def picture(self, index: int, notes: list[str]) -> Image.Image:
+        try:
+            image = self.dataset[index][0]
+        except (OSError, SyntaxError, ValueError) as error:
+            raise RefusedInput(f"{self.name(index)} cannot be read: {error}") from error
+        return ImageOps.expand(image, self.border) if self.border else image
+
+    def label(self, index: int) -> int:
+        return 0 if self.labels is None else int(self.labels[index])
+
+
+class CIFAR10(TorchvisionData):
+    """50,000 images of 10 classes at 32x32 (Krizhevsky 2009).
+
+    Args:
+        **kwargs: see `TorchvisionData`.
+    """
+
+    num_classes = 10
+    wanted = "cifar-10-python.tar.gz"
+
+    def open(self, datasets: ModuleType, **where: Any) -> Source:
+        found = datasets.CIFAR10(train=self.split == "train", **where)
+        return self.items(found, found.targets)
+
+
+class CIFAR100(TorchvisionData):
+    """50,000 images of 100 classes at 32x32 (Krizhevsky 2009).
+
+    Args:
+        **kwargs: see `TorchvisionData`.
+    """
+
+    num_classes = 100
+    wanted = "cifar-100-python.tar.gz"
+
+    def open(self, datasets: ModuleType, **where: Any) -> Source:
+        found = datasets.CIFAR100(train=self.split == "train", **where)
+        return self.items(found, found.targets)
+
+
+class SVHN(TorchvisionData):
+    """73,257 house numbers at 32x32 (Netzer et al. 2011); requires scipy.
+
+    Args:
+        **kwargs: see `TorchvisionData`.
+    """
+
+    num_classes = 10
+    extra = "svhn"
+    wanted = "train_32x32.mat (test_32x32.mat, extra_32x32.mat)"
+    splits = ("train", "test", "extra")
+
+    def open(self, datasets: ModuleType, **where: Any) -> Source:
+        found = datasets.SVHN(split=self.split, **where)
+        return self.items(found, found.labels)
+
+
+class STL10(TorchvisionData):
+    """96x96 images of 10 classes (Coates et al. 2011): 100,000 without labels and 5,000 with, 105,000 by default.
+
+    Args:
+        image_size: see `PackedData`.
+        **kwargs: see `TorchvisionData`.
+    """
+
+    wanted = "stl10_binary.tar.gz"
+    splits = ("train+unlabeled", "train", "test", "unlabeled")
+
+    def __init__(self, *, image_size: int = 48, **kwargs: Any) -> None:
+        super().__init__(image_size=image_size, **kwargs)
+        self.num_classes = 0 if "unlabeled" in self.split else 10
+
+    def open(self, datasets: ModuleType, **where: Any) -> Source:
+        found = datasets.STL10(split=self.split, **where)
+        return self.items(found, found.labels if self.num_classes else None)
+
+
+class CelebA(TorchvisionData):
+    """162,770 aligned faces of 178x218 (Liu et al. 2015), cropped to the central 178x178; usual sizes are 64 and 128.
+
+    Args:
+        image_size: see `PackedData`.
+        **kwargs: see `TorchvisionData`.
+    """
+
+    extra = "celeba"
+    wanted = "celeba/img_align_celeba.zip and celeba/list_eval_partition.txt with the other lists of celeba/*.txt"
+    splits = ("train", "valid", "test", "all")
+
+    def __init__(self, *, image_size: int = 64, **kwargs: Any) -> None:
+        super().__init__(image_size=image_size, **kwargs)
+
+    def open(self, datasets: ModuleType, **where: Any) -> Source:
+        found = datasets.CelebA(split=self.split, target_type="identity", **where)
+        paths = [Path(found.root, found.base_folder, "img_align_celeba", name) for name in found.filename]
+        return Files(paths, [0] * len(paths))
+
+
+class _Gray28(TorchvisionData, ABC):
+    """28x28 grayscale images, padded with black to 32x32."""
+
+    num_classes = 10
+
+    def __init__(self, *, channels: int = 1, **kwargs: Any) -> None:
+        super().__init__(channels=channels, **kwargs)
+
+    def items(self, dataset: Any, labels: Sequence[int] | np.ndarray | Tensor | None, border: int = 2) -> Source:
+        return super().items(dataset, labels, border)
+
+
+class MNIST(_Gray28):
+    """60,000 digits (LeCun et al. 1998), padded from 28x28 to 32x32.
+
+    Args:
+        channels: see `PackedData`.
+        **kwargs: see `TorchvisionData`.
+    """
+
+    metrics = "digits"
+    wanted = "MNIST/raw/train-images-idx3-ubyte.gz, MNIST/raw/train-labels-idx1-ubyte.gz and the two t10k files"
+
+    def open(self, datasets: ModuleType, **where: Any) -> Source:
+        found = datasets.MNIST(train=self.split == "train", **where)
+        return self.items(found, found.targets)
+
+
+class FashionMNIST(_Gray28):
+    """60,000 images of clothing (Xiao et al. 2017), padded from 28x28 to 32x32.
+
+    Args:
+        channels: see `PackedData`.
+        **kwargs: see `TorchvisionData`.
+    """
+
+    wanted = "FashionMNIST/raw/train-images-idx3-ubyte.gz, .../train-labels-idx1-ubyte.gz and the two t10k files"
+
+    def open(self, datasets: ModuleType, **where: Any) -> Source:
+        found = datasets.FashionMNIST(train=self.split == "train", **where)
+        return self.items(found, found.targets)
+
+
+class KMNIST(_Gray28):
+    """60,000 cursive Japanese characters (Clanuwat et al. 2018), padded from 28x28 to 32x32.
+
+    Args:
+        channels: see `PackedData`.
+        **kwargs: see `TorchvisionData`.
+    """
+
+    wanted = "KMNIST/raw/train-images-idx3-ubyte.gz, KMNIST/raw/train-labels-idx1-ubyte.gz and the two t10k files"
+
+    def open(self, datasets: ModuleType, **where: Any) -> Source:
+        found = datasets.KMNIST(train=self.split == "train", **where)
+        return self.items(found, found.targets)
+
+
+class EMNIST(_Gray28):
+    """Handwritten letters and digits (Cohen et al. 2017), upright, padded from 28x28 to 32x32.
+
+    Args:
+        subset: subset of the dataset, such as letters or digits.
+        channels: see `PackedData`.
+        **kwargs: see `TorchvisionData`.
+    """
+
+    wanted = "EMNIST/raw/gzip.zip"
+
+    def __init__(
+        self,
+        *,
+        subset: Literal["balanced", "byclass", "bymerge", "digits", "letters", "mnist"] = "balanced",
+        channels: int = 1,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(channels=channels, **kwargs)
+        self.subset = subset
+        self.num_classes = {"balanced": 47, "byclass": 62, "bymerge": 47, "letters": 26}.get(subset, 10)
+
+    def open(self, datasets: ModuleType, **where: Any) -> Source:
+        found = datasets.EMNIST(split=self.subset, train=self.split == "train", **where)
+        found.data = found.data.transpose(1, 2)  # the files are transposed, unlike MNIST's
+        return self.items(found, found.targets - int(self.subset == "letters"))  # only the labels of letters start at 1
+
+    def identity(self) -> dict[str, Any]:
+        return super().identity() | {"subset": self.subset}
+
+
+class LSUN(TorchvisionData):
+    """Scenes of one category (Yu et al. 2015); requires lmdb. torchvision does not download them.
+
+    Args:
+        category: category of the scenes, such as bedroom, church_outdoor or tower.
+        image_size: see `PackedData`.
+        **kwargs: see `TorchvisionData`.
+    """
+
+    extra = "lsun"
+    splits = ("train", "val")
+
+    def __init__(self, *, category: str = "bedroom", image_size: int = 64, **kwargs: Any) -> None:
+        super().__init__(image_size=image_size, **kwargs)
+        self.category = category
+        self.wanted = f"the unpacked folder {category}_{self.split}_lmdb"
+
+    def open(self, datasets: ModuleType, **where: Any) -> Source:
+        # not read by torchvision, which caches its list of keys in the current folder under an ambiguous name
+        return _Scenes(self.root / f"{self.category}_{self.split}_lmdb")
+
+    def identity(self) -> dict[str, Any]:
+        return super().identity() | {"category": self.category}
+
+
+class _Scenes(Source):
+    """Images of an LSUN database, in the order of their keys.
+
+    Args:
+        path: path of the database folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._database = path, PerProcess(partial(_database, path))
+        with self._database().begin() as reading:
+            self.keys = list(reading.cursor().iternext(keys=True, values=False))
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def name(self, index: int) -> str:
+        return f"{self.path} key {self.keys[index].decode(errors='replace')}"
+
+    def picture(self, index: int, notes: list[str]) -> Image.Image:
+        with self._database().begin() as reading:
+            return open_picture(bytes(reading.get(self.keys[index])), self.name(index), notes)
+
+
+def _database(path: Path) -> Any:
+    import lmdb
+
+    return lmdb.open(str(path), readonly=True, lock=False, readahead=False, meminit=False, create=False)
