@@ -126,13 +126,10 @@ class Evaluator:
         With several ranks, a rank stores its share and, while a score is computed, a copy of it and those of all ranks.
         """
         num = {"real": self.num_real, "fake": self.num_samples}
-        rows = [
-            num[state.partition("_")[0]] * score.width(state)
-            for score in self._owners.values()
-            for state in score.lists
-        ]
+        owned = ((score, state) for score in self._owners.values() for state in score.lists)
+        rows = sum(num[state.partition("_")[0]] * score.width(state) for score, state in owned)
         _, world_size = place()
-        return 4 * (sum(rows) if world_size == 1 else sum(rows) + 2 * sum(rows) // world_size)
+        return 4 * (rows if world_size == 1 else rows + 2 * rows // world_size)
 
     def add_real(self, real: Tensor | RealImages, store: bool = False, labels: Tensor | None = None) -> None:
         """Adds the real images, the same on every rank, of which each rank extracts a contiguous share.
@@ -146,7 +143,9 @@ class Evaluator:
             RefusedInput: there are too few images for every score.
         """
         self.data_sha256, num_real, shape = cache.fingerprint(self._batches(real))
-        if labels is None and isinstance(real, Labeled) and real.num_classes and self._labeled:
+        if not any(isinstance(score, LabeledScore) for score in self.scores.values()):
+            labels = None
+        elif labels is None and isinstance(real, Labeled) and real.num_classes:
             labels = real.real_labels()
         self.leave_out(num_real, shape, labels)
         stateful = {key: score for key, score in self._owners.items() if score.real_states()}
@@ -185,11 +184,6 @@ class Evaluator:
         halves.update(Features.of_nothing(self._widths, self.device), real=True)
         return halves.compute().item()
 
-    @property
-    def _labeled(self) -> bool:
-        """Whether a score needs classes."""
-        return any(isinstance(score, LabeledScore) for score in self.scores.values())
-
     def _path(self, states: list[str], labels: Tensor | None) -> Path | None:
         """Returns the path of the statistics of the real images, if their states do not depend on code elsewhere.
 
@@ -205,7 +199,7 @@ class Evaluator:
             states=states,
             halves=self.fits_gaussians,
             device=self.device.type,
-            labels=None if labels is None or not self._labeled else labels.tolist(),
+            labels=None if labels is None else labels.tolist(),
         )
 
     def measure(self, fake: Tensor | Iterable[Tensor], labels: Tensor | None = None) -> dict[str, float]:

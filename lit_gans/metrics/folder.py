@@ -13,8 +13,6 @@ from lit_gans.common.errors import RefusedInput, refuse_above, refuse_below
 from lit_gans.data.base import LARGEST_IMAGE, resized
 from lit_gans.data.images import ENDINGS, read_image
 
-_GRID = "grid.png"  # written by `lit-gans sample` next to the single images
-
 
 class PictureFolder:
     """Reads the image files of a folder lazily, sorted by name, with three channels.
@@ -35,8 +33,8 @@ class PictureFolder:
         self.folder, self.image_size = Path(folder), image_size
         if not self.folder.is_dir():
             raise RefusedInput(f"{folder}: there is no such folder; give one that contains images.")
-        found = (path for path in self.folder.iterdir() if path.suffix.lower() in ENDINGS)
-        self.paths = sorted(path for path in found if path.name != _GRID)
+        found = sorted(path for path in self.folder.iterdir() if path.suffix.lower() in ENDINGS)
+        self.paths = [path for path in found if path.name != "grid.png"]
         if not self.paths:
             raise RefusedInput(f"{folder} holds no images ({', '.join(ENDINGS)}).")
 
@@ -49,24 +47,21 @@ class PictureFolder:
         Raises:
             RefusedInput: a file cannot be read, or its size differs from that of the first file.
         """
-        shape = None
+        first = self._read(self.paths[0])
         for start in range(0, len(self.paths), batch_size):
-            batch = []
-            for path in self.paths[start : start + batch_size]:
-                image = read_image(path, 3)
-                image = image if self.image_size is None else resized(image, self.image_size)
-                shape = shape or image.shape[2:]
-                if image.shape[2:] != shape:
+            paths = self.paths[start : start + batch_size]
+            batch = [self._read(path) for path in paths]
+            for path, image in zip(paths, batch, strict=True):
+                if image.shape != first.shape:
+                    one, other = (f"{shape[3]}x{shape[2]}" for shape in (image.shape, first.shape))
                     raise RefusedInput(
-                        f"{path} is {_size(image.shape[2:])}, {self.paths[0].name} {_size(shape)}: add image_size=N to"
-                        " resize all."
+                        f"{path} is {one}, {self.paths[0].name} {other}: add image_size=N to resize all."
                     )
-                batch.append(image)
             yield torch.cat(batch)
+
+    def _read(self, path: Path) -> UInt8[Tensor, "1 3 h w"]:
+        image = read_image(path, 3)
+        return image if self.image_size is None else resized(image, self.image_size)
 
     def __repr__(self) -> str:
         return f"{self.folder} ({len(self)} pictures)"
-
-
-def _size(shape: torch.Size) -> str:
-    return f"{shape[1]}x{shape[0]}"

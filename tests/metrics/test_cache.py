@@ -3,9 +3,8 @@ import torch
 
 from lit_gans.common.cache_folder import cache_folder
 from lit_gans.metrics import FrechetInceptionDistance
-from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.scores.base import StoredFeatures
-from tests.metrics.cells import Pixels, all_scores, evaluator, images
+from tests.metrics.cells import ASKED, FAKE, REAL, Pixels, all_scores, evaluator_of, images
 
 
 @pytest.fixture(autouse=True)
@@ -28,10 +27,10 @@ class Counted(Pixels):
 def measured(scores=None, real=None, store=True):
     """Returns the values, and the number of real images that were extracted."""
     extractor = Counted()
-    one = evaluator(extractor=extractor, scores=scores)
+    one = evaluator_of(extractor, scores)
     one.add_real(images(100, 0) if real is None else real, store)
     num = extractor.num
-    return (one.measure(images(61, 1)), one.real_halves), num
+    return (one.measure(FAKE), one.real_halves), num
 
 
 def fid():
@@ -102,7 +101,7 @@ def test_the_name_depends_on_images_and_extractor_and_not_on_batches(folder):
 
     def place(real, batch_size=16, extractor=None, scores=None):
         before = set(folder.glob("*"))
-        evaluator(batch_size, extractor, scores).add_real(real, store=True)
+        evaluator_of(extractor, scores, batch_size=batch_size).add_real(real, store=True)
         return set(folder.glob("*")) - before
 
     assert place(images(100, 0))
@@ -127,18 +126,33 @@ def test_another_code_of_a_user_s_module_has_statistics_of_its_own(folder):
             return self.scale * pixels, logits
 
     for scale, num in ((1.0, 1), (1.0, 1), (2.0, 2)):
-        Evaluator(Scaled(scale), fid(), 61).add_real(images(100, 0), store=True)
+        evaluator_of(Scaled(scale), fid()).add_real(images(100, 0), store=True)
         assert len(list(folder.iterdir())) == num
 
 
-@pytest.mark.parametrize("name", list(all_scores()))
-def test_states_of_a_metric_round_trip_through_its_state_dict(name, tmp_path):
-    score, again = all_scores(Pixels())[name], all_scores(Pixels())[name]
-    score.update(images(100, 0), real=True)
-    score.update(images(61, 1), real=False)
-    assert not score.state_dict()
-    score.persistent(True)
-    torch.save(score.state_dict(), tmp_path / "score.pt")
-    again.load_state_dict(torch.load(tmp_path / "score.pt", weights_only=True))
-    again.update(images(0, 1), real=False)
-    assert again.named(again.compute()) == score.named(score.compute())
+def test_other_classes_of_the_same_images_are_other_statistics(folder):
+    def values(labels):
+        one = evaluator_of(num_classes=4)
+        one.add_real(REAL.images, store=True, labels=labels)
+        return one.measure(FAKE, ASKED)
+
+    first, other = values(REAL.real_labels()), values(REAL.real_labels().flip(0))
+    assert values(REAL.real_labels()) == first
+    assert first["metric/fid_pixels"] == other["metric/fid_pixels"]
+    assert first["metric/intra_fid_pixels"] != other["metric/intra_fid_pixels"]
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_other_weights_of_an_extractor_have_statistics_of_their_own(folder):
+    class Weighted(Pixels):
+        def __init__(self, scale):
+            super().__init__()
+            self.register_buffer("scale", torch.tensor(scale))
+
+        def forward(self, images):
+            pixels, logits = super().forward(images)
+            return self.scale * pixels, logits
+
+    for scale, num in ((1.0, 1), (1.0, 1), (2.0, 2)):
+        evaluator_of(Weighted(scale), fid()).add_real(images(100, 0), store=True)
+        assert len(list(folder.iterdir())) == num

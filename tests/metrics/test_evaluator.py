@@ -1,172 +1,193 @@
-import math
+"""An evaluator gives what scores alone give, from one pass of the extractor; what it leaves out, stores and refuses."""
 
-import numpy as np
 import pytest
-import scipy.linalg
 import torch
+from torch import nn
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.common.noise import mix
+from lit_gans.data.images import to_uint8
 from lit_gans.metrics import (
+    ClassCoverage,
     FrechetInceptionDistance,
     InceptionScore,
+    IntraFID,
     KernelInceptionDistance,
+    PrecisionRecallDensityCoverage,
 )
-from lit_gans.metrics.evaluator import Evaluator
+from lit_gans.metrics.evaluator import chosen
 from lit_gans.metrics.scores.base import StoredFeatures
-from tests.metrics.cells import Pixels, all_scores, evaluator_of, images, measure
+from tests.metrics.cells import ASKED, FAKE, REAL, Labeled, Pixels, all_scores, evaluator_of, images, values_alone
+from tests.metrics.scores.test_fid import plain_fid
+
+FID = {"fid": FrechetInceptionDistance()}
 
 
-def plain_fid(real, fake):
-    """Heusel et al. 2017, equation 6, on the moments that numpy computes."""
-    real, fake = (Pixels()(x)[0].double().numpy() for x in (real, fake))
-    covariances = [np.cov(x, rowvar=False) for x in (real, fake)]
-    root = scipy.linalg.sqrtm(covariances[0] @ covariances[1]).real
-    return ((real.mean(0) - fake.mean(0)) ** 2).sum() + np.trace(covariances[0] + covariances[1] - 2 * root)
+class Unknowing(Pixels):
+    """Its logits are not those of the data's classes."""
+
+    num_classes = 0
 
 
-def test_fid_is_the_closed_form_and_a_second_measurement_starts_anew(evaluator):
-    for fake in (images(100, 1), images(100, 2, shift=50)):
-        values = measure(evaluator, fake, 33)
-        assert values["metric/fid_pixels"] == pytest.approx(plain_fid(images(200, 0), fake), rel=1e-5)
-    assert measure(evaluator, images(200, 0), 50)["metric/fid_pixels"] == pytest.approx(0, abs=1e-3)
+class WithoutLogits(Unknowing):
+    num_logits = 0
+
+    def forward(self, images):
+        pixels, logits = super().forward(images)
+        return pixels, logits[:, :0]
+
+
+class Wide(Pixels):
+    """Features and logits like Inception's in number."""
+
+    num_features, num_logits = 2048, 1008
+
+    def forward(self, images):
+        pixels, logits = super().forward(images)
+        return pixels.repeat(1, 512), logits.repeat(1, 252)
+
+
+def measured(real=REAL, extractor=None, scores=None, **settings):
+    """Returns an evaluator with real images, and its values."""
+    evaluator = evaluator_of(extractor, scores, **settings)
+    evaluator.add_real(real)
+    labels = ASKED % evaluator.num_classes if evaluator.num_classes else None
+    return evaluator, evaluator.measure(FAKE[: evaluator.num_samples], labels)
+
+
+def test_values_are_those_of_the_scores_alone_from_one_pass_and_the_training_s_random_numbers_stay():
+    extractor, seen = Pixels(), []
+    extractor.register_forward_hook(lambda _, given, __: seen.append(len(given[0])))
+    state = torch.get_rng_state()
+    evaluator, values = measured(extractor=extractor, num_classes=4)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert sum(seen) == 161
+    assert values == pytest.approx(values_alone(), rel=1e-9)
+    assert list(values) == list(values_alone())
+    assert evaluator.directions.keys() == values.keys()
+    assert evaluator.measure(FAKE.split(7), ASKED) == pytest.approx(values, rel=1e-9), "a measurement starts anew"
+    assert evaluator.measure(images(61, 2), ASKED)["metric/fid_pixels"] != values["metric/fid_pixels"]
+
+
+def test_the_seed_of_the_evaluator_is_that_of_its_scores():
+    one, other = (measured(seed=seed)[1] for seed in (0, 1))
+    assert one["metric/fid_pixels"] == other["metric/fid_pixels"]
+    for name in ("is", "kid"):
+        assert one[f"metric/{name}_pixels"] != other[f"metric/{name}_pixels"]
 
 
 @pytest.mark.parametrize(("shift", "scale"), [(0, 1), (150, 1), (150, 25)])
 def test_the_halves_are_every_second_image_also_with_means_far_larger_than_deviations(shift, scale):
     """The covariances come from streamed sums in float64, where those of numpy subtract the mean from each image."""
     whole = images(200, 0) // scale + shift
-    one = evaluator_of(Pixels(), {"fid": FrechetInceptionDistance()})
-    one.add_real(whole)
-    assert one.real_halves == pytest.approx(plain_fid(whole[::2], whole[1::2]), rel=1e-9)
+    evaluator = evaluator_of(scores=FID)
+    evaluator.add_real(whole)
+    assert evaluator.real_halves == pytest.approx(plain_fid(*(Pixels()(whole[i::2])[0] for i in (0, 1))), rel=1e-9)
 
 
-def test_three_images_have_no_halves_but_are_measured():
-    one = evaluator_of(Pixels(), {"fid": FrechetInceptionDistance()})
-    one.add_real(images(3, 0))
-    assert math.isnan(one.real_halves)
-    assert measure(one, images(100, 1))["metric/fid_pixels"] > 0
+def test_two_evaluators_of_the_same_scores_do_not_meet():
+    one, expected = measured(scores=FID)
+    evaluator_of(scores=FID).add_real(images(100, 0) // 2)
+    assert one.measure(FAKE) == expected
+    assert not FID["fid"].real_features_num_samples
 
 
-def test_inception_score_of_known_probabilities(evaluator):
-    certain = torch.full((40, 4), 0, dtype=torch.uint8)
-    certain[torch.arange(40), torch.arange(40) % 4] = 250
-    same = certain[:1].expand(40, -1)
-    assert measure(evaluator, same.reshape(40, 1, 2, 2))["metric/is_pixels"] == pytest.approx(1)
-    score = measure(evaluator, certain.reshape(40, 1, 2, 2))["metric/is_pixels"]
-    assert 2 < score <= 4, "each split of four images holds two to four classes"
-
-
-def test_a_class_counts_with_two_percent_of_confident_samples(evaluator):
-    fake = torch.zeros(100, 4, dtype=torch.uint8)
-    fake[:60, 0], fake[60:62, 1], fake[62:63, 2], fake[63:, 3] = 200, 200, 200, 5  # 2 % of class 1, 1 % of class 2
-    assert measure(evaluator, fake.reshape(100, 1, 2, 2))["metric/classes_covered"] == 2
-
-
-def test_the_training_s_random_numbers_stay(evaluator):
-    before = torch.get_rng_state()
-    measure(evaluator, images(40, 0))
-    assert torch.equal(before, torch.get_rng_state())
-
-
-def plain_inception_score(pixels, seed):
-    """Salimans et al. 2016: exp of the mean KL of p(y|x) and p(y), the mean over ten splits of the shuffled samples."""
-    with torch.random.fork_rng():
-        torch.manual_seed(mix(seed, "inception score"))
-        logits = pixels[torch.randperm(len(pixels))].double().numpy() / 10
-    p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    scores = []
-    for part in np.array_split(p, 10):
-        scores.append(np.exp((part * (np.log(part) - np.log(part.mean(0)))).sum(1).mean()))
-    return np.mean(scores)
-
-
-@pytest.mark.parametrize("seed", [0, 5])
-def test_inception_score_is_the_plain_computation_on_the_same_shuffle(seed):
-    evaluator, fake = evaluator_of(Pixels(), seed=seed), images(100, 3)
-    evaluator.add_real(images(200, 0))
-    value = measure(evaluator, fake, 17)["metric/is_pixels"]
-    assert value == pytest.approx(plain_inception_score(fake.flatten(1), seed), rel=1e-5)
-    assert value == measure(evaluator, fake, 50)["metric/is_pixels"]
-
-
-def test_an_extractor_without_classes_of_the_data_covers_none():
-    class Unnamed(Pixels):
-        num_classes = 0
-
-    evaluator = evaluator_of(Unnamed())
-    with pytest.raises(RuntimeError, match="no real images to compare with"):
-        evaluator.measure([])
-    evaluator.add_real(images(50, 0))
-    names = {f"metric/{name}_pixels" for name in ("fid", "is", "is_spread")}
-    assert set(measure(evaluator, images(40, 1))) == names
-
-
-def test_says_how_much_is_stored_once_for_all_scores_that_need_it():
-    class Wide(Pixels):
-        num_features, num_logits = 2048, 1008  # as Inception
-
-    stored = {"kid": 4 * 2048 * 300, "inception_score": 4 * 1008 * 100, "fid": 0, "class_coverage": 0}
-    for name, expected in {**stored, "prdc": 4 * 2048 * 300}.items():
-        one = evaluator_of(Wide(), {name: all_scores()[name]})
-        one.leave_out(200, (1, 2, 2))
-        assert one.stored_bytes() == expected, name
-    every = evaluator_of(Wide(), all_scores())
-    every.leave_out(200, (1, 2, 2))
+def test_what_is_stored_is_what_was_said_once_for_all_scores_that_need_it():
+    scores = {name: all_scores()[name] for name in ("kid", "inception_score", "fid", "class_coverage")}
+    stored = {"kid": 4 * 2048 * 161, "inception_score": 4 * 1008 * 61, "fid": 0, "class_coverage": 0}
+    for name, expected in stored.items():
+        evaluator = evaluator_of(Wide(), {name: scores[name]})
+        evaluator.leave_out(100, (1, 2, 2))
+        assert evaluator.stored_bytes() == expected, name
+    every, _ = measured(extractor=Wide(), scores=scores | {"prdc": all_scores()["prdc"]})
     assert every.stored_bytes() == sum(stored.values())
-
-
-def test_what_is_stored_is_what_was_said(evaluator):
-    every = evaluator_of(Pixels(), all_scores())
-    every.add_real(images(200, 0))
-    measure(every, images(100, 1))
     lists = [state for score in every.scores.values() for name in score.lists for state in score.metric_state[name]]
-    stored = {rows.untyped_storage().data_ptr(): rows.untyped_storage().nbytes() for rows in lists}
-    assert sum(stored.values()) == every.stored_bytes()
-
-
-def test_one_pass_of_the_extractor_serves_all_scores():
-    extractor, seen = Pixels(), []
-    extractor.register_forward_hook(lambda _, given, __: seen.append(len(given[0])))
-    every = evaluator_of(extractor, all_scores())
-    every.add_real(images(200, 0))
-    assert sum(seen) == 200
-    measure(every, images(100, 1))
-    assert sum(seen) == 300
+    found = {rows.untyped_storage().data_ptr(): rows.untyped_storage().nbytes() for rows in lists}
+    assert sum(found.values()) == every.stored_bytes()
 
 
 def test_widths_that_are_not_stated_are_those_of_an_image():
-    class Unstated(Pixels):
+    class Unstated(Wide):
         num_features = num_logits = None
 
-        def forward(self, images):
-            pixels, logits = super().forward(images)
-            return pixels.repeat(1, 2), logits[:, :3]
-
-    scores = {"kid": KernelInceptionDistance(subsets=2, subset_size=10), "inception_score": InceptionScore()}
-    evaluator = evaluator_of(Unstated(), scores)
-    evaluator.leave_out(200, (1, 2, 2))
-    assert evaluator.stored_bytes() == 4 * (8 * 300 + 3 * 100)
+    evaluator = evaluator_of(Unstated(), {name: all_scores()[name] for name in ("kid", "inception_score")})
+    evaluator.leave_out(100, (1, 2, 2))
+    assert evaluator.stored_bytes() == 4 * (2048 * 161 + 1008 * 61)
 
 
-def test_scores_that_few_images_or_no_logits_allow_are_measured_and_the_others_say_why():
-    class Features(Pixels):
-        num_classes = num_logits = 0
+class Knows7(Pixels):
+    num_logits = num_classes = 7
 
-        def forward(self, images):
-            pixels, logits = super().forward(images)
-            return pixels, logits[:, :0]
+    def forward(self, images):
+        pixels, logits = super().forward(images)
+        return pixels, logits.repeat(1, 2)[:, :7]
 
-    scores = all_scores() | {"kid": KernelInceptionDistance()}
-    evaluator = evaluator_of(Features(), scores, num_samples=64)
-    evaluator.add_real(images(40, 0))
-    assert list(evaluator.scores) == ["fid", "mifid", "prdc"]
-    assert evaluator.left_out.keys() == {"inception_score", "kid"}
-    assert "no class logits" in evaluator.left_out["inception_score"]
-    assert "40 images are too few" in evaluator.left_out["kid"]
-    assert measure(evaluator, images(64, 1)).keys() == evaluator.directions.keys()
-    with pytest.raises(RefusedInput, match="asked for cannot be measured: kid: 40 images"):
-        Evaluator(Features(), scores, 64, required=["kid"]).add_real(images(40, 0))
+
+LARGE_KID = {**all_scores(), "kid": KernelInceptionDistance()}
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "reason"),
+    [
+        ({"real": images(40, 0), "scores": LARGE_KID}, "kid", "40 images are too few for subset_size=1000"),
+        ({"num_samples": 19}, "inception_score", "19 generated images are too few for 10 splits"),
+        ({"extractor": WithoutLogits()}, "inception_score", "the extractor has no class logits"),
+        ({"real": images(1, 0)}, "fid", "1 image has no covariance: use at least 2"),
+        ({"real": images(100, 0), "num_classes": 4}, "intra_fid", "the real images have no classes"),
+        ({"num_classes": 3}, "intra_fid", "the real images have classes up to 3, the generator has 3"),
+        ({"real": Labeled(4), "num_classes": 4}, "intra_fid", "4 images in a class are too few for 4 features: use"),
+        ({"real": Labeled(1), "num_classes": 4}, "intra_fid", "1 image in a class has no covariance"),
+        ({"extractor": Knows7(), "num_classes": 4}, "class_accuracy", "the extractor knows 7 classes, the generator"),
+    ],
+)
+def test_what_cannot_be_measured_is_left_out_with_its_reason_and_refused_if_it_was_asked_for(settings, name, reason):
+    evaluator, values = measured(**settings)
+    assert reason in evaluator.left_out[name]
+    assert evaluator.left_out[name].endswith(".")
+    assert not evaluator.scores.keys() & evaluator.left_out.keys()
+    assert values.keys() == evaluator.directions.keys()
+    with pytest.raises(RefusedInput, match=f"asked for cannot be measured: .*{name}: {reason}"):
+        measured(**settings, required=[name])
+
+
+def test_few_images_in_a_class_are_measured_on_request():
+    _, values = measured(Labeled(3), scores={"intra_fid": IntraFID(rank_deficient=True)}, num_classes=4)
+    assert values["metric/intra_fid_pixels"] > 0
+
+
+def test_no_score_at_all_is_refused_with_every_reason():
+    with pytest.raises(RefusedInput, match=r"no score can be measured: fid: 1 image .* 2; prdc: 1 images"):
+        measured(images(1, 0), scores=FID | {"prdc": PrecisionRecallDensityCoverage()})
+    with pytest.raises(RefusedInput, match="intra_fid, class_accuracy need an extractor or a generator that knows"):
+        evaluator_of(scores={name: all_scores()[name] for name in ("intra_fid", "class_accuracy")})
+    with pytest.raises(RefusedInput, match="no score is left to measure"):
+        chosen(Pixels(), {"fid": None})
+
+
+@pytest.mark.parametrize(
+    ("extractor", "num_classes", "names"),
+    [
+        (Pixels(), 4, ["fid", "inception_score", "class_coverage", "intra_fid", "class_accuracy"]),
+        (Pixels(), 0, ["fid", "inception_score", "class_coverage"]),
+        (Unknowing(), 4, ["fid", "inception_score", "intra_fid"]),
+        (Unknowing(), 0, ["fid", "inception_score"]),
+    ],
+)
+def test_scores_without_meaning_are_dropped_without_a_word_unless_asked_for(extractor, num_classes, names):
+    assert list(chosen(extractor, None, num_classes)) == names
+    evaluator, _ = measured(extractor=extractor, num_classes=num_classes)
+    assert evaluator.left_out == {}
+    if not num_classes:
+        with pytest.raises(RefusedInput, match="asked for cannot be measured: intra_fid: the generator has no classes"):
+            measured(extractor=extractor, required=["intra_fid"])
+
+
+def test_scores_of_one_key_and_what_is_no_score_or_extractor_are_refused():
+    with pytest.raises(RefusedInput, match="the scores kid and small both measure metric/kid_pixels"):
+        chosen(Pixels(), {"kid": KernelInceptionDistance(), "small": KernelInceptionDistance(subset_size=10)})
+    with pytest.raises(RefusedInput, match=r"metrics\.scores\.kid='kid' is not a score: choose one with score@metrics"):
+        chosen(Pixels(), {"kid": "kid"})
+    with pytest.raises(RefusedInput, match=r"Linear is no extractor: ModuleExtractor\(net\)"):
+        chosen(nn.Linear(2, 2), None)
 
 
 class MeanDistance(StoredFeatures):
@@ -184,10 +205,68 @@ class MeanDistance(StoredFeatures):
 
 
 def test_a_score_of_one_s_own_is_one_class():
-    evaluator = evaluator_of(Pixels(), {"mine": MeanDistance(power=2.0), "fid": FrechetInceptionDistance()})
-    evaluator.add_real(images(200, 0))
-    real, fake = (Pixels()(rows)[0].mean(0) for rows in (images(200, 0), images(100, 1)))
-    found = measure(evaluator, images(100, 1))
-    assert found["metric/mean_distance_pixels"] == pytest.approx(((real - fake) ** 2).sum().item(), rel=1e-5)
+    evaluator, values = measured(scores=FID | {"mine": MeanDistance(power=2.0)})
+    real, fake = (Pixels()(rows)[0].mean(0) for rows in (REAL.images, FAKE))
+    assert values["metric/mean_distance_pixels"] == pytest.approx(((real - fake) ** 2).sum().item(), rel=1e-5)
     assert evaluator.scores["mine"].settings() == {"power": 2.0}
     assert evaluator.directions["metric/mean_distance_pixels"] == "min"
+
+
+def test_certain_classes_have_the_inception_score_of_their_number_and_count_from_two_percent():
+    certain = torch.zeros(100, 4, dtype=torch.uint8)
+    certain[:60, 0], certain[60:62, 1], certain[62:63, 2], certain[63:, 3] = 200, 200, 200, 5  # 2 % of 1, 1 % of 2
+    scores = {"is": InceptionScore(splits=1), "classes": ClassCoverage()}
+    evaluator, _ = measured(scores=scores, num_samples=61)
+    evaluator.num_samples = 100
+    assert evaluator.measure(certain.reshape(100, 1, 2, 2))["metric/classes_covered"] == 2
+    even = 250 * torch.eye(4, dtype=torch.uint8).repeat(25, 1)
+    assert evaluator.measure(even.reshape(100, 1, 2, 2))["metric/is_pixels"] == pytest.approx(4)
+    assert evaluator.measure(even[:1].expand(100, -1).reshape(100, 1, 2, 2))["metric/is_pixels"] == pytest.approx(1)
+
+
+def test_images_in_another_range_shape_or_type_or_without_classes_do_not_reach_a_score():
+    evaluator, _ = measured(num_classes=4)
+    for wrong in (torch.zeros(61, 1, 2, 2), torch.zeros(61, 4, dtype=torch.uint8), FAKE.repeat(1, 2, 1, 1)):
+        with pytest.raises(RefusedInput, match=r"expected uint8 \(n, c, h, w\) with 1, 3 or 4 channels"):
+            evaluator.measure(wrong, ASKED)
+    with pytest.raises(RefusedInput, match="expected the classes of 16 images, received none: give labels="):
+        evaluator.measure(FAKE)
+    with pytest.raises(RefusedInput, match="Expected 61 generated images, received 39"):
+        evaluator.measure(FAKE[:39], ASKED[:39])
+    with pytest.raises(RuntimeError, match="no real images to compare with"):
+        evaluator_of().measure([])
+    with pytest.raises(RefusedInput, match=r"images have values in \[-1, 1\], expected \[0, 1\]"):
+        to_uint8(torch.tensor([[[[-1.0, 1.0]]]]))
+    assert to_uint8(torch.tensor([[[[0.0, 0.4999 / 255, 0.5001 / 255, 1.0]]]])).flatten().tolist() == [0, 0, 1, 255]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_what_is_not_finite_ends_the_measurement_before_any_linear_algebra(value):
+    class Broken(Pixels):
+        def forward(self, images):
+            pixels, logits = super().forward(images)
+            return pixels + value, logits
+
+    with pytest.raises(FloatingPointError, match="features that are not finite"):
+        evaluator_of(Broken()).add_real(images(40, 0))
+    broken = torch.rand(3, 1, 2, 2)
+    broken[1, 0, 1, 0] = value
+    with pytest.raises(FloatingPointError, match="not finite: the training has diverged"):
+        to_uint8(broken)
+
+
+def test_not_more_images_than_features_warns_once_with_both_numbers(caplog):
+    class Forty(Pixels):
+        num_features = 40
+
+        def forward(self, images):
+            pixels, logits = super().forward(images)
+            return pixels.repeat(1, 10), logits
+
+    evaluator, _ = measured(images(200, 0), Forty(), FID, num_samples=41)
+    assert not caplog.messages
+    evaluator.num_samples = 40
+    for _ in range(2):
+        evaluator.measure(FAKE[:40])
+    (message,) = caplog.messages
+    assert message.startswith("40 images are no more than the 40 features")

@@ -6,56 +6,28 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
+from torch import nn
 from torch.utils.data import DataLoader
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.wrappers import FeatureShare
 
 from lit_gans import metrics
+from lit_gans.common.errors import RefusedInput
+from lit_gans.metrics.extractors.base import Features, ModuleExtractor
 from lit_gans.metrics.scores.classes import LabeledScore
-from tests.metrics.cells import Pixels, all_scores, images
+from tests.metrics.cells import ASKED, FAKE, REAL, Pixels, add, all_scores, images
 
-REAL, FAKE = images(100, 0), images(61, 1)
-SCORES = {
-    **all_scores(),
-    "intra_fid": metrics.IntraFID(num_classes=4),
-    "class_accuracy": metrics.ClassAccuracy(),
-}
-
-
-def labels_of(batch):
-    return torch.arange(len(batch)) % 4
-
-
-def make(name):
-    """Makes a score with an extractor."""
-    return {
-        **all_scores(Pixels()),
-        "intra_fid": metrics.IntraFID(Pixels(), num_classes=4),
-        "class_accuracy": metrics.ClassAccuracy(Pixels()),
-    }[name]
-
-
-def add(score, num_real=100, num_fake=61):
-    for real, given in ((True, REAL[:num_real]), (False, FAKE[:num_fake])):
-        for batch in given.split(40) if len(given) else ():
-            more = {"labels": labels_of(batch)} if isinstance(score, LabeledScore) else {}
-            score.update(batch, real=real, **more)
-    return score
+FEW = slice(0, 21)  # generated images that are added to all others
+NONE = slice(0, 0)
 
 
 def same(one, other):
     torch.testing.assert_close(one, other, rtol=0, atol=0)
-    return True
 
 
-def names(score):
-    """Returns the name of a score in the table."""
-    return next(name for name, other in SCORES.items() if type(other) is type(score))
-
-
-@pytest.fixture(params=SCORES)
+@pytest.fixture(params=all_scores())
 def score(request):
-    return add(make(request.param))
+    return add(all_scores(Pixels())[request.param])
 
 
 def test_a_score_states_what_its_values_are(score):
@@ -73,75 +45,74 @@ def test_a_score_can_be_plotted(score):
         figure, axis = score.plot(given)
         assert axis.has_data()
         low, high = axis.get_ylim()
-        first = next(iter(score.named(score.compute()).values()))
-        assert low <= first <= high, "a value is not cut off"
+        assert low <= next(iter(score.named(score.compute()).values())) <= high, "a value is not cut off"
         plt.close(figure)
 
 
-def test_a_score_begins_anew_after_a_reset(score):
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_score_begins_anew_after_a_reset_but_for_real_images_that_it_keeps(score, keep):
     value = score.compute()
+    score.reset_real_features = not keep
     score.reset()
     assert score.update_count == 0
-    same(add(score).compute(), value)
+    same(add(score, NONE if keep else slice(None)).compute(), value)
 
 
 def test_a_score_pickles_copies_and_moves_with_its_states(score):
     value = score.named(score.compute())
     others = (pickle.loads(pickle.dumps(score)), score.clone(), score.clone().to("cpu"), score.clone().double())
-    add(score, 0, 21)
+    add(score, NONE, FEW)
     for other in others:
         assert other.named(other.compute()) == value
-        assert other.update_count == score.update_count - 1
-        same(add(other, 0, 21).compute(), score.compute())
+        assert other.update_count < score.update_count
+        same(add(other, NONE, FEW).compute(), score.compute())
     assert score.named(score.compute()) != value or isinstance(score, metrics.ClassCoverage)
 
 
 def test_forward_adds_images_and_gives_the_value_of_a_batch_where_a_batch_has_one(score):
-    value, batch = score.named(score.compute()), FAKE[:21]
-    more = {"labels": labels_of(batch)} if isinstance(score, LabeledScore) else {}
-    alone = score.clone()
+    more = {"labels": ASKED[FEW]} if isinstance(score, LabeledScore) else {}
+    alone, together = score.clone(), score.clone()
     alone.reset()
-    alone.update(batch, **more)
-    given = score(batch, **more)
+    given = score(FAKE[FEW], **more)
+    for other in (alone, together):
+        other.update(FAKE[FEW], **more)
+    same(score.compute(), together.compute())
     if score.real_states():
         assert given is None, "a batch of generated images alone cannot be compared"
     else:
         same(given, alone.compute())
-    assert score.named(score.compute()) != value or isinstance(score, metrics.ClassCoverage)
-    same(score.compute(), add(add(make(names(score))), 0, 21).compute())
 
 
-def test_a_state_dict_brings_all_states(score):
+def test_a_state_dict_brings_all_states_through_a_file(score, tmp_path):
     assert not score.state_dict(), "not in checkpoints of a module that holds it"
     score.persistent(True)
     other = score.clone()
     other.reset()
-    other.load_state_dict(score.state_dict())
-    add(other, 0, 3), add(score, 0, 3)
-    same(other.compute(), score.compute())
+    torch.save(score.state_dict(), tmp_path / "score.pt")
+    other.load_state_dict(torch.load(tmp_path / "score.pt", weights_only=True))
+    same(add(other, NONE, FEW).compute(), add(score, NONE, FEW).compute())
 
 
 def test_a_collection_gives_what_each_score_gives():
-    scores = {name: make(name) for name in SCORES}
-    expected = {name: add(make(name)).compute() for name in SCORES}
-    together = MetricCollection(scores)
-    for real, given in ((True, REAL), (False, FAKE)):
-        for batch in given.split(40):
-            together.update(batch, real=real, labels=labels_of(batch))
+    together = MetricCollection(all_scores(Pixels()))
+    for real, given, labels in ((True, REAL.images, REAL.real_labels()), (False, FAKE, ASKED)):
+        for batch, classes in zip(given.split(40), labels.split(40), strict=True):
+            together.update(batch, real=real, labels=classes)
+    expected = {}
+    for name, score in all_scores(Pixels()).items():
+        value = add(score).compute()
+        expected |= value if isinstance(value, dict) else {name: value}
     found = together.compute()
-    flat = {}
+    assert found.keys() == expected.keys()
     for name, value in expected.items():
-        flat |= value if isinstance(value, dict) else {name: value}
-    assert found.keys() == flat.keys()
-    for name, value in flat.items():
         torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-9)
 
 
 def test_a_collection_plots_what_the_guide_says():
     def collected(*chosen):
-        collection = MetricCollection({name: make(name) for name in chosen})
-        for real, given in ((True, REAL), (False, FAKE)):
-            collection.update(given, real=real)
+        collection = MetricCollection({name: all_scores(Pixels())[name] for name in chosen})
+        collection.update(REAL.images, real=True)
+        collection.update(FAKE, real=False)
         return collection
 
     assert len(collected("fid", "kid", "inception_score").plot()) == 3
@@ -155,21 +126,15 @@ def test_a_collection_plots_what_the_guide_says():
 
 
 def test_shared_features_are_extracted_once():
+    def unlabeled(extractor):
+        return {name: score for name, score in all_scores(extractor).items() if not isinstance(score, LabeledScore)}
+
     extractor, calls = Pixels(), []
     extractor.register_forward_hook(lambda _, given, __: calls.append(len(given[0])))
-    alone = {name: add(score) for name, score in all_scores(Pixels()).items()}
-    shared = add(FeatureShare(all_scores(extractor)))
-    assert calls == [40, 40, 20, 40, 21]
-    for name, score in alone.items():
-        same(shared[name].compute(), score.compute())
-    same(shared.compute()["fid"], alone["fid"].compute())
-
-
-def test_torchmetrics_users_give_the_same_arguments_in_the_same_order():
-    score = metrics.FrechetInceptionDistance(Pixels(), False, True, (1, 2, 2))
-    assert (score.reset_real_features, score.normalize) == (False, True)
-    assert issubclass(metrics.ModeCoverage, Metric)
-    assert issubclass(metrics.PairedL1, Metric)
+    shared = add(FeatureShare(unlabeled(extractor)))
+    assert calls == [10] * 16 + [1]
+    for name, score in unlabeled(Pixels()).items():
+        same(shared[name].compute(), add(score).compute())
 
 
 class Validated(LightningModule):
@@ -191,15 +156,55 @@ class Validated(LightningModule):
 @pytest.mark.filterwarnings("ignore:.*num_workers")
 @pytest.mark.parametrize("name", ["inception_score", "kid", "prdc"])
 def test_scores_of_several_values_are_logged_in_a_module(name):
-    score = make(name)
-    trainer = Trainer(
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
-    (found,) = trainer.validate(Validated(score), DataLoader(REAL, batch_size=40), verbose=False)
-    for real, given in ((True, REAL), (False, REAL // 2)):
+    switches = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+    score, trainer = all_scores(Pixels())[name], Trainer(accelerator="cpu", **dict.fromkeys(switches, False))
+    (found,) = trainer.validate(Validated(score), DataLoader(REAL.images, batch_size=40), verbose=False)
+    for real, given in ((True, REAL.images), (False, REAL.images // 2)):
         score.update(given, real=real)
     assert found == pytest.approx(score.named(score.compute()), rel=1e-6)
+
+
+class Flat(nn.Module):
+    """Any module: features of images as they are given, with weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.seen = nn.Parameter(torch.tensor(0.1)), []
+
+    def forward(self, images):
+        self.seen.append(images)
+        return self.scale * images.flatten(1).float()
+
+
+def test_bytes_floats_extracted_features_and_any_module_are_the_same():
+    """Torchmetrics' users give the same arguments in the same order."""
+    settings = [(Pixels(),), (Pixels(), True, True, (1, 2, 2)), (), (Flat(), True, False, (1, 2, 2))]
+    fids = [metrics.FrechetInceptionDistance(*given) for given in settings]
+    for given, real in ((REAL.images, True), (FAKE, False)):
+        for fid, batch in zip(fids, (given, given / 255, Features(*Pixels()(given)), given), strict=True):
+            fid.update(batch, real)
+    expected, floats, extracted, own = (fid.compute().item() for fid in fids)
+    assert expected == floats == extracted
+    assert own == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(("normalize", "images"), [(False, images(20, 0)), (True, images(20, 0) / 255)])
+def test_a_module_takes_images_as_they_are_given_and_is_no_part_of_what_holds_the_score(normalize, images):
+    module, net = nn.Module(), Flat()
+    module.fid = metrics.FrechetInceptionDistance(net, normalize=normalize, input_img_size=(3, 2, 2))
+    net.seen.clear()
+    module.fid.update(images.expand(-1, 3, -1, -1), real=True)
+    torch.testing.assert_close(net.seen, [images.expand(-1, 3, -1, -1)], rtol=0, atol=0)
+    assert not list(module.parameters())
+    assert not module.state_dict()
+    adapted = metrics.FrechetInceptionDistance(ModuleExtractor(net), normalize=normalize, input_img_size=(3, 2, 2))
+    adapted.update(images, real=True)
+    if normalize:
+        same(adapted.metric_state, module.fid.metric_state)
+
+
+def test_images_without_an_extractor_or_of_another_type_are_refused():
+    with pytest.raises(RefusedInput, match="give an extractor"):
+        metrics.FrechetInceptionDistance().update(FAKE, real=True)
+    with pytest.raises(RefusedInput, match=r"expected uint8 \(n, c, h, w\)"):
+        metrics.FrechetInceptionDistance(Pixels()).update(FAKE.float(), real=True)

@@ -98,14 +98,16 @@ class ModuleExtractor(Extractor):
 
     def forward(self, images: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n k"]]:
         with torch.autocast(images.device.type, enabled=False):
-            output = self.module(in_color(images).float() / 255)
-        features, logits = output if isinstance(output, tuple) else (output, output[:, :0])
-        if features.ndim != 2 or logits.ndim != 2:
-            shapes = f"{tuple(features.shape)} and {tuple(logits.shape)}"
-            raise RefusedInput(
-                f"metrics.extractor.module returned {shapes}, expected features (n, f), or features and logits (n, k)."
-            )
-        return features, logits
+            return _features_and_logits(self.module(in_color(images).float() / 255))
+
+
+def _features_and_logits(output: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Returns what any module has returned as features (n, f) and class logits (n, k), which may have no columns."""
+    features, logits = output if isinstance(output, tuple) else (output, output[:, :0])
+    if features.ndim != 2 or logits.ndim != 2:
+        shapes = f"{tuple(features.shape)} and {tuple(logits.shape)}"
+        raise RefusedInput(f"the extractor returned {shapes}, expected features (n, f), or features and logits (n, k).")
+    return features, logits
 
 
 class Features(NamedTuple):
@@ -163,8 +165,8 @@ class Network(nn.Module):
                 " lit_gans.data.images.to_uint8 converts floats in [0, 1], as does normalize=True."
             )
         (extractor,) = self._extractor
-        output = extractor.to(images.device)(on_white(images) if images.shape[1] == 4 else images)
-        features, logits = output if isinstance(output, tuple) else (output, output[:, :0])
+        images = on_white(images) if images.shape[1] == 4 else images
+        features, logits = _features_and_logits(extractor.to(images.device)(images))
         if not (torch.isfinite(features).all() and torch.isfinite(logits).all()):
             raise FloatingPointError("The extractor returned features that are not finite for finite images.")
         return Features(features, logits)

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import scipy.linalg
 import torch
 from torch_fidelity.metric_fid import fid_features_to_statistics, fid_statistics_to_metric
 from torchmetrics.image.fid import _compute_fid
@@ -21,14 +22,18 @@ def summary(rows, parts=3):
     return Gaussian.of_sums(int(fid.real_features_num_samples), fid.real_features_sum, fid.real_features_cov_sum)
 
 
-def gaussian(mean, covariance):
-    return Gaussian(torch.tensor(mean).double(), torch.tensor(covariance).double())
+def plain_fid(real, fake):
+    """Heusel et al. 2017, equation 6, on the moments that numpy computes."""
+    real, fake = (rows.double().numpy() for rows in (real, fake))
+    covariances = [np.cov(rows, rowvar=False) for rows in (real, fake)]
+    root = scipy.linalg.sqrtm(covariances[0] @ covariances[1]).real
+    return ((real.mean(0) - fake.mean(0)) ** 2).sum() + np.trace(covariances[0] + covariances[1] - 2 * root)
 
 
 def test_commuting_gaussians_have_the_closed_form():
     # diagonal covariances: |m - n|^2 + sum (sqrt(a) - sqrt(b))^2 = 9 + 16 + (1 - 2)^2 + (3 - 5)^2
-    one = gaussian([0.0, 1.0], [[1.0, 0.0], [0.0, 9.0]])
-    two = gaussian([3.0, 5.0], [[4.0, 0.0], [0.0, 25.0]])
+    one = Gaussian(torch.tensor([0.0, 1.0]).double(), torch.diag(torch.tensor([1.0, 9.0])).double())
+    two = Gaussian(torch.tensor([3.0, 5.0]).double(), torch.diag(torch.tensor([4.0, 25.0])).double())
     assert frechet_distance(one, two) == pytest.approx(30, rel=1e-12)
 
 
@@ -60,11 +65,13 @@ def test_moments_are_numpy_s_whatever_the_batches():
 
 
 @pytest.mark.parametrize(("num", "width"), [(500, 64), (60, 96)])  # the second without full rank
-def test_is_torch_fidelity_s_and_torchmetrics(num, width):
+def test_is_torch_fidelity_s_torchmetrics_and_the_plain_formula(num, width):
     real, fake = features(num, width, 2), features(num, width, 3, scale=1.3, shift=0.2)
     found = frechet_distance(summary(real), summary(fake))
-    ours = [fid_features_to_statistics(rows.double()) for rows in (real, fake)]
-    expected = fid_statistics_to_metric(*ours, verbose=False)["frechet_inception_distance"]
+    theirs = [fid_features_to_statistics(rows.double()) for rows in (real, fake)]
+    expected = fid_statistics_to_metric(*theirs, verbose=False)["frechet_inception_distance"]
     assert found == pytest.approx(expected, rel=1e-6)
-    moments = [torch.as_tensor(statistics[name]) for statistics in ours for name in ("mu", "sigma")]
+    moments = [torch.as_tensor(statistics[name]) for statistics in theirs for name in ("mu", "sigma")]
     assert found == pytest.approx(_compute_fid(*moments).item(), rel=1e-6)
+    if num > width:
+        assert found == pytest.approx(plain_fid(real, fake), rel=1e-6)
