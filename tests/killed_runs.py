@@ -11,7 +11,7 @@ from lightning.pytorch import Trainer
 
 from lit_gans.callbacks import EMA, Checkpoint, Samples
 from lit_gans.callbacks.csv_metrics import CSVMetrics
-from lit_gans.callbacks.measurement import Measurement
+from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.checkpoints.locate import newest_good
 from lit_gans.config.registry import gans
 from lit_gans.training.schedules import Linear

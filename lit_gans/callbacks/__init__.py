@@ -2,11 +2,9 @@
 
 from lit_gans.callbacks.checkpoint import Checkpoint
 from lit_gans.callbacks.ema import EMA
-from lit_gans.callbacks.evaluation import GenerativeMetrics
+from lit_gans.callbacks.evaluation import GenerativeMetrics, ModeCoverage, PairedL1
 from lit_gans.callbacks.init_from import InitFrom
-from lit_gans.callbacks.mode_coverage import ModeCoverage
 from lit_gans.callbacks.monitor import EarlyStopping
-from lit_gans.callbacks.paired_l1 import PairedL1
 from lit_gans.callbacks.progress_bar import ProgressBar
 from lit_gans.callbacks.run_config import RunConfig
 from lit_gans.callbacks.samples import Samples

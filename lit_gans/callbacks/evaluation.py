@@ -1,27 +1,204 @@
-"""FID, Inception Score and other comparisons of generated with real images during training."""
+"""Measurements during training: FID and other scores of generated against real images, modes, pairs."""
 
 from __future__ import annotations
 
+import json
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Int64
 from lightning.pytorch import Trainer
+from torch import Tensor
 
-from lit_gans.callbacks.measurement import Measurement
-from lit_gans.common.errors import RefusedInput
-from lit_gans.data.contracts import ImageSource
+from lit_gans.callbacks.throughput import paused
+from lit_gans.common.atomic import replacing, writing
+from lit_gans.common.errors import RefusedInput, refuse_above, refuse_below
+from lit_gans.data.contracts import HasModes, ImageSource, NeedsClassifier, Paired
 from lit_gans.data.images import to_uint8
+from lit_gans.metrics.cache import fingerprint
 from lit_gans.metrics.evaluator import Evaluator, chosen, directions, measurable
 from lit_gans.metrics.extractors.base import Extractor
-from lit_gans.metrics.protocol import stamp
+from lit_gans.metrics.extractors.digits import DigitsExtractor
+from lit_gans.metrics.protocol import RUNNING_STATISTICS, stamp, versions
 from lit_gans.metrics.scores.base import FeatureScore
-from lit_gans.training.attached import data_of
+from lit_gans.metrics.scores.modes import ModeCoverage as ModeCoverageMetric
+from lit_gans.metrics.scores.paired_l1 import PairedL1 as PairedL1Metric
+from lit_gans.training.attached import callbacks_of, data_of
+from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.generative import GenerativeModule
 
+PROTOCOL = "protocol.json"
+_MOST_SAMPLES = 1_000_000  # of one measurement
+
 logger = logging.getLogger(__name__)
+
+
+class Measurement(GenerativeCallback):
+    """Measures the sampling generator at iteration 0, every `every_n_steps` iterations and at the last iteration.
+
+    The values are logged, stored in checkpoints, and can select the best checkpoint. Their protocol is stored in
+    checkpoints and in `protocol.json` in the run folder. A measurement uses its own random numbers, so that the
+    training is bit-identical with and without it. Subclasses implement `measure`, which every rank calls.
+
+    Args:
+        every_n_steps: number of generator iterations between two measurements.
+        num_samples: number of generated images per measurement.
+        batch_size: number of images generated and measured at once.
+        seed: seed of the latents, the same in every measurement.
+
+    Attributes:
+        headline: key of the value that summaries show first.
+        directions: whether the best value of each key is the `min` or the `max`; None for neither.
+        values, first: the last and the first measured values by key.
+        best: the best value of each key and its generator iteration.
+        measured_at: generator iteration of the last measurement.
+        protocol: plain values, besides the training, that the measured values depend on.
+        left_out: reason why each requested but unmeasured score is left out, by name.
+
+    Raises:
+        RefusedInput: a number below 1, or more than a million samples.
+    """
+
+    reads_losses = False
+    headline: str
+    directions: dict[str, str | None] = {}
+
+    def __init__(self, every_n_steps: int, num_samples: int, batch_size: int, seed: int) -> None:
+        refuse_below(1, every_n_steps=every_n_steps, num_samples=num_samples, batch_size=batch_size)
+        refuse_above(_MOST_SAMPLES, num_samples=num_samples)
+        self.every_n_steps, self.num_samples, self.batch_size, self.seed = every_n_steps, num_samples, batch_size, seed
+        self.values: dict[str, float] = {}
+        self.first: dict[str, float] = {}
+        self.best: dict[str, tuple[float, int]] = {}
+        self.measured_at = 0
+        self.protocol: dict[str, Any] = {}
+        self.left_out: dict[str, str] = {}
+        self._stamped = False
+
+    def measure(self, trainer: Trainer, module: GenerativeModule) -> dict[str, float]:
+        """Returns values by key, computed over all ranks."""
+        raise NotImplementedError
+
+    def stamp(self, trainer: Trainer, module: GenerativeModule) -> dict[str, Any]:
+        """Returns the protocol as plain values; called after the first measurement."""
+        return {
+            "data": repr(data_of(trainer)),
+            "num_fake": self.num_samples,
+            "weights": "raw" if module.averaged_generator is None else "ema",
+            "batch_norm": RUNNING_STATISTICS,
+            "seed": self.seed,
+            "versions": versions(),
+        }
+
+    def summary(self) -> list[str]:
+        """Returns lines for the report of the run: last and best values, and scores left out."""
+        when = f"at iteration {self.measured_at}" if self.measured_at else "of the untrained networks"
+        better = {"min": ", lower is better", "max": ", higher is better"}.get(self.directions[self.headline] or "", "")
+        last, first = self.values[self.headline], self.first.get(self.headline, math.nan)
+        times = f", {first / last:.1f} times as high" if 0 < last < first else ""
+        untrained = f"; untrained: {first:.4g}{times}" if self.measured_at and not math.isnan(first) else ""
+        others = {key: value for key, value in self.values.items() if key != self.headline}
+        num = f"on {self.num_samples} samples"
+        left_out = [f"{'':11} left out: {name} ({reason.rstrip('.')})" for name, reason in self.left_out.items()]
+        return [
+            f"{_short(self.headline):11} {last:.4g} {when}{better}{untrained}",
+            f"{'':11} {', '.join([*(f'{_short(key)} {value:.4g}' for key, value in others.items()), num])}",
+            *self.best_lines(),
+            *left_out,
+        ]
+
+    def best_lines(self) -> list[str]:
+        """Returns a line with the best values, where these are better than the last and the untrained values."""
+        better = [
+            f"{_short(name)} {value:.4g} at iteration {step}"
+            for name, (value, step) in self.best.items()
+            if value != self.values.get(name) and self._is_better(name, value, self.first.get(name, math.nan))
+        ]
+        return [f"{'':11} best: {', '.join(better)}"] if better else []
+
+    def _is_better(self, name: str, value: float, untrained: float) -> bool:
+        """Whether a value is not worse than that of the untrained networks, which is NaN if unknown."""
+        return not (value < untrained if self.directions[name] == "max" else value > untrained)
+
+    def state_dict(self) -> dict[str, Any]:
+        best = {name: list(pair) for name, pair in self.best.items()}
+        values = {"values": self.values, "first": self.first, "measured_at": self.measured_at}
+        return values | {"best": best, "protocol": self.protocol}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.values, self.first = state_dict["values"], state_dict["first"]
+        self.measured_at, self.protocol = state_dict["measured_at"], state_dict["protocol"]
+        self.best = {name: tuple(pair) for name, pair in state_dict["best"].items()}
+
+    def on_train_start(self, trainer: Trainer, pl_module: GenerativeModule) -> None:
+        self._log(trainer)
+        if trainer.global_step == 0:
+            self._measure(trainer, pl_module)
+            self.first, self.best = self.values, {}  # of a trained generator, as best.ckpt
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: GenerativeModule, *_: Any) -> None:
+        if trainer.global_step % self.every_n_steps == 0 or trainer.global_step == trainer.max_steps:
+            self._measure(trainer, pl_module)
+
+    def _measure(self, trainer: Trainer, module: GenerativeModule) -> None:
+        for callback in callbacks_of(trainer, GenerativeCallback):
+            callback.on_measure_start(trainer, f"{_short(self.headline)} on {self.num_samples} samples")
+        with paused(trainer):
+            module.gather_generator()
+            self.values = self.measure(trainer, module)
+            if not self._stamped:
+                self.protocol, self._stamped = self.stamp(trainer, module), True
+                self._write_protocol(trainer)
+            self.measured_at = trainer.global_step
+            self._keep_best()
+            self._log(trainer)
+            for logger in trainer.loggers:
+                logger.log_metrics(self.values, step=trainer.global_step)
+        for callback in callbacks_of(trainer, GenerativeCallback):
+            callback.on_measure_end(trainer)
+
+    def _log(self, trainer: Trainer) -> None:
+        """Hands the last values to callbacks, such as Lightning's `ModelCheckpoint`, and to progress bars.
+
+        `self.log` is not allowed at the start of a training, and would write to loggers every `log_every_n_steps`.
+        """
+        values = {name: torch.tensor(value) for name, value in self.values.items()}
+        trainer.callback_metrics.update(values)
+        trainer.logged_metrics.update(values)
+        if self.headline in self.values:
+            trainer.progress_bar_metrics[self.headline] = self.values[self.headline]
+
+    def _write_protocol(self, trainer: Trainer) -> None:
+        """Writes the protocol under its headline, next to the protocols of the run's other measurements."""
+        if trainer.is_global_zero:
+            path = Path(trainer.default_root_dir) / PROTOCOL
+            others = _read(path) if path.is_file() else {}
+            with writing(path), replacing(path) as part:
+                part.write_text(json.dumps(others | {self.headline: self.protocol}, indent=2) + "\n")
+
+    def _keep_best(self) -> None:
+        for name, direction in self.directions.items():
+            sign = 1 if direction == "min" else -1
+            if direction is not None and name in self.values:
+                new = (self.values[name], self.measured_at)
+                self.best[name] = min(self.best.get(name, new), new, key=lambda pair: sign * pair[0])
+
+    def generated(self, trainer: Trainer, module: GenerativeModule) -> Iterator[torch.Tensor]:
+        """Yields this rank's batches of generated images in [0, 1], a contiguous share of all images."""
+        inputs = share(module.sampling_inputs(self.num_samples, self.seed, data_of(trainer)), trainer)
+        labels = self.requested_labels(trainer, module)
+        for start in range(0, len(inputs), self.batch_size):
+            rows = slice(start, start + self.batch_size)
+            yield module.decode(inputs[rows], labels=None if labels is None else labels[rows], seed=self.seed)
+
+    def requested_labels(self, trainer: Trainer, module: GenerativeModule) -> Int64[Tensor, " n"] | None:
+        """Returns the classes that `generated` asks for, or None for a generator without classes."""
+        labels = module.labels(self.num_samples)
+        return None if labels is None else share(labels, trainer)
 
 
 class GenerativeMetrics(Measurement):
@@ -89,26 +266,12 @@ class GenerativeMetrics(Measurement):
         self._leave_out(reasons, trainer)
 
     def summary(self) -> list[str]:
-        """Returns a readable summary: last and best values, the FID between real halves, and scores left out."""
-        left_out = [f"{'':11} left out: {name} ({reason.rstrip('.')})" for name, reason in self.left_out.items()]
-        if not self.headline.startswith("metric/fid_"):
-            return [*super().summary(), *left_out]
-        name = self.headline.removeprefix("metric/")
-        last, first = self.values[self.headline], self.first.get(self.headline, float("nan"))
-        others = [
-            f"{key.removeprefix('metric/')} {value:.4g}" for key, value in self.values.items() if key != self.headline
-        ]
-        halves = self.real_halves  # unknown until this process has measured
+        last, halves, lines = self.values[self.headline], self.real_halves, super().summary()
+        if not self.headline.startswith("metric/fid_") or math.isnan(halves):  # until this process has measured
+            return lines
         ratio = f" (ratio {last / halves:.1f})" if halves else ""  # 0 if all real images are equal
         compared = f"{'':11} for comparison: {halves:.2f} between two halves of the real images{ratio}"
-        untrained = f"; untrained: {first:.2f}{_times_as_high(first, last)}" if self.measured_at else ""
-        return [
-            f"{name:11} {last:.2f} {self.measured_when()}, lower is better{untrained}",
-            *([] if math.isnan(halves) else [compared]),
-            f"{'':11} {', '.join(others)}, on {self.num_samples} samples",
-            *self.best_lines(),
-            *left_out,
-        ]
+        return [lines[0], compared, *lines[1:]]
 
     def measure(self, trainer: Trainer, module: GenerativeModule) -> dict[str, float]:
         if self._evaluator is None:
@@ -135,5 +298,104 @@ class GenerativeMetrics(Measurement):
         return protocol | ({"left_out": self.left_out} if self.left_out else {})
 
 
-def _times_as_high(first: float, last: float) -> str:
-    return f", {first / last:.1f} times as high" if 0 < last < first else ""
+class ModeCoverage(Measurement):
+    """Logs `metric/modes_covered`, `metric/high_quality` (fraction of samples in a mode) and `metric/kl_uniform`.
+
+    Requires data with known modes (`lit_gans.data.contracts.HasModes`), such as ring, grid and stacked_digits. See
+    `Measurement`, and `lit_gans.metrics.scores.modes` for the values.
+
+    Args:
+        every_n_steps: number of generator iterations between two measurements; the last iteration is always measured.
+        num_samples: number of generated samples per measurement; usually 2,500 for points, 25,600 for stacked digits.
+        batch_size: number of samples generated at once.
+        seed: seed of the latents, the same in every measurement.
+
+    Raises:
+        RefusedInput: a number below 1, or data without modes.
+    """
+
+    headline = "metric/modes_covered"
+    directions = {f"metric/{name}": direction for name, direction in ModeCoverageMetric.directions.items()}
+
+    def __init__(
+        self, every_n_steps: int = 1000, num_samples: int = 2500, batch_size: int = 2500, seed: int = 1
+    ) -> None:
+        super().__init__(every_n_steps, num_samples, batch_size, seed)
+        self._classifier: DigitsExtractor | None = None
+
+    def setup(self, trainer: Trainer, pl_module: GenerativeModule, stage: str) -> None:
+        if not isinstance(data_of(trainer), HasModes):
+            raise RefusedInput("metrics=modes needs data whose modes are known: data=ring, grid or stacked_digits.")
+
+    def stamp(self, trainer: Trainer, module: GenerativeModule) -> dict[str, Any]:
+        data = data_of(trainer)
+        return super().stamp(trainer, module) | {"num_modes": data.num_modes, "min_samples": data.min_samples}
+
+    def measure(self, trainer: Trainer, module: GenerativeModule) -> dict[str, float]:
+        data = data_of(trainer)
+        if isinstance(data, NeedsClassifier):
+            self._classifier = self._classifier or DigitsExtractor()
+            data.set_classifier(self._classifier)
+        metric = ModeCoverageMetric(data.num_modes, data.min_samples).to(module.device)
+        for samples in self.generated(trainer, module):
+            metric.update(data.modes_of(samples))
+        return {f"metric/{name}": value.item() for name, value in metric.compute().items()}
+
+
+class PairedL1(Measurement):
+    """Logs `metric/l1`, the mean absolute difference between translations and targets in [0, 1] of held-out pairs.
+
+    See `Measurement`.
+
+    Args:
+        every_n_steps: number of generator iterations between two measurements; the last iteration is always measured.
+        num_samples: number of pairs per measurement, at most all held-out pairs.
+        batch_size: number of images translated at once.
+        seed: seed of dropout, the same in every measurement.
+
+    Raises:
+        RefusedInput: a number below 1, or data without pairs.
+    """
+
+    headline = "metric/l1"
+    directions = {"metric/l1": "min"}
+
+    def __init__(self, every_n_steps: int = 250, num_samples: int = 500, batch_size: int = 64, seed: int = 1) -> None:
+        super().__init__(every_n_steps, num_samples, batch_size, seed)
+
+    def setup(self, trainer: Trainer, pl_module: GenerativeModule, stage: str) -> None:
+        if not isinstance(data_of(trainer), Paired):
+            raise RefusedInput("metric/l1 needs pairs: data=digit_edges, data=emoji_lines or data=paired_folder.")
+
+    def stamp(self, trainer: Trainer, module: GenerativeModule) -> dict[str, Any]:
+        pairs = data_of(trainer).held_out["image"][: self.num_samples]
+        data_sha256, num, shape = fingerprint([pairs])
+        found = {"num_fake": num, "data_sha256": data_sha256, "image_size": shape[1:]}
+        return super().stamp(trainer, module) | found
+
+    def measure(self, trainer: Trainer, module: GenerativeModule) -> dict[str, float]:
+        pairs = {name: images[: self.num_samples] for name, images in data_of(trainer).held_out.items()}
+        metric = PairedL1Metric().to(module.device)
+        batches = torch.arange(len(pairs["image"])).split(self.batch_size)
+        for index in batches[trainer.global_rank :: trainer.world_size]:
+            images = module.decode(pairs["input"][index].float() / 127.5 - 1, seed=self.seed)
+            metric.update(images, pairs["image"][index].to(images.device))
+        return {"metric/l1": metric.compute().item()}
+
+
+def share(rows: Tensor, trainer: Trainer) -> Tensor:
+    """Returns this rank's rows, a contiguous share."""
+    return rows.tensor_split(trainer.world_size)[trainer.global_rank]
+
+
+def _short(key: str) -> str:
+    return key.removeprefix("metric/")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Returns the protocols of a file, or none, with a warning, if it is damaged: it is written again."""
+    try:
+        return dict(json.loads(path.read_text()))
+    except (ValueError, TypeError, RecursionError):
+        logger.warning("%s is damaged and is written again, with the protocols of this run alone.", path)
+        return {}

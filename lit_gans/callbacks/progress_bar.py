@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-from lit_gans.callbacks.measurement import Measurement
+from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.callbacks.throughput import Throughput
 from lit_gans.common.paths import shown
 from lit_gans.training.adversarial import AdversarialModule

@@ -12,8 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lit_gans.callbacks.evaluation import GenerativeMetrics
-from lit_gans.callbacks.measurement import Measurement
+from lit_gans.callbacks.evaluation import GenerativeMetrics, Measurement
 from lit_gans.checkpoints.format import FORMAT_KEY, read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.progress import Progress

@@ -10,7 +10,7 @@ from shlex import quote
 from lightning.pytorch import Trainer
 
 from lit_gans.callbacks import Checkpoint, Samples, Throughput
-from lit_gans.callbacks.measurement import Measurement
+from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.callbacks.samples import FILM
 from lit_gans.cli.stopped import STOPPED
 from lit_gans.cli.sweep import Run

@@ -2,7 +2,7 @@ import pytest
 from lightning.pytorch import Callback
 
 from lit_gans.callbacks import Checkpoint, EarlyStopping, GenerativeMetrics
-from lit_gans.callbacks.measurement import Measurement
+from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.extractors.digits import DigitsExtractor
 from lit_gans.training.callback import GenerativeCallback

@@ -9,7 +9,6 @@ from lightning.pytorch.loggers import CSVLogger
 
 from lit_gans.callbacks import EMA, Checkpoint, GenerativeMetrics, Samples
 from lit_gans.callbacks.csv_metrics import CSVMetrics
-from lit_gans.callbacks.measurement import share
 from lit_gans.data.images import to_uint8
 from lit_gans.metrics import (
     FrechetInceptionDistance,
@@ -76,17 +75,6 @@ def test_values_are_those_of_the_sampling_generator_against_all_real_images(tiny
     assert metrics.real_halves == pytest.approx(evaluator.real_halves, rel=1e-4)
 
 
-def test_each_rank_measures_its_share(tiny_gan, random_images, fit):
-    trainer = fit(tiny_gan(), random_images(), max_steps=0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(trainer), "world_size", 2)
-        shares = []
-        for rank in (0, 1):
-            patch.setattr(type(trainer), "global_rank", rank)
-            shares.append(list(share(range(5), trainer)))
-    assert shares == [[0, 2, 4], [1, 3]]
-
-
 def test_a_resumed_run_goes_on_with_the_measured_values(tiny_gan, random_images, fit, metrics):
     fit(tiny_gan(), random_images(), max_steps=2, callbacks=[EMA(), metrics])
     again = GenerativeMetrics(DigitsExtractor())
@@ -115,7 +103,7 @@ def test_the_time_of_a_measurement_does_not_count(tiny_gan, random_images, fit, 
         yield
         inside.pop()
 
-    monkeypatch.setattr("lit_gans.callbacks.measurement.paused", paused)
+    monkeypatch.setattr("lit_gans.callbacks.evaluation.paused", paused)
     original = DigitsExtractor.forward
     monkeypatch.setattr(DigitsExtractor, "forward", lambda *given: measured.append(len(inside)) or original(*given))
     fit(tiny_gan(), random_images(), max_steps=2, callbacks=[metrics])
@@ -207,13 +195,13 @@ def test_the_summary_has_every_value_once():
     metrics.values = {"metric/fid_digits": 2.0, "metric/mifid_digits": 3.0}
     metrics.first = {"metric/fid_digits": 4.0}
     text = "\n".join(metrics.summary())
-    assert text.count("mifid_digits 3") == 1, "its name ends with that of the FID"
-    assert text.startswith("fid_digits  2.00 of the untrained networks, lower is better\n")
+    assert text.count("mifid_digits 3, on 2500 samples") == 1, "its name ends with that of the FID"
+    assert text.startswith("fid_digits  2 of the untrained networks, lower is better\n")
     assert "nan" not in text, "the real halves were not measured in this process"
     metrics.real_halves = 0.0
     metrics.measured_at = 7
     first, halves, *_ = metrics.summary()
-    assert first == "fid_digits  2.00 at iteration 7, lower is better; untrained: 4.00, 2.0 times as high"
+    assert first == "fid_digits  2 at iteration 7, lower is better; untrained: 4, 2.0 times as high"
     assert halves.endswith(" for comparison: 0.00 between two halves of the real images"), "no ratio to equal images"
 
 

@@ -69,7 +69,7 @@ def test_measures_at_zero_in_between_and_at_the_end_of_a_training_that_stays_bit
     assert trainer.callback_metrics["metric/high_quality"].item() == pytest.approx(
         callback.values["metric/high_quality"]
     )
-    assert "at iteration 5; modes_covered of the untrained networks: " in callback.summary()[0]
+    assert "at iteration 5, higher is better; untrained: " in callback.summary()[0]
     without = tiny_gan("gan", image_size=1, channels=2)
     fit(without, Ring(**data), max_steps=5)
     torch.testing.assert_close(points.state_dict(), without.state_dict(), rtol=0, atol=0)

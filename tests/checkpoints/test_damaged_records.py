@@ -9,7 +9,7 @@ import torch
 
 from benchmarks.study.contract import Cell, Result
 from benchmarks.study.store import Store
-from lit_gans.callbacks import measurement
+from lit_gans.callbacks import evaluation
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.sources.torchvision_sets import MNIST
@@ -58,7 +58,7 @@ def read_digits(path):
 
 
 RECORDS = {  # name of the file, how it is made, and what reads it
-    "protocol": ("protocol.json", lambda path: path.write_text('{"fid": {"num": 3}}'), measurement._read),
+    "protocol": ("protocol.json", lambda path: path.write_text('{"fid": {"num": 3}}'), evaluation._read),
     "statistics": ("real.safetensors", statistics, cache.read),
     "rows": ("metrics.csv", rows, continue_rows),
     "cell": (

@@ -9,7 +9,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from lit_gans import RefusedInput, build, compose
-from lit_gans.callbacks.measurement import _read
+from lit_gans.callbacks.evaluation import _read
 from lit_gans.common.plain_yaml import refuse_hostile_yaml
 from lit_gans.config.source import register
 from tests.checkpoints.hostile import draws, mutated
@@ -131,7 +131,7 @@ def test_a_thousand_mutations_are_refused_or_load(folder):
     fuzz(folder, 1000, 100)
 
 
-@pytest.mark.parametrize("text", ["{", 100_000 * "[", "[1]", "9" * 5000, '{"a": 1}' + 2**20 * " "])
+@pytest.mark.parametrize("text", ["{", 100_000 * "[", "[1]", "9" * 5000])
 def test_a_damaged_protocol_is_named_and_written_again(tmp_path, caplog, text):
     path = tmp_path / "protocol.json"
     path.write_text('{"metric/fid": {"num": 3}}')

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lit_gans.callbacks import EMA, Checkpoint, Samples
-from lit_gans.callbacks.measurement import Measurement
+from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.config.registry import gans
 from lit_gans.models import wgan_gp
 from lit_gans.strategies.grad_scaling import NetworkScaling

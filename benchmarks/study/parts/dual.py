@@ -14,7 +14,7 @@ from benchmarks.study.film import encoded, film
 from benchmarks.study.judges import Judge, judge_of
 from benchmarks.study.settings import Settings
 from benchmarks.study.training import peak_memory
-from lit_gans.callbacks.measurement import Measurement
+from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.callbacks.throughput import Throughput, paused
 from lit_gans.config.build import build
 from lit_gans.config.hydra_app import compose

@@ -11,7 +11,7 @@ from benchmarks.study.contract import Cell, Result
 from benchmarks.study.judges import JUDGES
 from benchmarks.study.parts import dual
 from benchmarks.study.parts.dual import Dual, Trace
-from lit_gans.callbacks.measurement import Measurement
+from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.callbacks.throughput import Throughput
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.build import resolve
