@@ -98,20 +98,21 @@ def _default(value: Any) -> str:
 
 def commands() -> dict[str, Callable[..., Any]]:
     """Returns the function of each command whose signature is its configuration, by name."""
-    from lit_gans.cli.commands import command
-    from lit_gans.cli.main import COMMANDS
+    from lit_gans.cli.commands import commands
 
-    return {name: command(name) for name in COMMANDS}
+    names = [name for name, said in commands().items() if not said.text and name != "fit"]
+    return {name: getattr(importlib.import_module(f"lit_gans.cli.{name}"), name) for name in names}
 
 
 def cli_reference() -> str:
     """Returns the page of the command line: the overview, and every command with its docstring, keys and examples."""
-    from lit_gans.cli.help import EXAMPLES, command_help
-    from lit_gans.cli.main import HELP
+    from lit_gans.cli.commands import commands as found
+    from lit_gans.cli.help import command_help
+    from lit_gans.cli.main import overview
     from lit_gans.cli.train_help import train_help
 
     lines = ["# Command line", "", "Written from the commands and their docstrings when the site is built.", ""]
-    lines += ["```text", HELP, "```", "", "## lit-gans train", "", "```text", train_help([]), "```", ""]
+    lines += ["```text", overview(), "```", "", "## lit-gans train", "", "```text", train_help([]), "```", ""]
     for words, function in commands().items():
         said = inspect.cleandoc(function.__doc__ or "")
         text, _, _ = said.partition("\n\nArgs:")
@@ -120,7 +121,7 @@ def cli_reference() -> str:
         if refused:
             sentence = " ".join(refused[1].split()).removeprefix("RefusedInput: ").rstrip(".")
             lines += [f"Refused with exit code 2: {sentence}.", ""]
-        lines += ["```bash", *EXAMPLES[words], "```", ""]
+        lines += ["```bash", *found()[words].examples, "```", ""]
     for name in ("compare", "tune"):
         lines += [f"## lit-gans {name}", "", "```text", command_help(name), "```", ""]
     lines += ["## lit-gans fit", "", "The [Lightning CLI](../guides/lightning.md) on the same classes.", ""]

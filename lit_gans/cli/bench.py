@@ -1,4 +1,10 @@
-"""`lit-gans bench`: how fast GANs train on this machine, by precision, batch size and strategy."""
+"""`lit-gans bench [gans=[dcgan] batch_sizes=[64,128]]`: speed and memory of GANs on this machine.
+
+Examples:
+    lit-gans bench gans=[dcgan,sngan] batch_sizes=[64,128,256]
+    lit-gans bench strategies=[ddp,fsdp] processes=2 modes=[bf16]
+    lit-gans bench output=gpu.json
+"""
 
 from __future__ import annotations
 
@@ -28,6 +34,7 @@ from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput, nearest, one_line, refuse_below, refuse_not_positive
 from lit_gans.common.quiet import quiet
 from lit_gans.config.registry import gans as registered
+from lit_gans.config.run_folder import refuse_file
 from lit_gans.strategies.by_name import NAMES, named
 
 # Lightning's precision, TF32, and arguments of the module
@@ -101,6 +108,8 @@ def bench(
         output: optional JSON file to write, after every cell; at the end also the table as Markdown, under the same
             name with .md.
     """
+    if output is not None:
+        refuse_file(output, "output")
     where = chosen_device(device)
     refuse_not_positive(minutes=minutes, seconds=seconds)
     refuse_below(1, processes=processes, image_size=image_size, width=width)

@@ -1,64 +1,84 @@
-"""Commands other than training: functions whose signatures define their configuration."""
+"""The commands of `lit-gans`: each is one file of this folder, found by its docstring, without importing it.
+
+The docstring of `NAME.py` begins with "`lit-gans NAME ...`: summary." and ends with examples. The command is the
+function `NAME`, whose signature defines its configuration, or `main`, which takes the command-line arguments.
+"""
 
 from __future__ import annotations
 
 import importlib
-import sys
+import re
 from collections.abc import Callable
-from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-PLACES = {  # modules of the functions
-    "sample": "lit_gans.cli.sample",
-    "interpolate": "lit_gans.cli.sample",
-    "evaluate": "lit_gans.cli.evaluate",
-    "describe": "lit_gans.cli.describe",
-    "export": "lit_gans.cli.export",
-    "pack": "lit_gans.cli.pack",
-    "bench": "lit_gans.cli.bench",
-}
-
-_WITHOUT_WEIGHTS = ("describe",)  # models are built on the meta device
-
-# `output` is a file
-_WITH_FILE = ("evaluate", "bench")
+_DOCSTRING = r'"""`(lit-gans {}\b[^`]*)`: ([^\n]*)\.\n(.*?)Examples:\n(.*?)"""'
 
 
-def place(name: str) -> tuple[str, str]:
-    """Returns the module and the name of a command's function."""
-    return PLACES[name], name
+@dataclass(frozen=True)
+class Command:
+    """What the docstring of a command's file says.
+
+    Args:
+        usage: the command with its most important arguments.
+        summary: what it does, in one line.
+        text: further paragraphs.
+        examples: command lines.
+    """
+
+    usage: str
+    summary: str
+    text: str
+    examples: tuple[str, ...]
 
 
-def command(name: str) -> Callable[..., Any]:
-    """Returns the function of a command."""
-    module, function = place(name)
-    return getattr(importlib.import_module(module), function)
+def find(name: str) -> Command | None:
+    """Returns the command of a name, or None if there is none."""
+    path = Path(__file__).with_name(f"{name}.py")
+    if not name.isidentifier() or not path.is_file():
+        return None
+    first = re.match(
+        rf'"""`(lit-gans {name}\b[^`]*)`: ([^\n]*)\.\n(.*?)Examples:\n(.*?)"""', path.read_text(), re.DOTALL
+    )
+    if first is None:
+        return None
+    usage, summary, text, examples = first.groups()
+    return Command(usage, summary, text.strip(), tuple(line.strip() for line in examples.splitlines()))
 
 
-def run(name: str, given: list[str] | None = None) -> int:
-    """Runs a command with the given arguments, by default those of `sys.argv`; returns the exit code."""
-    import torch
+def commands() -> dict[str, Command]:
+    """Returns all commands by name; training comes first."""
+    names = sorted((path.stem for path in Path(__file__).parent.glob("*.py")), key=lambda name: (name != "train", name))
+    return {name: found for name in names if (found := find(name))}
 
-    from lit_gans.cli.suitable_metrics import scores_named
+
+def main_of(name: str) -> Callable[[list[str]], int]:
+    """Returns the function that takes a command's arguments and returns its exit code."""
+    module = importlib.import_module(f"lit_gans.cli.{name}")
+    return module.main if hasattr(module, "main") else partial(run, getattr(module, name))
+
+
+def run(function: Callable[..., Any], arguments: list[str], **more: Any) -> int:
+    """Runs a command with the configuration that its signature defines; returns the exit code.
+
+    Args:
+        function: function of the command.
+        arguments: command-line arguments.
+        **more: items that are appended to arguments that are lists.
+    """
     from lit_gans.common.quiet import quiet
     from lit_gans.config.build import resolve
     from lit_gans.config.hydra_app import hydra_command
-    from lit_gans.config.run_folder import refuse_file
     from lit_gans.config.signatures import call, schema
 
     def job(composed: DictConfig) -> None:
-        arguments = {key: value for key, value in resolve(composed).items() if key in schema(function)}
-        if "required" in arguments:
-            arguments["required"] = [*arguments["required"], *scores_named(argv)]
-        if name in _WITH_FILE and arguments.get("output"):
-            refuse_file(arguments["output"], "output")
-        with torch.device("meta") if name in _WITHOUT_WEIGHTS else nullcontext():
-            call(function, arguments)
+        given = {key: value for key, value in resolve(composed).items() if key in schema(function)}
+        call(function, given | {key: [*given[key], *items] for key, items in more.items()})
 
     quiet()
-    function = command(name)
-    argv = sys.argv[1:] if given is None else given
-    return hydra_command(name, job, argv, function)
+    return hydra_command(function.__name__, job, arguments, function)

@@ -1,4 +1,13 @@
-"""`lit-gans compare`: two evaluations side by side, if their protocols are compatible."""
+"""`lit-gans compare A.json B.json`: shows two evaluations side by side, with the better one of each score.
+
+Both files are written by lit-gans evaluate. Incomparable values (different real images, extractors or numbers of
+samples) raise an error with all reasons and exit with code 2.
+
+Examples:
+    lit-gans compare A.json B.json
+    lit-gans evaluate checkpoint=RUN output=A.json
+    lit-gans evaluate checkpoint=OTHER_RUN output=B.json
+"""
 
 from __future__ import annotations
 
@@ -11,17 +20,18 @@ from rich.table import Table
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.reading import read_bounded
+from lit_gans.config.refusals import refused_is_2
 from lit_gans.metrics.protocol import differences
 
 _MOST_BYTES = 2**24  # of the record of an evaluation
 
 
 def main(arguments: list[str]) -> int:
-    """Prints the values of two evaluations and which one is better; returns the exit code.
+    """Prints the values of two evaluations and which one is better; returns the exit code."""
+    return refused_is_2(lambda: _compare(arguments))
 
-    Raises:
-        RefusedInput: not two files of `lit-gans evaluate`, or incomparable values, with all reasons.
-    """
+
+def _compare(arguments: list[str]) -> int:
     if len(arguments) != 2:
         raise RefusedInput(f"compare takes two files of lit-gans evaluate, not {len(arguments)}: A.json B.json.")
     one, other = (_read(Path(argument)) for argument in arguments)

@@ -1,4 +1,10 @@
-"""`lit-gans describe`: the cost of a model's networks, computed without allocating their weights."""
+"""`lit-gans describe model=NAME data.image_size=64`: parameters, multiply-adds and memory of networks.
+
+Examples:
+    lit-gans describe model=dcgan
+    lit-gans describe model=sngan data.image_size=32 data.channels=1
+    lit-gans describe model=wgan_gp model.network=resnet model.block=separable
+"""
 
 from __future__ import annotations
 
@@ -15,12 +21,19 @@ from torch import Tensor, UntypedStorage, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
+from lit_gans.cli.commands import run
 from lit_gans.training.adversarial import AdversarialModule
 
 logger = logging.getLogger(__name__)
 
 _ADAM = 4  # weights, gradients and two moments
 _MIB = 2**20
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the command on the meta device, without weights; returns the exit code."""
+    with torch.device("meta"):
+        return run(describe, arguments)
 
 
 def describe(model: AdversarialModule) -> list[dict[str, Any]]:

@@ -1,4 +1,10 @@
-"""`lit-gans evaluate`: scores of a checkpoint or a folder of images, with their protocol."""
+"""`lit-gans evaluate checkpoint=PATH | fake=DIR real=DIR`: FID, Inception Score, KID and others, with their protocol.
+
+Examples:
+    lit-gans evaluate checkpoint=outputs/dcgan_digits/version_0/checkpoints/last.ckpt
+    lit-gans evaluate checkpoint=outputs/dcgan_digits/version_0 metrics=digits metrics.num_samples=1000
+    lit-gans evaluate fake=FOLDER real=FOLDER metrics=inception image_size=64
+"""
 
 from __future__ import annotations
 
@@ -15,11 +21,13 @@ from torch import Tensor
 from lit_gans.callbacks.evaluation import GenerativeMetrics, Measurement
 from lit_gans.checkpoints.format import FORMAT_KEY, read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
+from lit_gans.cli.commands import run
 from lit_gans.cli.progress import Progress
+from lit_gans.cli.suitable_metrics import scores_named
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput, nearest
 from lit_gans.config.load import module_from
-from lit_gans.config.run_folder import made_folder, replacing_note
+from lit_gans.config.run_folder import made_folder, refuse_file, replacing_note
 from lit_gans.config.trained_with import trained_with
 from lit_gans.data.base import ImageData
 from lit_gans.data.contracts import Labeled
@@ -59,6 +67,11 @@ class Generated:
     labels: Tensor | None = None
 
 
+def main(arguments: list[str]) -> int:
+    """Runs the command, which refuses to leave out a score that the arguments name; returns the exit code."""
+    return run(evaluate, arguments, required=scores_named(arguments))
+
+
 def evaluate(
     checkpoint: str | None = None,
     fake: str | None = None,
@@ -92,6 +105,8 @@ def evaluate(
         RefusedInput: not exactly one source of generated and one of real images, incompatible images, or too few.
     """
     _refuse_sources(checkpoint, fake, real, data)
+    if output is not None:
+        refuse_file(output, "output")
     where = chosen_device(device)
     path = find_checkpoint(checkpoint) if checkpoint else None
     content = read_checkpoint(path) if path else {}

@@ -1,4 +1,10 @@
-"""`lit-gans export`: a checkpoint's generator as safetensors with its configuration, or as ONNX."""
+"""`lit-gans export checkpoint=PATH [format=onnx]`: the generator as safetensors with its configuration, or as ONNX.
+
+Examples:
+    lit-gans export checkpoint=outputs/dcgan_digits/version_0/checkpoints/last.ckpt
+    lit-gans export checkpoint=outputs/dcgan_digits/version_0 output=my_generator
+    lit-gans export checkpoint=outputs/dcgan_digits/version_0 format=onnx
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""`lit-gans pack`: packs a dataset ahead of time."""
+"""`lit-gans pack data=NAME data.root=PATH`: decodes and resizes the images of a dataset once.
+
+Examples:
+    lit-gans pack data.root=PHOTOS data.image_size=64
+    lit-gans pack data=cifar10 data.root=FOLDER
+    lit-gans pack data.root=PHOTOS stream=NEW_FOLDER
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""`lit-gans sample` and `lit-gans interpolate`: images from a checkpoint."""
+"""`lit-gans sample checkpoint=PATH num=64`: a grid and single images of a checkpoint.
+
+Examples:
+    lit-gans sample checkpoint=outputs/dcgan_digits/version_0/checkpoints/last.ckpt
+    lit-gans sample checkpoint=outputs/dcgan_digits/version_0 num=16 seed=3 output=pictures
+    lit-gans sample checkpoint=outputs/pix2pix_digits/version_0 input=FOLDER
+"""
 
 from __future__ import annotations
 
@@ -6,7 +12,6 @@ import logging
 import math
 from pathlib import Path
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 from torchvision.utils import save_image
@@ -22,7 +27,6 @@ from lit_gans.export.safetensors import is_generator, load_generator
 from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.generative import GenerativeModule
-from lit_gans.training.interpolation import slerp
 from lit_gans.training.sampling import Weights
 
 logger = logging.getLogger(__name__)
@@ -54,8 +58,8 @@ def sample(
     Returns:
         The path of the grid or plot.
     """
-    _refuse_numbers(seed, num)
-    module, folder = _loaded(checkpoint, output)
+    refuse_numbers(seed, num)
+    module, folder = loaded(checkpoint, output)
     module.labels(num, label)  # raises before anything is generated
     module.sampling_generator(weights)
     if isinstance(module, Pix2Pix):
@@ -63,7 +67,7 @@ def sample(
     else:
         if input is not None:
             raise RefusedInput(f"input={input}: a {type(module).__name__} generates images from noise; leave it out.")
-        _refuse_memory(module, num)
+        refuse_many(module, num)
         logger.info("generating %s images", f"{num:,}")
         names = [f"{index:05d}" for index in range(num)]
         images = module.sample(num, seed=seed, label=label, weights=weights)
@@ -127,48 +131,7 @@ def _write_points(points: Tensor, folder: Path) -> Path:
     return plot
 
 
-def interpolate(
-    checkpoint: str,
-    num: int = 8,
-    steps: int = 10,
-    seed: int = 0,
-    weights: Weights | None = None,
-    output: str | None = None,
-) -> Path:
-    """Writes an image whose rows interpolate between two latents on the sphere (White 2016).
-
-    Args:
-        checkpoint: path of a checkpoint, or folder of a run, which uses its best checkpoint, or the last if there is
-            none; or a folder of `lit-gans export`.
-        num: number of rows.
-        steps: number of images per row, at least 2.
-        seed: seed of the latents.
-        weights: `ema` or `raw`; null uses the averaged weights if they exist.
-        output: output folder; null uses `generated/` in the run's folder.
-
-    Returns:
-        The path of the image.
-    """
-    if steps < 2:
-        raise RefusedInput(f"steps={steps} must be at least 2, for the two ends.")
-    _refuse_numbers(seed, num, steps)
-    module, folder = _loaded(checkpoint, output)
-    if isinstance(module, Pix2Pix) or module.image_size == 1:
-        raise RefusedInput(f"{checkpoint}: only a generator of images from latents can walk between latents.")
-    _refuse_memory(module, num * steps)
-    start, end = module.latents(2 * num, seed).split(num)
-    labels = torch.arange(num) % module.num_classes if module.num_classes else None  # one class per row
-    logger.info("generating %s images", f"{num * steps:,}")
-    walks = slerp(start, end, steps).flatten(0, 1)
-    images = module.decode(walks, labels=None if labels is None else labels.repeat_interleave(steps), weights=weights)
-    path = made_folder(folder, "output") / "interpolation.png"
-    replaced = replacing_note(path)
-    save_image(images, path, nrow=steps)
-    print(f"{num} walks of {steps} images: {path}{replaced}")
-    return path
-
-
-def _loaded(checkpoint: str, output: str | None) -> tuple[GenerativeModule, Path]:
+def loaded(checkpoint: str, output: str | None) -> tuple[GenerativeModule, Path]:
     """Returns the module of a checkpoint, a run or an exported generator, and the output folder."""
     if is_generator(checkpoint):
         folder = _folder(checkpoint, output)
@@ -178,14 +141,16 @@ def _loaded(checkpoint: str, output: str | None) -> tuple[GenerativeModule, Path
     return load(found), folder
 
 
-def _refuse_numbers(seed: int, num: int, steps: int = 1) -> None:
+def refuse_numbers(seed: int, num: int, steps: int = 1) -> None:
+    """Raises `RefusedInput` for too few or too many images, and a seed that 64 bits do not hold."""
     refuse_below(1, num=num)
     if num * steps > _MOST:
         raise RefusedInput(f"{num * steps} images are too many at once: at most {_MOST}; use several seeds.")
     refuse_above_64_bits(seed=seed)
 
 
-def _refuse_memory(module: GenerativeModule, num: int) -> None:
+def refuse_many(module: GenerativeModule, num: int) -> None:
+    """Raises `RefusedInput` for more images than memory holds."""
     if isinstance(module, AdversarialModule):
         needed = num * 4 * module.channels * module.image_size**2
         refuse_memory(needed, f"{num} images", "generate fewer at once, with several seeds")

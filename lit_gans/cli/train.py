@@ -1,4 +1,12 @@
-"""`lit-gans train`: one run or a sweep. Further processes are started as `python -m lit_gans.cli.train`."""
+"""`lit-gans train [experiment=NAME] [key=value ...]`: trains a GAN, with -m a sweep; without keys: digits.
+
+Other processes of a training are started as `python -m lit_gans.cli.train`.
+
+Examples:
+    lit-gans train experiment=sngan_digits trainer.max_steps=300
+    lit-gans train model=wgan_gp data=folder data.root=PHOTOS data.image_size=64
+    lit-gans train -m experiment=dcgan_digits seed=0,1,2
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf
 
-from lit_gans.cli.help import FLAGS, examples, table, wrapped
+from lit_gans.cli.help import examples, table, wrapped
 from lit_gans.config.docs import REQUIRED, as_typed, meanings
 from lit_gans.config.hydra_app import CONFIG_PACKAGE, compose
 from lit_gans.config.signatures import without_remains
@@ -47,7 +47,7 @@ def train_help(arguments: list[str]) -> str:
     Raises:
         RefusedInput: an option that does not exist.
     """
-    overrides = [argument for argument in arguments if argument not in (*FLAGS, "-m", "--multirun")]
+    overrides = [argument for argument in arguments if argument not in ("-h", "--help", "-m", "--multirun")]
     groups = {name.partition("@")[0] for name in _GROUPS}
     keys = [argument.partition("=")[0] for argument in overrides]
     chosen = [key for key in keys if key.partition("@")[0] in groups]

@@ -1,4 +1,18 @@
-"""`lit-gans tune`: the fastest settings of a training on this machine, as an experiment file."""
+"""`lit-gans tune model=NAME data=NAME [minutes=2]`: finds the fastest settings on this machine.
+
+Finds the largest batch without a loss of speed, and the fastest precision, memory format, compilation, placement of the
+data and number of threads, by short trainings in turns. Prints why each is chosen or not, and writes an experiment file
+that lit-gans train experiment=FILE takes. All keys of lit-gans train are accepted.
+
+Keys
+  minutes  time of all trials together [default: 2]
+  output   file to write, in a folder named experiment [default: tuned/experiment/tuned_NAME.yaml]
+
+Examples:
+    lit-gans tune
+    lit-gans tune model=sngan data=cifar10 minutes=5
+    lit-gans tune experiment=dcgan_digits output=mine/experiment/fast.yaml
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from hydra import initialize_config_module
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
@@ -33,6 +33,7 @@ from lit_gans.config.refusals import DONE, GROUPS, refusals, refused_is_2
 from lit_gans.config.signatures import schema, target_class, text_arguments
 
 CONFIG_PACKAGE = "lit_gans.conf"
+_OPTIONS = {"model": "dcgan", "data": "folder"}  # of commands that require one
 _TEXT_KEYS = ("resume", "init_from", "hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")  # not in a class
 
 
@@ -85,7 +86,7 @@ def hydra_command(
 
     def run() -> int:
         if function is not None:
-            ConfigStore.instance().store(group="command", name=config_name, node=schema(function))
+            ConfigStore.instance().store(name=config_name, node=_primary(function))
         groups = Groups(config_name, arguments, function)
         refuse_words(arguments, groups, function)
         source.register()
@@ -99,6 +100,19 @@ def hydra_command(
         return max(codes, default=DONE)
 
     return refused_is_2(run)
+
+
+def _primary(function: Callable[..., Any]) -> dict[str, Any]:
+    """Returns the primary configuration of a function: its arguments, of which those named as groups are options."""
+    arguments = schema(function)
+    groups = [name for name in ("model", "data", "metrics") if name in arguments]
+    shared: dict[str, Any] = {"seed": 0} if groups else {}
+    if "model" in groups and "data" not in groups:
+        shared["data"] = {"image_size": 64, "channels": 3}  # the sizes of the model
+    options = [{name: _OPTIONS[name] if arguments[name] == MISSING else None} for name in groups]
+    quiet = [{f"override hydra/{name}_logging": "none"} for name in ("job", "hydra")]
+    hydra = {"job": {"name": "lit-gans"}, "run": {"dir": "."}, "output_subdir": None}
+    return {"defaults": ["_self_", *options, *quiet], "hydra": hydra, **shared, **arguments}
 
 
 def _not_composed(error: Exception, arguments: list[str]) -> str:

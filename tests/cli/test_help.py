@@ -1,5 +1,6 @@
 """`--help` of every command: keys, meanings and defaults are those of its function, and examples that are valid."""
 
+import importlib
 import inspect
 import shlex
 import subprocess
@@ -7,8 +8,7 @@ import sys
 
 import pytest
 
-from lit_gans.cli import commands, main
-from lit_gans.cli.help import EXAMPLES, command_help
+from lit_gans.cli.commands import commands
 from lit_gans.config.docs import as_typed, meanings
 from lit_gans.config.registry import gans
 from lit_gans.config.signatures import schema
@@ -28,13 +28,20 @@ def keys(text):
     return {name: text.strip() for name, text in found.items()}
 
 
-@pytest.mark.parametrize("name", [*main.COMMANDS])
+FUNCTIONS = [name for name, said in commands().items() if not said.text and name != "fit"]
+
+
+def function_of(name):
+    return getattr(importlib.import_module(f"lit_gans.cli.{name}"), name)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_a_command_shows_its_keys_with_meanings_and_defaults(command, name, flag, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     code, out, err = command(*name.split(), flag)
     assert (code, err) == (0, "")
-    function = commands.command(name)
+    function = function_of(name)
     shown, said = keys(out), meanings(function)
     assert list(shown) == list(inspect.signature(function).parameters)
     for key, parameter in inspect.signature(function).parameters.items():
@@ -42,8 +49,7 @@ def test_a_command_shows_its_keys_with_meanings_and_defaults(command, name, flag
         assert said[key] in shown[key]
         required = parameter.default is parameter.empty
         assert shown[key].endswith("[required]" if required else f"[default: {as_typed(parameter.default)}]")
-    assert len(EXAMPLES[name]) == 3
-    assert all(f"\n  {example}\n" in f"{out}\n" for example in EXAMPLES[name])
+    assert all(f"\n  {example}\n" in f"{out}\n" for example in commands()[name].examples)
     assert max(map(len, out.partition("Examples")[0].splitlines())) <= 80
 
 
@@ -108,7 +114,7 @@ def test_meanings_are_found_where_a_docstring_refers_to_another():
     assert not any(text.startswith("see `") for name, text in meanings(Folder).items() if not name.startswith("*"))
 
 
-LINES = [line for name in EXAMPLES if name not in ("compare", "tune") for line in EXAMPLES[name]]
+LINES = [line for name in ("train", *FUNCTIONS) for line in commands()[name].examples]
 
 
 @pytest.mark.parametrize("example", LINES)
@@ -125,8 +131,10 @@ def test_examples_compose(command, example):
             assert key in out
 
 
-def test_examples_are_three_of_each_command():
-    assert {name: len(lines) for name, lines in EXAMPLES.items()} == dict.fromkeys(
-        ["train", "compare", "tune", *main.COMMANDS], 3
-    )
-    assert command_help("compare").count("\n  lit-gans ") == 3
+def test_a_command_is_one_file_and_has_three_examples(command):
+    assert {"train", "sample", "compare", "fit"} <= {*commands()}
+    assert not {"main", "help", "train_help", "report"} & {*commands()}
+    assert {name: len(said.examples) for name, said in commands().items()} == dict.fromkeys(commands(), 3)
+    for name in ("compare", "tune"):
+        code, out, err = command(name, "--help")
+        assert (code, err, out.count(f"\n  lit-gans {name}") > 0) == (0, "", True)

@@ -11,7 +11,8 @@ from PIL import Image
 
 from lit_gans.callbacks import EMA
 from lit_gans.cli.export import export
-from lit_gans.cli.sample import interpolate, sample
+from lit_gans.cli.interpolate import interpolate
+from lit_gans.cli.sample import sample
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import load
 from lit_gans.data.sources.paired import read_folder

@@ -97,8 +97,7 @@ bench gans=dcgan | gans='dcgan' is not valid: expected a list, [A,B].
 bench output=empty | output=empty is a folder
 train callbacks.ema.half_life={} | callbacks.ema.half_life={} is not valid: expected float or null
 train model.augmentation={} | model.augmentation={} is not valid: expected null or a class
-validate | use lit-gans evaluate checkpoint=PATH
-predict | use lit-gans sample checkpoint=PATH
+validate | did you mean 'evaluate'?
 smaple | did you mean 'sample'?
 fit | --data and --model must be given: lit-gans fit --model NAME --data NAME, or -c FILE.yaml.
 fit --model DCGAM --data Digits | --model=DCGAM: there is no such class; did you mean 'DCGAN'?

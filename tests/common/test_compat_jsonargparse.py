@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import pytest
 import yaml
 
-from lit_gans.cli import lightning as lightning_cli
+from lit_gans.cli import fit as lightning_cli
 
 
 @pytest.mark.parametrize("ours", [True, False])

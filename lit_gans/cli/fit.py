@@ -1,8 +1,13 @@
-"""`lit-gans fit`: the Lightning CLI for the same classes."""
+"""`lit-gans fit ...`: the Lightning CLI for the same classes.
+
+Examples:
+    lit-gans fit -c outputs/dcgan_digits/version_0/run.yaml
+    lit-gans fit --model DCGAN --data Digits --trainer.max_steps 300
+    lit-gans fit --help
+"""
 
 from __future__ import annotations
 
-import sys
 import warnings
 from argparse import ArgumentError
 from itertools import pairwise
@@ -51,10 +56,10 @@ class GansCLI(KeepsGivenSettings, LightningCLI):
             return super().instantiate_trainer(**kwargs)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Runs a command line, by default `sys.argv`, and returns the exit code."""
+def main(arguments: list[str]) -> int:
+    """Runs the arguments after `lit-gans fit` and returns the exit code."""
     quiet()
-    return refused_is_2(lambda: _run(sys.argv[1:] if arguments is None else arguments))
+    return refused_is_2(lambda: _run(["fit", *arguments]))
 
 
 def _buried_refusal(error: BaseException | None) -> RefusedInput | None:
