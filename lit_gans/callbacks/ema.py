@@ -6,11 +6,10 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Trainer
-from torch import Tensor
 
-from lit_gans.common._compat.torch import copy_all, lerp_all
+from lit_gans.common._compat.torch import copy_all
 from lit_gans.common.errors import RefusedInput
-from lit_gans.strategies.average import refuse_decay, warmed_up
+from lit_gans.strategies.average import AveragedParameters, refuse_decay, warmed_up
 from lit_gans.strategies.contracts import sharding
 from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.generative import GenerativeModule
@@ -42,27 +41,20 @@ class EMA(GenerativeCallback):
         if half_life is not None and min(ends(half_life)) < 0:
             raise RefusedInput(f"half_life={half_life} must be at least 0 images.")
         self.decay, self.half_life = decay, half_life
-        self._weights: tuple[list[Tensor], list[Tensor]] | None = None  # averaged and trained, this rank's shards
+        self._average: AveragedParameters | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: GenerativeModule) -> None:
         average = pl_module.averaged_generator
         average = (pl_module.start_average() if average is None else average).to(pl_module.device)
-        trained: list[Tensor] = list(pl_module.generator.parameters())
-        averaged: list[Tensor] = list(average.parameters())
-        strategy = sharding(trainer.strategy)
-        if strategy is not None:  # each rank averages its shards, and `gather_average` gathers them
-            parameters = list(pl_module.generator.parameters())
-            averaged = [strategy.shard(full.detach(), own) for full, own in zip(averaged, parameters, strict=True)]
-            trained = [strategy.local_shard(own) for own in parameters]
-        self._weights = averaged, trained
+        # each rank averages its shards, and `gather_average` gathers them
+        self._average = AveragedParameters(pl_module.generator.parameters(), trainer.strategy, average.parameters())
         self._buffers = list(average.buffers()), list(pl_module.generator.buffers())
 
     @torch.no_grad()
     def on_train_batch_end(self, trainer: Trainer, pl_module: OptimizedModule, *_: Any) -> None:
         decay = self._decay(trainer.global_step, pl_module.progress)
-        assert self._weights is not None  # since on_train_start
-        averaged, trained = self._weights
-        lerp_all(averaged, trained, 1 - decay)
+        assert self._average is not None  # since on_train_start
+        self._average.update(decay)
         copy_all(*self._buffers)
 
     def _decay(self, step: int, progress: Progress) -> float:
@@ -74,9 +66,7 @@ class EMA(GenerativeCallback):
     @torch.no_grad()
     def gather_average(self, module: SamplingModule) -> None:
         """Copies the shards of all ranks into the averaged generator; every rank must call it."""
-        strategy, average = sharding(module.trainer.strategy), module.averaged_generator
-        if self._weights is None or strategy is None or average is None:  # before the training starts
-            return
-        networks = list(average.parameters()), self._weights[0], list(module.generator.parameters())
-        for full, shard, own in zip(*networks, strict=True):
-            full.copy_(strategy.unshard(shard, own))
+        average = module.averaged_generator
+        if self._average is not None and average is not None and sharding(module.trainer.strategy) is not None:
+            for full, gathered in zip(average.parameters(), self._average.full(), strict=True):
+                full.copy_(gathered)

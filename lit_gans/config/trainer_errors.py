@@ -26,10 +26,6 @@ def trainer_refusals() -> Iterator[None]:
                 " precision=bf16 or precision=fp32."
             ) from error
         except (MisconfigurationException, TypeError, ValueError, RuntimeError) as error:  # such as too few devices
-            if "ModelParallelStrategy` does not support" in str(error):  # raised before our strategy's own check
-                from lit_gans.strategies.fsdp import refused_precision
-
-                raise RefusedInput(refused_precision(str(error).split("'")[1])) from error
             raise RefusedInput(_no_device(str(error)) or f"trainer: {one_line(error)}") from error
 
 

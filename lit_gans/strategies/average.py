@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.strategies import Strategy
 from torch import Tensor, nn
 
 from lit_gans.common._compat.torch import lerp_all
@@ -24,6 +25,52 @@ def refuse_decay(decay: float) -> None:
 def warmed_up(decay: float, updates: int) -> float:
     """Returns the decay rate of an update, given its number: (1 + t) / (10 + t) at first, up to `decay`."""
     return min(decay, (1 + updates) / (10 + updates))
+
+
+class AveragedParameters:
+    """An exponential moving average of parameters, of which each rank averages what it stores: shards, if any.
+
+    Args:
+        parameters: the trained parameters.
+        strategy: trains them.
+        start: full tensors that the average starts with, which are averaged in place unless parameters are sharded;
+            `None` starts with copies of the parameters.
+    """
+
+    def __init__(
+        self, parameters: Iterable[nn.Parameter], strategy: Strategy, start: Iterable[Tensor] | None = None
+    ) -> None:
+        self._parameters, self._strategy = list(parameters), sharding(strategy)
+        sharded = self._strategy is not None
+        self._trained = [self._strategy.local_shard(own) if sharded else own.detach() for own in self._parameters]
+        if start is None:
+            self._average = [trained.detach().clone() for trained in self._trained]
+        elif sharded:
+            pairs = zip(start, self._parameters, strict=True)
+            self._average = [self._strategy.shard(full.detach().to(own.device), own) for full, own in pairs]
+        else:
+            self._average = list(start)
+
+    @torch.no_grad()
+    def update(self, decay: float) -> None:
+        """Moves the average towards the parameters."""
+        lerp_all(self._average, self._trained, 1 - decay)
+
+    @torch.no_grad()
+    def full(self) -> list[Tensor]:
+        """Returns the full tensors of the average; every rank must call it."""
+        if self._strategy is None:
+            return self._average
+        pairs = zip(self._average, self._parameters, strict=True)
+        return [self._strategy.unshard(average, own) for average, own in pairs]
+
+    @torch.no_grad()
+    def exchange(self) -> None:
+        """Exchanges the average and the trained parameters, on this rank and without communication."""
+        for trained, average in zip(self._trained, self._average, strict=True):
+            kept = trained.clone()
+            trained.copy_(average)
+            average.copy_(kept)
 
 
 class NetworkAverage(Callback):
@@ -47,9 +94,8 @@ class NetworkAverage(Callback):
         refuse_decay(decay)
         self.network, self.decay = network, decay
         self._updates = 0
-        self._trainer: Trainer | None = None
-        self._parameters: dict[str, nn.Parameter] = {}
-        self._average: dict[str, Tensor] = {}  # what this rank stores
+        self._names: list[str] = []
+        self._average: AveragedParameters | None = None  # in a training
         self._loaded: dict[str, Tensor] = {}
 
     @property
@@ -62,29 +108,20 @@ class NetworkAverage(Callback):
             raise RefusedInput(f"NetworkAverage({self.network!r}): the module has no such network, but {children}.")
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._trainer = trainer
-        self._parameters = dict(pl_module.get_submodule(self.network).named_parameters())
-        strategy = sharding(trainer.strategy)
-        for name, parameter in self._parameters.items():
-            full = self._loaded.get(name)
-            if full is None:
-                self._average[name] = self._stored(parameter).clone()
-            elif strategy is None:
-                self._average[name] = full.to(parameter.device, copy=True)
-            else:
-                self._average[name] = strategy.shard(full.to(parameter.device), parameter)
-        self._loaded = {}
+        named = dict(pl_module.get_submodule(self.network).named_parameters())
+        self._names = list(named)
+        loaded = [self._loaded[name].to(own.device, copy=True) for name, own in named.items() if name in self._loaded]
+        self._average = AveragedParameters(named.values(), trainer.strategy, loaded or None)
 
-    @torch.no_grad()
     def on_train_batch_end(self, *_: Any) -> None:
         self._updates += 1
-        stored = [self._stored(parameter) for parameter in self._parameters.values()]
-        lerp_all(list(self._average.values()), stored, 1 - warmed_up(self.decay, self._updates))
+        if self._average is not None:
+            self._average.update(warmed_up(self.decay, self._updates))
 
-    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_start(self, *_: Any) -> None:
         self._exchange()
 
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_end(self, *_: Any) -> None:
         self._exchange()
 
     @contextmanager
@@ -96,27 +133,15 @@ class NetworkAverage(Callback):
         finally:
             self._exchange()
 
-    @torch.no_grad()
+    def _exchange(self) -> None:
+        if self._average is not None:  # not in the sanity check before a training
+            self._average.exchange()
+
     def full_average(self) -> dict[str, Tensor]:
         """Returns the full averaged parameters, by their names in the network; every rank must call it."""
-        if self._trainer is None:
+        if self._average is None:
             return self._loaded
-        strategy = sharding(self._trainer.strategy)
-        if strategy is None:
-            return {name: value.clone() for name, value in self._average.items()}
-        return {name: strategy.unshard(self._average[name], own).cpu() for name, own in self._parameters.items()}
-
-    @torch.no_grad()
-    def _exchange(self) -> None:
-        for name, average in self._average.items():
-            stored = self._stored(self._parameters[name])
-            trained = stored.clone()
-            stored.copy_(average)
-            average.copy_(trained)
-
-    def _stored(self, parameter: nn.Parameter) -> Tensor:
-        strategy = None if self._trainer is None else sharding(self._trainer.strategy)
-        return parameter.detach() if strategy is None else strategy.local_shard(parameter).detach()
+        return {name: full.cpu().clone() for name, full in zip(self._names, self._average.full(), strict=True)}
 
     # ---- checkpoints
 

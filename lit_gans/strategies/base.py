@@ -1,9 +1,11 @@
-"""Base class of all strategies: setup, process lifetime and memory counts, mixed in before Lightning's class."""
+"""Base class of all strategies: setup, process lifetime and memory counts."""
 
 from __future__ import annotations
 
+import logging
 import os
 import uuid
+from abc import abstractmethod
 from copy import deepcopy
 from datetime import timedelta
 from functools import partial
@@ -13,6 +15,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.plugins.precision import MixedPrecision
+from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -20,7 +23,6 @@ from lit_gans.checkpoints.format import CheckpointFiles
 from lit_gans.common._compat.lightning import process_group_backend
 from lit_gans.common._compat.torch import default_store
 from lit_gans.common.errors import RefusedInput
-from lit_gans.strategies.binding import Bind, CoreBinding
 from lit_gans.strategies.grad_scaling import NetworkScaling
 from lit_gans.strategies.manual_optimization import WatchManualOptimization
 from lit_gans.strategies.module_networks import (
@@ -31,44 +33,44 @@ from lit_gans.strategies.module_networks import (
     stepped_network,
 )
 from lit_gans.strategies.process_lifetime import announce_parent, end_children, follow_parent
-from lit_gans.strategies.rank_positions import Positions, PositionWatch, RanksDisagree
+from lit_gans.strategies.rank_positions import Positions, RanksDisagree
 from lit_gans.strategies.rank_tensors import average_over_ranks, broadcast_from_first_rank, running_statistics, storages
 from lit_gans.strategies.rendezvous import join_world, limit_waiting, starting_timeout
+
+log = logging.getLogger(__name__)
 
 _LONGEST_TIMEOUT = 1e9  # seconds: what a timedelta and torch's milliseconds hold
 
 
-class NetworkStrategy:
-    """Base class of multi-process strategies, to be mixed in before Lightning's class.
-
-    No process outlives a failed run. Ranks that train different networks end within seconds, see `rank_positions`. The
-    timeout applies once all ranks have started. Parameters and buffers are
-    broadcast from rank 0 at the start. Running statistics of norms are averaged over the ranks after each training
-    step; other buffers remain local to each rank.
-
-    The class attributes are the defaults of the protocols in `contracts`; a strategy that wraps networks overrides
-    `refuse`, `prepare_networks` or Lightning's hooks.
+class NetworkStrategy(DDPStrategy):
+    """Base class of multi-process strategies: Lightning's DDP without its wrapper of the full module.
 
     A network is what one optimizer steps, see `module_networks`. Everything else in the module, such as a frozen
-    teacher or an average, remains as the module has it.
+    teacher or an average, remains as the module has it. A backward names the network that it trains,
+    `manual_backward(loss, network=NAME)`, or the others are frozen. A module may have two attributes for the strategy:
+
+    - `penalized_networks`: names of the networks whose gradient is differentiated twice, as gradient penalties do.
+    - `clip_gradients_to`: maximum norm of a network's gradient, for strategies that clip themselves.
+
+    No process outlives a failed run. Ranks that train different networks raise an error, see `rank_positions`. The
+    timeout applies once all ranks have started. Parameters and buffers are broadcast from rank 0 at the start. Running
+    statistics of norms are averaged over the ranks after each training step; other buffers remain local to each rank.
+
+    A subclass overrides `refuse`, `prepare_networks` or Lightning's hooks.
     """
 
-    backward_names_network = True  # `manual_backward(loss, network=NAME)`
-    clips_gradients = False
-    is_sharded = False
+    clips_gradients = False  # whether the strategy clips gradients itself, so that the module must not
+    is_sharded = False  # whether parameters are currently sharded, so that no rank has a full network
 
     _failed = False
     _statistics: list[Tensor] | None = None
     _hooks: tuple[RemovableHandle, ...] = ()
     _watch: WatchManualOptimization | None = None
-    _position_watch: PositionWatch | None = None
-    _binding: CoreBinding | None = None
 
-    def __init__(self, *, timeout: float, bind: Bind = "none", **kwargs: Any) -> None:
+    def __init__(self, *, timeout: float, **kwargs: Any) -> None:
         if not 0 < timeout <= _LONGEST_TIMEOUT:
             raise RefusedInput(f"timeout={timeout} must be greater than 0 seconds and at most {_LONGEST_TIMEOUT:.0e}.")
         super().__init__(timeout=starting_timeout(timeout), **kwargs)
-        self.bind = bind
         self.networks: dict[str, Network] = {}
         self.positions = Positions()
         self._waits = timedelta(seconds=timeout)
@@ -83,8 +85,6 @@ class NetworkStrategy:
     def setup_environment(self) -> None:
         if type(self.checkpoint_io) is TorchCheckpointIO:
             self.checkpoint_io = CheckpointFiles()
-        if self.bind == "cores":  # before the threads of the process group begin, and after Lightning's processes
-            self._binding = CoreBinding(self.cluster_environment.local_rank(), self.processes_per_node)
         self._join_world()
         super().setup_environment()
         self.barrier()
@@ -100,18 +100,15 @@ class NetworkStrategy:
         environment = self.cluster_environment
         if self.root_device.type != "cpu":
             self.accelerator.setup_device(self.root_device)
-        join_world(
-            process_group_backend(self),
-            environment.global_rank(),
-            environment.world_size(),
-            self.root_device,
-            starting_timeout(self._waits.total_seconds()),
-        )
+        timeout = starting_timeout(self._waits.total_seconds())
+        ranks = environment.global_rank(), environment.world_size()
+        join_world(process_group_backend(self), *ranks, self.root_device, timeout)
 
     def limit_waiting(self) -> None:
         """Sets the timeout of all existing process groups; must be called again after creating new ones."""
         limit_waiting(self._waits)
 
+    @abstractmethod
     def refuse(self, module: LightningModule, precision: str) -> None:
         """Raises `RefusedInput` if this strategy cannot train a module in a precision."""
 
@@ -123,10 +120,13 @@ class NetworkStrategy:
             self.precision_plugin = NetworkScaling(plugin.device, partial(deepcopy, plugin.scaler))
         broadcast_from_first_rank(self.lightning_module, self.root_device)
         self.prepare_networks(trainer)
-        super().setup(trainer)
+        self.lightnings_setup(trainer)
 
     def prepare_networks(self, trainer: Trainer) -> None:
         """Prepares the networks before they are moved to the device; does nothing by default."""
+
+    def configure_ddp(self) -> None:
+        """Does nothing, since the networks are known only from the optimizers."""
 
     def setup_optimizers(self, trainer: Trainer) -> None:
         super().setup_optimizers(trainer)
@@ -136,39 +136,47 @@ class NetworkStrategy:
     def on_train_start(self) -> None:
         self._watch = WatchManualOptimization()
         self._watch.on_train_start(self.lightning_module.trainer, self.lightning_module)
-        self.positions.restart()
         if self.world_size > 1:
             name = self.broadcast(uuid.uuid4().hex)
-            ranks = self.global_rank, self.world_size
-            self._position_watch = PositionWatch(default_store(), *ranks, self.positions, name)
+            self.positions = Positions(default_store(), self.global_rank, self.world_size, name)
+            self.barrier()  # each rank has published its events, so that reading them waits for nobody
         super().on_train_start()
 
     def on_train_end(self) -> None:
         self.positions.note("the end of the training")
-        if self._position_watch is not None:
-            self._position_watch.finish(self.barrier)
+        self.positions.publish()
+        self.barrier()
+        self.positions.compare()
+        self.barrier()  # the store ends with the process that serves it, which must not be before all have read
         if self._watch is not None:
             self._watch.on_train_end(self.lightning_module.trainer, self.lightning_module)
         super().on_train_end()
 
     def on_exception(self, exception: BaseException) -> None:
         self._failed = True
-        if self._position_watch and isinstance(exception, RuntimeError) and not isinstance(exception, RanksDisagree):
-            self._position_watch.explain()  # since collectives that do not match may raise an error
+        if isinstance(exception, RuntimeError) and not isinstance(exception, RanksDisagree):
+            try:  # collectives that do not match may raise an error
+                self.positions.compare()
+            except RanksDisagree as disagreement:
+                log.error(disagreement)
+            except RuntimeError:  # the store has ended with the process that serves it
+                log.debug("No store any more: positions are not compared.", exc_info=True)
         super().on_exception(exception)
         end_children(self.launcher)
 
     def teardown(self) -> None:
-        if self._position_watch is not None:
-            self._position_watch.stop()
-        self._statistics = self._watch = self._position_watch = None
         for hook in self._hooks:
             hook.remove()
-        self._hooks = ()
-        self.networks = {}
-        if self._binding is not None:
-            self._binding.release()
-            self._binding = None
+        self._hooks, self._statistics, self._watch, self.networks = (), None, None, {}
+        self.positions = Positions()
+        self.lightnings_teardown()
+
+    def lightnings_setup(self, trainer: Trainer) -> None:
+        """Runs Lightning's setup, which moves the module to the device and connects the optimizers."""
+        super().setup(trainer)
+
+    def lightnings_teardown(self) -> None:
+        """Runs Lightning's teardown, which moves the module to the CPU."""
         super().teardown()
 
     # ---- refusals
@@ -182,7 +190,7 @@ class NetworkStrategy:
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         self.positions.begin(self.lightning_module.trainer.fit_loop.total_batch_idx)
         output = super().training_step(*args, **kwargs)
-        self.positions.note("the end")
+        self.positions.end()
         self.average_statistics()
         return output
 
@@ -194,18 +202,34 @@ class NetworkStrategy:
         average_over_ranks(self._statistics)
 
     def optimizer_step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
-        self.note_step(optimizer)
+        self.positions.note(f"the step of {stepped_network(self.networks, optimizer).name}")
         return super().optimizer_step(optimizer, *args, **kwargs)
 
-    def note_step(self, optimizer: torch.optim.Optimizer) -> str:
-        """Notes a step in this rank's position, and returns the name of its network."""
-        name = stepped_network(self.networks, optimizer).name
-        self.positions.note(f"the step of {name}")
-        return name
-
-    def note_backward(self, *networks: Network) -> None:
+    def reach_backward(self, *networks: Network) -> None:
         """Notes a backward that averages the gradients of networks over the ranks."""
-        self.positions.note(f"the backward of {', '.join(network.name for network in networks)}")
+        self.positions.reach(f"the backward of {', '.join(network.name for network in networks)}")
+
+    def reach_forward(self, path: str) -> None:
+        """Notes a forward of a network that gathers its weights from all ranks."""
+        self.positions.reach(f"the forward of {path}")
+
+    # ---- shards of parameters, of strategies that shard them
+
+    def local_shard(self, parameter: nn.Parameter) -> Tensor:
+        """Returns this rank's shard of a parameter."""
+        raise NotImplementedError
+
+    def shard(self, full: Tensor, parameter: nn.Parameter) -> Tensor:
+        """Returns this rank's shard of a full tensor of a parameter's shape."""
+        raise NotImplementedError
+
+    def unshard(self, shard: Tensor, parameter: nn.Parameter) -> Tensor:
+        """Gathers the full tensor from all ranks' shards; every rank must call it."""
+        raise NotImplementedError
+
+    def full_state_dict(self, network: nn.Module) -> dict[str, Tensor]:
+        """Returns a network's full tensors on the CPU; every rank must call it."""
+        raise NotImplementedError
 
     # ---- memory
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.overrides.distributed import prepare_for_backward
-from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lit_gans.common._compat.torch import WITHOUT_BUFFER_SYNC
 from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positive
 from lit_gans.strategies.base import NetworkStrategy
-from lit_gans.strategies.binding import Bind
 from lit_gans.strategies.comm_hooks import Compression, Nodes, communicate
 from lit_gans.strategies.grad_scaling import NetworkScaling
 from lit_gans.strategies.module_networks import Network, network_named
@@ -24,7 +22,7 @@ from lit_gans.strategies.module_networks import Network, network_named
 _LARGEST_BUCKET = 2**20  # MiB
 
 
-class NetworkDDP(NetworkStrategy, DDPStrategy):
+class NetworkDDP(NetworkStrategy):
     """Data parallel training of a module with several networks and manual optimization.
 
     Lightning's DDP wraps the full module: it raises an error for GANs or, with `find_unused_parameters`, reduces every
@@ -50,7 +48,6 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
         powersgd_rank: rank of the low-rank approximation.
         hierarchical: whether to reduce within each node first, then between the first ranks of the nodes.
         sync_batchnorm: whether batch norm normalizes over the batch of all ranks; CUDA only.
-        bind: `cores` gives each process of a machine cores of its own, and as many threads; Linux only.
         timeout: seconds that a rank waits for the others, once all have started.
         process_group_backend: backend of torch.distributed; null uses nccl on CUDA and gloo elsewhere.
 
@@ -68,7 +65,6 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
         powersgd_rank: int = 2,
         hierarchical: bool = False,
         sync_batchnorm: bool = False,
-        bind: Bind = "none",
         timeout: float = 1800.0,
         process_group_backend: Literal["nccl", "gloo"] | None = None,
     ) -> None:
@@ -78,9 +74,9 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
         refuse_below(1, powersgd_rank=powersgd_rank)
         if hierarchical and gradient_compression == "powersgd":
             raise RefusedInput(
-                "hierarchical=true does not work with gradient_compression=powersgd: use none, fp16 or bf16."
+                "hierarchical=True does not work with gradient_compression=powersgd: use none, fp16 or bf16."
             )
-        super().__init__(timeout=timeout, bind=bind, process_group_backend=process_group_backend)
+        super().__init__(timeout=timeout, process_group_backend=process_group_backend)
         self.bucket_cap_mb, self.hierarchical, self.sync_batchnorm = bucket_cap_mb, hierarchical, sync_batchnorm
         self.find_unused_parameters, self.gradient_as_bucket_view = find_unused_parameters, gradient_as_bucket_view
         self.gradient_compression, self.powersgd_rank = gradient_compression, powersgd_rank
@@ -92,12 +88,9 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
     def refuse(self, module: LightningModule, precision: str) -> None:
         if self.gradient_compression == "powersgd" and precision == "16-mixed":
             raise RefusedInput(
-                "gradient_compression=powersgd does not work with precision=fp16, because its error feedback would keep"
-                " the first overflow permanently: use precision=bf16, or gradient_compression=fp16."
+                "gradient_compression=powersgd does not work with precision=16-mixed, because its error feedback would"
+                " keep the first overflow permanently: use precision=bf16-mixed, or gradient_compression=fp16."
             )
-
-    def configure_ddp(self) -> None:
-        """Does nothing, since the networks are known only from the optimizers."""
 
     def setup_optimizers(self, trainer: Trainer) -> None:
         super().setup_optimizers(trainer)
@@ -121,8 +114,8 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
             return
         if self.root_device.type != "cuda":
             raise RefusedInput(
-                f"sync_batchnorm=true needs CUDA, because torch has no synchronized batch norm on"
-                f" {self.root_device.type}: use CUDA, or sync_batchnorm=false."
+                f"NetworkDDP(sync_batchnorm=True) needs CUDA, because torch has no synchronized batch norm on"
+                f" {self.root_device.type}: use CUDA, or sync_batchnorm=False."
             )
         for network in self.networks.values():
             for path, root in network.roots.items():  # the layers change, their parameters do not
@@ -145,10 +138,10 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
         self._trained = None if network is None else network_named(self.networks, network)
         if self._trained and any(each.trains for each in self.networks.values() if each is not self._trained):
             kwargs["inputs"] = [parameter for parameter in self._trained.parameters if parameter.requires_grad]
-        plugin = self.precision_plugin
+        if isinstance(self.precision_plugin, NetworkScaling):
+            kwargs["network"] = network
         try:
-            with plugin.naming(network) if isinstance(plugin, NetworkScaling) else nullcontext():
-                return super().backward(closure_loss, optimizer, *args, **kwargs)
+            return super().backward(closure_loss, optimizer, *args, **kwargs)
         finally:
             self._trained = None
 
@@ -157,7 +150,7 @@ class NetworkDDP(NetworkStrategy, DDPStrategy):
         # network, which would still be prepared in a microbatch that must not reduce
         trained = [self._trained] if self._trained else [each for each in self.networks.values() if each.trains]
         if any(self.replicas[network.name].require_backward_grad_sync for network in trained):
-            self.note_backward(*trained)
+            self.reach_backward(*trained)
         for network in trained:
             prepare_for_backward(self.replicas[network.name], closure_loss)
 

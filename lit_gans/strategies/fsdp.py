@@ -2,57 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.utils.hooks import RemovableHandle
 
-from lit_gans.common._compat.lightning import (
-    accept_without_configure_model,
-    set_data_parallel_size,
-    synchronizes_batch_norm,
-)
+from lit_gans.common._compat.lightning import synchronizes_batch_norm
 from lit_gans.common.errors import RefusedInput
-from lit_gans.strategies import contracts
-from lit_gans.strategies.base import NetworkStrategy
-from lit_gans.strategies.binding import Bind
-from lit_gans.strategies.fsdp_checkpoints import FSDPCheckpoints
-from lit_gans.strategies.fsdp_forwards import ForwardsOnly
-from lit_gans.strategies.fsdp_units import (
-    call_before_gather,
-    exchange_parameters,
-    precision_policy,
-    refuse_shared,
-    shard_layers,
-    shard_network,
-    undeclared_penalty,
+from lit_gans.strategies.fsdp_checkpoints import FSDPCheckpoints, sharded_like
+from lit_gans.strategies.module_networks import (
+    Network,
+    call_in_backward,
+    find_networks,
+    largest_modules,
+    network_named,
+    penalized_networks,
 )
-from lit_gans.strategies.module_networks import Network, call_in_backward, find_networks, largest_modules, network_named
 from lit_gans.strategies.rank_tensors import average_over_ranks
 
-
-def refused_precision(precision: str) -> str:
-    """Returns why strategy=fsdp does not support a precision, even if Lightning would reject it first."""
-    return (
-        f"precision={precision} does not work with strategy=fsdp, whose ranks could skip different steps in fp16 and"
-        " which Lightning does not support in float64: use precision=fp32 or bf16, or strategy=ddp."
-    )
+REDUCES_FROZEN_ALIKE = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15)
 
 
-class NetworkFSDP(ForwardsOnly, FSDPCheckpoints, NetworkStrategy, ModelParallelStrategy):
+class NetworkFSDP(FSDPCheckpoints):
     """Applies FSDP2 to each network of a module with several networks and manual optimization.
 
     A network's parameters are unsharded only during its computations. A network with a gradient penalty stays unsharded
     from its forward until the optimizer step: the module must list it in `penalized_networks`, and compute the penalty
     before the network's other outputs.
+
+    FSDP gathers a network in its `forward`. A step that computes with another method of it, as in
+    `self.generator.sample(z)`, declares it in `on_train_start`:
+    `torch.distributed.fsdp.register_fsdp_forward_method(self.generator, "sample")`.
 
     Running statistics of batch norm are averaged over the ranks after each training step. Checkpoints are single files
     with full tensors under the plain names, optimizer states included: they load on one CPU, and training resumes from
@@ -68,7 +57,6 @@ class NetworkFSDP(ForwardsOnly, FSDPCheckpoints, NetworkStrategy, ModelParallelS
         reduce_dtype: precision in which gradients are averaged over the ranks.
         sharded_checkpoints: whether each rank writes its shards with torch.distributed.checkpoint, so that a checkpoint
             is a folder. It loads and resumes like a file.
-        bind: `cores` gives each process of a machine cores of its own, and as many threads; Linux only.
         timeout: seconds that a rank waits for the others, once all have started.
         process_group_backend: backend of torch.distributed; null uses nccl on CUDA and gloo elsewhere.
 
@@ -87,17 +75,10 @@ class NetworkFSDP(ForwardsOnly, FSDPCheckpoints, NetworkStrategy, ModelParallelS
         param_dtype: Literal["fp32", "bf16"] = "fp32",
         reduce_dtype: Literal["fp32", "bf16"] = "fp32",
         sharded_checkpoints: bool = False,
-        bind: Bind = "none",
         timeout: float = 1800.0,
         process_group_backend: Literal["nccl", "gloo"] | None = None,
     ) -> None:
-        super().__init__(
-            tensor_parallel_size=1,
-            save_distributed_checkpoint=False,
-            process_group_backend=process_group_backend,
-            timeout=timeout,
-            bind=bind,
-        )
+        super().__init__(timeout=timeout, process_group_backend=process_group_backend)
         self.wrap, self.hybrid, self.sharded_checkpoints = wrap, hybrid, sharded_checkpoints
         self.param_dtype, self.reduce_dtype = param_dtype, reduce_dtype
         self.reshard_after_forward = reshard_after_forward
@@ -108,72 +89,83 @@ class NetworkFSDP(ForwardsOnly, FSDPCheckpoints, NetworkStrategy, ModelParallelS
 
     # ---- setup and end
 
-    def setup_environment(self) -> None:
-        set_data_parallel_size(self, self.num_nodes * self.num_processes)
-        super().setup_environment()
-
     def refuse(self, module: LightningModule, precision: str) -> None:
         if precision not in ("32-true", "bf16-mixed"):
-            raise RefusedInput(refused_precision(precision))
+            raise RefusedInput(
+                f"precision={precision} does not work with NetworkFSDP, whose ranks could skip different steps in fp16"
+                " and whose shards are in float32: use precision=32-true or bf16-mixed, or NetworkDDP."
+            )
         if synchronizes_batch_norm(self):
             raise RefusedInput("sync_batchnorm=True has no effect with NetworkFSDP: use NetworkDDP, or leave it out.")
-        if self.param_dtype != "fp32" and contracts.penalized_networks(module):
+        if self.param_dtype != "fp32" and penalized_networks(module):
             raise RefusedInput(
                 f"param_dtype={self.param_dtype} does not work with a gradient penalty, which is computed in float32:"
-                " use precision=bf16, which computes it so, and leave param_dtype out."
+                " use precision=bf16-mixed, which computes it so, and leave param_dtype out."
             )
 
     def prepare_networks(self, trainer: Trainer) -> None:
         module = self.lightning_module
-        accept_without_configure_model(module)
         mesh = self._mesh()
         self.limit_waiting()
         if trainer.state.fn == TrainerFn.FITTING:  # before sharding, since an optimizer defines a network
-            super().setup_optimizers(trainer)
-            roots = {path: root for network in self.networks.values() for path, root in network.roots.items()}
+            self.setup_optimizers(trainer)
+            self._roots = {path: root for network in self.networks.values() for path, root in network.roots.items()}
         else:
             owned = {id(parameter) for parameter in module.parameters() if parameter.requires_grad}
-            roots = largest_modules(module, owned)
-        self._roots = roots
+            self._roots = largest_modules(module, owned)
         full = dict(module.named_parameters())
         self._shard(mesh)
         sharded = dict(module.named_parameters())
-        exchanged = {id(parameter): sharded[name] for name, parameter in full.items()}
-        for optimizer in self.optimizers:
-            exchange_parameters(optimizer, exchanged)
+        _exchange_parameters(self.optimizers, {id(parameter): sharded[name] for name, parameter in full.items()})
         self.networks = find_networks(self.optimizers, module)
         for network in self.networks.values():
             for path, root in network.roots.items():
                 if not self.hybrid:  # whose nodes gather independently of each other
-                    self._hooks += (call_before_gather(root, partial(self.positions.note, f"the forward of {path}")),)
+                    self._hooks += (_call_before_gather(root, partial(self.reach_forward, path)),)
                 self._hooks += (call_in_backward(root, partial(self._refuse_accumulation, network)),)
 
-    def setup_optimizers(self, trainer: Trainer) -> None:
-        """Does nothing, since the optimizers exist since `prepare_networks`."""
+    def lightnings_setup(self, trainer: Trainer) -> None:
+        self.accelerator.setup(trainer)  # and does nothing that needs full copies
+        self.model = self.precision_plugin.convert_module(self.model)
+        self.model_to_device()
+        self.setup_precision_plugin()
+
+    def _mesh(self) -> DeviceMesh:
+        sizes = (self.num_nodes, self.num_processes) if self.hybrid else (self.world_size,)
+        return init_device_mesh(self.root_device.type, sizes, mesh_dim_names=("replicas", "shards")[-len(sizes) :])
 
     def _shard(self, mesh: DeviceMesh) -> None:
-        refuse_shared(self.lightning_module, self._roots)
-        penalized = contracts.penalized_networks(self.lightning_module)
+        _refuse_shared(self.lightning_module, self._roots)
+        penalized = penalized_networks(self.lightning_module)
         settings = {"mesh": mesh} | precision_policy(self.param_dtype, self.reduce_dtype)
         for path, root in self._roots.items():
             declared = any(f"{path}.".startswith(f"{name}.") or f"{name}.".startswith(f"{path}.") for name in penalized)
             if declared:
                 self._penalized[path] = root
             else:
-                self.refuse_penalty(root, undeclared_penalty(path))
+                self.refuse_penalty(
+                    root,
+                    f"a gradient through {path} is differentiated again, but FSDP frees its weights in between: name it"
+                    f" in the module, penalized_networks = ({path!r},), and compute the penalty before its other"
+                    " outputs.",
+                )
             if isinstance(root, FSDPModule):  # since an earlier fit of this module
                 continue
             root.to(memory_format=torch.contiguous_format)  # FSDP2 shards no other layout
+            reshard = self.reshard_after_forward and not declared
+            # A penalized network is one unit, and unsharded from its forward to its step, as double backward requires:
+            # its layers would be reduced before the gradients of the penalty exist.
             if self.wrap == "layer" and not declared:
-                shard_layers(root, reshard_after_forward=self.reshard_after_forward, **settings)
-            shard_network(root, self.reshard_after_forward, declared, **settings)
+                _shard_layers(root, reshard_after_forward=reshard, **settings)
+            sharded = fully_shard(root, reshard_after_forward=reshard, **settings)
+            if declared:
+                sharded.set_reshard_after_backward(False, recurse=True)
 
-    def _mesh(self) -> DeviceMesh:
-        if not self.hybrid:
-            return self.device_mesh["data_parallel"]
-        return init_device_mesh(
-            self.root_device.type, (self.num_nodes, self.num_processes), mesh_dim_names=("replicas", "shards")
-        )
+    def lightnings_teardown(self) -> None:
+        self.cluster_environment.teardown()  # and moves nothing to the CPU, since FSDP refers to the shards
+        self.precision_plugin.teardown()
+        self.accelerator.teardown()
+        self.checkpoint_io.teardown()
 
     # ---- a step
 
@@ -187,7 +179,7 @@ class NetworkFSDP(ForwardsOnly, FSDPCheckpoints, NetworkStrategy, ModelParallelS
     ) -> Tensor:
         trained = None if network is None else network_named(self.networks, network)
         if not self._accumulates:
-            self.note_backward(*[trained] if trained else [each for each in self.networks.values() if each.trains])
+            self.reach_backward(*[trained] if trained else [each for each in self.networks.values() if each.trains])
         others = [p for each in self.networks.values() if trained not in (None, each) for p in each.parameters]
         before = [None if parameter.grad is None else parameter.grad.clone() for parameter in others]
         self._trained = trained
@@ -245,3 +237,82 @@ class NetworkFSDP(ForwardsOnly, FSDPCheckpoints, NetworkStrategy, ModelParallelS
             self._accumulates = False
             for network in self._roots.values():
                 network.set_requires_gradient_sync(True)
+
+
+def precision_policy(param_dtype: str, reduce_dtype: str) -> dict[str, Any]:
+    """Returns the arguments of `fully_shard` for the precisions of weights and reductions; none for float32.
+
+    Raises:
+        RefusedInput: torch reduces a network whose first forward runs frozen in the precision of its weights.
+    """
+    dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16}
+    if param_dtype == reduce_dtype == "fp32":
+        return {}
+    if not REDUCES_FROZEN_ALIKE:  # https://github.com/pytorch/pytorch/issues/186998
+        raise RefusedInput(
+            f"param_dtype={param_dtype} and reduce_dtype={reduce_dtype} need torch 2.15 or newer: older versions"
+            " silently reduce a network in the wrong precision if its first forward runs while it is frozen."
+        )
+    policy = MixedPrecisionPolicy(param_dtype=dtypes[param_dtype], reduce_dtype=dtypes[reduce_dtype])
+    return {"mp_policy": policy}
+
+
+def _shard_layers(network: nn.Module, **settings: Any) -> None:
+    """Shards each layer with parameters separately, the inner ones first, except layers that are tied to others."""
+    owners: dict[int, int] = {}
+    layers = [layer for layer in network.modules() if next(layer.parameters(recurse=False), None) is not None]
+    for parameter in (parameter for layer in layers for parameter in layer.parameters(recurse=False)):
+        owners[id(parameter)] = owners.get(id(parameter), 0) + 1
+    for layer in reversed(layers):
+        tied = any(owners[id(parameter)] > 1 for parameter in layer.parameters(recurse=False))
+        if layer is not network and not tied and type(layer).forward is not nn.Module.forward:
+            fully_shard(layer, **settings)
+
+
+def _call_before_gather(network: nn.Module, function: Callable[[], None]) -> RemovableHandle:
+    """Calls a function before each forward of a sharded network that gathers its weights; returns the hook's handle."""
+
+    @torch.compiler.disable
+    def before_forward(module: nn.Module, inputs: Any) -> None:
+        if any(isinstance(parameter, DTensor) for parameter in module.parameters()):
+            function()
+
+    return network.register_forward_pre_hook(before_forward, prepend=True)
+
+
+def _exchange_parameters(optimizers: list[torch.optim.Optimizer], sharded: Mapping[int, nn.Parameter]) -> None:
+    """Lets optimizers step sharded parameters, given by the ids of the full ones, with shards of their states."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["params"] = [sharded[id(parameter)] for parameter in group["params"]]
+        for full in [*optimizer.state]:
+            states, new = optimizer.state.pop(full), sharded[id(full)]
+            optimizer.state[new] = {key: sharded_like(value, new) for key, value in states.items()}
+
+
+def _refuse_shared(module: nn.Module, roots: Mapping[str, nn.Module]) -> None:
+    """Raises `RefusedInput` if two separately sharded modules share a layer or a parameter.
+
+    Each would have shards of its own, which would be trained apart.
+    """
+    root_of = {id(inner): path for path, root in roots.items() for inner in root.modules()}
+    own = {id(root) for root in roots.values()}
+    shared: dict[int, set[str]] = {}
+    for path, parent in module.named_modules():
+        at = root_of.get(id(parent), path or "the module itself")
+        for name, child in parent.named_children():
+            if id(child) in root_of and id(child) not in own and root_of[id(child)] != at:
+                raise RefusedInput(_shared(f"the layer {path}.{name}".replace(" .", " "), root_of[id(child)], at))
+        for name, parameter in parent.named_parameters(recurse=False):
+            shared.setdefault(id(parameter), set()).add(at)
+            if len(shared[id(parameter)]) > 1 and shared[id(parameter)] & roots.keys():
+                raise RefusedInput(
+                    _shared(f"the parameter {path}.{name}".replace(" .", " "), *sorted(shared[id(parameter)]))
+                )
+
+
+def _shared(what: str, one: str, other: str) -> str:
+    return (
+        f"{what} belongs to both {one} and {other}, which FSDP shards separately: put both into one child module, or"
+        " use NetworkDDP."
+    )

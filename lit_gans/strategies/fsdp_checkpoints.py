@@ -8,8 +8,6 @@ from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
-from lightning.pytorch.core.optimizer import LightningOptimizer
-from lightning.pytorch.strategies.strategy import Strategy
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -23,13 +21,13 @@ from lit_gans.checkpoints.sharded import (
     split_tensors,
     verify_shards,
 )
+from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.strategies.checkpoint_folders import replacing
-from lit_gans.strategies.fsdp_units import sharded_like
 from lit_gans.strategies.module_networks import parameters_of
 
 
-class FSDPCheckpoints:
-    """Shards of DTensors and their full tensors, and checkpoints of either; mixed in before Lightning's class."""
+class FSDPCheckpoints(NetworkStrategy):
+    """Shards of DTensors and their full tensors, and checkpoints of either."""
 
     sharded_checkpoints: bool
 
@@ -58,10 +56,6 @@ class FSDPCheckpoints:
 
     # ---- writing
 
-    @property
-    def lightning_restore_optimizer(self) -> bool:
-        return True
-
     def lightning_module_state_dict(self) -> dict[str, Any]:
         return {name: self._saved(value) for name, value in self.lightning_module.state_dict().items()}
 
@@ -69,13 +63,13 @@ class FSDPCheckpoints:
         return value if self.sharded_checkpoints else _full(value)
 
     def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        state = (optimizer.optimizer if isinstance(optimizer, LightningOptimizer) else optimizer).state_dict()
+        state = super().optimizer_state(optimizer)
         moments = {index: {k: self._saved(v) for k, v in values.items()} for index, values in state["state"].items()}
         return state | {"state": moments}
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
         if not self.sharded_checkpoints:
-            return Strategy.save_checkpoint(self, checkpoint, filepath, storage_options)
+            return super().save_checkpoint(checkpoint, filepath, storage_options)
         state = checkpoint["state_dict"]  # without tensors that have two names, which safetensors refuses
         tied = {name: first for name, first in _tied(self.lightning_module).items() if {name, first} <= state.keys()}
         single = {name: value for name, value in state.items() if name not in tied}
@@ -87,10 +81,14 @@ class FSDPCheckpoints:
 
     # ---- reading
 
+    @property
+    def restore_checkpoint_after_setup(self) -> bool:
+        return True
+
     def load_checkpoint(self, checkpoint_path: str | Path, weights_only: bool | None = None) -> dict[str, Any]:
         path = Path(checkpoint_path)
         if not (path.is_dir() and "deepspeed" not in read_rest(path)):
-            return Strategy.load_checkpoint(self, checkpoint_path, weights_only)
+            return super().load_checkpoint(checkpoint_path, weights_only)
         rest = read_rest(path)
         verify_shards(path, rest, self.global_rank, self.world_size)
         own = {f"state_dict/{name}": value for name, value in self.lightning_module.state_dict().items()}
@@ -133,3 +131,12 @@ def _tied(module: nn.Module) -> dict[str, str]:
 def _full(value: Any) -> Any:
     """Returns the full tensor of a shard, on the CPU; every rank must call it."""
     return value.full_tensor().cpu() if isinstance(value, DTensor) else value
+
+
+def sharded_like(value: Any, own: Any) -> Any:
+    """Shards a full tensor as `own` is sharded; returns other values unchanged."""
+    if isinstance(value, DTensor) or not (
+        isinstance(own, DTensor) and isinstance(value, Tensor) and value.shape == own.shape
+    ):
+        return value
+    return distribute_tensor(value.to(own.device), own.device_mesh, own.placements)

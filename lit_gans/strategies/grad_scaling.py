@@ -1,28 +1,57 @@
-"""Half precision with a gradient scaler for each network."""
+"""Half precision with a gradient scaler for each network, and a warning where scaled gradients are changed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.plugins.precision import MixedPrecision
-from torch import Tensor
+from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor, nn
 
-from lit_gans.common._compat.torch import scale_of
-from lit_gans.strategies import contracts
+from lit_gans.common._compat.torch import scale_of, version_of
 from lit_gans.strategies.module_networks import Network, find_networks, network_named, stepped_network, trained_network
-from lit_gans.strategies.scaled_gradients import ScaledGradients
+
+
+class ScaledGradients:
+    """Notes the gradients of scaled losses after each backward, to warn if they change before they are unscaled.
+
+    What clips scaled gradients clips to a wrong norm, silently. Changes in place, as by
+    `torch.nn.utils.clip_grad_norm_`, are counted by torch itself, so that no device is waited for; a gradient scaler's
+    own unscaling is not counted.
+    """
+
+    def __init__(self) -> None:
+        self._versions: dict[int, int] = {}
+        self._said: set[str] = set()
+
+    def note(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Notes the gradients that a backward has just computed."""
+        self._versions |= {id(each): version_of(each.grad) for each in parameters if each.grad is not None}
+
+    def check(self, network: str, parameters: Iterable[nn.Parameter]) -> None:
+        """Warns, once for each network, if a gradient has changed since it was noted."""
+        if network in self._said:
+            return
+        noted = [(each.grad, self._versions.get(id(each))) for each in parameters]
+        if any(grad is not None and version is not None and version_of(grad) > version for grad, version in noted):
+            self._said.add(network)
+            rank_zero_warn(
+                f"the gradients of {network} are changed after their backward, while they are still scaled for fp16:"
+                ' what clips them there clips to a wrong norm. Use self.clip_gradients(optimizer, VALUE, "norm") with'
+                " NetworkDDP, or with Trainer(plugins=NetworkScaling()) on one device, which unscale them first."
+            )
 
 
 class NetworkScaling(MixedPrecision):
     """Precision plugin for fp16 training of several networks: `Trainer(plugins=NetworkScaling())`.
 
     Lightning has one scaler and adapts its scale after every optimizer step. If two networks are stepped after both
-    backward passes, the second is therefore unscaled by a wrong factor. Here each network has its own scaler. Modules
-    of lit_gans select this plugin automatically under precision=fp16.
+    backward passes, the second is therefore unscaled by a wrong factor. Here each network has its own scaler. A
+    backward names its network, `manual_backward(loss, network=NAME)`, or all others are frozen. Modules of lit_gans
+    select this plugin automatically under precision=fp16.
 
     An optimizer that steps without gradients does nothing, as in float32; Lightning's plugin fails there. A warning
     reports gradients that are changed while they are scaled, as by a clipping other than `self.clip_gradients`.
@@ -37,8 +66,6 @@ class NetworkScaling(MixedPrecision):
         super().__init__("16-mixed", device, self._make_scaler())
         self._scalers: dict[str, torch.amp.GradScaler] = {}
         self._networks: dict[str, Network] = {}
-        self._named: str | None = None  # the network that the current backward names
-        self._trained: Network | None = None  # by the latest backward
         self._unscaled: set[str] = set()  # networks whose gradients were unscaled to be clipped
         self._gradients = ScaledGradients()
 
@@ -46,25 +73,21 @@ class NetworkScaling(MixedPrecision):
         self._networks = find_networks(optimizers, model)
         return super().connect(model, optimizers, lr_schedulers)
 
-    @contextmanager
-    def naming(self, network: str | None) -> Iterator[None]:
-        """Returns a context in which a backward trains the named network."""
-        self._named = network
-        try:
-            yield
-        finally:
-            self._named = None
-
     def pre_backward(self, tensor: Tensor, module: LightningModule) -> Tensor:
-        path = self._named or contracts.backpropagated_network(module)
-        self._trained = trained_network(self._networks) if path is None else network_named(self._networks, path)
-        self.scaler = self._scaler(self._trained.name)
-        return super().pre_backward(tensor, module)
+        return super(MixedPrecision, self).pre_backward(tensor, module)  # scaled in `backward`, which knows the network
 
-    def post_backward(self, tensor: Tensor, module: LightningModule) -> Tensor:
-        if self._trained is not None:
-            self._gradients.note(self._trained.parameters)
-        return super().post_backward(tensor, module)
+    def backward(
+        self,
+        tensor: Tensor,
+        model: LightningModule,
+        optimizer: Any,
+        *args: Any,
+        network: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        trained = trained_network(self._networks) if network is None else network_named(self._networks, network)
+        super().backward(self._scaler(trained.name).scale(tensor), model, optimizer, *args, **kwargs)
+        self._gradients.note(trained.parameters)
 
     def clip_gradients(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
         """Clips the gradients of a network, which are unscaled before."""

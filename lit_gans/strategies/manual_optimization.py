@@ -10,9 +10,8 @@ from lightning.pytorch.plugins.precision import MixedPrecision
 from lightning.pytorch.utilities import rank_zero_warn
 from torch.optim.lr_scheduler import LRScheduler
 
-from lit_gans.strategies.grad_scaling import NetworkScaling
+from lit_gans.strategies.grad_scaling import NetworkScaling, ScaledGradients
 from lit_gans.strategies.module_networks import parameters_of
-from lit_gans.strategies.scaled_gradients import ScaledGradients
 
 
 class CountIterations(Callback):

@@ -123,6 +123,11 @@ def stepped_network(networks: Mapping[str, Network], optimizer: torch.optim.Opti
     raise RefusedInput("an optimizer steps that configure_optimizers did not return: return it from there.")
 
 
+def penalized_networks(module: LightningModule) -> tuple[str, ...]:
+    """Returns the names of the networks whose gradient a module differentiates twice; none by default."""
+    return tuple(getattr(module, "penalized_networks", ()))
+
+
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
     """Returns the parameters of an optimizer, in order."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import subprocess
-import threading
+import sys
 import time
 
 from lit_gans.common._compat.lightning import children
 
 _PARENT = "LIT_GANS_PARENT"  # pid of the process that starts others
-_CHECK = 1.0  # seconds between two checks of the parent
 _GRACE = 3.0  # seconds before a process is killed
+_SET_PARENT_DEATH_SIGNAL = 1  # of Linux's prctl
 
 
 def end_children(launcher: object) -> None:
@@ -29,8 +31,8 @@ def end_children(launcher: object) -> None:
 
 
 def end_process() -> None:
-    """Ends this process as a failed one, from any thread, even if the main thread is blocked."""
-    os._exit(1)  # without flushing what may be a broken pipe
+    """Ends this process as a failed one, without flushing what may be a broken pipe."""
+    os._exit(1)
 
 
 def announce_parent() -> None:
@@ -39,17 +41,11 @@ def announce_parent() -> None:
 
 
 def follow_parent() -> None:
-    """Ends this process once its parent has ended, even if it is blocked.
+    """Lets Linux kill this process once its parent has ended, even if it is blocked; does nothing on other systems.
 
     Does nothing if the parent did not call `announce_parent`, as under torchrun.
     """
-    parent = os.getppid()
-    if os.environ.get(_PARENT) != str(parent):
-        return
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_CHECK)
-        end_process()
-
-    threading.Thread(target=watch, daemon=True, name="follow-parent").start()
+    if sys.platform == "linux" and os.environ.get(_PARENT) == str(os.getppid()):
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+        if os.environ[_PARENT] != str(os.getppid()):  # it ended before
+            end_process()

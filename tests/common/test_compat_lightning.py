@@ -3,19 +3,16 @@
 import inspect
 import os
 import sys
-from contextlib import contextmanager
-from unittest.mock import Mock, patch
 
 import pytest
 import torch
 from lightning.fabric.plugins.environments import LightningEnvironment
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.cli import LightningCLI
 from lightning.pytorch.demos.boring_classes import BoringModel
 from lightning.pytorch.loggers import Logger
-from lightning.pytorch.plugins.precision import DeepSpeedPrecision
-from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, model_parallel
+from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.strategies.launchers import subprocess_script
 from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 
@@ -76,89 +73,12 @@ def test_lightning_knows_its_backend_only_once_the_group_exists():
     assert _compat.process_group_backend(strategy) == "gloo"
 
 
-class Hooked(BoringModel):
-    """Keeps the names of the hooks of a step."""
-
-    def __init__(self):
-        super().__init__()
-        self.hooks = []
-
-    def on_before_optimizer_step(self, optimizer):
-        self.hooks.append("before")
-
-    def configure_gradient_clipping(self, optimizer, **kwargs):
-        self.hooks.append("clips")
-
-
-def test_only_a_step_of_the_optimizer_publicly_runs_the_hooks_before_it():
-    module, trainer = Hooked(), Trainer(accelerator="cpu", logger=False, barebones=True)
-    trainer.strategy.connect(module)
-    module.trainer = trainer
-    optimizer = torch.optim.SGD(module.parameters())
-    stepped = []
-    optimizer.register_step_post_hook(lambda *_: stepped.append(True))
-    _compat.run_step_hooks(trainer.strategy, module, optimizer)
-    assert (module.hooks, stepped) == (["before", "clips"], [])
-    trainer.precision_plugin.optimizer_step(optimizer, module, lambda: None)
-    assert (module.hooks, stepped) == (["before", "clips"] * 2, [True]), "use the public one"
-    assert "self._after_closure(model, optimizer)" in inspect.getsource(DeepSpeedPrecision.optimizer_step)
-
-
-def test_lightning_shards_over_nodes_only_by_default():
-    strategy = ModelParallelStrategy(tensor_parallel_size=1)
-    strategy.accelerator, strategy.parallel_devices = CPUAccelerator(), [torch.device("cpu")] * 2
-    strategy.cluster_environment, strategy._lightning_module = LightningEnvironment(), BoringModel()
-    with (
-        patch.object(strategy, "_setup_distributed"),
-        patch.object(model_parallel, "_setup_device_mesh") as mesh,
-    ):
-        strategy.setup_environment()
-        assert mesh.call_args.args[0] == strategy.num_nodes == 1
-        _compat.set_data_parallel_size(strategy, 2)
-        strategy.setup_environment()
-        assert mesh.call_args.args[0] == 2
-
-
 @pytest.mark.parametrize("asked", [False, True])
 def test_only_the_strategy_knows_of_synchronized_batch_norm(asked):
     devices = {"accelerator": "cpu", "devices": 2, "logger": False}
     trainer = Trainer(strategy=NetworkFSDP(), sync_batchnorm=asked, **devices)
     assert _compat.synchronizes_batch_norm(trainer.strategy) is asked
     assert not [name for name in dir(trainer) if not name.startswith("_") and "sync" in name]
-
-
-def test_lightning_insists_on_a_module_that_shards_itself():
-    module = BoringModel()
-    assert type(module).configure_model is LightningModule.configure_model
-    strategy = ModelParallelStrategy()
-    strategy.accelerator, strategy.parallel_devices = CPUAccelerator(), [torch.device("cpu")]
-    strategy._lightning_module = strategy._model = module
-    trainer = Trainer(accelerator="cpu", logger=False, barebones=True)
-    with pytest.raises(TypeError, match="required to override the `configure_model"):
-        strategy.setup(trainer)
-    _compat.accept_without_configure_model(module)
-    with patch.object(strategy, "barrier"):
-        strategy.cluster_environment = LightningEnvironment()
-        strategy.setup(trainer)
-
-
-def test_toggles_have_no_hook_and_run_in_a_context():
-    entered = []
-
-    @contextmanager
-    def context():
-        entered.append(1)
-        yield
-
-    module = BoringModel()
-    own = module.toggle_optimizer
-    _compat.run_toggles_in(module, context)
-    module._trainer = Mock(optimizers=[torch.optim.SGD(module.parameters(), 0.1)])
-    module.toggle_optimizer(module._trainer.optimizers[0])
-    module.untoggle_optimizer(module._trainer.optimizers[0])
-    assert len(entered) == 2
-    _compat.restore_toggles(module)
-    assert module.toggle_optimizer == own
 
 
 class Named(BoringModel):

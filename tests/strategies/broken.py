@@ -8,7 +8,7 @@ from lightning.pytorch.overrides.distributed import prepare_for_backward
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 from lit_gans.strategies.ddp import NetworkDDP
-from lit_gans.strategies.deepspeed import engine_module, strategy
+from lit_gans.strategies.deepspeed import optimizer as engine
 from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP
 
@@ -67,18 +67,19 @@ class TogglesShards(NetworkDeepSpeed):
     """`toggle_optimizer` sees the flat shards that ZeRO gave the optimizers."""
 
     def setup_optimizers(self, trainer):
-        with patch.object(strategy, "run_toggles_in", lambda *_: None):
-            super().setup_optimizers(trainer)
+        super().setup_optimizers(trainer)
+        for optimizer in self.optimizers:
+            optimizer.param_groups = optimizer._given.param_groups
 
 
 class ReachesOthersUnderZero(NetworkDeepSpeed):
     """A backward of a named network gives gradients to others."""
 
     def backward(self, *args, **kwargs):
-        def everything(engine, loss, inputs, stage, retain_graph):
-            engine.backward(loss, scale_wrt_gas=False)
+        def everything(own, loss, inputs, stage, retain_graph):
+            own.backward(loss, scale_wrt_gas=False)
 
-        with patch.object(engine_module, "backward_into", everything):
+        with patch.object(engine, "backward_into", everything):
             return super().backward(*args, **kwargs)
 
 
@@ -86,7 +87,7 @@ class KeepsState(NetworkDeepSpeed):
     """ZeRO is not told that another backward begins, as its forward would."""
 
     def backward(self, *args, **kwargs):
-        with patch.object(engine_module, "prepare_backward", lambda *_: None):
+        with patch.object(engine, "prepare_backward", lambda *_: None):
             return super().backward(*args, **kwargs)
 
 
@@ -123,5 +124,6 @@ class ReducesTwice(Counts):
 class KeepsGradients(NetworkDeepSpeed):
     """Stage 3 keeps the gradients that it has stepped with."""
 
-    def _forget(self, name):
-        self._reduced.discard(name)
+    def training_step(self, *args, **kwargs):
+        with patch.object(engine, "stored_gradients", lambda *_: []):
+            return super().training_step(*args, **kwargs)

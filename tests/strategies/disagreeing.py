@@ -5,6 +5,7 @@ import time
 from torch import nn
 from torch.nn.functional import softplus
 
+from lit_gans.strategies import rank_positions
 from lit_gans.strategies.contracts import backward_arguments
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
@@ -67,19 +68,23 @@ KINDS = {cls.__name__: cls for cls in (TrainsOneNetworkLess, TrainsAnother, Skip
 
 
 class IsLate(Disagrees):
-    """Rank 1 waits in an iteration until all positions have been compared again and again."""
+    """Rank 1 is late in an iteration."""
 
     def training_step(self, batch, batch_idx):
+        if self.odd(batch_idx):
+            time.sleep(1)
         super().training_step(batch, batch_idx)
-        watch = self.trainer.strategy._position_watch
-        first = watch.rounds
-        while self.odd(batch_idx) and watch.rounds < first + 5:
-            time.sleep(0.05)
 
 
 def disagree(strategy, kind):
     """Trains modules that must not reach the end."""
     train(KINDS[kind], devices=2, strategy=STRATEGIES[strategy]())
+
+
+def disagree_later(kind):
+    """The same under ddp, after the iterations that are compared at each collective."""
+    rank_positions._EVERY = 1
+    train(KINDS[kind], devices=2, strategy=NetworkDDP(timeout=5))
 
 
 def be_late():

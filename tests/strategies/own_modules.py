@@ -3,6 +3,7 @@
 import torch
 from lightning.pytorch import LightningModule
 from torch import nn
+from torch.distributed.fsdp import register_fsdp_forward_method
 from torch.nn.functional import softplus
 from torch.utils.data import DataLoader
 
@@ -134,8 +135,21 @@ class Clips(Own):
 
 
 class StepsTheBareOptimizer(Own):
+    """Steps what is in Lightning's wrapper."""
+
     def step(self, optimizer):
         super().step(optimizer.optimizer)
+
+
+class StepsItsOwn(Own):
+    """Steps the optimizers that it has configured, not those that Lightning returns."""
+
+    def configure_optimizers(self):
+        self.configured = super().configure_optimizers()
+        return self.configured
+
+    def step(self, optimizer):
+        super().step(self.configured[self.optimizers().index(optimizer)])
 
 
 class BeginsFrozen(Own):
@@ -203,3 +217,41 @@ class TwoOptimizers(Own):
     def configure_optimizers(self):
         first, second = (list(layer.parameters()) for layer in (self.critic[0], self.critic[2]))
         return [torch.optim.SGD(part, 0.1) for part in (self.generator.parameters(), first, second)]
+
+
+class Sampled(nn.Sequential):
+    """Computes in a method beside `forward`."""
+
+    def sample(self, inputs):
+        for layer in self:
+            inputs = layer(inputs)
+        return inputs
+
+
+class Samples(Own):
+    """Calls such a method in its steps, and declares it, to no effect on networks that are not sharded."""
+
+    def __init__(self):
+        super().__init__()
+        self.critic = Sampled(*self.critic)
+
+    def on_train_start(self):
+        register_fsdp_forward_method(self.critic, "sample")
+
+    def critic_backward(self, real, fake):
+        self.manual_backward(softplus(-self.critic.sample(real)).mean() + softplus(self.critic.sample(fake)).mean())
+
+
+class Automatic(Own):
+    """One optimizer and automatic optimization."""
+
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = True
+
+    def training_step(self, batch, batch_idx):
+        real, latents = batch
+        return softplus(-self.critic(self.generator(latents))).mean() + softplus(self.critic(real)).mean()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)

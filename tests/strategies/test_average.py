@@ -25,7 +25,7 @@ class Trajectory(NetworkAverage):
 
     def on_train_batch_end(self, trainer, pl_module, *arguments):
         super().on_train_batch_end(trainer, pl_module, *arguments)
-        self.weights.append({name: parameter.clone() for name, parameter in self._parameters.items()})
+        self.weights.append({name: parameter.clone() for name, parameter in pl_module.generator.named_parameters()})
 
 
 class CountsGathers(NetworkAverage):

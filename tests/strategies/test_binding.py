@@ -7,15 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import LambdaCallback
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies import binding
 from lit_gans.strategies.binding import CoreBinding, physical_cores, share_of_cores
-from lit_gans.strategies.ddp import NetworkDDP
-
-from . import ranks
-from .cells import Cell, many_images, train
 
 CORES = [(0, 4), (1, 5), (2, 6), (3, 7), (8,)]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="binding needs Linux")
@@ -72,25 +67,6 @@ def test_every_thread_is_bound_and_all_is_restored():
     finally:
         end.set()
         worker.join()
-
-
-def processors_while_training():
-    """Returns this rank's processors in its steps, and after the training."""
-    found = []
-    look = LambdaCallback(on_train_batch_end=lambda *_: found.append(sorted(os.sched_getaffinity(0))))
-    train(Cell("gan"), many_images(), world_size=2, strategy=NetworkDDP(bind="cores"), callbacks=[look])
-    return found[-1], sorted(os.sched_getaffinity(0))
-
-
-@linux
-@pytest.mark.skipif(len(physical_cores(range(os.cpu_count() or 1))) < 2, reason="one core")
-def test_two_ranks_train_on_cores_of_their_own(tmp_path):
-    everything = sorted(os.sched_getaffinity(0))
-    (first, after), (second, _) = ranks.run("tests.strategies.test_binding.processors_while_training", tmp_path)
-    assert first
-    assert second
-    assert not set(first) & set(second)
-    assert after == everything
 
 
 def test_other_systems_are_refused(monkeypatch):

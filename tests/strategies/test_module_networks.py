@@ -9,7 +9,7 @@ from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import nn
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.strategies.fsdp_units import refuse_shared
+from lit_gans.strategies.fsdp import _refuse_shared as refuse_shared
 from lit_gans.strategies.module_networks import (
     find_networks,
     network_named,

@@ -15,6 +15,7 @@ from lit_gans.strategies.fsdp import NetworkFSDP
 from . import ranks
 from .own_modules import (
     AddedUp,
+    Automatic,
     BeginsFrozen,
     Clips,
     Drops,
@@ -23,19 +24,19 @@ from .own_modules import (
     Own,
     Partly,
     Penalized,
+    Samples,
     SeededByRank,
+    StepsItsOwn,
     StepsTheBareOptimizer,
     Tied,
     TwoBackwards,
     TwoOptimizers,
     Undeclared,
 )
-from .own_steps import Automatic, CallsALayer, Samples, SamplesFirst
 
 DEEPSPEED = {f"deepspeed_{stage}": partial(NetworkDeepSpeed, stage=stage) for stage in (0, 1, 2, 3)}
 FSDP = {f"fsdp_{wrap}": partial(NetworkFSDP, wrap=wrap) for wrap in ("network", "layer")}
 STRATEGIES = {"ddp": NetworkDDP, **DEEPSPEED, **FSDP}
-
 
 PARITY = {
     "own": (Own, STRATEGIES),
@@ -45,22 +46,20 @@ PARITY = {
     "seeded_by_rank": (SeededByRank, STRATEGIES),
     "two_optimizers": (TwoOptimizers, STRATEGIES),
     "names": (Names, STRATEGIES),
-    "samples": (Samples, {"ddp": NetworkDDP, **DEEPSPEED}),
+    "steps_the_bare_optimizer": (StepsTheBareOptimizer, STRATEGIES),
+    "clips": (Clips, {"ddp": NetworkDDP, **FSDP}),
+    "samples": (Samples, STRATEGIES),
     "automatic": (Automatic, {"ddp": NetworkDDP, **FSDP}),
     "partly": (Partly, {**STRATEGIES, "ddp": partial(NetworkDDP, find_unused_parameters=True)}),
 }
 CELLS = [(kind, name) for kind, (_, strategies) in PARITY.items() for name in strategies]
 
-FLAT = ["deepspeed_1", "deepspeed_2", "deepspeed_3"]
 REFUSED = {
-    Undeclared: (["fsdp_network", "fsdp_layer", "deepspeed_3"], "a gradient through critic is differentiated again"),
+    Undeclared: (["fsdp_network", "fsdp_layer", "deepspeed_3"], "differentiated again"),
     TwoBackwards: (["deepspeed_1", "deepspeed_2"], "two backwards of critic before its step"),
-    Samples: (["fsdp_network"], "critic.sample computes outside critic.forward, which gathers the weights under FSDP"),
-    SamplesFirst: (["fsdp_layer"], "a layer of critic has computed outside critic.forward"),
-    CallsALayer: (["fsdp_network"], "critic.0.forward computes outside critic.forward"),
     Automatic: ([*DEEPSPEED], "Automatic has automatic optimization, which NetworkDeepSpeed does not train"),
-    Clips: (FLAT, 'NetworkDeepSpeed(config={"gradient_clipping": VALUE})'),
-    StepsTheBareOptimizer: (FLAT, "step the optimizer that self.optimizers() returns"),
+    Clips: ([*DEEPSPEED], 'NetworkDeepSpeed(config={"gradient_clipping": VALUE})'),
+    StepsItsOwn: ([*DEEPSPEED], "step the optimizer that self.optimizers() returns"),
     BeginsFrozen: ([*STRATEGIES], "an optimizer steps critic.0.weight, which is frozen"),
     Misnames: (
         [*STRATEGIES],

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from typing import Any
 
-import torch
 from lightning.fabric.plugins.environments import ClusterEnvironment
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
+from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 
 
@@ -59,7 +57,7 @@ def children(launcher: object) -> list[subprocess.Popen]:
     return list(launcher.procs) if isinstance(launcher, _SubprocessScriptLauncher) else []
 
 
-def process_group_backend(strategy: DDPStrategy | ModelParallelStrategy) -> str:
+def process_group_backend(strategy: DDPStrategy) -> str:
     """Returns the backend that Lightning will choose, from `_get_process_group_backend`.
 
     Unless the user has chosen one, the public property `process_group_backend`
@@ -76,64 +74,13 @@ def finds_unused_parameters(strategy: DDPStrategy) -> bool:
     return bool(strategy._ddp_kwargs.get("find_unused_parameters"))
 
 
-def run_step_hooks(strategy: Any, module: LightningModule, optimizer: torch.optim.Optimizer) -> None:
-    """Runs `on_before_optimizer_step` and Lightning's clipping when an engine steps instead of the optimizer.
-
-    Calls `Precision._after_closure`, as Lightning's own DeepSpeed plugin does. The public `Precision.optimizer_step`
-    also steps the optimizer, since https://github.com/Lightning-AI/pytorch-lightning/pull/10143. No issue found.
-    """
-    strategy.precision_plugin._after_closure(module, optimizer)
-
-
-def set_data_parallel_size(strategy: ModelParallelStrategy, size: int) -> None:
-    """Sets the data parallel size, a constructor argument that is known only once the trainer exists.
-
-    Sets `ModelParallelStrategy._data_parallel_size`. Lightning's "auto" is the number of nodes, regardless of the
-    tensor parallel size (https://github.com/Lightning-AI/pytorch-lightning/pull/19878). No issue found.
-    """
-    strategy._data_parallel_size = size
-
-
-def synchronizes_batch_norm(strategy: DDPStrategy | ModelParallelStrategy) -> bool:
+def synchronizes_batch_norm(strategy: DDPStrategy) -> bool:
     """Returns whether the trainer has `sync_batchnorm=True`, from the plugin `_layer_sync` of its strategy.
 
     There is no public API: the trainer hands its argument on
     (https://github.com/Lightning-AI/pytorch-lightning/pull/11754). No issue found.
     """
     return strategy._layer_sync is not None
-
-
-def accept_without_configure_model(module: LightningModule) -> None:
-    """Lets Lightning accept a module without `configure_model`, since the strategy shards the networks itself.
-
-    `ModelParallelStrategy.setup` requires an override and looks for it on the instance, so that the class need not
-    change: https://github.com/Lightning-AI/pytorch-lightning/pull/19878. No issue found.
-    """
-    if type(module).configure_model is LightningModule.configure_model:
-        module.configure_model = lambda: None  # type: ignore[method-assign]
-
-
-def run_toggles_in(module: LightningModule, context: Callable[[], AbstractContextManager[None]]) -> None:
-    """Runs `toggle_optimizer` and `untoggle_optimizer` of a module in a context, until `restore_toggles`.
-
-    They are replaced on the instance, as Lightning has no hook for them. No issue found.
-    """
-
-    def within(method: Callable[[Any], None]) -> Callable[[Any], None]:
-        def run(optimizer: Any) -> None:
-            with context():
-                method(optimizer)
-
-        return run
-
-    module.toggle_optimizer = within(module.toggle_optimizer)  # type: ignore[method-assign, assignment]
-    module.untoggle_optimizer = within(module.untoggle_optimizer)  # type: ignore[method-assign, assignment]
-
-
-def restore_toggles(module: LightningModule) -> None:
-    """Reverts the replacement; see `run_toggles_in`."""
-    vars(module).pop("toggle_optimizer", None)
-    vars(module).pop("untoggle_optimizer", None)
 
 
 class QuickHookNames(LightningModule):

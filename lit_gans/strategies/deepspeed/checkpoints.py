@@ -8,26 +8,23 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 
 from lit_gans.checkpoints.sharded import REST, TIED, read_rest, verify_shards
 from lit_gans.common._compat.deepspeed import zero3_shape, zero3_shard
 from lit_gans.common.errors import RefusedInput
+from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.strategies.checkpoint_folders import replacing
-from lit_gans.strategies.deepspeed.engine_module import prefixes
-from lit_gans.strategies.deepspeed.zero import ZeroOptimizer, with_padding
-from lit_gans.strategies.module_networks import Network, names_of_parameters, stepped_network
+from lit_gans.strategies.deepspeed.optimizer import with_padding
+from lit_gans.strategies.module_networks import Network, names_of_parameters
 
 
-class DeepSpeedCheckpoints:
-    """Shards of ZeRO stage 3 and their full tensors, and checkpoints of either; mixed in before Lightning's class."""
+class DeepSpeedCheckpoints(NetworkStrategy):
+    """Shards of ZeRO stage 3 and their full tensors, and checkpoints of either."""
 
     sharded_checkpoints: bool
     stage: int
     engines: dict[str, Any]
-    networks: dict[str, Network]
-    _zero: dict[str, ZeroOptimizer]
 
     # ---- shards of parameters, and full tensors
 
@@ -77,18 +74,12 @@ class DeepSpeedCheckpoints:
         return state | self._unsharded(self.lightning_module, state) if self.is_sharded else state
 
     def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        if isinstance(optimizer, LightningOptimizer):
-            optimizer = optimizer.optimizer
-        if self.sharded_checkpoints:
-            return {}
-        if not self.stage or not self._zero:
-            return optimizer.state_dict()
-        return self._zero[stepped_network(self.networks, optimizer).name].state_dict()
+        return {} if self.sharded_checkpoints else super().optimizer_state(optimizer)
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
         if not self.sharded_checkpoints:
             return super().save_checkpoint(checkpoint, filepath, storage_options)
-        networks = {name: prefixes(network) for name, network in self.networks.items()}
+        networks = {name: _prefixes(network) for name, network in self.networks.items()}
         made_by = {"networks": networks, "stage": self.stage, "ranks": self.world_size} | self._others()
         with replacing(Path(filepath), self) as folder:
             for name, engine in self.engines.items():
@@ -124,7 +115,7 @@ class DeepSpeedCheckpoints:
         if (made_by["stage"], made_by["ranks"]) != now:
             raise RefusedInput(
                 f"{checkpoint_path} was written under stage {made_by['stage']} by {made_by['ranks']} ranks, and this"
-                f" run has stage {now[0]} and {now[1]} ranks: use the same, or start from its networks with init_from."
+                f" run has stage {now[0]} and {now[1]} ranks: use the same, or load its networks alone."
             )
         verify_shards(Path(checkpoint_path), rest, self.global_rank, self.world_size)
         self.barrier()  # DeepSpeed loads any object: every rank's share must have passed
@@ -138,13 +129,16 @@ class DeepSpeedCheckpoints:
         self.lightning_module.load_state_dict(checkpoint["deepspeed"]["others"], strict=False)
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-        if self._resumes_from_shards():
-            return
-        for optimizer, saved in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
-            if self.stage:
-                self._zero[stepped_network(self.networks, optimizer).name].load_state_dict(saved, self.shard)
-            else:
-                optimizer.load_state_dict(saved)
+        if not self._resumes_from_shards():
+            super().load_optimizer_state_dict(checkpoint)
+
+
+def _prefixes(network: Network) -> dict[str, str]:
+    """Returns for the beginning of each name in the engine's module the beginning of its name in the user's module."""
+    if len(network.roots) == 1 and not network.loose:
+        return {"": f"{next(iter(network.roots))}."}
+    roots = {f"{index}.": f"{path}." for index, path in enumerate(network.roots)}
+    return roots | {str(index): name for index, name in enumerate(network.loose, start=len(network.roots))}
 
 
 def _stored_names(network: Network) -> set[str]:

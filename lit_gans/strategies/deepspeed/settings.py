@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch import LightningModule
-
 from lit_gans.common._compat.deepspeed import forbid_compiled_operations
 from lit_gans.common.errors import RefusedInput, install_command, nearest, one_line
 from lit_gans.common.reading import read_bounded
@@ -43,7 +41,7 @@ _INSTEAD = {
     "bfloat16": "use the Trainer's precision",
     "amp": "use the Trainer's precision",
     "torch_autocast": "use the Trainer's precision",
-    "gradient_accumulation_steps": "use accumulate_gradients of the module",
+    "gradient_accumulation_steps": "use block_backward_sync, or accumulate_gradients of our modules",
     "train_batch_size": "use the batch size of the data",
     "train_micro_batch_size_per_gpu": "use the batch size of the data",
 }
@@ -76,12 +74,12 @@ def refuse(config: Mapping[str, Any], stage: int, sharded_checkpoints: bool) -> 
         raise RefusedInput(f"stage={stage} is not a stage of ZeRO: use one of the stages 0, 1, 2 and 3.")
     if "offload_optimizer" in config["zero_optimization"] and not stage:
         raise RefusedInput(
-            "offload_optimizer=true has no effect with stage=0, which does not shard optimizer states: use stage=1, 2"
+            "offload_optimizer=True has no effect with stage=0, which does not shard optimizer states: use stage=1, 2"
             " or 3."
         )
     if sharded_checkpoints and not stage:
         raise RefusedInput(
-            "sharded_checkpoints=true has no effect with stage=0, where every rank has everything: use stage=1, 2 or 3."
+            "sharded_checkpoints=True has no effect with stage=0, where every rank has everything: use stage=1, 2 or 3."
         )
     for key in config:
         if key in _INSTEAD:
@@ -110,22 +108,12 @@ def engine_config(config: Mapping[str, Any], stage: int, num_parameters: int, cl
     given = config.get("gradient_clipping", clip or 0.0)
     if clip is not None and given != clip:
         raise RefusedInput(
-            f"gradient_clipping={given} in the DeepSpeed config differs from clip_gradients={clip} of the module: leave"
-            " one of them out."
+            f"gradient_clipping={given} in the DeepSpeed config differs from clip_gradients_to={clip} of the module:"
+            " leave one of them out."
         )
     fixed = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1, "gradient_clipping": given}
     free = {"zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}
     return {**free, **config, **fixed, "zero_optimization": zero | config["zero_optimization"]}
-
-
-def refuse_automatic(module: LightningModule) -> None:
-    """Raises `RefusedInput` for automatic optimization, whose backward and step an engine does not see as its own."""
-    if module.automatic_optimization:
-        raise RefusedInput(
-            f"{type(module).__name__} has automatic optimization, which NetworkDeepSpeed does not train: set"
-            " self.automatic_optimization = False, and call self.manual_backward(loss) and optimizer.step() in the"
-            " training step; or use Lightning's strategy='deepspeed', which trains one network."
-        )
 
 
 def load(device: str) -> Any:
@@ -136,7 +124,7 @@ def load(device: str) -> Any:
         import deepspeed
         import deepspeed.ops
     except ImportError as error:
-        raise RefusedInput(f"strategy=deepspeed needs DeepSpeed: {install_command('deepspeed')}") from error
+        raise RefusedInput(f"NetworkDeepSpeed needs DeepSpeed: {install_command('deepspeed')}") from error
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     if device == "cpu":
         forbid_compiled_operations(deepspeed)

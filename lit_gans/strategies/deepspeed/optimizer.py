@@ -1,0 +1,228 @@
+"""A DeepSpeed engine as a torch optimizer of one network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from lit_gans.common._compat.deepspeed import (
+    backward_into,
+    flat_groups,
+    link_optimizer_states,
+    prepare_backward,
+    stored_gradients,
+    zero3_shape,
+    zero3_shard,
+)
+from lit_gans.common.errors import RefusedInput
+from lit_gans.strategies.module_networks import parameters_of
+
+
+class EngineOptimizer(torch.optim.Optimizer):
+    """A DeepSpeed engine as the optimizer that `self.optimizers()` returns.
+
+    An engine replaces the parameters of the optimizer that it is created from by flat shards. This one has those of the
+    module, as `toggle_optimizer` needs them, and steps and clears what the engine stores. Learning rates and other
+    settings are those of the user's optimizer, which schedulers change; its own `step` is refused, since it has no
+    gradients.
+
+    States have torch's format, with full tensors.
+
+    Args:
+        name: name of the network.
+        optimizer: of the user, before the engine is created.
+        stage: stage of ZeRO.
+        shard: returns this rank's shard of a full tensor of a parameter's shape, under stage 3.
+    """
+
+    engine: Any  # to be set once it is created
+
+    def __init__(
+        self,
+        name: str,
+        optimizer: torch.optim.Optimizer,
+        stage: int,
+        shard: Callable[[Tensor, nn.Parameter], Tensor],
+    ) -> None:  # not torch's own, which would add the parameters to groups again
+        self.name, self.stage, self.defaults = name, stage, optimizer.defaults
+        self.parameters = parameters_of(optimizer)
+        self.param_groups = [_Group(group) for group in optimizer.param_groups]
+        self._given, self._shard = optimizer, shard
+        self._saved_groups = optimizer.state_dict()["param_groups"]
+        # networks whose gradients are ready for a step; a set, since Lightning's wrapper inherits these methods and
+        # shares attributes only as long as nobody assigns them
+        self._reduced: set[str] = set()
+        self._steps = False  # whether the engine is currently stepping
+        optimizer.register_step_pre_hook(self._refuse_lone_step)
+
+    @property
+    def state(self) -> Any:
+        """States of the user's optimizer, whose keys are flat shards from stage 1 on."""
+        return self._given.state
+
+    # ---- a step
+
+    def backward(self, loss: Tensor, inputs: list[nn.Parameter] | None, retain_graph: bool) -> None:
+        """Runs a backward that gives gradients to some parameters only; `None` for all."""
+        if self.engine.is_gradient_accumulation_boundary() and self.stage in (1, 2):
+            if self._reduced:
+                raise RefusedInput(
+                    f"two backwards of {self.name} before its step, but ZeRO stage {self.stage} would store the"
+                    " gradients of the last one only: add up the losses, or put all but the last into"
+                    " `with self.trainer.strategy.block_backward_sync():`."
+                )
+            self._reduced.add(self.name)
+        if self.stage:
+            prepare_backward(self.engine, loss)
+        if inputs is None:
+            self.engine.backward(loss, retain_graph=retain_graph, scale_wrt_gas=False)
+        else:
+            backward_into(self.engine, loss, inputs, self.stage, retain_graph)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        result = None if closure is None else closure()
+        self._steps = True
+        try:
+            self.engine.step()
+        finally:
+            self._steps = False
+        self._forget()
+        return result
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self._forget()
+        self.engine.optimizer.zero_grad(set_to_none)
+
+    def _forget(self) -> None:
+        self._reduced.clear()
+        if self.stage == 3:  # which would step once more with the last gradients of what a backward does not reach
+            for gradients in stored_gradients(self.engine, self.stage):
+                gradients.zero_()
+
+    def _refuse_lone_step(self, *_: Any) -> None:
+        if not self._steps:
+            raise RefusedInput(
+                f"the torch optimizer of {self.name} has no gradients of its own under DeepSpeed: step the optimizer"
+                " that self.optimizers() returns."
+            )
+
+    # ---- states
+
+    def flat_groups(self) -> list[tuple[list[nn.Parameter], Tensor]]:
+        """Returns the groups of parameters that ZeRO flattened, each with this rank's flat shard."""
+        return flat_groups(self.engine, self.stage) if self.stage else []
+
+    def tensors_held(self) -> dict[str, list[Tensor]]:
+        """Returns this rank's tensors that ZeRO stores outside the parameters of the module."""
+        return {
+            "parameters": [zero3_shard(parameter) for parameter in self.parameters] if self.stage == 3 else [],
+            "gradients": stored_gradients(self.engine, self.stage) if self.stage else [],
+            "optimizer": [flat for _, flat in self.flat_groups()],  # the weights that are stepped
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the states with full tensors, on the CPU from stage 1 on; every rank must call it."""
+        from deepspeed.utils import safe_get_full_optimizer_state
+
+        if not self.stage:
+            return self._given.state_dict()
+        indices = {id(parameter): index for index, parameter in enumerate(self.parameters)}
+        states: dict[int, dict[str, Any]] = {}
+        with _unfrozen(self.parameters):
+            for parameters, flat in self.flat_groups():
+                for parameter in parameters:
+                    states[indices[id(parameter)]] = {
+                        key: safe_get_full_optimizer_state(parameter, key).cpu()
+                        if _belongs(value, flat)
+                        else deepcopy(value)  # a separate step for each, since torch.load would keep them shared
+                        for key, value in self.state[flat].items()
+                    }
+        groups = [
+            {key: now[key] if key != "params" else value for key, value in saved.items()}
+            for saved, now in zip(self._saved_groups, self.param_groups, strict=True)
+        ]
+        return {"state": {index: states[index] for index in sorted(states)}, "param_groups": groups}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Loads full states."""
+        if not self.stage:
+            return self._given.load_state_dict(dict(saved))
+        for group, values in zip(self.param_groups, saved["param_groups"], strict=True):
+            group.update({key: value for key, value in values.items() if key != "params"})
+        states = {id(parameter): saved["state"].get(index, {}) for index, parameter in enumerate(self.parameters)}
+        for parameters, flat in self.flat_groups():
+            self.state[flat] = self._empty_state(states[id(parameters[0])], parameters[0], flat)
+        if self.stage < 3:
+            link_optimizer_states(self.engine)
+        for parameters, flat in self.flat_groups():
+            for parameter in parameters:
+                for key, value in states[id(parameter)].items():
+                    if _belongs(self.state[flat][key], flat):
+                        self._set(parameter, key, value.to(flat.device))
+
+    def _empty_state(self, state: Mapping[str, Any], parameter: nn.Parameter, flat: Tensor) -> dict[str, Any]:
+        """Returns the state of a flat shard, with zeros for entries that have the shape of its first parameter."""
+        shape = zero3_shape(parameter) if self.stage == 3 else parameter.shape
+        return {
+            key: torch.zeros_like(flat) if isinstance(value, Tensor) and value.shape == shape else deepcopy(value)
+            for key, value in state.items()
+        }
+
+    def _set(self, parameter: nn.Parameter, key: str, value: Tensor) -> None:
+        from deepspeed.utils import safe_set_full_optimizer_state, safe_set_local_optimizer_state
+
+        if self.stage == 3:
+            safe_set_local_optimizer_state(parameter, with_padding(self._shard(value, parameter), parameter), key)
+        else:
+            safe_set_full_optimizer_state(parameter, value, key)
+
+
+class _Group(MutableMapping[str, Any]):
+    """A parameter group with the parameters that it had at first, and all settings as they are now."""
+
+    def __init__(self, group: dict[str, Any]) -> None:
+        self._group, self._parameters = group, group["params"]
+
+    def __getitem__(self, key: str) -> Any:
+        return self._parameters if key == "params" else self._group[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._group[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self._group[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._group)
+
+    def __len__(self) -> int:
+        return len(self._group)
+
+
+def with_padding(shard: Tensor, parameter: nn.Parameter) -> Tensor:
+    """Returns a shard of a parameter with zeros behind it, up to the size that stage 3 gives to every rank."""
+    return pad(shard, (0, zero3_shard(parameter).numel() - shard.numel()))
+
+
+@contextmanager
+def _unfrozen(parameters: list[nn.Parameter]) -> Iterator[None]:
+    """Makes all parameters require gradients, since DeepSpeed finds no optimizer states of frozen parameters."""
+    frozen = [parameter for parameter in parameters if not parameter.requires_grad]
+    for parameter in frozen:
+        parameter.requires_grad_(True)
+    try:
+        yield
+    finally:
+        for parameter in frozen:
+            parameter.requires_grad_(False)
+
+
+def _belongs(value: Any, flat: Tensor) -> bool:
+    """Whether an entry of an optimizer's state has one element for each element of the parameters."""
+    return isinstance(value, Tensor) and value.shape == flat.shape
