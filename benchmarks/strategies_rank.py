@@ -18,6 +18,7 @@ from lightning.pytorch import Callback, LightningDataModule, LightningModule, Tr
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.measure import quiet_trainer, spread
@@ -25,8 +26,8 @@ from benchmarks.shapes import SHAPES, Shape
 from benchmarks.turns import ratios, take_turns
 from lit_gans.common.quiet import quiet
 from lit_gans.config.registry import gans as registered
-from lit_gans.strategies.contracts import bytes_held
 from lit_gans.strategies.ddp import NetworkDDP
+from lit_gans.strategies.deepspeed.optimizer import EngineOptimizer
 from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP
 from lit_gans.training.adversarial import AdversarialModule
@@ -109,6 +110,31 @@ class _Counter(Callback):
         return self._all_reduce(tensor, *args, **kwargs)
 
 
+def _bytes_held(strategy: Strategy) -> dict[str, int]:
+    """Returns the bytes of parameters, gradients and optimizer states that this rank currently stores."""
+    parameters = list(strategy.lightning_module.parameters())
+    states = (state for optimizer in strategy.optimizers for state in optimizer.state.values())
+    held = {
+        "parameters": parameters,
+        "gradients": [parameter.grad for parameter in parameters if parameter.grad is not None],
+        "optimizer": [value for state in states for value in state.values() if isinstance(value, torch.Tensor)],
+    }
+    for optimizer in strategy.optimizers:
+        if isinstance(optimizer, EngineOptimizer):
+            for kind, tensors in optimizer.tensors_held().items():
+                held[kind] += tensors
+    sizes = {kind: _storages(tensors) for kind, tensors in held.items()}
+    for address in sizes["parameters"]:
+        sizes["optimizer"].pop(address, None)
+    return {kind: sum(each.values()) for kind, each in sizes.items()}
+
+
+def _storages(tensors: Iterable[torch.Tensor]) -> dict[int, int]:
+    """Returns the bytes of the storages of tensors on this rank, by address: shared storages count once."""
+    local = (tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors)
+    return {storage.data_ptr(): storage.nbytes() for storage in (tensor.untyped_storage() for tensor in local)}
+
+
 class _Memory(Callback):
     """Records the bytes that this rank holds."""
 
@@ -117,10 +143,10 @@ class _Memory(Callback):
         self.held: dict[str, int] = {}
 
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.gradients = max(self.gradients, bytes_held(trainer.strategy)["gradients"])
+        self.gradients = max(self.gradients, _bytes_held(trainer.strategy)["gradients"])
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        self.held = bytes_held(trainer.strategy) | {"gradients": self.gradients}
+        self.held = _bytes_held(trainer.strategy) | {"gradients": self.gradients}
 
 
 def _fit(module: LightningModule, batch: Any, strategy: Strategy, iterations: int, callback: Callback) -> None:

@@ -18,7 +18,6 @@ from benchmarks.study.contract import Cell, Unavailable
 from benchmarks.study.registry import parts
 from lit_gans.common.errors import RefusedInput, one_line
 from lit_gans.common.quiet import quiet
-from lit_gans.strategies.process_lifetime import end_process
 
 _LAUNCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
 
@@ -49,7 +48,7 @@ def _end_with(alive: Connection) -> None:
     try:
         alive.recv()
     except (EOFError, OSError):
-        end_process()  # not by SIGTERM, which Lightning catches: it waits for the end of a step that may never come
+        os._exit(1)  # not by SIGTERM, which Lightning catches: it waits for the end of a step that may never come
 
 
 def _answer(cell: Cell) -> tuple[str, Any]:

@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from torch.utils.data import IterableDataset
 
 from benchmarks.measure import now, peak_process_memory, quiet_trainer
+from benchmarks.study.binding import CoreBinding
 from benchmarks.study.contract import Unavailable, require_device
 from benchmarks.study.settings import Settings
 from lit_gans.config.hydra_app import compose
@@ -81,7 +82,8 @@ def train(
 
     Args:
         settings: `model`, a node of `model_node`; `batch_size` per rank; `device`; `steps`, the most timed steps, after
-            `warmup`; optionally `precision`, `strategy` (`{"name": ..., ...}`, see `by_name`), `seconds` after which
+            `warmup`; optionally `precision`, `strategy` (`{"name": ..., ...}`, see `by_name`; `bind="cores"` gives
+            each process cores of its own), `seconds` after which
             the training ends, `step_limit`.
         callbacks: further callbacks of the trainer.
         strategy: a strategy that replaces the one that `settings` names.
@@ -97,6 +99,9 @@ def train(
         RefusedInput: the settings do not go together.
     """
     require_device(settings["device"])
+    node = dict(settings.get("strategy") or {})
+    if node.pop("bind", "none") == "cores":
+        CoreBinding(int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     module = construct(settings["model"], "model")
     ranks, local = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
     clock = Clock(settings, module)
@@ -108,7 +113,7 @@ def train(
             max_epochs=-1,
             devices=local,
             num_nodes=ranks // local,
-            strategy=strategy or strategy_of(settings.get("strategy"), ranks),
+            strategy=strategy or strategy_of(node or None, ranks),
             precision=settings.get("precision", "32-true"),
             callbacks=[clock, *callbacks],
         )

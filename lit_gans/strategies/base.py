@@ -1,4 +1,4 @@
-"""Base class of all strategies: setup, process lifetime and memory counts."""
+"""Base class of all strategies: setup, process lifetime and what is the same on all ranks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from lit_gans.strategies.module_networks import (
 )
 from lit_gans.strategies.process_lifetime import announce_parent, end_children, follow_parent
 from lit_gans.strategies.rank_positions import Positions, RanksDisagree
-from lit_gans.strategies.rank_tensors import average_over_ranks, broadcast_from_first_rank, running_statistics, storages
+from lit_gans.strategies.rank_tensors import average_over_ranks, broadcast_from_first_rank, running_statistics
 from lit_gans.strategies.rendezvous import join_world, limit_waiting, starting_timeout
 
 log = logging.getLogger(__name__)
@@ -230,22 +230,3 @@ class NetworkStrategy(DDPStrategy):
     def full_state_dict(self, network: nn.Module) -> dict[str, Tensor]:
         """Returns a network's full tensors on the CPU; every rank must call it."""
         raise NotImplementedError
-
-    # ---- memory
-
-    def bytes_held(self) -> dict[str, int]:
-        """Returns the bytes of parameters, gradients and optimizer states that this rank currently stores."""
-        held = {name: storages(tensors) for name, tensors in self.tensors_held().items()}
-        for address in held["parameters"]:
-            held["optimizer"].pop(address, None)
-        return {name: sum(sizes.values()) for name, sizes in held.items()}
-
-    def tensors_held(self) -> dict[str, list[Tensor]]:
-        """Returns this rank's parameters, gradients and optimizer states."""
-        parameters = list(self.lightning_module.parameters())
-        states = (state for optimizer in self.optimizers for state in optimizer.state.values())
-        return {
-            "parameters": parameters,
-            "gradients": [parameter.grad for parameter in parameters if parameter.grad is not None],
-            "optimizer": [value for state in states for value in state.values() if isinstance(value, Tensor)],
-        }

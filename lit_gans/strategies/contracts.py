@@ -33,8 +33,3 @@ def block_backward_sync(strategy: Strategy) -> AbstractContextManager[None]:
 def sharding(strategy: Strategy | None) -> NetworkStrategy | None:
     """Returns a strategy if it currently shards parameters over the ranks, so that no rank has a full network."""
     return strategy if isinstance(strategy, NetworkStrategy) and strategy.is_sharded else None
-
-
-def bytes_held(strategy: Strategy) -> dict[str, int]:
-    """Returns this rank's bytes of parameters, gradients and optimizer states; empty for Lightning's strategies."""
-    return strategy.bytes_held() if isinstance(strategy, NetworkStrategy) else {}

@@ -30,11 +30,6 @@ def end_children(launcher: object) -> None:
             process.kill()
 
 
-def end_process() -> None:
-    """Ends this process as a failed one, without flushing what may be a broken pipe."""
-    os._exit(1)
-
-
 def announce_parent() -> None:
     """Records this process as a parent in the environment, which its children inherit."""
     os.environ[_PARENT] = str(os.getpid())
@@ -48,4 +43,4 @@ def follow_parent() -> None:
     if sys.platform == "linux" and os.environ.get(_PARENT) == str(os.getppid()):
         ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
         if os.environ[_PARENT] != str(os.getppid()):  # it ended before
-            end_process()
+            sys.exit(1)

@@ -1,4 +1,4 @@
-"""Tensors of all ranks: broadcast, averaged and counted."""
+"""Tensors of all ranks: broadcast and averaged."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterable
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from lit_gans.common._compat.torch import NormBase, copy_all
 
@@ -49,9 +48,3 @@ def average_over_ranks(buffers: list[Tensor]) -> None:
     dist.all_reduce(flat)
     means = flat.div_(world_size).split([buffer.numel() for buffer in buffers])
     copy_all(buffers, (mean.view_as(buffer) for mean, buffer in zip(means, buffers, strict=True)))
-
-
-def storages(tensors: Iterable[Tensor]) -> dict[int, int]:
-    """Returns the bytes of the storages of tensors on this rank, by address: shared storages count once."""
-    local = (tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors)
-    return {storage.data_ptr(): storage.nbytes() for storage in (tensor.untyped_storage() for tensor in local)}

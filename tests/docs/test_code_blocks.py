@@ -54,7 +54,6 @@ RUN_IN_THE_SLOW_TIER = {
     ("docs/guides/data.md", "lit-gans train experiment=pix2pix_emoji"),
     ("docs/guides/data.md", "lit-gans train -m experiment=gan_ring,"),
     ("docs/guides/distributed.md", f"{_TWO_PROCESSES}\n"),
-    ("docs/guides/distributed.md", f"{_TWO_PROCESSES} trainer.strategy.bind=cores"),
     ("docs/guides/distributed.md", f"{_TWO_PROCESSES} trainer.strategy.gradient_compression=bf16"),
     ("docs/guides/metrics.md", "lit-gans train trainer.max_steps=200 metrics.every_n_steps=50"),
     ("docs/guides/lightning.md", "lit-gans fit --model DCGAN --data Digits --trainer.max_steps 200 --trainer.strategy"),

@@ -36,7 +36,6 @@ def test_lightnings_strategies_have_the_defaults(cls):
     assert contracts.backward_arguments(strategy, "generator") == {}
     assert not contracts.clips_gradients(strategy)
     assert contracts.sharding(strategy) is None
-    assert contracts.bytes_held(strategy) == {}
     assert isinstance(contracts.block_backward_sync(strategy), nullcontext) == (cls is SingleDeviceStrategy)
 
 

@@ -208,7 +208,7 @@ def _binding(results: Sequence[Result]) -> Table:
     notes = [
         "Median and quartiles. All cores in each: every process computes with as many threads as the machine has cores,"
         " as torch does by itself. Its share of threads: the baseline, with the cores divided among the processes."
-        " Bound to cores: the same, and each stays on cores of its own (`trainer.strategy.bind=cores`)."
+        " Bound to cores: the same, and each stays on cores of its own."
     ]
     return Table("Processes and cores", columns, rows, notes)
 

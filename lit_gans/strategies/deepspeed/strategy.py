@@ -195,13 +195,6 @@ class NetworkDeepSpeed(DeepSpeedCheckpoints):
             for engine in self.engines.values():
                 engine.set_gradient_accumulation_boundary(True)
 
-    def tensors_held(self) -> dict[str, list[Tensor]]:
-        held = super().tensors_held()
-        for network in self.networks.values():
-            for kind, tensors in network.optimizer.tensors_held().items():
-                held[kind] += tensors
-        return held
-
 
 class _EnginePrecision(Precision):
     """Lightning's float32; what it would clip is not what an engine steps with."""

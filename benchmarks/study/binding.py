@@ -12,13 +12,10 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
 
 import torch
 
 from lit_gans.common.errors import RefusedInput
-
-Bind = Literal["none", "cores"]
 
 _TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.study import binding
+from benchmarks.study.binding import CoreBinding, physical_cores, share_of_cores
 from lit_gans.common.errors import RefusedInput
-from lit_gans.strategies import binding
-from lit_gans.strategies.binding import CoreBinding, physical_cores, share_of_cores
 
 CORES = [(0, 4), (1, 5), (2, 6), (3, 7), (8,)]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="binding needs Linux")
