@@ -7,9 +7,20 @@ from pathlib import Path
 import yaml
 
 _MOST_BYTES = 2**20
-_MOST_NODES = 100_000  # with all aliases replaced by what they stand for, as loaders do
+_MOST_VALUES = 100_000  # with all aliases replaced by what they stand for, as loaders do
 _DEEPEST = 50
 _MOST_DIGITS = 400  # of a number; Python refuses integers with 4,300, and no float has more than 309 before the point
+
+
+def refuse_hostile_file(path: Path) -> None:
+    """Checks a file like `refuse_hostile_yaml`, and its size before it is read."""
+    refuse_large_yaml(path)
+    refuse_hostile_yaml(path.read_bytes(), str(path))
+
+
+def refuse_large_yaml(path: Path) -> None:
+    """Raises `yaml.YAMLError` for a file that is larger than a configuration is."""
+    _refuse_size(path.stat().st_size, str(path))
 
 
 def refuse_hostile_yaml(content: bytes | str, name: str) -> None:
@@ -22,66 +33,41 @@ def refuse_hostile_yaml(content: bytes | str, name: str) -> None:
     Raises:
         yaml.YAMLError: it is not YAML, not text, too large, too deep, or grows through its aliases.
     """
-    _refuse_large(len(content), name)
+    _refuse_size(len(content), name)
     try:
         text = content.decode() if isinstance(content, bytes) else content
     except UnicodeDecodeError as error:
         raise yaml.YAMLError(f"{name} is not UTF-8 text: {error}") from error
-    _Size(name).add_all(text)
+    num = 0  # values so far, with their aliases
+    opened: list[tuple[str | None, int]] = []  # anchor of each open collection, and the number of values before it
+    sizes: dict[str | None, int] = {}  # number of values of each anchor
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            opened.append((event.anchor, num))
+            num += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = opened.pop()
+            sizes[anchor] = num - before
+        elif isinstance(event, yaml.AliasEvent):
+            _refuse_if(event.anchor not in sizes, f"{name} has an alias *{event.anchor} of nothing, or in it")
+            num += sizes[event.anchor]
+        elif isinstance(event, yaml.ScalarEvent):
+            _refuse_if(_is_long_number(event), f"{name} has a number with more than {_MOST_DIGITS} digits")
+            sizes[event.anchor] = 1
+            num += 1
+        _refuse_if(len(opened) > _DEEPEST, f"{name} is nested more than {_DEEPEST} deep")
+        _refuse_if(num > _MOST_VALUES, f"{name} has more than {_MOST_VALUES} values with its aliases")
 
 
-def refuse_hostile_file(path: Path) -> None:
-    """Checks a file like `refuse_hostile_yaml`, and its size before it is read."""
-    refuse_large_yaml(path)
-    refuse_hostile_yaml(path.read_bytes(), str(path))
-
-
-def refuse_large_yaml(path: Path) -> None:
-    """Raises `yaml.YAMLError` for a file that is larger than a configuration is."""
-    _refuse_large(path.stat().st_size, str(path))
-
-
-def _refuse_large(num_bytes: int, name: str) -> None:
-    if num_bytes > _MOST_BYTES:
-        raise yaml.YAMLError(f"{name} has {num_bytes} bytes: expected at most {_MOST_BYTES}")
-
-
-class _Size:
-    """Counts the nodes of a text while it is parsed."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._open: list[tuple[str | None, int]] = []  # anchor of each open collection, and its nodes so far
-        self._nodes = 0
-        self._of_anchor: dict[str, int] = {}
-
-    def add_all(self, text: str) -> None:
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            if isinstance(event, yaml.CollectionStartEvent):
-                self._open.append((event.anchor, self._nodes))
-                self._refuse(len(self._open) > _DEEPEST, f"is nested more than {_DEEPEST} deep")
-                self._nodes += 1
-            elif isinstance(event, yaml.CollectionEndEvent):
-                anchor, before = self._open.pop()
-                self._keep(anchor, self._nodes - before)
-            elif isinstance(event, yaml.AliasEvent):
-                self._refuse(event.anchor not in self._of_anchor, f"has an alias *{event.anchor} of nothing, or in it")
-                self._nodes += self._of_anchor[str(event.anchor)]
-            elif isinstance(event, yaml.ScalarEvent):
-                self._refuse(_is_long(event), f"has a number with more than {_MOST_DIGITS} digits")
-                self._nodes += 1
-                self._keep(event.anchor, 1)
-            self._refuse(self._nodes > _MOST_NODES, f"has more than {_MOST_NODES} values with its aliases")
-
-    def _keep(self, anchor: str | None, nodes: int) -> None:
-        if anchor is not None:
-            self._of_anchor[anchor] = nodes
-
-    def _refuse(self, hostile: bool, how: str) -> None:
-        if hostile:
-            raise yaml.YAMLError(f"{self.name} {how}")
-
-
-def _is_long(scalar: yaml.ScalarEvent) -> bool:
+def _is_long_number(scalar: yaml.ScalarEvent) -> bool:
     value = scalar.value
     return len(value) > _MOST_DIGITS and scalar.style is None and value.lstrip("+-")[:1].isdigit() and " " not in value
+
+
+def _refuse_size(num_bytes: int, name: str) -> None:
+    _refuse_if(num_bytes > _MOST_BYTES, f"{name} has {num_bytes} bytes: expected at most {_MOST_BYTES}")
+
+
+def _refuse_if(hostile: bool, reason: str) -> None:
+    if hostile:
+        raise yaml.YAMLError(reason)
