@@ -65,6 +65,8 @@ class R3GAN(ImageGAN):
             discriminator_optimizer=discriminator_optimizer,
             **kwargs,
         )
+        if network != "r3gan" and (blocks, group_width, constant_until) != (2, 8, 32):
+            raise RefusedInput(f"blocks, group_width and constant_until: the {network} networks have no such options.")
         for name, value in {"blocks": blocks, "group_width": group_width}.items():
             if value < 1:
                 raise RefusedInput(f"{name}={value} must be at least 1.")
@@ -76,6 +78,7 @@ class R3GAN(ImageGAN):
 
     def configure_networks(self) -> dict[str, nn.Module]:
         options = {"blocks": self.blocks, "group_width": self.group_width, "constant_until": self.constant_until}
+        options = options if self.network == "r3gan" else {}
         return {"generator": self.build_generator(**options), "discriminator": self.build_discriminator(**options)}
 
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:

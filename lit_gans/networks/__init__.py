@@ -20,30 +20,39 @@ _PAIRS: dict[str, tuple[type[nn.Module], type[nn.Module]]] = {
     "r3gan": (r3gan.R3GANGenerator, r3gan.R3GANDiscriminator),
 }
 _SIZES = {"dcgan": dcgan.SIZES, "resnet": resnet.SIZES, "r3gan": r3gan.SIZES}
-_USUAL = (None, False, 0, "plain")  # values of an option that are valid for a network without it
+_WITHOUT = (None, False, 0, "plain", "none")  # values of an option that are valid for a network without it
 
 
 def refuse_options(network: NetworkName, image_size: int, **options: Any) -> None:
-    """Raises `RefusedInput` if the named networks do not support a size or an option."""
+    """Raises `RefusedInput` if neither of the named networks supports a size or an option."""
     if network in _SIZES:
         refuse_size(image_size, _SIZES[network], network)
-    for name, value in options.items():
-        if value not in _USUAL and not any(name in inspect.signature(cls).parameters for cls in _PAIRS[network]):
-            raise RefusedInput(f"{name}={value}: the {network} networks have no such option.")
-        if name == "width" and value is not None and value < 1:
-            raise RefusedInput(f"width={value} must be at least 1.")
+    known = {name for cls in _PAIRS[network] for name in inspect.signature(cls).parameters}
+    _supported(network, known, options)
 
 
 def build_generator(network: NetworkName, **options: Any) -> nn.Module:
-    """Returns a new generator by name; ignores options that are None or unsupported."""
-    return _build(_PAIRS[network][0], options)
+    """Returns a new generator by name; options that are None have the defaults of the network.
+
+    Raises:
+        RefusedInput: the network has no such option.
+    """
+    return _build(network, 0, options)
 
 
 def build_discriminator(network: NetworkName, **options: Any) -> nn.Module:
-    """Returns a new discriminator by name; ignores options that are None or unsupported."""
-    return _build(_PAIRS[network][1], options)
+    """Returns a new discriminator by name, see `build_generator`."""
+    return _build(network, 1, options)
 
 
-def _build(cls: type[nn.Module], options: dict[str, Any]) -> nn.Module:
-    known = inspect.signature(cls).parameters
-    return cls(**{name: value for name, value in options.items() if name in known and value is not None})
+def _build(network: NetworkName, index: int, options: dict[str, Any]) -> nn.Module:
+    cls = _PAIRS[network][index]
+    return cls(**_supported(network, set(inspect.signature(cls).parameters), options))
+
+
+def _supported(network: str, known: set[str], options: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options that have a value, and refuses those that a network without them would drop in silence."""
+    for name, value in options.items():
+        if name not in known and value not in _WITHOUT:
+            raise RefusedInput(f"{name}={value}: the {network} networks have no such option.")
+    return {name: value for name, value in options.items() if name in known and value is not None}
