@@ -17,8 +17,9 @@ from torch import Tensor
 from lit_gans.callbacks.throughput import paused
 from lit_gans.common.atomic import replacing, writing
 from lit_gans.common.errors import RefusedInput, refuse_above, refuse_below
-from lit_gans.data.contracts import HasModes, ImageSource, NeedsClassifier, Paired
+from lit_gans.data.contracts import HasModes, ImageSource, Paired
 from lit_gans.data.images import to_uint8
+from lit_gans.data.sources.stacked_digits import StackedDigits
 from lit_gans.metrics.cache import fingerprint
 from lit_gans.metrics.evaluator import Evaluator, chosen, directions, measurable
 from lit_gans.metrics.extractors.base import Extractor
@@ -333,7 +334,7 @@ class ModeCoverage(Measurement):
 
     def measure(self, trainer: Trainer, module: GenerativeModule) -> dict[str, float]:
         data = data_of(trainer)
-        if isinstance(data, NeedsClassifier):
+        if isinstance(data, StackedDigits):
             self._classifier = self._classifier or DigitsExtractor()
             data.set_classifier(self._classifier)
         metric = ModeCoverageMetric(data.num_modes, data.min_samples).to(module.device)

@@ -13,8 +13,7 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from lit_gans.common.errors import RefusedInput, refuse_above
-from lit_gans.data.contracts import TrainsInBatches
+from lit_gans.common.errors import RefusedInput, refuse_above, refuse_below
 from lit_gans.data.loader import ResumableLoader, StepSampler
 
 Pairs = dict[str, UInt8[Tensor, "n c s s"]]  # `input`, and `image`, its target
@@ -75,11 +74,8 @@ class ImageData(LightningDataModule):
         self, image_size: int = 32, channels: int = 1, batch_size: int = 64, num_workers: int = 0, seed: int = 0
     ) -> None:
         super().__init__()
-        for name, value in {"image_size": image_size, "batch_size": batch_size}.items():
-            if value < 1:
-                raise RefusedInput(f"{name}={value} must be at least 1.")
-        if num_workers < 0:
-            raise RefusedInput(f"num_workers={num_workers} must be at least 0.")
+        refuse_below(1, image_size=image_size, batch_size=batch_size)
+        refuse_below(0, num_workers=num_workers)
         refuse_above(LARGEST_IMAGE, image_size=image_size)
         refuse_above(_MOST_WORKERS, num_workers=num_workers)
         if channels not in self.possible_channels:
@@ -113,7 +109,7 @@ class ImageData(LightningDataModule):
     def _sampler(self, **settings: Any) -> StepSampler:
         trainer = self.trainer
         module = trainer.lightning_module if trainer else None
-        num_batches = module.batches_per_step if isinstance(module, TrainsInBatches) else 1
+        num_batches = getattr(module, "batches_per_step", 1)  # of an `AdversarialModule`; others take one
         rank, world_size = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
         step = (self.batch_size, num_batches, rank, world_size)
         return StepSampler(len(self.dataset), *step, self.seed, self.flip, **settings)

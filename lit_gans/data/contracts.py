@@ -1,4 +1,4 @@
-"""Protocols of data that callbacks, metrics and models use, and of modules that data use.
+"""Protocols of data that callbacks, metrics and models use.
 
 A datamodule implements a protocol by defining its members, without importing or inheriting anything:
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
@@ -85,38 +85,6 @@ class HasModes(Protocol):
 
     def modes_of(self, samples: Float[Tensor, "n c h w"]) -> Int64[Tensor, " n"]:
         """Returns the mode of each sample, -1 for samples outside all modes."""
-        ...
-
-
-@runtime_checkable
-class NeedsClassifier(Protocol):
-    """Data whose modes are identified by a digit classifier, which must be set before `modes_of` is called."""
-
-    def set_classifier(self, classifier: Classifier) -> None:
-        """Sets the classifier that `modes_of` uses."""
-        ...
-
-
-@runtime_checkable
-class Classifier(Protocol):
-    """Classifier of digits, such as `lit_gans.metrics.extractors.digits.DigitsExtractor`."""
-
-    def __call__(self, images: UInt8[Tensor, "n c h w"]) -> tuple[Tensor, Float[Tensor, "n k"]]:
-        """Returns features and logits of images."""
-        ...
-
-    def to(self, *args: Any, **kwargs: Any) -> Any:
-        """Moves the classifier to a device and returns it."""
-        ...
-
-
-@runtime_checkable
-class TrainsInBatches(Protocol):
-    """Modules that train on several batches per step, such as one for each critic step."""
-
-    @property
-    def batches_per_step(self) -> int:
-        """Number of batches that a step takes from the loader."""
         ...
 
 

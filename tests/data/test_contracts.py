@@ -2,17 +2,16 @@
 
 import pytest
 
-from lit_gans.data.contracts import HasModes, ImageSource, Labeled, NeedsClassifier, Paired, Plottable
+from lit_gans.data.contracts import HasModes, ImageSource, Labeled, Paired, Plottable
 from lit_gans.data.sources.digits import Digits
 from lit_gans.data.sources.paired import DigitEdges
 from lit_gans.data.sources.points import Ring
 from lit_gans.data.sources.stacked_digits import StackedDigits
-from lit_gans.metrics.extractors.digits import DigitsExtractor
 
 EXPECTED = {
     Digits: {ImageSource, Labeled},
     Ring: {ImageSource, Labeled, Plottable, HasModes},
-    StackedDigits: {ImageSource, Labeled, HasModes, NeedsClassifier},
+    StackedDigits: {ImageSource, Labeled, HasModes},
     DigitEdges: {ImageSource, Labeled, Paired},
 }
 
@@ -20,7 +19,7 @@ EXPECTED = {
 @pytest.mark.parametrize("source", EXPECTED)
 def test_sources_implement_these_protocols_and_no_others(source):
     data = source()
-    protocols = {ImageSource, Labeled, Plottable, HasModes, NeedsClassifier, Paired}
+    protocols = {ImageSource, Labeled, Plottable, HasModes, Paired}
     assert {protocol for protocol in protocols if isinstance(data, protocol)} == EXPECTED[source]
 
 
@@ -33,8 +32,3 @@ def test_a_class_implements_a_protocol_by_its_members_alone():
 
     assert isinstance(Own(), HasModes)
     assert not isinstance(object(), HasModes)
-
-
-def test_the_shipped_digit_classifier_is_one():
-    data = StackedDigits(num_images=1)
-    data.set_classifier(DigitsExtractor())  # checked against the protocol by the tests' type checks

@@ -7,7 +7,7 @@ from typing import Any
 
 from PIL import Image
 
-from lit_gans.common.errors import RefusedInput, install_command, nearest
+from lit_gans.common.errors import RefusedInput, install_command
 from lit_gans.data.images import open_picture
 from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.format import Source
@@ -85,31 +85,21 @@ class Huggingface(PackedData):
             ) from error
         key = "data_dir" if self.files and Path(self.files).is_dir() else "data_files"
         where = {key: self.files} if self.files else {}
+        columns = [self.picture_column, *([self.label_column] if self.label_column else [])]
         try:
             rows = datasets.load_dataset(self.dataset_name, split=self.split, revision=self.revision, **where)
+            rows = rows.select_columns(columns).cast_column(self.picture_column, datasets.Image(decode=False))
         # errors of the package, the network and every format
         except Exception as error:
             raise RefusedInput(
                 f"data.name={self.dataset_name}: {type(error).__name__}: {str(error).splitlines()[0]}"
                 " Without a network, give a format and files: data.name=parquet data.files=PATH."
             ) from error
-        for column in (self.picture_column, *([self.label_column] if self.label_column else [])):
-            if column not in rows.column_names:
-                raise RefusedInput(
-                    f"data.name={self.dataset_name} has no column {column}; {nearest(column, rows.column_names)}"
-                )
-        rows = rows.cast_column(self.picture_column, datasets.Image(decode=False))
         return _Rows(rows, self.dataset_name, self.picture_column, self.label_column)
 
     def identity(self) -> dict[str, Any]:
-        identity: dict[str, Any] = {
-            "dataset_name": self.dataset_name,
-            "files": self.files,
-            "split": self.split,
-            "revision": self.revision,
-            "picture_column": self.picture_column,
-            "label_column": self.label_column,
-        }
+        names = ("dataset_name", "files", "split", "revision", "picture_column", "label_column")
+        identity: dict[str, Any] = {name: getattr(self, name) for name in names}
         if self.files and Path(self.files).exists():
             files = [path for path in sorted(Path(self.files).rglob("*")) if path.is_file()] or [Path(self.files)]
             identity["times"] = [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files]

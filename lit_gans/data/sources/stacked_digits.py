@@ -6,14 +6,13 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int64, UInt8
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset
 
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.noise import mix
 from lit_gans.data.base import ImageData, resized
-from lit_gans.data.contracts import Classifier
 from lit_gans.data.images import to_uint8
 from lit_gans.data.sources.digits import Digits
 from lit_gans.data.sources.torchvision_sets import MNIST
@@ -60,15 +59,10 @@ class StackedDigits(ImageData):
         channels: int = 3,
         **kwargs: Any,
     ) -> None:
-        if channels != 3:
-            raise RefusedInput(
-                f"channels={channels}: three digits are stacked, so it must be 3; data=digits takes others."
-            )
         super().__init__(image_size=image_size, channels=channels, **kwargs)
-        if num_images < 1:
-            raise RefusedInput(f"num_images={num_images} must be at least 1.")
+        refuse_below(1, num_images=num_images)
         self.root, self.num_images = root, num_images
-        self._classifier: Classifier | None = None
+        self._classifier: nn.Module | None = None
 
     def make_dataset(self) -> _Stacked:
         if self.root is None:
@@ -88,8 +82,8 @@ class StackedDigits(ImageData):
         indices = torch.arange(len(self.dataset))
         return (self.dataset[rows]["image"] for rows in indices.split(batch_size))
 
-    def set_classifier(self, classifier: Classifier) -> None:
-        """Sets the classifier of single digits that `modes_of` uses."""
+    def set_classifier(self, classifier: nn.Module) -> None:
+        """Sets the classifier of single digits that `modes_of` uses: it returns features and logits of uint8 images."""
         self._classifier = classifier
 
     def modes_of(self, images: Float[Tensor, "n 3 s s"]) -> Int64[Tensor, " n"]:

@@ -15,7 +15,7 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from lit_gans.common.errors import RefusedInput, install_command
+from lit_gans.common.errors import RefusedInput, install_command, refuse_below
 from lit_gans.common.reading import read_bounded
 from lit_gans.data.base import ImageData, ImagesInMemory
 from lit_gans.data.loader import StepSampler
@@ -141,9 +141,7 @@ class Streaming(ImageData):
         seed: int = 0,
     ) -> None:
         super().__init__(image_size, channels, batch_size, num_workers, seed)
-        for name, value in {"window": window, "cache_bytes": cache_bytes}.items():
-            if value < 0:
-                raise RefusedInput(f"{name}={value} must be at least 0.")
+        refuse_below(0, window=window, cache_bytes=cache_bytes)
         self.root, self.flip, self.window = root, flip, window
         self.cache, self.cache_bytes = cache, cache_bytes
 

@@ -141,7 +141,7 @@ def test_worker_processes_refuse_the_first_damaged_image(make, monkeypatch, tmp_
     bad = [data.source().paths[index] for index in (13, 9, 30)]
     for path in bad:
         path.write_bytes(b"")
-    with pytest.raises(RefusedInput, match=r"the file is empty; data\.on_error=skip leaves bad") as sentence:
+    with pytest.raises(RefusedInput, match=r"cannot identify image file; data\.on_error=skip leaves bad") as sentence:
         _ = make().packed
     assert str(sentence.value).startswith(str(bad[1]))
     assert len(make(on_error="skip").packed.images) == NUM - 3

@@ -131,5 +131,5 @@ def test_a_missing_mnist_without_a_network_is_refused_with_the_folder_to_fill(tm
 
 
 def test_another_number_of_channels_is_refused():
-    with pytest.raises(RefusedInput, match="channels=1: three digits are stacked, so it must be 3"):
+    with pytest.raises(RefusedInput, match="channels=1 must be 3"):
         StackedDigits(channels=1)

@@ -163,7 +163,7 @@ def test_celeba_is_cropped_to_its_central_square(make, tmp_path, monkeypatch):
     assert len(data.packed.images) == 2
     assert make(CelebA, split="all").packed.images.shape == (4, 3, 64, 64)
     (folder / "img_align_celeba" / names[0]).write_bytes(b"")
-    with pytest.raises(RefusedInput, match=f"{names[0]} cannot be read as an image: the file is empty"):
+    with pytest.raises(RefusedInput, match=f"{names[0]} cannot be read as an image"):
         _ = make(CelebA, image_size=128).packed
 
 
