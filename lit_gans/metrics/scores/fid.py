@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -118,9 +119,10 @@ class FrechetInceptionDistance(FeatureScore):
         Raises:
             RefusedInput: there are fewer than two real or two generated images.
         """
-        num_real, num_fake = int(self.real_features_num_samples), int(self.fake_features_num_samples)
-        self.refuse_too_few(num_real, num_fake)
-        real = Gaussian.of_sums(num_real, self.real_features_sum, self.real_features_cov_sum)
+        states: dict[str, Any] = self.metric_state
+        names = ("num_samples", "sum", "cov_sum")
+        sums = {kind: [states[f"{kind}_features_{name}"] for name in names] for kind in ("real", "fake")}
+        self.refuse_too_few(int(sums["real"][0]), int(sums["fake"][0]))
+        real, fake = (Gaussian.of_sums(int(num), total, products) for num, total, products in sums.values())
         self._real = real.or_equal(self._real)
-        fake = Gaussian.of_sums(num_fake, self.fake_features_sum, self.fake_features_cov_sum)
         return torch.tensor(frechet_distance(self._real, fake), dtype=torch.float64, device=self.device)
