@@ -27,8 +27,8 @@ def main(arguments: Sequence[str]) -> None:
     from lit_gans.common.quiet import quiet
 
     name, *options = arguments
-    quiet()
     function = getattr(importlib.import_module(COMMANDS[name][0]), name)
+    quiet()  # after the import of Lightning, which sets up its own log
     try:
         auto_cli(function, args=options, as_positional=False, prog=f"python -m benchmarks {name}", fail_untyped=False)
     except RefusedInput as error:

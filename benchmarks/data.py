@@ -1,33 +1,31 @@
-"""`lit-gans bench data`: speed of packing and serving images, and the time that a training step waits for data."""
+"""`python -m benchmarks data`: speed of packing and serving images, and the time that a step waits for data."""
 
 from __future__ import annotations
 
 import logging
-import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-from rich.table import Table
+from torch.utils.data import DataLoader
+from torchvision import transforms
+from torchvision.datasets import ImageFolder
 
+from benchmarks.common import environment, quiet_trainer, ratios, report, shown, spread, take_turns
 from benchmarks.jpegs import HEIGHT, WIDTH, write_jpegs
-from benchmarks.measure import environment, spread
-from benchmarks.report import median, quartiles, report, table_of
-from benchmarks.turns import ratios, take_turns
-from benchmarks.waiting import waiting_share
+from lit_gans.callbacks import Throughput
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import refuse_below
 from lit_gans.data.images import open_picture
 from lit_gans.data.packed.datamodule import Placement
 from lit_gans.data.packed.writer import available_cores, pack
 from lit_gans.data.sources.folder import Folder
+from lit_gans.models.dcgan import DCGAN
 
 _PRESETS = {"full": (5000, 5, 60), "smoke": (64, 2, 4)}  # number of images, rounds, steps
-_SMOKE = {"image_size": 16, "batch_size": 8, "generator_width": 8, "discriminator_width": 8}
+_SMOKE = {"image_size": 16, "batch_size": 8, "width": 8}
 _LOADER_WORKERS = 2
 
 
@@ -41,16 +39,14 @@ def data(
     precision: Literal["fp32", "bf16"] = "fp32",
     image_size: int = 64,
     batch_size: int = 64,
-    generator_width: int = 64,
-    discriminator_width: int = 64,
+    width: int = 64,
     seed: int = 0,
 ) -> dict[str, Any]:
     """Measures packing and serving of generated 178x218 JPEGs, in interleaved rounds.
 
     Serving: a pass over packed images in memory against torchvision's `ImageFolder` in a `DataLoader` with 2 workers.
     Packing: ours against one process that reads, crops and resizes files sequentially with the same functions.
-    Waiting: fraction of time between the end of a DCGAN step in a `Trainer` and the next batch on the device.
-    Returns and prints images per second and bytes.
+    Waiting: share of a DCGAN's training in which it waits for the next batch. Prints images per second.
 
     Args:
         preset: `smoke` limits the sizes and finishes in seconds; its times are meaningless.
@@ -58,80 +54,70 @@ def data(
         rounds: number of rounds of serving and packing; null uses the preset's number.
         steps: number of timed training steps; null uses the preset's number.
         placement: placement of the images during training.
-        device, precision: device and precision of the training; a null device uses CUDA if available, otherwise the
-            CPU.
+        device, precision: device and precision of the training; a null device uses CUDA if available.
         image_size, batch_size: size of the served images and batches.
-        generator_width, discriminator_width: as in `DCGAN`.
+        width: width of the networks, in channels.
         seed: seed of all random numbers.
     """
-    sizes = {"image_size": image_size, "batch_size": batch_size}
-    sizes |= {"generator_width": generator_width, "discriminator_width": discriminator_width}
+    sizes = {"image_size": image_size, "batch_size": batch_size, "width": width}
     if preset == "smoke":
         sizes = {name: min(value, _SMOKE[name]) for name, value in sizes.items()}
-    *_, preset_rounds, preset_steps = _PRESETS[preset]
-    rounds, steps = preset_rounds if rounds is None else rounds, preset_steps if steps is None else steps
+    num, *numbers = _PRESETS[preset]
+    rounds, steps = (known if given is None else given for known, given in zip(numbers, (rounds, steps), strict=True))
     refuse_below(1, rounds=rounds, steps=steps, **sizes)
     where = chosen_device(device)
-    settings: dict[str, Any] = {"preset": preset, "rounds": rounds, "steps": steps}
-    settings |= {"precision": precision, "seed": seed}
-    with tempfile.TemporaryDirectory() as folder, _without_records_of_packing():
-        result = _measure(Path(folder), settings, sizes, placement, where)
-    return report(result, [_table(result)], _notes(result), output)
-
-
-@contextmanager
-def _without_records_of_packing() -> Iterator[None]:
-    logger = logging.getLogger("lit_gans.data.packed")
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
-def _measure(
-    folder: Path, settings: dict[str, Any], sizes: dict[str, int], placement: Placement, device: torch.device
-) -> dict[str, Any]:
-    num, *_ = _PRESETS[settings["preset"]]
-    rounds, seed = settings["rounds"], settings["seed"]
-    widths = {name: sizes[name] for name in ("generator_width", "discriminator_width")}
-    jpegs = write_jpegs(folder / "jpegs", num, seed)
-    served: dict[str, Any] = {"image_size": sizes["image_size"], "batch_size": sizes["batch_size"], "seed": seed}
-    source = Folder(str(jpegs), cache=str(folder / "cache"), **served)
-    return {
-        "benchmark": "data",
-        **settings,
-        **sizes,
-        "num_pictures": num,
-        "cores": available_cores(),
-        **environment(device),
-        "packing": _packing(source, folder, rounds),
-        "serving": _serving(source, jpegs, rounds),
-        "waiting": waiting_share(source, placement, device, settings["steps"], settings["precision"], **widths),
-    }
+    logging.getLogger("lit_gans.data.packed").setLevel(logging.WARNING)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        jpegs = write_jpegs(folder / "jpegs", num, seed)
+        served: dict[str, Any] = {"image_size": sizes["image_size"], "batch_size": sizes["batch_size"], "seed": seed}
+        served |= {"cache": str(folder / "cache")}
+        source = Folder(str(jpegs), placement="memory", **served)
+        found = {"packing": _packing(source, folder, rounds), "serving": _serving(source, jpegs, rounds)}
+        throughput = Throughput()
+        trainer = quiet_trainer(
+            where.type,
+            devices=1,
+            max_steps=2 * steps,  # the first half warms up
+            log_every_n_steps=steps,
+            max_epochs=-1,
+            precision="bf16-mixed" if precision == "bf16" else "32-true",
+            callbacks=[throughput],
+        )
+        widths = {"generator_width": sizes["width"], "discriminator_width": sizes["width"]}
+        module = DCGAN(seed=seed, image_size=sizes["image_size"], **widths)
+        trainer.fit(module, datamodule=Folder(str(jpegs), placement=placement, **served))
+        waiting = throughput.utilization["utilization/waiting"]
+    result = {"benchmark": "data", "preset": preset, "rounds": rounds, "steps": steps, "precision": precision, **sizes}
+    result |= {"num_pictures": num, "cores": available_cores(), **environment(where), **found}
+    result |= {"waiting": waiting, "images_per_second": throughput.images_per_second}
+    title = f"data, {num} JPEGs of {WIDTH}x{HEIGHT} to {sizes['image_size']}"
+    notes = [
+        f"on {result['device_name']}, {result['cores']} cores, torch {result['torch']}",
+        f"a DCGAN step ({placement}, batch {sizes['batch_size']}, {precision}) waits {100 * waiting:.2f} % of its time"
+        f" for data, {throughput.images_per_second:.0f} images/s",
+    ]
+    return report(result, {title: _rows(found)}, notes, output)
 
 
 def _race(works: dict[str, Callable[[], Any]], num: int, rounds: int) -> dict[str, Any]:
     """Returns the images per second of the works, and the ratio of the first one's to the second's."""
 
-    def timed(work: Callable[[], Any]) -> Callable[[], float]:
-        def speed() -> float:
-            start = time.perf_counter()
-            work()
-            return num / (time.perf_counter() - start)
+    def speed(work: Callable[[], Any]) -> float:
+        start = time.perf_counter()
+        work()
+        return num / (time.perf_counter() - start)
 
-        return speed
-
-    speeds = take_turns({name: timed(work) for name, work in works.items()}, rounds)
+    speeds = take_turns({name: lambda work=work: speed(work) for name, work in works.items()}, rounds)
     ours, theirs = speeds.values()
     return {"images_per_second": {name: spread(found) for name, found in speeds.items()}, "ratio": ratios(ours, theirs)}
 
 
 def _packing(source: Folder, folder: Path, rounds: int) -> dict[str, Any]:
+    packed = iter(range(rounds))
+
     def ours() -> None:
-        path = folder / "packing" / "again.packed"
-        shutil.rmtree(path, ignore_errors=True)
+        path = folder / f"packing/{next(packed)}.packed"
         pack(path, source.source(), source.frame, "raise", {"source": "bench", "identity": {}})
 
     def loop() -> None:
@@ -143,46 +129,25 @@ def _packing(source: Folder, folder: Path, rounds: int) -> dict[str, Any]:
 
 
 def _serving(source: Folder, jpegs: Path, rounds: int) -> dict[str, Any]:
-    from torch.utils.data import DataLoader
-    from torchvision import transforms
-    from torchvision.datasets import ImageFolder
-
     size, batch_size = source.image_size, source.batch_size
     steps = [transforms.Resize(size), transforms.CenterCrop(size), transforms.ToTensor()]
     usual = ImageFolder(str(jpegs), transforms.Compose([*steps, transforms.Normalize(0.5, 0.5)]))
     theirs = DataLoader(usual, batch_size, shuffle=True, drop_last=True, num_workers=_LOADER_WORKERS)
-    common: dict[str, Any] = {"image_size": size, "batch_size": batch_size, "seed": source.seed}
-    ours = Folder(str(jpegs), cache=str(source.cache), placement="memory", **common).train_dataloader()
+    ours = source.train_dataloader()
 
-    def pass_over(loader: Any) -> Callable[[], None]:
-        def work() -> None:
-            for batch in loader:  # both end as floats in [-1, 1]
-                if isinstance(batch, dict):
-                    batch["image"].float().div_(127.5).sub_(1)
+    def pass_over(loader: Any) -> None:
+        for batch in loader:  # both end as floats in [-1, 1]
+            if isinstance(batch, dict):
+                batch["image"].float().div_(127.5).sub_(1)
 
-        return work
-
-    return _race({"lit_gans": pass_over(ours), "ImageFolder": pass_over(theirs)}, len(ours) * batch_size, rounds)
+    works = {"lit_gans": lambda: pass_over(ours), "ImageFolder": lambda: pass_over(theirs)}
+    return _race(works, len(ours) * batch_size, rounds)
 
 
-# ---- the report
-
-
-def _table(result: dict[str, Any]) -> Table:
-    title = f"data, {result['num_pictures']} JPEGs of {WIDTH}x{HEIGHT} to {result['image_size']}"
-    table = table_of(title, "", "images/s", "quartiles", "ratio", "quartiles")
-    for kind in ("serving", "packing"):
-        for name, speed in result[kind]["images_per_second"].items():
-            ratio = result[kind]["ratio"]
-            of_ours = (median(ratio, ".2f"), quartiles(ratio, ".2f")) if name == "lit_gans" else ()
-            table.add_row(f"{kind}, {name}", median(speed), quartiles(speed), *of_ours)
-    return table
-
-
-def _notes(result: dict[str, Any]) -> list[str]:
-    waiting = result["waiting"]
-    return [
-        f"on {result['device_name']}, {result['cores']} cores, torch {result['torch']}",
-        f"a DCGAN step ({waiting['placement']}, batch {result['batch_size']}, {result['precision']}) waits"
-        f" {100 * waiting['share']:.2f} % of its time for data, {waiting['images_per_second']:.0f} images/s",
-    ]
+def _rows(found: dict[str, Any]) -> list[dict[str, str]]:
+    rows = []
+    for kind, each in found.items():
+        for name, speed in each["images_per_second"].items():
+            ratio = shown(each["ratio"], ".2f") if name == "lit_gans" else ""
+            rows.append({"": f"{kind}, {name}", "images/s": shown(speed), "ratio": ratio})
+    return rows

@@ -1,4 +1,4 @@
-"""JPEGs that `lit-gans bench data` writes for itself."""
+"""JPEGs that the benchmarks write for themselves."""
 
 from __future__ import annotations
 

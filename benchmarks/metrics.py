@@ -1,4 +1,4 @@
-"""`lit-gans bench metrics`: speed of an evaluation, compared with torch-fidelity on the same work."""
+"""`python -m benchmarks metrics`: speed of an evaluation, compared with torch-fidelity on the same work."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import UInt8
-from rich.table import Table
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from benchmarks.measure import environment, now, spread
-from benchmarks.report import report, table_of
-from benchmarks.turns import ratios, take_turns
+from benchmarks.common import environment, now, ratios, report, spread, take_turns
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput, refuse_above, refuse_below
 from lit_gans.data.base import LARGEST_IMAGE
@@ -90,7 +87,7 @@ def metrics(
             "features": _features(path, fake, batch_size, _BATCHES[preset], where),
             "evaluation": _evaluation(path, real, fake, batch_size, preset == "full", where),
         }
-    return report(result, [_table(result)], [], output)
+    return report(result, {"Inception, images/s": _rows(result)}, [], output)
 
 
 def random_weights(path: Path, seed: int) -> Path:
@@ -204,11 +201,11 @@ def _fid(values: dict[str, float]) -> float | None:
     return values.get("metric/fid_inception")
 
 
-def _table(result: dict[str, Any]) -> Table:
-    table = table_of("Inception", "images/s", "torch-fidelity", "lit_gans", "speedup")
+def _rows(result: dict[str, Any]) -> list[dict[str, str]]:
+    rows = []
     for name in ("features", "evaluation"):
-        measured = result[name]
-        speedup = measured["speedup"]["median"] if isinstance(measured["speedup"], dict) else measured["speedup"]
-        rates = (f"{measured['images_per_second'][library]:.1f}" for library in ("torch_fidelity", "lit_gans"))
-        table.add_row(name, *rates, f"{speedup:.2f}")
-    return table
+        speed, times = result[name]["images_per_second"], result[name]["speedup"]
+        times = times["median"] if isinstance(times, dict) else times
+        rates = {library: f"{speed[library]:.1f}" for library in ("torch_fidelity", "lit_gans")}
+        rows.append({"": name, **rates, "times as fast": f"{times:.2f}"})
+    return rows

@@ -1,193 +1,328 @@
-"""`lit-gans bench step`: cost of DCGAN's training step, compared with the tutorials' loop and one without Lightning."""
+"""`python -m benchmarks step`: cost of a training step, beside loops without Lightning."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import partial
+import contextlib
+import io
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
 from typing import Any, Literal
 
 import torch
-from rich.table import Table
+from torch import Tensor
 
-from benchmarks.loops import BareLoop, Loop, TutorialLoop
-from benchmarks.measure import (
-    MEBIBYTE,
-    count_flops,
-    environment,
-    matrix_product_rate,
-    peak_process_memory,
-    spread,
-)
-from benchmarks.race import Race, beside_others, run
-from benchmarks.report import median, quartiles, report, table_of
+from benchmarks.common import MEBIBYTE, environment, matrix_product_rate, now, ratios, report, shown, spread, turn_order
+from benchmarks.loops import BareLoop, Loop, MimicryLoop, TutorialLoop
+from lit_gans.common._compat.torch import TorchDispatchMode
 from lit_gans.common.device import chosen_device
-from lit_gans.common.errors import refuse_below
-from lit_gans.models.dcgan import DCGAN
+from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.config.build import build
+from lit_gans.config.hydra_app import compose
+from lit_gans.training.adversarial import AdversarialModule
 
+GANS = ("dcgan", "sngan", "wgan_gp", "d2gan")
 _STEPS = {"full": 20, "smoke": 4}
-_SMOKE = {"image_size": 16, "batch_size": 8, "generator_width": 8, "discriminator_width": 8}
-_MATRIX_SIZE = {"cpu": 2048, "cuda": 8192}  # 2048 would not fill a GPU
-_SMOKE_MATRIX_SIZE = 256
+_SMOKE = {"image_size": 16, "batch_size": 8, "width": 8}
+_TINY = {"image_size": 16, "channels": 1, "batch_size": 2, "width": 2}
+_NUM_BATCHES = 4
+_EMA_DECAY = 0.999
 _FLOP_BATCH = 2  # the count is proportional to the batch
 # relative, between the losses of the first step; torch's default on CUDA is TF32 in convolutions
-TOLERANCE = {("fp32", "cpu"): 1e-4, ("fp32", "cuda"): 2e-3, ("bf16", "cpu"): 2e-2, ("bf16", "cuda"): 2e-2}
+_TOLERANCE = {("fp32", "cpu"): 1e-4, ("fp32", "cuda"): 2e-3, ("bf16", "cpu"): 2e-2, ("bf16", "cuda"): 2e-2}
 
 
 def step(
+    gans: list[str] = ["dcgan"],  # noqa: B006 - read only
     preset: Literal["full", "smoke"] = "full",
     output: str | None = None,
     steps: int | None = None,
     warmup: int = 3,
+    loops: list[str] = ["tutorial", "bare"],  # noqa: B006
+    tiny: bool = False,
+    mimicry: str | None = None,
     precision: Literal["fp32", "bf16"] = "fp32",
     compile: bool = False,
     device: Literal["cpu", "cuda"] | None = None,
     image_size: int = 64,
     channels: int = 3,
-    generator_width: int = 64,
-    discriminator_width: int = 64,
+    width: int | None = None,
     batch_size: int = 64,
     log_every_n_steps: int = 10,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Times three loops of DCGAN's training step in turns, on the same images, latents and initial weights.
+    """Times loops of a GAN's training step in turns, inside the loader of one real training with default callbacks.
 
-    `tutorial` is the usual tutorials' loop in torch's defaults, float32 and uncompiled; `bare` does the work of our own
-    step without Lightning; `lit_gans` is the module in a `Trainer` with a logger and callbacks. Ratios are taken within
-    an iteration. Returns and prints seconds, bytes and operations per second.
+    `lit_gans` is the training of `lit-gans train` with its default callbacks, `metrics.csv` and no metrics. `tutorial`
+    is the usual tutorials' loop in torch's defaults, float32 and uncompiled; `bare` does the work of our own step and
+    of the average without Lightning; both have the same images, latents and initial weights. `mimicry` is
+    torch-mimicry's own step. Ratios and differences are taken within an iteration. Prints medians and quartiles.
 
     Args:
+        gans: names of the GANs: `dcgan`, `sngan`, `wgan_gp`, `d2gan`.
         preset: `smoke` limits the sizes and finishes in seconds; its times are meaningless.
         output: optional JSON file to write.
         steps: number of timed iterations; null uses the preset's number.
         warmup: number of warm-up iterations.
+        loops: loops beside ours: `tutorial`, `bare`.
+        tiny: whether networks are so small that computing vanishes, on one thread: what is left is the host's time.
+        mimicry: folder of the unpacked source package of torch-mimicry, whose SNGAN and WGAN-GP of 32x32 take turns.
         precision, compile: precision and compilation of `bare` and `lit_gans`.
         device: device to compute on; null uses CUDA if available, otherwise the CPU.
-        image_size, channels, generator_width, discriminator_width: as in `DCGAN`.
-        batch_size: number of images per step.
+        image_size, channels: of the images.
+        width: width of the networks in channels; null takes that of the paper.
+        batch_size: number of images per discriminator step.
         log_every_n_steps: number of iterations between two rows of the log.
         seed: seed of weights, images and latents.
     """
-    sizes = {"image_size": image_size, "generator_width": generator_width, "discriminator_width": discriminator_width}
-    sizes |= {"channels": channels, "batch_size": batch_size}
+    for key, given, known in (("gans", gans, GANS), ("loops", loops, ("tutorial", "bare"))):
+        if not {*given} <= {*known}:
+            raise RefusedInput(f"{key}={given}: choose from {', '.join(known)}.")
+    if mimicry is not None and (image_size != 32 or channels != 3 or not {*gans} <= {"sngan", "wgan_gp"}):
+        raise RefusedInput("mimicry has networks for --gans=[sngan,wgan_gp] --image_size=32 --channels=3.")
+    sizes: dict[str, Any] = {"image_size": image_size, "channels": channels, "batch_size": batch_size, "width": width}
     if preset == "smoke":
-        sizes = {name: min(value, _SMOKE.get(name, value)) for name, value in sizes.items()}
+        sizes |= {name: min(sizes[name] or value, value) for name, value in _SMOKE.items()}
+    if tiny:
+        sizes |= _TINY
+        torch.set_num_threads(1)
     steps = _STEPS[preset] if steps is None else steps
     refuse_below(1, steps=steps, warmup=warmup, log_every_n_steps=log_every_n_steps, batch_size=batch_size)
-    settings: dict[str, Any] = {"preset": preset, "steps": steps, "warmup": warmup, "seed": seed}
-    settings |= {"precision": precision, "compile": compile, "log_every_n_steps": log_every_n_steps}
-    result = _measure(sizes, settings, chosen_device(device))
-    return report(result, [_table(result)], _notes(result), output)
+    where = chosen_device(device)
+    settings = {"steps": steps, "warmup": warmup, "precision": precision, "compile": compile, "seed": seed}
+    settings |= {"loops": loops, "mimicry": mimicry, "log_every_n_steps": log_every_n_steps}
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    rate = matrix_product_rate(where, dtype, 256 if preset == "smoke" else 8192 if where.type == "cuda" else 2048)
+    found = {gan: _measure(gan, sizes, settings, where) for gan in gans}
+    result = {"benchmark": "step", "preset": preset, **settings, **sizes, **environment(where)}
+    result |= {"matrix_product": rate, "gans": found}
+    kind = ", tiny networks" if tiny else f", {sizes['image_size']}x{sizes['image_size']}, batch {sizes['batch_size']}"
+    tables = {f"{gan}{kind}, {precision}{', compiled' * compile}": _rows(each, rate) for gan, each in found.items()}
+    return report(result, tables, _notes(result), output)
 
 
-def _measure(sizes: dict[str, int], settings: dict[str, Any], device: torch.device) -> dict[str, Any]:
-    dtype = torch.bfloat16 if settings["precision"] == "bf16" else torch.float32
-    size = _SMOKE_MATRIX_SIZE if settings["preset"] == "smoke" else _MATRIX_SIZE[device.type]
-    flops = _flops_per_step(sizes)
-    rates = [matrix_product_rate(device, dtype, size)]
-    race, weight_difference = run(
-        partial(DCGAN, **{name: value for name, value in sizes.items() if name != "batch_size"}),
-        sizes["batch_size"],
-        settings["warmup"] + settings["steps"] + 1,  # the last step of `lit_gans` is not timed
-        **{name: settings[name] for name in ("precision", "compile", "log_every_n_steps", "seed")},
-        device=device,
-    )
-    rates.append(matrix_product_rate(device, dtype, size))
-    seconds = {name: times[settings["warmup"] :][: settings["steps"]] for name, times in race.seconds.items()}
+def _built(
+    gan: str, sizes: Mapping[str, Any], settings: Mapping[str, Any], device: torch.device, *overrides: str
+) -> Any:
+    """Returns the module and the trainer of a training with the default callbacks and a constant learning rate."""
+    names = [f"model={gan}", "data=digits", "metrics=none", "logger=csv", f"precision={settings['precision']}"]
+    names += [f"schedule@model.{name}_optimizer.schedule=constant" for name in ("generator", "discriminator")]
+    values = {"data.image_size": sizes["image_size"], "data.channels": sizes["channels"], "seed": settings["seed"]}
+    values |= {"trainer.accelerator": device.type, "trainer.devices": 1, "callbacks.ema.decay": _EMA_DECAY}
+    fewest = settings["warmup"] + settings["steps"]  # short runs log too
+    values |= {"trainer.log_every_n_steps": min(settings["log_every_n_steps"], fewest)}
+    if sizes["width"] is not None:
+        values |= {"model.generator_width": sizes["width"], "model.discriminator_width": sizes["width"]}
+    with contextlib.redirect_stdout(io.StringIO()):
+        module, _, trainer = build(compose(*names, *(f"{key}={value}" for key, value in values.items()), *overrides))
+    return module, trainer
+
+
+def _measure(gan: str, sizes: dict[str, Any], settings: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    num = settings["warmup"] + settings["steps"] + 1  # the last step of `lit_gans` is not timed
+
+    def make(*overrides: str) -> AdversarialModule:
+        module: AdversarialModule = _built(gan, sizes, settings, device, *overrides)[0]
+        return module
+
+    def loops(device: torch.device) -> dict[str, Loop]:
+        found: dict[str, Loop] = {}
+        if "tutorial" in settings["loops"]:
+            found["tutorial"] = TutorialLoop(make("model.channels_last=false").to(device))
+        if "bare" in settings["loops"]:
+            bare = make(f"model.compile={str(settings['compile']).lower()}").to(device)
+            found["bare"] = BareLoop(bare, bf16=settings["precision"] == "bf16", ema_decay=_EMA_DECAY)
+        if settings["mimicry"] is not None:
+            found["mimicry"] = MimicryLoop(settings["mimicry"], gan, bare_module.n_critic, device)
+        return found
+
+    bare_module = make()
+    shape = (bare_module.n_critic, bare_module.channels, bare_module.image_size, bare_module.image_size)
+    few = torch.zeros(_FLOP_BATCH * shape[0], *shape[1:])
+    flops = {
+        name: count_flops(lambda loop=loop: loop.step(few)) / _FLOP_BATCH
+        for name, loop in loops(torch.device("cpu")).items()
+    }
+    generator = torch.Generator().manual_seed(settings["seed"])
+    shape = (sizes["batch_size"] * shape[0], *shape[1:])
+    batches = [torch.rand(shape, generator=generator).mul(2).sub(1).to(device) for _ in range(_NUM_BATCHES)]
+    by_hand = loops(device)
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        places = f"trainer.default_root_dir={folder}", f"trainer.max_steps={num}"
+        module, trainer = _built(
+            gan, sizes, settings, device, *places, f"model.compile={str(settings['compile']).lower()}"
+        )
+        race = Race(by_hand, module, batches, num)
+        trainer.fit(module, race)
+    bare = by_hand.get("bare")
+    timed = slice(settings["warmup"], settings["warmup"] + settings["steps"])
+    seconds = {name: times[timed] for name, times in race.seconds.items()}
+    processor = {name: times[timed] for name, times in race.processor_seconds.items()}
+    flops |= {"lit_gans": flops["bare"]} if "bare" in flops else {}
+    tolerance = _TOLERANCE[settings["precision"], device.type]
     return {
-        "benchmark": "step",
-        **settings,
-        **sizes,
-        **environment(device),
-        "matrix_product": {"size": size, "dtype": str(dtype), "before": rates[0], "after": rates[1]},
-        "loops": {name: _loop(name, race, seconds, flops[name], max(rates), sizes["batch_size"]) for name in seconds},
-        "peak_process_memory": peak_process_memory(),
-        "first_step": first_step(race, race.loops, TOLERANCE[settings["precision"], device.type]),
-        "largest_weight_difference": weight_difference,
+        "loops": {
+            name: {
+                "seconds": spread(seconds[name]),
+                "processor_seconds": spread(processor[name]),
+                "images_per_second": len(batches[0]) / spread(seconds[name])["median"],
+                "flops_per_step": flops.get(name, 0) * sizes["batch_size"],
+                "peak_step_memory": race.memory.get(name),
+                **{f"speedup_over_{other}": ratios(seconds[other], seconds[name]) for other in by_hand},
+                **(_beside_bare(seconds, processor, name) if bare else {}),
+            }
+            for name in seconds
+        },
+        "first_step": first_step(race.first_losses, ["bare", "tutorial"] if gan == "dcgan" else ["bare"], tolerance),
+        "largest_weight_difference": largest_weight_difference(bare, module) if isinstance(bare, BareLoop) else None,
     }
 
 
-def _loop(
-    name: str, race: Race, seconds: dict[str, list[float]], flops: float, rate: float, batch_size: int
-) -> dict[str, Any]:
-    """Summarizes one loop; ratios are of steps in the same iteration."""
-    times, typical = seconds[name], spread(seconds[name])["median"]
+def _beside_bare(
+    seconds: Mapping[str, list[float]], processor: Mapping[str, list[float]], name: str
+) -> dict[str, dict[str, float]]:
+    """Returns the ratio to the bare loop's time, by the clock and on a processor, and the difference in seconds."""
+    pairs = zip(seconds[name], seconds["bare"], strict=True)
     return {
-        "seconds": spread(times),
-        "images_per_second": batch_size / typical,
-        **beside_others(seconds, name),
-        "flops_per_step": flops,
-        "flops_per_second": flops / typical,
-        "share_of_matrix_product": flops / typical / rate,
-        "peak_step_memory": race.memory.get(name),
+        "time_over_bare": ratios(seconds[name], seconds["bare"]),
+        "processor_time_over_bare": ratios(processor[name], processor["bare"]),
+        "seconds_over_bare": spread([one - bare for one, bare in pairs]),
     }
 
 
-def _flops_per_step(sizes: dict[str, int]) -> dict[str, float]:
-    """Counts small batches on the CPU, which changes neither the memory peak nor the weights of the race."""
-    arguments = {name: value for name, value in sizes.items() if name != "batch_size"}
-    images = torch.zeros(_FLOP_BATCH, sizes["channels"], sizes["image_size"], sizes["image_size"])
+class Race:
+    """The loader of the real training: before it yields a batch, the loops by hand take and time their step on it.
 
-    def flops(loop: Loop) -> float:
-        return count_flops(lambda: loop.step(images)) * sizes["batch_size"] / _FLOP_BATCH
-
-    ours = flops(BareLoop(DCGAN(**arguments), bf16=False, ema_decay=0.0))
-    return {"tutorial": flops(TutorialLoop(DCGAN(**arguments))), "bare": ours, "lit_gans": ours}
-
-
-def first_step(race: Race, loops: Iterable[str], tolerance: float) -> dict[str, Any]:
-    """Returns whether loops compute the same losses as `lit_gans`.
+    All time from the yield to the next request counts as `lit_gans`: fetching, step, callbacks, logging.
 
     Args:
-        race: a race that has been run.
-        loops: names of the loops to compare.
-        tolerance: largest relative difference.
+        loops: the loops by hand, by name.
+        module: the module in the `Trainer`.
+        batches: images on the device, in [-1, 1].
+        num: number of batches to yield.
+
+    Attributes:
+        seconds, processor_seconds: of each step of each loop, by the clock and of this thread on a processor. The last
+            step of `lit_gans` is not timed: no request follows.
+        memory: peak bytes that a step of each loop allocates; CUDA only.
+        first_losses: of each loop.
     """
-    ours = race.first_losses["lit_gans"]
-    difference = max(abs(race.first_losses[loop][name] / ours[name] - 1) for loop in loops for name in ours)
-    return {
-        "losses": race.first_losses,
-        "largest_relative_difference": difference,
-        "tolerance": tolerance,
-        "equal": difference <= tolerance,
-    }
+
+    def __init__(self, loops: Mapping[str, Loop], module: AdversarialModule, batches: list[Tensor], num: int) -> None:
+        self.loops, self.module, self.batches, self.num = loops, module, batches, num
+        self.device = batches[0].device
+        self.seconds: dict[str, list[float]] = {name: [] for name in (*self.loops, "lit_gans")}
+        self.processor_seconds: dict[str, list[float]] = {name: [] for name in self.seconds}
+        self.memory: dict[str, int] = {}
+        self.first_losses: dict[str, dict[str, float]] = {}
+
+    def __len__(self) -> int:
+        return self.num
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for iteration in range(self.num):
+            images = self.batches[iteration % len(self.batches)]
+            for name in turn_order(self.loops, iteration):
+                with self._timed(name):
+                    losses = self.loops[name].step(images)
+                if iteration == 0:
+                    self.first_losses[name] = {key: float(loss) for key, loss in losses.items()}
+            with self._timed("lit_gans"):
+                yield images
+            if iteration == 0:
+                self.first_losses["lit_gans"] = {name: float(loss) for name, loss in self.module.losses.items()}
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        on_cuda = self.device.type == "cuda"
+        if on_cuda:
+            before = torch.cuda.memory_allocated(self.device)
+            torch.cuda.reset_peak_memory_stats(self.device)
+        start, processor_start = now(self.device), time.thread_time()
+        yield
+        self.processor_seconds[name].append(time.thread_time() - processor_start)
+        self.seconds[name].append(now(self.device) - start)
+        if on_cuda:
+            allocated = torch.cuda.max_memory_allocated(self.device) - before
+            self.memory[name] = max(allocated, self.memory.get(name, 0))
+
+
+def first_step(losses: Mapping[str, Mapping[str, float]], loops: Sequence[str], tolerance: float) -> dict[str, Any]:
+    """Returns the losses of the first step, and whether loops have those of `lit_gans`, up to a relative difference."""
+    ours = losses["lit_gans"]
+    found = [abs(losses[name][key] / ours[key] - 1) for name in loops if name in losses for key in ours]
+    difference = max(found, default=0.0)
+    return {"losses": losses, "largest_relative_difference": difference, "equal": difference <= tolerance}
+
+
+def largest_weight_difference(bare: BareLoop, module: AdversarialModule) -> float:
+    """Returns the largest difference of the weights and buffers of `bare` and `lit_gans`, averages included."""
+    average = module.averaged_generator
+    assert average is not None, "EMA has set it"
+    networks = ((bare.module, bare.average), (module, average))
+    one, other = (chain.from_iterable(each.state_dict().values() for each in pair) for pair in networks)
+    return max(float((a - b).abs().max()) for a, b in zip(one, other, strict=True))
+
+
+class _Operations(TorchDispatchMode):
+    """Counts operations as torch's `FlopCounterMode`, whose hooks in modules do not allow gradient penalties."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from torch.utils.flop_counter import flop_registry  # not at the top: it imports slowly
+
+        self.registry, self.total = flop_registry, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        count = self.registry.get(func.overloadpacket)
+        if count is not None:
+            self.total += count(*args, **(kwargs or {}), out_val=result)
+        return result
+
+
+def count_flops(work: Callable[[], Any]) -> int:
+    """Runs `work` once; returns the operations of its convolutions and matrix products, those of penalties included."""
+    with _Operations() as counter:
+        work()
+    return counter.total
 
 
 # ---- the report
 
 
-def _table(result: dict[str, Any]) -> Table:
-    loops = result["loops"].values()
-    size, compiled = result["image_size"], ", compiled" if result["compile"] else ""
-    title = f"DCGAN step, {size}x{size}, batch {result['batch_size']}, {result['precision']}{compiled}"
-    table = table_of(title, "", *result["loops"])
-    for label, key, scale, style in (
-        ("ms a step", "seconds", 1000, ".4g"),
-        ("speedup over tutorial", "speedup_over_tutorial", 1, ".2f"),
-        ("cost over bare, %", "cost_over_bare", 100, "+.1f"),
-    ):
-        table.add_row(label, *(median(loop[key], style, scale) for loop in loops))
-        table.add_row("  quartiles", *(quartiles(loop[key], style, scale) for loop in loops), style="dim")
-    numbers: tuple[tuple[str, str, float, str], ...] = (
-        ("images/s", "images_per_second", 1, ".1f"),
-        ("GFLOP a step", "flops_per_step", 1e-9, ".3g"),
-        ("GFLOP/s", "flops_per_second", 1e-9, ".3g"),
-        ("% of matrix product's", "share_of_matrix_product", 100, ".0f"),
-        ("peak memory, MiB", "peak_step_memory", 1 / MEBIBYTE, ".0f"),
-    )
-    for label, key, factor, style in numbers:
-        if result["loops"]["bare"][key] is not None:
-            table.add_row(label, *(f"{factor * loop[key]:{style}}" for loop in loops))
-    return table
+def _rows(found: dict[str, Any], rate: float) -> list[dict[str, str]]:
+    rows = []
+    for name, loop in found["loops"].items():
+        typical = loop["seconds"]["median"]
+        row = {"loop": name, "images/s": f"{loop['images_per_second']:.4g}", "ms": shown(loop["seconds"], ".4g", 1000)}
+        for key in ("speedup_over_tutorial", "speedup_over_mimicry"):
+            if key in loop:
+                row[f"times as fast as {key.removeprefix('speedup_over_')}"] = shown(loop[key], ".2f")
+        if "time_over_bare" in loop:
+            row["time : bare"] = shown(loop["time_over_bare"], ".3f")
+            row["on a processor"] = shown(loop["processor_time_over_bare"], ".3f")
+            row["ms - bare"] = shown(loop["seconds_over_bare"], "+.2f", 1000)
+        if loop["flops_per_step"]:
+            row["GFLOP"] = f"{loop['flops_per_step'] / 1e9:.3g}"
+            row["% of product"] = f"{100 * loop['flops_per_step'] / typical / rate:.0f}"
+        if loop["peak_step_memory"] is not None:
+            row["MiB"] = f"{loop['peak_step_memory'] / MEBIBYTE:.0f}"
+        rows.append(row)
+    return rows
 
 
 def _notes(result: dict[str, Any]) -> list[str]:
-    product, first, memory = result["matrix_product"], result["first_step"], result["peak_process_memory"]
-    rates = f"{product['before'] / 1e9:.3g} GFLOP/s before, {product['after'] / 1e9:.3g} after"
-    verdict = "equal" if first["equal"] else "NOT equal, the ratios compare different work"
-    lines = [
-        f"on {result['device_name']}, {result['threads']} threads, torch {result['torch']}",
-        f"matrix product of size {product['size']} in {product['dtype'].removeprefix('torch.')}: {rates}",
-        f"losses of the first step: {verdict} (relative difference {first['largest_relative_difference']:.1e})",
-        f"weights of bare and lit_gans after the last step differ by {result['largest_weight_difference']:.1e}",
-    ]
-    return lines + ([f"peak memory of the process: {memory / MEBIBYTE:.0f} MiB"] if memory else [])
+    lines = [f"on {result['device_name']}, {result['threads']} threads, torch {result['torch']}"]
+    lines.append(f"matrix product: {result['matrix_product'] / 1e9:.3g} GFLOP/s")
+    for gan, found in result["gans"].items():
+        first = found["first_step"]
+        verdict = "equal" if first["equal"] else "NOT equal, the ratios compare different work"
+        lines.append(f"{gan}: losses of the first step: {verdict} ({first['largest_relative_difference']:.1e})")
+        if found["largest_weight_difference"] is not None:
+            lines.append(
+                f"{gan}: weights of bare and lit_gans differ by {found['largest_weight_difference']:.1e} at last"
+            )
+    return lines

@@ -1,1 +1,1 @@
-"""The study: tables and plots of how GAN training behaves on this machine, measured cell by cell."""
+"""The studies behind the project: cells, how they are measured, and the tables, plots and pages of the results."""

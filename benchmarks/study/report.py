@@ -1,129 +1,95 @@
-"""The report of a study: one Markdown file with its pictures beside it, and one self-contained HTML file."""
+"""The report of a study: one HTML file with every table and plot in it."""
 
 from __future__ import annotations
 
 import base64
 import html
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import markdown_rows
-from benchmarks.study.contract import Part, Picture, Result, Table
+import pandas as pd
+
+from benchmarks.study.plots import plots
+from benchmarks.study.tables import Rows, Table, tables
 
 _TITLE = "GAN training on this machine"
 _STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:70em;margin:2em auto;padding:0 1em}
 table{border-collapse:collapse;margin:1em 0;font-size:14px;font-variant-numeric:tabular-nums}
 td,th{border:1px solid #ccc;padding:.2em .6em;text-align:right}td:first-child,th:first-child{text-align:left}
 figure{display:inline-block;margin:1em}img{max-width:100%}figcaption{font-size:14px}"""
-_TYPES = {"svg": "image/svg+xml", "png": "image/png", "gif": "image/gif"}
+_TYPES = {"svg": "image/svg+xml", "gif": "image/gif"}
+HEADINGS = {
+    "batch": "Batch sizes",
+    "scaling": "Scaling",
+    "overlap": "Overlap of computation and communication",
+    "optimizations": "Optimizations",
+    "deepspeed": "DeepSpeed's tutorial",
+    "dual": "Dual discriminators",
+    "lightweight": "Lightweight networks",
+    "projection": "Projection",
+}
+QUESTIONS = {
+    "batch": "Real images per second, seconds for an epoch of CelebA's 202,599 images, seconds of the measured training"
+    " from start to end, and peak memory, by batch size. Images per second count each real image of a generator"
+    " iteration once, as the scaling study does; all critic steps of an iteration are in its time.",
+    "scaling": "Real images per second of all processes together under strategy=ddp, and efficiency: the share of n"
+    " times the speed of one process. Weak scaling has the same batch in each process, strong scaling the same in all."
+    " On a CPU the processes share its cores: n processes that lose nothing have an efficiency of 1 / n.",
+    "overlap": "Milliseconds of a step in which a process only computes, only communicates, does both, only waits for"
+    " data, or does nothing. On a CPU, from the times at which DDP starts and finishes each all-reduce, and the host"
+    " waits for it; on CUDA, from the profiler's kernels. Real images from files, packed as in a training.",
+    "optimizations": "Which setting makes a step faster, and do the losses after the same images stay the same?",
+    "deepspeed": "Seconds for an epoch of CelebA's 202,599 images, batch size per process as in the tutorial: the plain"
+    " loop on one device (three backward passes, losses fetched in each step), strategy=ddp, and one engine for each"
+    " network.",
+    "dual": "Scores by iterations and by seconds of training (without the measurements), seconds until a given FID, and"
+    " how busy processor and device are. A digit classifier or EfficientNet-Lite0 judges: the scores are comparable"
+    " with each other, not with the study's FID on 64 features.",
+    "lightweight": "Parameters and multiply-adds of one image (forward, torch's counter), images per second, speed-up"
+    " over plain convolutions of full width, and FID on the digits after equal time.",
+    "projection": "A cost model (computation per step, bytes and messages per step, latency and bandwidth of each level"
+    " of the network, overlap) predicts images per second on 1 to 1,024 devices. It is compared with steps of several"
+    " processes, and with the scaling study's tables.",
+}
 
 
-@dataclass(frozen=True)
-class Section:
-    """What the report says about one part."""
-
-    name: str
-    title: str
-    text: str
-    tables: Sequence[Table] = field(default_factory=list)
-    pictures: Sequence[Picture] = field(default_factory=list)
-
-
-def sections(parts: Mapping[str, Part], results: Mapping[str, Sequence[Result]]) -> list[Section]:
-    """Returns the sections of all parts that have results.
-
-    Args:
-        parts: all parts by name, in the order of the report.
-        results: results by the name of the part.
-    """
-    found = []
-    for name, part in parts.items():
-        if name not in results:
-            continue
-        tables = [table for table in part.tables(results) if table.rows]
-        missing = _missing(results[name])
-        found.append(
-            Section(name, part.title, part.question, [*tables, *([missing] if missing else [])], part.plots(results))
-        )
-    return found
-
-
-def _missing(results: Sequence[Result]) -> Table | None:
-    """Returns the table of the cells without a measurement."""
-    rows = []
-    for result in results:
-        if not result.repeats:
-            text = (result.reason or "not measured yet").strip()
-            rows.append([result.cell.name, f"failed: {text.splitlines()[-1]}" if result.failed else text])
-    return Table("Not measured here", ["cell", "reason"], rows) if rows else None
-
-
-def about(stamp: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Table]:
-    """Returns the tables of the machine and of the settings."""
-    machine = Table("Machine", ["", ""], [[name, str(value)] for name, value in stamp.items()])
-    chosen = Table("Settings", ["", ""], [[name, str(value)] for name, value in settings.items()])
-    return [machine, chosen]
-
-
-def write(folder: Path, found: Sequence[Section], stamp: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Path]:
-    """Writes `report.md`, its pictures and `report.html`; returns the paths of the two reports."""
-    markdown, texts = folder / "report.md", [f"# {_TITLE}", ""]
-    for section in _pages(found, stamp, settings):
-        texts += _section_as_markdown(section, folder)
-    markdown.write_text("\n".join(texts) + "\n")
-    return [markdown, write_page(folder / "report.html", found, stamp, settings)]
-
-
-def write_page(path: Path, found: Sequence[Section], stamp: Mapping[str, Any], settings: Mapping[str, Any]) -> Path:
-    """Writes the report as one HTML file with everything in it, and returns its path."""
-    body = [f"<h1>{html.escape(_TITLE)}</h1>"]
-    for section in _pages(found, stamp, settings):
-        body += _section_as_html(section)
-    head = f'<meta charset="utf-8"><title>{html.escape(_TITLE)}</title><style>{_STYLE}</style>'
-    path.write_text(
-        f'<!doctype html><html lang="en"><head>{head}</head><body>\n' + "\n".join(body) + "\n</body></html>\n"
-    )
-    return path
-
-
-def _pages(found: Sequence[Section], stamp: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Section]:
-    return [Section("machine", "Machine and settings", "", about(stamp, settings)), *found]
-
-
-def _section_as_markdown(section: Section, folder: Path) -> list[str]:
-    lines = [f"## {section.title}", "", *([section.text, ""] if section.text else [])]
-    for table in section.tables:
-        lines += [f"### {table.title}", "", *markdown_table(table), "", *(f"{note}\n" for note in table.notes)]
-    for picture in section.pictures:
-        name = f"{section.name}_{re.sub(r'[^a-z0-9]+', '_', picture.title.lower()).strip('_')}.{picture.kind}"
-        (folder / "pictures").mkdir(parents=True, exist_ok=True)
-        (folder / "pictures" / name).write_bytes(picture.data)
-        lines += [f"![{picture.title}](pictures/{name})", ""]
-    return lines
-
-
-def markdown_table(table: Table) -> list[str]:
-    """Returns a table as lines of Markdown."""
-    return markdown_rows([table.columns, *table.rows])
-
-
-def _section_as_html(section: Section) -> list[str]:
-    lines = [f"<h2>{html.escape(section.title)}</h2>", f"<p>{html.escape(section.text)}</p>"]
-    for table in section.tables:
-        lines += [f"<h3>{html.escape(table.title)}</h3>", html_table(table)]
-        lines += [f"<p>{html.escape(note)}</p>" for note in table.notes]
-    for picture in section.pictures:
-        data = base64.b64encode(picture.data).decode()
-        image = f'<img alt="{html.escape(picture.title)}" src="data:{_TYPES[picture.kind]};base64,{data}">'
-        lines.append(f"<figure>{image}<figcaption>{html.escape(picture.title)}</figcaption></figure>")
-    return lines
+def markdown(frame: pd.DataFrame) -> str:
+    """Returns a table as Markdown."""
+    rows = [
+        [str(cell).strip().replace("|", "\\|") for cell in row]
+        for row in (frame.columns, *frame.itertuples(index=False))
+    ]
+    head, *others = (f"| {' | '.join(row)} |" for row in rows)
+    return "\n".join([head, f"|{'---|' * len(frame.columns)}", *others])
 
 
 def html_table(table: Table) -> str:
     """Returns a table as HTML."""
-    head = "".join(f"<th>{html.escape(column)}</th>" for column in table.columns)
-    rows = ("".join(f"<td>{html.escape(str(cell))}</td>" for cell in row) for row in table.rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(f'<tr>{row}</tr>' for row in rows)}</tbody></table>"
+    return str(table.frame.to_html(index=False, border=0, na_rep=""))
+
+
+def write_page(path: Path, rows: Rows, about: Mapping[str, Mapping[str, Any]]) -> None:
+    """Writes the report.
+
+    Args:
+        path: file to write.
+        rows: what was measured.
+        about: tables of names and values to begin with, by their headings.
+    """
+    lines = [f"<h1>{html.escape(_TITLE)}</h1>"]
+    for heading, values in about.items():
+        frame = pd.DataFrame([(name, str(value)) for name, value in values.items()], columns=["", " "])
+        lines += [f"<h2>{html.escape(heading)}</h2>", html_table(Table("", frame))]
+    for part, found in tables(rows).items():
+        lines += [f"<h2>{html.escape(HEADINGS[part])}</h2>", f"<p>{html.escape(QUESTIONS[part])}</p>"]
+        for table in found:
+            lines += [f"<h3>{html.escape(table.title)}</h3>", html_table(table)]
+            lines += [f"<p>{html.escape(note)}</p>" for note in table.notes]
+        for title, kind, data in plots(rows, part):
+            image = f"data:{_TYPES[kind]};base64,{base64.b64encode(data).decode()}"
+            caption = html.escape(title)
+            lines.append(f'<figure><img alt="{caption}" src="{image}"><figcaption>{caption}</figcaption></figure>')
+    head = f'<meta charset="utf-8"><title>{html.escape(_TITLE)}</title><style>{_STYLE}</style>'
+    body = "\n".join(lines)
+    path.write_text(f'<!doctype html><html lang="en"><head>{head}</head><body>\n{body}\n</body></html>\n')

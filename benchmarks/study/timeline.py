@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -13,12 +15,40 @@ from torch.autograd import DeviceType
 from torch.autograd.profiler import record_function
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
-from benchmarks.study.intervals import SHARES, Intervals, clip, divide, union, without
+from benchmarks.study.tables import SHARES
 from lit_gans.strategies.ddp import NetworkDDP
 
-Reduce = Callable[[Any, Any], "torch.futures.Future[torch.Tensor]"]
-_COLLECTIVES = "nccl"  # begin of the names of CUDA kernels that communicate
+Intervals = list[tuple[float, float]]
 _FETCH = "study/fetch"
+
+
+def divide(start: float, end: float, **intervals: Intervals) -> dict[str, float]:
+    """Returns the seconds of a step by `SHARES`, which add up to the step.
+
+    Args:
+        start, end: times of the step.
+        **intervals: times of `computing`, which stops where the host is `blocked`, `communicating` and `fetching`,
+            which counts only while nothing else happens.
+    """
+    marks = [(end, 0, "")]
+    for name, each in intervals.items():
+        clipped = ((max(one, start), min(other, end)) for one, other in each)
+        marks += [mark for one, other in clipped if one < other for mark in ((one, 1, name), (other, -1, name))]
+    found, running, since = dict.fromkeys(SHARES, 0.0), Counter[str](), start
+    for now, change, name in sorted(marks):
+        computes = running["computing"] and not running["blocked"]
+        if running["communicating"]:
+            share = "both" if computes else "communication"
+        else:
+            share = "computation" if computes else "data" if running["fetching"] else "idle"
+        found[share] += now - since
+        running[name] += change
+        since = now
+    return found
+
+
+def _mean(steps: list[dict[str, float]]) -> dict[str, float]:
+    return {name: sum(step[name] for step in steps) / len(steps) for name in SHARES}
 
 
 class Timeline:
@@ -43,26 +73,18 @@ class Timeline:
         self._launched = 0.0
         self._in_backward: Intervals = []
 
-    def hook(self, reduce: Reduce) -> Callable[..., Any]:
-        """Returns a communication hook of DDP that records how long `reduce` takes.
+    def hook(self, state, bucket):  # torch refuses annotations that are strings, as here all are
+        """Averages a bucket, as a communication hook of DDP, and records how long it takes."""
+        start = time.perf_counter()
+        future = allreduce_hook(None, bucket)
 
-        Args:
-            reduce: communication hook that does the work.
-        """
+        def done(finished):
+            self._in_backward.append((start, time.perf_counter()))
+            value = finished.value()
+            return value[0] if isinstance(value, list) else value
 
-        def timed(state, bucket):  # torch refuses annotations that are strings, as here all are
-            start = time.perf_counter()
-            future = reduce(state, bucket)
-
-            def done(finished):
-                self._in_backward.append((start, time.perf_counter()))
-                value = finished.value()
-                return value[0] if isinstance(value, list) else value
-
-            self._launched = time.perf_counter()
-            return future.then(done)
-
-        return timed
+        self._launched = time.perf_counter()
+        return future.then(done)
 
     def end_backward(self) -> None:
         """Records that DDP has waited for all buckets: from the last gradient to the end of the last all-reduce."""
@@ -83,38 +105,29 @@ class Timeline:
     def loading(self) -> Iterator[None]:
         """Records the fetch or the copy of a batch."""
         start = time.perf_counter()
-        try:
-            with record_function(_FETCH):
-                yield
-        finally:
-            self.fetching.append((start, time.perf_counter()))
+        with record_function(_FETCH):
+            yield
+        self.fetching.append((start, time.perf_counter()))
 
-    def shares(self, first: int) -> list[dict[str, float]]:
-        """Returns the seconds of each step by `SHARES`, from step number `first` on."""
-        found = []
-        for start, end in zip(self.steps[first - 1 : -1], self.steps[first:], strict=True):
-            stopped = clip([*self.blocked, *self.fetching], start, end)
-            found.append(divide(start, end, without([(start, end)], stopped), self.communicating, self.fetching))
-        return found
+    def shares(self, first: int) -> dict[str, float]:
+        """Returns the mean seconds of a step by `SHARES`, from step number `first` on."""
+        waits = {"blocked": [*self.blocked, *self.fetching], "communicating": self.communicating}
+        waits["fetching"] = self.fetching
+        pairs = pairwise(self.steps[first - 1 :])
+        return _mean([divide(start, end, computing=[(start, end)], **waits) for start, end in pairs])
 
 
 class TimedDDP(NetworkDDP):
-    """`NetworkDDP` whose all-reduces are recorded.
+    """`NetworkDDP` whose all-reduces are recorded."""
 
-    Args:
-        timeline: where they are recorded.
-        reduce: communication hook that averages the gradients.
-        **kwargs: see `NetworkDDP`; without compression, since a replica has one hook.
-    """
-
-    def __init__(self, timeline: Timeline, reduce: Reduce = allreduce_hook, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self._timeline, self._reduce = timeline, reduce
+    def __init__(self, timeline: Timeline) -> None:
+        super().__init__()
+        self._timeline = timeline
 
     def setup_optimizers(self, trainer: Trainer) -> None:
         super().setup_optimizers(trainer)
         for replica in self.replicas.values():
-            replica.register_comm_hook(None, self._timeline.hook(self._reduce))
+            replica.register_comm_hook(None, self._timeline.hook)
 
     def backward(self, *args: Any, **kwargs: Any) -> Any:
         loss = super().backward(*args, **kwargs)
@@ -131,11 +144,7 @@ class TimedDDP(NetworkDDP):
 
 
 class Steps(Callback):
-    """Records the ends of the steps.
-
-    Args:
-        timeline: where they are recorded.
-    """
+    """Records the ends of the steps."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -145,12 +154,7 @@ class Steps(Callback):
 
 
 class TimedData(LightningDataModule):
-    """Data whose fetches and copies are recorded.
-
-    Args:
-        data: the data.
-        timeline: where they are recorded.
-    """
+    """Data whose fetches and copies are recorded."""
 
     def __init__(self, data: LightningDataModule, timeline: Timeline) -> None:
         super().__init__()
@@ -164,7 +168,7 @@ class TimedData(LightningDataModule):
         self._data.setup(stage)
 
     def train_dataloader(self) -> Any:
-        return _Timed(self._data.train_dataloader(), self._timeline)
+        return _TimedLoader(self._data.train_dataloader(), self._timeline)
 
     def transfer_batch_to_device(self, *arguments: Any) -> Any:
         with self._timeline.loading():
@@ -175,7 +179,7 @@ class TimedData(LightningDataModule):
             return self._data.on_after_batch_transfer(*arguments)
 
 
-class _Timed:
+class _TimedLoader:
     def __init__(self, loader: Any, timeline: Timeline) -> None:
         self._loader, self._timeline = loader, timeline
 
@@ -193,11 +197,7 @@ class _Timed:
 
 
 class DeviceProfile(Callback):
-    """Profiles the CUDA device between two steps.
-
-    Args:
-        first: number of steps after which the profile begins.
-    """
+    """Profiles the CUDA device after a number of steps."""
 
     def __init__(self, first: int) -> None:
         self._first, self.steps = first, 0
@@ -214,28 +214,19 @@ class DeviceProfile(Callback):
         self._profile.stop()
 
     def shares(self) -> dict[str, float]:
-        """Returns the mean seconds of a step by `SHARES`."""
+        """Returns the mean seconds of a step by `SHARES`, from the first to the last kernel of the device."""
         return device_shares(list(self._profile.events() or []), self.steps)
 
 
 def device_shares(events: list[Any], steps: int) -> dict[str, float]:
-    """Returns the mean seconds of a step by `SHARES`, from the first to the last kernel of a CUDA device.
-
-    Args:
-        events: those of `torch.profiler.profile.events()`.
-        steps: number of steps in them.
-    """
+    """Returns the mean seconds of a step by `SHARES`, from the events of `torch.profiler.profile.events()`."""
     found: dict[str, Intervals] = {"computing": [], "communicating": [], "fetching": []}
     for event in events:
         times = (event.time_range.start / 1e6, event.time_range.end / 1e6)
         if event.device_type == DeviceType.CUDA:
-            found["communicating" if event.name.startswith(_COLLECTIVES) else "computing"].append(times)
+            found["communicating" if event.name.startswith("nccl") else "computing"].append(times)
         elif event.name == _FETCH:
             found["fetching"].append(times)
-    busy = union([*found["computing"], *found["communicating"]])
-    return {name: seconds / steps for name, seconds in divide(busy[0][0], busy[-1][1], **found).items()}
-
-
-def mean_shares(steps: list[dict[str, float]]) -> dict[str, float]:
-    """Returns the mean seconds of the steps by `SHARES`."""
-    return {name: sum(step[name] for step in steps) / len(steps) for name in SHARES}
+    busy = [*found["computing"], *found["communicating"]]
+    shares = divide(min(start for start, _ in busy), max(end for _, end in busy), **found)
+    return {name: seconds / steps for name, seconds in shares.items()}

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.study.contract import Cell, Result
-from benchmarks.study.store import Store
 from lit_gans.callbacks import evaluation
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.common.errors import RefusedInput
@@ -16,8 +14,6 @@ from lit_gans.data.sources.torchvision_sets import MNIST
 from lit_gans.metrics import cache
 
 from . import hostile
-
-CELL = Cell("part", "cell", {"size": 3})
 
 
 def statistics(path):
@@ -35,10 +31,6 @@ def continue_rows(path):
     logger = CSVMetrics(str(path.parent))
     logger.log_metrics({"loss/generator": 1.0}, 7)
     logger.save()
-
-
-def cell(path):
-    Store(path.parents[2], {"commit": "0"}).write(Result(CELL, ({"seconds": 1.0},)))
 
 
 def digits(path):
@@ -61,11 +53,6 @@ RECORDS = {  # name of the file, how it is made, and what reads it
     "protocol": ("protocol.json", lambda path: path.write_text('{"fid": {"num": 3}}'), evaluation._read),
     "statistics": ("real.safetensors", statistics, cache.read),
     "rows": ("metrics.csv", rows, continue_rows),
-    "cell": (
-        f"cells/part/{CELL.key({'commit': '0'})}.json",
-        cell,
-        lambda path: Store(path.parents[2], {"commit": "0"}).read(CELL),
-    ),
     "dataset": ("MNIST/raw/train-images-idx3-ubyte", digits, read_digits),
 }
 

@@ -13,7 +13,7 @@ import time
 
 import torch
 
-from benchmarks.turns import ratios, take_turns
+from benchmarks.common import ratios, take_turns
 from lit_gans.models.r3gan import R3GAN
 from lit_gans.training.operations import NUM_NUMBERS, transformed
 

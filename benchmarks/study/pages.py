@@ -1,0 +1,199 @@
+"""The recorded study in the docs: `python -m benchmarks.study.pages outputs/study/results.json` writes it after a run.
+
+It records the results (`notebooks/scaling_results.json`), and writes the report that they give
+(`docs/study_report.html`) and the tables of `docs/studies`, with the studies' figures beside ours. Without an argument
+it writes the report and the tables again from what is recorded. `--compared FILES` records the comparisons of GANs of
+`docs/studies/dual_discriminators.md` (`notebooks/compared_results.json`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from benchmarks import scaling_study
+from benchmarks.study import tables
+from benchmarks.study.report import markdown, write_page
+from benchmarks.study.tables import Rows, Table, measured
+
+ROOT = Path(__file__).parents[2]
+RESULTS, COMPARED = ROOT / "notebooks/scaling_results.json", ROOT / "notebooks/compared_results.json"
+REPORT = ROOT / "docs/study_report.html"
+PAGES = sorted((ROOT / "docs/studies").glob("*.md"))
+_MARKED = re.compile(r"(<!-- (study|compared): (\w+) -->\n).*?(<!-- end of \w+ -->\n)", re.S)
+_DIGITS = 6  # of recorded numbers
+_NAMES = {"dcgan": "DCGAN", "sngan": "SNGAN", "wgan_gp": "WGAN-GP"}
+_STUDY = "the study's GPUs"
+_LOADING = {2: (4100, 9500), 4: (7800, 18400)}  # the dual-discriminator study's images/s with and without, by GPUs
+_EPOCHS = {1: 393, 16: 128}  # seconds an epoch in DeepSpeed's tutorial, by GPUs
+Stamp = Mapping[str, Any]
+
+
+def machine(rows: Rows, stamp: Stamp) -> Table:
+    """Returns what was measured where."""
+    found = [[name, str(stamp[name])] for name in ("device_name", "cores", "torch", "lightning", "deepspeed", "commit")]
+    repeats = [row for row in rows if "reason" not in row]
+    cells = {(row["part"], row["cell"]) for row in repeats}
+    minutes = sum(row["cell_seconds"] for row in repeats) / 60
+    found.append(["cells", f"{len(cells)} measured {len(repeats)} times in {minutes:.0f} minutes"])
+    found.append(["not measured, with reasons", str(len(rows) - len(repeats))])
+    return Table("", pd.DataFrame(found, columns=["", " "]))
+
+
+def batch(rows: Rows, stamp: Stamp) -> Table:
+    """Returns images per second by batch size: the scaling study's, and ours."""
+    frame = measured(rows, "batch")
+    found = tables.medians(frame[frame["device"] == "cpu"], "gan", "batch_size").set_index(["gan", "batch_size"])
+    speeds = found["generator_images_per_second"].to_dict()
+    sizes = sorted({size for _, size in speeds})
+
+    def here(gan: str) -> dict[str, str]:
+        shown = {str(size): f"{speeds[gan, size]:.1f}" if (gan, size) in speeds else "-" for size in sizes}
+        return {"images/s": f"{_NAMES.get(gan, gan)}, here", **shown}
+
+    lines = []
+    for gan, known in scaling_study.ONE_NODE.items():
+        gpus, cpu = ({"images/s": f"{_NAMES[gan]}, {of}"} for of in (_STUDY, "the study's CPU"))
+        lines.append(gpus | {str(size): str(known.get(size, "")) for size in sizes})
+        lines.append(cpu | {str(size): str(scaling_study.CPU_AT_128[gan]) if size == 128 else "" for size in sizes})
+        lines.append(here(gan))
+    lines += [here(gan) for gan in sorted({gan for gan, _ in speeds} - set(scaling_study.ONE_NODE))]
+    return Table("", pd.DataFrame(lines))
+
+
+def scaling(rows: Rows, stamp: Stamp) -> Table:
+    """Returns weak and strong scaling: the study's, and ours."""
+    columns = ["images/s", "scaling", "one", "several", "efficiency"]
+    lines = []
+    for point in scaling_study.POINTS:
+        one, speed = scaling_study.ONE_NODE[point.gan][128], point.images_per_second
+        several, share = f"{speed:.0f} ({point.nodes} nodes)", f"{100 * speed / one / point.nodes:.0f} %"
+        lines.append([f"{_NAMES[point.gan]}, {_STUDY}", point.kind, str(one), several, share])
+    found = tables.scaling_medians(rows)
+    for _, row in found[found["ranks"] > 1].iterrows():
+        several = f"{row['generator_images_per_second']:.1f} ({row['ranks']} processes)"
+        name = f"{_NAMES.get(row['gan'], row['gan'])}, here"
+        lines.append([name, row["kind"], f"{row['one']:.1f}", several, f"{100 * row['efficiency']:.0f} %"])
+    return Table("", pd.DataFrame(lines, columns=columns))
+
+
+def optimizations(rows: Rows, stamp: Stamp) -> Table:
+    """Returns the speed of each setting relative to its baseline, a column for each GAN."""
+    found = tables.relative_speeds(rows)
+    ratios = found.set_index(["variant", "gan"])["ratio"].to_dict()
+    shown = {key: "" if pd.isna(ratio) else f"{ratio:.2f}" for key, ratio in ratios.items()}
+    gans, names = found["gan"].unique(), found["variant"].unique()
+    lines = [[name, *(shown.get((name, gan), "-") for gan in gans)] for name in names]
+    return Table("", pd.DataFrame(lines, columns=["times as fast as the baseline", *gans]))
+
+
+def _beside(table: Table, study: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> Table:
+    """Returns a table below rows of a study."""
+    return Table("", pd.concat([pd.DataFrame(study, columns=table.frame.columns), table.frame]), notes)
+
+
+def overlap(rows: Rows, stamp: Stamp) -> Table:
+    """Returns the shares of a step: of communication alone in the study, and all of them here."""
+    table = _of("overlap", "Shares of a step")(rows, stamp)
+    return _beside(table, [[_STUDY, "1 to 8 nodes", "", "14 to 53 %", "", "", ""]])
+
+
+def loading(rows: Rows, stamp: Stamp) -> Table:
+    """Returns images per second with and without loading: the dual-discriminator study's, and ours."""
+    table = tables.loading(rows)
+    study = [
+        ["the study's V100s", str(gpus), str(loaded), str(alone), f"{100 * loaded / alone:.0f} %"]
+        for gpus, (loaded, alone) in _LOADING.items()
+    ]
+    return _beside(table, study, table.notes)
+
+
+def deepspeed(rows: Rows, stamp: Stamp) -> Table:
+    """Returns the seconds of an epoch: the tutorial's, and ours."""
+    study = [
+        ["the tutorial's GPUs", str(gpus), str(seconds), f"{_EPOCHS[1] / seconds:.2f}", ""]
+        for gpus, seconds in _EPOCHS.items()
+    ]
+    return _beside(tables.deepspeed(rows)[0], study)
+
+
+def _of(part: str, title: str) -> Callable[[Rows, Stamp], Table]:
+    """Returns what makes a table of the report, by the beginning of its title."""
+    return lambda rows, stamp: next(table for table in tables.PARTS[part](rows) if table.title.startswith(title))
+
+
+TABLES: dict[str, Callable[[Rows, Stamp], Table]] = {
+    "machine": machine,
+    "batch": batch,
+    "scaling": scaling,
+    "overlap": overlap,
+    "loading": loading,
+    "optimizations": optimizations,
+    "binding": _of("optimizations", "Processes and cores"),
+    "colossal": _of("optimizations", "The techniques of the Colossal-AI study"),
+    "deepspeed": deepspeed,
+    "dual": _of("dual", "At the end"),
+    "images": _of("dual", "After"),
+    "lightweight": _of("lightweight", "Blocks and width multipliers of DCGAN"),
+    "projection": _of("projection", "Predicted and measured on this machine"),
+    "study": _of("projection", "The scaling study's tables, one GPU a node"),
+}
+
+
+def comparison(rows: Rows, data: str) -> Table:
+    """Returns the scores on one data set after equal images and after equal time, a row for each GAN."""
+    frame = measured(rows, "dual")
+    own = frame[frame["data"] == data]
+    images, seconds = (tables.after(unit, data, own).frame.drop(columns="batch") for unit in ("images", "s"))
+    first, last = images.iloc[:, :3], seconds.iloc[:, [1, 2, 3, -2, -1]]
+    limits = f"{own['images'].iloc[0]:,} images, {own['limit_seconds'].iloc[0]:g} s"
+    return Table("", pd.concat([first.rename(columns={"GAN": f"`{data}`, {limits}"}), last], axis=1))
+
+
+def page(text: str, rows: Rows, stamp: Stamp, compared: Rows) -> str:
+    """Returns a page with the tables of the recorded results between its marks."""
+
+    def table(match: re.Match[str]) -> str:
+        drawn = TABLES[match[3]](rows, stamp) if match[2] == "study" else comparison(compared, match[3])
+        notes = [f"\n{note}" for note in drawn.notes]
+        return "\n".join([match[1], markdown(drawn.frame), *notes, "", match[4]])
+
+    return _MARKED.sub(table, text)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
+
+
+def read(path: Path) -> tuple[Rows, dict[str, Any]]:
+    """Returns the rows of a `results.json`, and the rest of it."""
+    content = json.loads(path.read_text())
+    return content.pop("rows"), content
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Records the results, if their files are given, and writes the report and the tables."""
+    if arguments[:1] == ["--compared"]:
+        studies = [_rounded(json.loads(Path(path).read_text())) for path in arguments[1:]]
+        rows = [{**row, "frames": []} for study in studies for row in study["rows"]]
+        COMPARED.write_text(json.dumps(studies[0] | {"rows": rows}) + "\n")
+    elif arguments:
+        RESULTS.write_text(json.dumps(_rounded(json.loads(Path(arguments[0]).read_text()))) + "\n")
+    (rows, about), (compared, _) = read(RESULTS), read(COMPARED)
+    write_page(REPORT, rows, about)
+    for path in PAGES:
+        path.write_text(page(path.read_text(), rows, about["stamp"], compared))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,47 @@
+"""The recorded study: no figure of the pages or of the report was typed by hand."""
+
+import pytest
+
+from benchmarks.study import pages
+from benchmarks.study.report import html_table
+from benchmarks.study.tables import PARTS, tables
+
+(RECORDED, ABOUT), (COMPARED, _) = pages.read(pages.RESULTS), pages.read(pages.COMPARED)
+AGAIN = "run: python -m benchmarks.study.pages"
+
+
+def test_the_tables_of_the_pages_are_those_of_the_recorded_results():
+    texts = [path.read_text() for path in pages.PAGES]
+    assert [pages.page(text, RECORDED, ABOUT["stamp"], COMPARED) for text in texts] == texts, AGAIN
+    everything = "".join(texts)
+    assert all(everything.count(f"<!-- study: {name} -->") == 1 for name in pages.TABLES)
+    assert all(everything.count(f"<!-- compared: {data} -->") == 1 for data in ("digits", "emoji", "stacked_digits"))
+    assert len(COMPARED) == 3 * 5 * 3, "three data sets, five GANs, three seeds"
+
+
+def test_the_recorded_report_is_that_of_the_recorded_results():
+    report = pages.REPORT.read_text()
+    assert len(report) < 2e6
+    assert ABOUT["stamp"]["commit"] in report
+    for found in tables(RECORDED).values():
+        assert all(html_table(table) in report for table in found), AGAIN
+
+
+def test_the_recorded_run_has_every_part_and_no_failed_cell():
+    assert {row["part"] for row in RECORDED} == {*PARTS}
+    assert not [row["cell"] for row in RECORDED if "failed" in row]
+
+
+def test_the_shares_of_a_step_add_up():
+    """Each share's own median over three repeats would not."""
+    (shares,) = (table.frame for table in PARTS["overlap"](RECORDED) if table.title == "Shares of a step")
+    sums = [sum(float(share.removesuffix(" %")) for share in row[2:]) for row in shares.itertuples(index=False)]
+    assert sums == [pytest.approx(100, abs=0.3)] * len(sums)
+
+
+def test_the_projection_is_as_close_as_promised():
+    """Within 20 % between processes of one machine, within 25 % between hosts on a limited link."""
+    measured = PARTS["projection"](RECORDED)[0].frame
+    errors = {row[0]: float(row[-2].removesuffix(" %")) for row in measured.itertuples(index=False)}
+    assert [name.split(", ")[1] for name in errors] == ["2 processes", "2 hosts", "3 hosts", "4 hosts"]
+    assert all(abs(error) <= (20 if "processes" in name else 25) for name, error in errors.items())
