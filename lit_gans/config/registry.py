@@ -108,7 +108,7 @@ def _name(cls: type) -> str:
     initials = "".join(re.findall("[A-Z]", words[0])).lower() if words else ""
     if stem == initials or stem.replace("_", "") == cls.__name__.lower():
         return stem
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z][A-Za-z])", "_", cls.__name__).lower()
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z][A-Za-z0-9])", "_", cls.__name__).lower()
 
 
 def gan_files() -> dict[str, str]:
