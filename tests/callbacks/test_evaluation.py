@@ -75,13 +75,6 @@ def test_values_are_those_of_the_sampling_generator_against_all_real_images(tiny
     assert metrics.real_halves == pytest.approx(evaluator.real_halves, rel=1e-4)
 
 
-def test_a_resumed_run_goes_on_with_the_measured_values(tiny_gan, random_images, fit, metrics):
-    fit(tiny_gan(), random_images(), max_steps=2, callbacks=[EMA(), metrics])
-    again = GenerativeMetrics(DigitsExtractor())
-    again.load_state_dict(metrics.state_dict())
-    assert (again.values, again.first, again.measured_at) == (metrics.values, metrics.first, 2)
-
-
 def test_logs_at_the_iteration_that_was_measured(tiny_gan, random_images, fit, metrics, tmp_path):
     arguments = {"logger": CSVMetrics(str(tmp_path)), "log_every_n_steps": 1}
     trainer = fit(tiny_gan(), random_images(), max_steps=3, callbacks=[EMA(), metrics], **arguments)

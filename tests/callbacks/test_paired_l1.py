@@ -34,14 +34,6 @@ def test_a_black_translation_is_as_far_as_its_targets_are_bright(module, random_
     assert value == pytest.approx(data.held_out["image"][:num].double().mean().item() / 255, rel=1e-5)
 
 
-def test_a_perfect_translation_is_no_distance_away(module, random_images, fit):
-    data = random_images()
-    trainer = fit(module, data, max_steps=1)
-    batches = iter((data.held_out["image"].float() / 127.5 - 1).split(16))
-    module.generate = lambda generator, batch: next(batches)
-    assert PairedL1(batch_size=16).measure(trainer, module)["metric/l1"] == pytest.approx(0, abs=1e-6)
-
-
 def test_the_averaged_generator_is_measured_in_a_training_that_stays_bitwise(module, tiny_gan, random_images, fit):
     callback = PairedL1(every_n_steps=2, num_samples=10)
     trainer = fit(module, random_images(), max_steps=3, callbacks=[EMA(), callback])
@@ -64,12 +56,6 @@ def test_data_without_pairs_are_refused(tiny_gan, fit):
             max_steps=1,
             callbacks=[PairedL1()],
         )
-
-
-@pytest.mark.parametrize("name", ["every_n_steps", "num_samples", "batch_size"])
-def test_refusals(name):
-    with pytest.raises(RefusedInput, match=f"{name}=0"):
-        PairedL1(**{name: 0})
 
 
 def test_the_protocol_names_the_held_out_targets(module, random_images, fit):

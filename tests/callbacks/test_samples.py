@@ -9,7 +9,6 @@ from torch import nn
 
 from lit_gans.callbacks import Samples
 from lit_gans.callbacks.samples import write_film
-from lit_gans.common.errors import RefusedInput
 from lit_gans.training.optim import Optimizer
 
 
@@ -26,11 +25,6 @@ def test_grids_of_the_same_latents_and_a_film(tiny_gan, random_images, fit, tmp_
         first = torch.tensor(list(grid.convert("L").crop((2, 2, 18, 18)).tobytes())).reshape(16, 16)
     expected = module.sample(4, seed=0)[0, 0].mul(255).add(0.5).clamp(0, 255).long()
     assert (first - expected).abs().max() <= 1
-
-
-def test_refusals():
-    with pytest.raises(RefusedInput, match="num=0"):
-        Samples(num=0)
 
 
 def test_every_grid_shows_the_latents_of_the_seed(tiny_gan, random_images, fit, tmp_path):

@@ -93,10 +93,6 @@ def test_patience_is_counted_in_iterations_at_any_distance_of_looks(rigged, fit)
         fit(rigged(), bright(), max_steps=6, callbacks=[Watch(every_n_steps=2, patience=3)])
 
 
-def test_no_warning_before_the_patience(rigged, fit):
-    fit(rigged(), bright(), max_steps=3, callbacks=[Watch(every_n_steps=1, patience=3)])
-
-
 @pytest.mark.parametrize("dips", [(3,), (1, 4)])
 def test_no_warning_where_accuracy_dips(rigged, fit, warned, dips):
     module = rigged()

@@ -4,7 +4,6 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from lit_gans.common.errors import RefusedInput
 from lit_gans.networks.blocks import (
     ConditionalBatchNorm2d,
     PooledConv2d,
@@ -14,7 +13,6 @@ from lit_gans.networks.blocks import (
     convolution,
     is_cheap,
     normalization,
-    refuse_size,
 )
 
 SPATIAL = [(4, 2, 1, False), (4, 2, 1, True), (3, 1, 1, False)]  # kernel size, stride, padding, transposed
@@ -42,12 +40,6 @@ def test_cheap_blocks_make_maps_of_the_plain_convolution_s_size(
             for name in ("plain", block)
         )
         assert cheap.shape == plain.shape
-
-
-def test_the_plain_block_is_torch_s_convolution():
-    plain, up = (convolution("plain", 2, 3, 4, 2, 1, False, transposed) for transposed in (False, True))
-    assert (type(plain), type(up)) == (nn.Conv2d, nn.ConvTranspose2d)
-    assert (plain.kernel_size, plain.stride, plain.padding, plain.bias) == ((4, 4), (2, 2), (1, 1), None)
 
 
 @pytest.mark.parametrize(("kernel_size", "stride", "padding", "transposed"), SPATIAL)
@@ -99,11 +91,6 @@ def test_bias_is_that_of_the_last_convolution(block, biases):
     assert [name.removesuffix(".bias") for name, _ in without.named_parameters() if name.endswith("bias")] == biases
 
 
-def test_residual_adds_its_input():
-    layers, features = nn.Conv2d(2, 2, 3, 1, 1), torch.randn(3, 2, 4, 4)
-    assert torch.equal(Residual(layers)(features), features + layers(features))
-
-
 @pytest.mark.parametrize(
     ("channels_out", "geometry", "residual"), [(3, (3, 1, 1), True), (4, (3, 1, 1), False), (3, (4, 2, 1), False)]
 )
@@ -137,15 +124,6 @@ def test_normalizations_take_their_statistics_from_the_right_axes(norm, axes):
     torch.testing.assert_close(layer(features), expected)
 
 
-@pytest.mark.parametrize(("norm", "same"), [("none", True), ("batch", False), ("layer", True), ("instance", True)])
-def test_only_batch_norm_lets_images_influence_each_other(norm, same):
-    torch.manual_seed(0)
-    layer, features = normalization(norm, 3), torch.randn(4, 3, 5, 5)
-    others = torch.cat([features[:1], torch.randn(3, 3, 5, 5)])
-    assert torch.equal(layer(features)[0], layer(others)[0]) == same
-    assert torch.equal(layer(features), features) == (norm == "none")
-
-
 def test_conditional_batch_norm_scales_and_shifts_by_the_class():
     torch.manual_seed(0)
     layer, labels = ConditionalBatchNorm2d(3, 5), torch.tensor([4, 0, 4, 2])
@@ -160,16 +138,6 @@ def test_conditional_batch_norm_scales_and_shifts_by_the_class():
     for image, label, ours in zip(normalized, labels.tolist(), layer(features, labels), strict=True):
         expected = image * layer.scale.weight[label][:, None, None] + layer.shift.weight[label][:, None, None]
         torch.testing.assert_close(ours, expected)
-
-
-def test_conditional_batch_norm_evaluates_with_the_statistics_of_all_classes():
-    torch.manual_seed(0)
-    layer, plain, features = ConditionalBatchNorm2d(3, 2), nn.BatchNorm2d(3), torch.randn(4, 3, 2, 2)
-    for images in (features, features * 3 + 1):
-        layer(images, torch.tensor([0, 1, 1, 0]))
-        plain(images)
-    labels = torch.zeros(4, dtype=torch.int64)
-    torch.testing.assert_close(layer.eval()(features, labels), plain.eval()(features))
 
 
 def test_the_head_is_a_dense_layer_and_a_projection_on_the_class():
@@ -189,13 +157,6 @@ def test_the_head_without_classes_is_torch_s_dense_layer_and_ignores_labels():
     assert torch.equal(scores, head(features, torch.tensor([0, 1, 2])))
     assert set(head.state_dict()) == {"weight", "bias"}
     assert head(features[:1]).shape == (1,)
-
-
-def test_other_sizes_are_refused_in_a_sentence_with_the_known_ones():
-    refuse_size(32, (16, 32), "paper")
-    with pytest.raises(RefusedInput) as refusal:
-        refuse_size(40, (16, 32), "paper")
-    assert str(refusal.value) == "image_size=40: the paper networks support 16, 32 pixels."
 
 
 def derivatives(function, layer, features):

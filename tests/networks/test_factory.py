@@ -1,7 +1,10 @@
+from functools import partial
+
 import pytest
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.networks import build_discriminator, build_generator
+from lit_gans.networks.unet import UNet
 
 SMALL = {"channels": 1, "image_size": 16, "width": 4}
 
@@ -41,3 +44,21 @@ def test_a_gan_refuses_options_of_other_networks(tiny_gan, name, settings, sente
 def test_options_that_are_none_have_the_defaults_of_the_network():
     network = build_generator("mlp", latent_dim=6, channels=1, image_size=16, width=None)
     assert network.layers[0].out_features == 128
+
+
+@pytest.mark.parametrize(
+    ("network", "sizes", "wrong"),
+    [
+        ("dcgan", "16, 32, 48, 64, 96, 128, 256", (8, 33, 512)),
+        ("resnet", "16, 32, 48, 64, 128, 256", (8, 96)),
+        ("r3gan", "16, 32, 64, 128, 256", (48,)),
+        ("unet", "16, 32, 64, 128, 256, 512", (1, 48, 1024)),
+    ],
+)
+def test_other_sizes_are_refused_with_the_known_ones(network, sizes, wrong):
+    for size in wrong:
+        for build in (build_generator, build_discriminator):
+            latents = {"latent_dim": 2} if build is build_generator else {}
+            build = partial(build, network, **latents) if network != "unet" else partial(UNet, 1)
+            with pytest.raises(RefusedInput, match=f"image_size={size}: the {network} networks support {sizes} pixels"):
+                build(channels=1, image_size=size)

@@ -74,13 +74,6 @@ def test_the_class_joins_the_score_as_a_projection_of_the_last_hidden_layer():
     torch.testing.assert_close(discriminator(images, LABELS), expected)
 
 
-def test_without_classes_labels_are_ignored():
-    generator, discriminator, latents = MLPGenerator(4, 2, 1, 6), MLPDiscriminator(2, 1, 6), torch.randn(3, 4)
-    points = generator(latents)
-    assert torch.equal(points, generator(latents, LABELS))
-    assert torch.equal(discriminator(points), discriminator(points, LABELS))
-
-
 @pytest.mark.parametrize("norm", ["batch", "instance"])
 def test_other_norms_are_refused(norm):
     with pytest.raises(RefusedInput, match=f"norm={norm}: the mlp networks have the norms none and layer"):

@@ -41,11 +41,6 @@ def test_one_logit_sees_a_square_of_exactly_the_receptive_field(depth, pixels):
     assert (bottom - top, right - left) == (pixels, pixels)
 
 
-def test_neighboring_logits_see_squares_that_lie_a_stride_apart():
-    first, second = support(2, 64, 5, 6), support(2, 64, 6, 8)
-    assert [b - a for a, b in zip(first, second, strict=True)] == [4, 4, 8, 8]
-
-
 @pytest.mark.parametrize(
     ("image_size", "depth", "logits"), [(256, 3, 30), (16, 1, 6), (16, 2, 2), (24, 3, 1), (12, 2, 1), (33, 3, 2)]
 )
@@ -94,10 +89,3 @@ def test_the_forward_is_that_of_its_convolutions_on_picture_and_image():
     for layer in (first, second, third):
         features = leaky_relu(layer(features), 0.2)
     torch.testing.assert_close(network(image, picture), last(features)[:, 0])
-
-
-def test_images_of_a_batch_do_not_influence_each_other():
-    torch.manual_seed(0)
-    network, images, pictures = PatchGAN(2, 1, 32, 2), torch.randn(3, 1, 32, 32), torch.randn(3, 2, 32, 32)
-    alone = torch.cat([network(images[[index]], pictures[[index]]) for index in range(3)])
-    torch.testing.assert_close(network(images, pictures), alone, rtol=1e-4, atol=1e-5)
