@@ -54,6 +54,11 @@ def _what_is_right(folder: Path) -> str:
     return f"is neither the folder of a run nor a sharded checkpoint: it has no {FOLDER}/{_BEST} and no {REST}."
 
 
+def run_of(checkpoint: Path) -> Path:
+    """Returns the folder of a checkpoint's run; of a checkpoint elsewhere, the folder that it is in."""
+    return checkpoint.parent.parent if checkpoint.parent.name == FOLDER else checkpoint.parent
+
+
 def checkpoints_of(run: Path) -> list[Path]:
     """Returns all checkpoints in the folder of a run, whether they are good or damaged."""
     folder = run / FOLDER

@@ -143,12 +143,7 @@ def _by_features(metrics: Measurement, required: list[str]) -> GenerativeMetrics
 
 
 def _measured(
-    generated: Generated,
-    images: Real,
-    evaluator: Evaluator,
-    image_size: int | None,
-    store: bool,
-    progress: Progress,
+    generated: Generated, images: Real, evaluator: Evaluator, image_size: int | None, store: bool, progress: Progress
 ) -> dict[str, Any]:
     """Returns the record: values, scores left out, and the protocol."""
     num_real = len(images) if isinstance(images, PictureFolder) else len(images.dataset)
@@ -166,12 +161,23 @@ def _measured(
     if stored:
         size_text = f"{stored / 2**20:,.1f} MiB" if stored >= 2**20 else f"{stored / 2**10:,.1f} KiB"
         logger.info("features and logits of single images are stored in memory: %s", size_text)
-    evaluator.add_real(_Followed(images, evaluator.extractor.name, num_real, progress), store, labels)
-    name = f"{evaluator.extractor.name} features of the generated images"
-    values = evaluator.measure(progress.follow(name, generated.batches, generated.num), generated.labels)
+    name = evaluator.extractor.name
+    evaluator.add_real(_Followed(images, name, num_real, progress), store, labels)
+    fake = progress.follow(f"{name} features of the generated images", generated.batches, generated.num)
+    values = evaluator.measure(fake, generated.labels)
     resize = f"pictures to {image_size}x{image_size}, antialiased, uint8" if image_size else None
-    protocol = stamp(evaluator, data=repr(images), weights=generated.weights, resize=resize)
-    return _record(generated, evaluator, values, protocol)
+    halves = {f"fid_{name} between two halves of the real images": evaluator.real_halves}
+    return {
+        **generated.source,
+        "weights": generated.weights,
+        "num_samples": generated.num,
+        "num_real": evaluator.num_real,
+        **values,
+        **({} if math.isnan(evaluator.real_halves) else halves),
+        **({"left_out": evaluator.left_out} if evaluator.left_out else {}),
+        "directions": {key: direction for key, direction in evaluator.directions.items() if key in values},
+        "protocol": stamp(evaluator, data=repr(images), weights=generated.weights, resize=resize),
+    }
 
 
 @dataclass
@@ -190,44 +196,23 @@ class _Followed:
         return iter(self.progress.follow(name, self.images.real_batches(batch_size), self.num))
 
 
-def _record(
-    generated: Generated, evaluator: Evaluator, values: dict[str, float], protocol: dict[str, Any]
-) -> dict[str, Any]:
-    halves = f"fid_{evaluator.extractor.name} between two halves of the real images"
-    return {
-        **generated.source,
-        "weights": generated.weights,
-        "num_samples": generated.num,
-        "num_real": evaluator.num_real,
-        **values,
-        **({} if math.isnan(evaluator.real_halves) else {halves: evaluator.real_halves}),
-        **({"left_out": evaluator.left_out} if evaluator.left_out else {}),
-        "directions": {key: direction for key, direction in evaluator.directions.items() if key in values},
-        "protocol": protocol,
-    }
-
-
 def _save(record: dict[str, Any], path: Path) -> None:
     """Writes the record and prints it in readable form."""
     replaced = replacing_note(path)
     path.write_text(json.dumps(record, indent=2) + "\n")
     shown = {name: value for name, value in record.items() if name not in ("left_out", "directions", "protocol")}
-    lines = [
-        f"{name}: {value:.6g}" if isinstance(value, float) else f"{name}: {value}" for name, value in shown.items()
-    ]
+    lines = [f"{key}: {value:.6g}" if isinstance(value, float) else f"{key}: {value}" for key, value in shown.items()]
     lines += [f"left out: {name}: {reason}" for name, reason in record.get("left_out", {}).items()]
-    protocol = [f"  {name}: {value}" for name, value in record["protocol"].items()]
-    print("\n".join([*lines, "protocol", *protocol, f"saved: {path}{replaced}"]))
+    lines += ["protocol", *(f"  {name}: {value}" for name, value in record["protocol"].items())]
+    print("\n".join([*lines, f"saved: {path}{replaced}"]))
 
 
 def _samples(
     module: AdversarialModule, checkpoint: str, images: Real, metrics: GenerativeMetrics, weights: Weights | None
 ) -> Generated:
     if isinstance(images, ImageData):
-        for name, theirs, ours in (
-            ("image_size", images.image_size, module.image_size),
-            ("channels", images.channels, module.channels),
-        ):
+        for name in ("image_size", "channels"):
+            theirs, ours = getattr(images, name), getattr(module, name)
             if theirs != ours:
                 raise RefusedInput(
                     f"data.{name}={theirs} differs from the checkpoint's model, which has {ours}: add"

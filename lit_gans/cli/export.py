@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from lit_gans.checkpoints.locate import find_checkpoint
+from lit_gans.checkpoints.locate import find_checkpoint, run_of
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import load
 from lit_gans.config.run_folder import refuse_file, refuse_folder, replacing_note
@@ -45,8 +45,7 @@ def export(
         RefusedInput: the checkpoint or the packages cannot be used, or the output cannot be written.
     """
     path = find_checkpoint(checkpoint)
-    run = path.parent.parent if path.parent.name == "checkpoints" else path.parent
-    target = Path(output) if output else run / ("generator" if format == "safetensors" else "generator.onnx")
+    target = Path(output) if output else run_of(path) / ("generator" if format == "safetensors" else "generator.onnx")
     refuse_folder(target, "output") if format == "safetensors" else refuse_file(target, "output")
     module = load(path)
     replaced = replacing_note(target / WEIGHTS if format == "safetensors" else target)

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torchvision.utils import save_image
 
-from lit_gans.checkpoints.locate import find_checkpoint
+from lit_gans.checkpoints.locate import find_checkpoint, run_of
 from lit_gans.cli.progress import Progress
 from lit_gans.common.errors import RefusedInput, refuse_above_64_bits, refuse_below
 from lit_gans.common.memory import refuse_memory
@@ -26,7 +26,6 @@ from lit_gans.data.sources.paired import read_folder
 from lit_gans.export.safetensors import is_generator, load_generator
 from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.generative import GenerativeModule
 from lit_gans.training.sampling import Weights
 
 logger = logging.getLogger(__name__)
@@ -87,7 +86,12 @@ def _translations(
     paths, inputs = read_folder(folder, module.image_size, module.input_channels)
     logger.info("translating %s images", f"{len(paths):,}")
     translations = module.translate(inputs.float() / 255, seed=seed, weights=weights)
-    return _different([path.stem for path in paths], {"grid"}), translations
+    names: list[str] = []
+    for name in (path.stem for path in paths):
+        while name in ("grid", *names):  # of another ending
+            name += "_"
+        names.append(name)
+    return names, translations
 
 
 def _write_images(images: Float[Tensor, "n c s s"], names: list[str], columns: int, folder: Path) -> Path:
@@ -105,17 +109,6 @@ def _write_images(images: Float[Tensor, "n c s s"], names: list[str], columns: i
     return grid
 
 
-def _different(names: list[str], taken: set[str]) -> list[str]:
-    """Returns unique names that are not taken."""
-    found: list[str] = []
-    for name in names:
-        while name in taken:
-            name += "_"
-        taken = taken | {name}
-        found.append(name)
-    return found
-
-
 def _write_points(points: Tensor, folder: Path) -> Path:
     from matplotlib.figure import Figure
 
@@ -131,14 +124,13 @@ def _write_points(points: Tensor, folder: Path) -> Path:
     return plot
 
 
-def loaded(checkpoint: str, output: str | None) -> tuple[GenerativeModule, Path]:
+def loaded(checkpoint: str, output: str | None) -> tuple[AdversarialModule, Path]:
     """Returns the module of a checkpoint, a run or an exported generator, and the output folder."""
-    if is_generator(checkpoint):
-        folder = _folder(checkpoint, output)
-        return load_generator(checkpoint), folder
-    found = str(find_checkpoint(checkpoint))
-    folder = _folder(found, output)
-    return load(found), folder
+    exported = is_generator(checkpoint)
+    path = Path(checkpoint) if exported else find_checkpoint(checkpoint)
+    folder = Path(output) if output else run_of(path) / "generated"
+    refuse_folder(folder, "output")
+    return (load_generator if exported else load)(path), folder
 
 
 def refuse_numbers(seed: int, num: int, steps: int = 1) -> None:
@@ -149,17 +141,7 @@ def refuse_numbers(seed: int, num: int, steps: int = 1) -> None:
     refuse_above_64_bits(seed=seed)
 
 
-def refuse_many(module: GenerativeModule, num: int) -> None:
+def refuse_many(module: AdversarialModule, num: int) -> None:
     """Raises `RefusedInput` for more images than memory holds."""
-    if isinstance(module, AdversarialModule):
-        needed = num * 4 * module.channels * module.image_size**2
-        refuse_memory(needed, f"{num} images", "generate fewer at once, with several seeds")
-
-
-def _folder(checkpoint: str, output: str | None) -> Path:
-    """Returns the output folder: next to `checkpoints/` of a run, otherwise next to the checkpoint."""
-    beside = Path(checkpoint).parent
-    run = beside.parent if beside.name == "checkpoints" else beside
-    folder = Path(output) if output else run / "generated"
-    refuse_folder(folder, "output")
-    return folder
+    needed = num * 4 * module.channels * module.image_size**2
+    refuse_memory(needed, f"{num} images", "generate fewer at once, with several seeds")

@@ -20,11 +20,11 @@ _ROWS = 2  # of the example batch; any other number of images works later
 
 
 class GeneratorGraph(nn.Module):
-    """Generator with named tensors as inputs and images in [0, 1] as output, as `SamplingModule.sample` returns them.
+    """Generator with named tensors as inputs and images in [0, 1] as output, as those of `AdversarialModule.sample`.
 
     Args:
         module: module of a trained model.
-        weights: see `SamplingModule.sample`.
+        weights: see `AdversarialModule.sample`.
     """
 
     def __init__(self, module: AdversarialModule, weights: Weights | None = None) -> None:

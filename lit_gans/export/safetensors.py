@@ -16,7 +16,7 @@ from lit_gans.common.errors import RefusedInput, install_command, one_line
 from lit_gans.common.memory import made_if_verified
 from lit_gans.common.reading import read_bounded, refuse_large_file
 from lit_gans.config.load import class_of
-from lit_gans.training.generative import GenerativeModule
+from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.sampling import Weights
 
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
@@ -24,7 +24,7 @@ _KINDS = {"class_path": str, "hyper_parameters": dict, "format_version": int}  #
 _MOST_BYTES, _MOST_TIMES = 2**28, 64  # of the discriminators, beyond and for each byte of the generator's weights
 
 
-def save_generator(module: GenerativeModule, folder: str | Path, weights: Weights | None = None) -> Path:
+def save_generator(module: AdversarialModule, folder: str | Path, weights: Weights | None = None) -> Path:
     """Writes a generator to a folder: `model.safetensors`, `config.json`, and `README.md`, a model card.
 
     The folder can be uploaded to the Hugging Face Hub as it is; `load_generator` reads it.
@@ -60,7 +60,7 @@ def save_generator(module: GenerativeModule, folder: str | Path, weights: Weight
     return folder
 
 
-def load_generator(place: str | Path, cache: str | Path | None = None) -> GenerativeModule:
+def load_generator(place: str | Path, cache: str | Path | None = None) -> AdversarialModule:
     """Loads what `save_generator` wrote, on the CPU, ready for `.sample()`; its discriminators are untrained.
 
     Args:
@@ -97,7 +97,7 @@ def is_generator(folder: str | Path) -> bool:
     return (Path(folder) / WEIGHTS).is_file() and (Path(folder) / CONFIG).is_file()
 
 
-def _refuse_other_shapes(module: GenerativeModule, state: dict[str, torch.Tensor], folder: Path) -> None:
+def _refuse_other_shapes(module: AdversarialModule, state: dict[str, torch.Tensor], folder: Path) -> None:
     """Raises `RefusedInput` if the weights are not those of the module, or its discriminators are far larger."""
     ours, theirs = (
         {name: tuple(value.shape) for name, value in tensors.items()}
@@ -152,7 +152,7 @@ def _downloaded(name: str, cache: str | Path | None) -> Path:
         ) from error
 
 
-def _card(module: GenerativeModule) -> str:
+def _card(module: AdversarialModule) -> str:
     """Returns the model card, whose header the Hub reads."""
     return f"""---
 library_name: lit-gans

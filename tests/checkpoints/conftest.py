@@ -2,7 +2,7 @@
 
 import pytest
 
-from .hostile_files import READERS
+from .hostile_files import READERS, RECORDS
 
 
 @pytest.fixture
@@ -11,9 +11,9 @@ def good(tmp_path):
 
     def make(name):
         path = tmp_path / f"{name.replace(' ', '_')}.ckpt"
-        write, inside, read = READERS[name]
-        write(path)
-        read(path)
-        return path, next(path.glob(inside)) if inside else path
+        reader = (READERS | RECORDS)[name]
+        reader.write(path)
+        reader.read(path)
+        return path, next(path.glob(reader.inside)) if reader.inside else path
 
     return make

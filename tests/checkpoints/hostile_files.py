@@ -1,23 +1,45 @@
-"""Good files of every kind that is read from others, and what reads them."""
+"""Good files of every kind that is read from others or again by a later run, and what reads them."""
 
 import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from PIL import Image
 
+from lit_gans.callbacks import evaluation
+from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.checkpoints.format import CheckpointFiles, read_checkpoint, to_plain
 from lit_gans.cli.compare import _read
 from lit_gans.config.load import load
 from lit_gans.config.registry import gans
 from lit_gans.data.packed.format import open_packed
 from lit_gans.data.sources.folder import Folder
+from lit_gans.data.sources.torchvision_sets import MNIST
 from lit_gans.export.safetensors import load_generator, save_generator
+from lit_gans.metrics import cache
 from lit_gans.metrics.extractors.weights import read_weights
 from lit_gans.strategies.deepspeed import settings
 
-from .killed_saves import save_file as save_checkpoint_file
-from .killed_saves import save_folder
+from .killed_saves import save_file, save_folder
+
+SMALL = {"image_size": 16, "channels": 1, "generator_width": 2, "discriminator_width": 2}
+
+
+class Reader(NamedTuple):
+    """How a good file or folder is made, what reads it, and which of its files is damaged.
+
+    A share of the mutations is refused at least: the others are bytes between entries, of a comment or of a value. None
+    is ever refused of a record that a run can do without.
+    """
+
+    write: Callable[[Path], Any]
+    read: Callable[[Path], Any]
+    inside: str | None = None
+    refused: float = 0.8
 
 
 def packed_folder(path):
@@ -26,55 +48,73 @@ def packed_folder(path):
     data.packed.path.rename(path)
 
 
-def open_and_verify(path):
-    open_packed(path).verify()
-
-
-def weights_file(path):
-    torch.save({"layer.weight": torch.ones(20, 20), "layer.bias": torch.zeros(20)}, path)
-
-
-def generator_folder(path):
-    save_generator(gans()["dcgan"](image_size=16, channels=1, generator_width=2, discriminator_width=2), path)
-
-
 def module_file(path):
-    module = gans()["dcgan"](image_size=16, channels=1, generator_width=2, discriminator_width=2)
+    module = gans()["dcgan"](**SMALL)
     content = {"global_step": 3, "state_dict": module.state_dict(), "hyper_parameters": to_plain(dict(module.hparams))}
     module.on_save_checkpoint(content)
     CheckpointFiles().save_checkpoint(content, path)
 
 
-def record_file(path):
-    path.write_text(json.dumps({"protocol": {"num": 3}, "directions": {"fid": "min"}, "fid": 4.5}))
+def generator_folder(path):
+    save_generator(gans()["dcgan"](**SMALL), path)
 
 
-def settings_file(path):
-    path.write_text(json.dumps({"zero_optimization": {"reduce_bucket_size": 1000}, "steps_per_print": 10}))
+def write_json(content):
+    return lambda path: path.write_text(json.dumps(content))
 
 
-READERS = {  # how a good file is made, which of its files is hostile, and what reads it
-    "checkpoint": (lambda path: save_checkpoint_file(3, path), None, read_checkpoint),
-    "resumed": (lambda path: save_checkpoint_file(3, path), None, CheckpointFiles().load_checkpoint),
-    "module": (module_file, None, load),
-    "folder": (lambda path: save_folder(3, path), "*.safetensors", read_checkpoint),
-    "rest of a folder": (lambda path: save_folder(3, path), "rest.pt", read_checkpoint),
-    "commit of a folder": (lambda path: save_folder(3, path), "commit.json", read_checkpoint),
-    "weights": (weights_file, None, lambda path: read_weights(path, None)),
-    "packed images": (packed_folder, "images.npy", open_and_verify),
-    "rows of packed images": (packed_folder, "rows.jsonl", open_and_verify),
-    "weights of a generator": (generator_folder, "*.safetensors", load_generator),
-    "configuration of a generator": (generator_folder, "config.json", load_generator),
-    "record of an evaluation": (record_file, None, _read),
-    "settings of DeepSpeed": (settings_file, None, lambda path: settings.read(str(path))),
+def log_rows(path, steps=range(1, 9)):
+    logger = CSVMetrics(str(path))
+    for step in steps:
+        logger.log_metrics({"loss/generator": step / 3, "loss/discriminator": 0.5}, step)
+    logger.save()
+
+
+def digits(path):
+    raw = path / "MNIST/raw"
+    raw.mkdir(parents=True)
+    for part in ("train", "t10k"):
+        images = struct.pack(">IIII", 2051, 4, 28, 28) + np.arange(4 * 784).astype(np.uint8).tobytes()
+        (raw / f"{part}-images-idx3-ubyte").write_bytes(images)
+        (raw / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">II4B", 2049, 4, 0, 1, 2, 3))
+
+
+def read_digits(path):
+    source = MNIST(root=str(path), cache=str(path / "cache")).source()
+    for index in range(len(source)):
+        source.picture(index, [])
+        source.label(index)
+
+
+READERS = {
+    "checkpoint": Reader(lambda path: save_file(3, path), read_checkpoint),
+    "resumed": Reader(lambda path: save_file(3, path), CheckpointFiles().load_checkpoint),
+    "module": Reader(module_file, load),
+    "folder": Reader(lambda path: save_folder(3, path), read_checkpoint, "*.safetensors"),
+    "rest of a folder": Reader(lambda path: save_folder(3, path), read_checkpoint, "rest.pt"),
+    "commit of a folder": Reader(lambda path: save_folder(3, path), read_checkpoint, "commit.json"),
+    "weights": Reader(
+        lambda path: torch.save({"layer.weight": torch.ones(20, 20), "layer.bias": torch.zeros(20)}, path),
+        lambda path: read_weights(path, None),
+    ),
+    "packed images": Reader(packed_folder, lambda path: open_packed(path).verify(), "images.npy"),
+    "rows of packed images": Reader(packed_folder, lambda path: open_packed(path).verify(), "rows.jsonl"),
+    "weights of a generator": Reader(generator_folder, load_generator, "*.safetensors", 0.3),
+    "configuration of a generator": Reader(generator_folder, load_generator, "config.json", 0.3),
+    "record of an evaluation": Reader(
+        write_json({"protocol": {"num": 3}, "directions": {"fid": "min"}, "fid": 4.5}), _read, refused=0.3
+    ),
+    "settings of DeepSpeed": Reader(
+        write_json({"zero_optimization": {"reduce_bucket_size": 1000}, "steps_per_print": 10}),
+        lambda path: settings.read(str(path)),
+        refused=0.3,
+    ),
 }
-
-
-# of the mutations, how many are refused at least: the others are bytes between entries, of a comment or of a value
-_LOADING = (
-    "weights of a generator",
-    "configuration of a generator",
-    "record of an evaluation",
-    "settings of DeepSpeed",
-)
-REFUSED = dict.fromkeys(_LOADING, 0.3)
+RECORDS = {
+    "protocol": Reader(write_json({"fid": {"num": 3}}), evaluation._read),
+    "statistics": Reader(
+        lambda path: cache.write(path, {"fid/total": torch.ones(3), "kid/features": torch.zeros(4, 2)}), cache.read
+    ),
+    "rows": Reader(log_rows, lambda path: log_rows(path, [7]), "metrics.csv"),
+    "dataset": Reader(digits, read_digits, "MNIST/raw/train-images-idx3-ubyte"),
+}

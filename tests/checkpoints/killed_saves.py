@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed.checkpoint as dcp
-from lightning.pytorch.strategies import SingleDeviceStrategy
+from lightning.pytorch.strategies import DDPStrategy
 
 from lit_gans.checkpoints.format import CheckpointFiles, read_checkpoint
 from lit_gans.checkpoints.sharded import REST, split_tensors
@@ -38,7 +38,7 @@ def save_file(number, path):
 
 def save_folder(number, path):
     rest, tensors = split_tensors(state(number))
-    with replacing(path, SingleDeviceStrategy("cpu")) as folder:
+    with replacing(path, DDPStrategy()) as folder:
         writer = dcp.HuggingFaceStorageWriter(str(folder), save_distributed=True)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*torch.distributed is disabled.*")

@@ -3,6 +3,7 @@
 import json
 import os
 import tracemalloc
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -27,14 +28,15 @@ SPARSE = 2**42  # bytes, more than the memory of a machine; a file without conte
 LITTLE = 2**22  # bytes, a few blocks of a checksum
 
 
-def peak_of_refusal(read, path, expected=RefusedInput):
-    """Returns the bytes that Python took until a file was refused."""
+@contextmanager
+def little_memory():
+    """Fails if Python takes more than a little memory inside."""
     tracemalloc.start()
-    with pytest.raises(expected):
-        read(path)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < LITTLE
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("make", [hostile.larger_than_its_storage, hostile.bomb, hostile.huge_bytearray])
@@ -64,18 +66,16 @@ def test_no_more_memory_is_taken_than_the_file_has_bytes(tmp_path, make, read):
 def test_packed_images_whose_header_claims_something_else_are_refused(good, claimed):
     path, _ = good("packed images")
     hostile.packed_with(path, **claimed)
-    tracemalloc.start()
-    with pytest.raises(RefusedInput, match="it is packed again"):
+    with little_memory(), pytest.raises(RefusedInput, match="it is packed again"):
         open_packed(path)
-    assert tracemalloc.get_traced_memory()[1] < LITTLE
-    tracemalloc.stop()
 
 
 @pytest.mark.parametrize("name", READERS)
 def test_the_size_of_a_sparse_file_is_checked_before_it_is_read(good, name):
     path, file = good(name)
     os.truncate(file, SPARSE)
-    assert peak_of_refusal(READERS[name][2], path) < LITTLE
+    with little_memory(), pytest.raises(RefusedInput):
+        READERS[name].read(path)
 
 
 @pytest.mark.parametrize("read", [refuse_hostile_file, _refuse_code, lambda path: open_picture(path, str(path), [])])
@@ -83,17 +83,16 @@ def test_what_is_read_as_a_whole_is_bounded(tmp_path, read):
     path = tmp_path / "large.png"
     path.touch()
     os.truncate(path, SPARSE)
-    assert peak_of_refusal(read, path, (RefusedInput, yaml.YAMLError)) < LITTLE
+    with little_memory(), pytest.raises((RefusedInput, yaml.YAMLError)):
+        read(path)
 
 
 def test_one_long_line_of_a_log_takes_no_memory(tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_text("step,loss\n3,1.0\n")
     os.truncate(path, 2**25)
-    tracemalloc.start()
-    assert _last_logged(path) == 3
-    assert tracemalloc.get_traced_memory()[1] < LITTLE
-    tracemalloc.stop()
+    with little_memory():
+        assert _last_logged(path) == 3
 
 
 @pytest.mark.parametrize("name", ["checkpoint", "rest of a folder", "weights", "weights of a generator"])
@@ -101,7 +100,7 @@ def test_a_file_that_is_larger_than_the_memory_is_refused(good, monkeypatch, nam
     path, _ = good(name)
     monkeypatch.setattr(memory, "machine_memory", lambda: 2**8)
     with pytest.raises(RefusedInput, match=r"the [\d,]+ bytes of .* need 0 GiB of memory, more than the 0 GiB"):
-        READERS[name][2](path)
+        READERS[name].read(path)
 
 
 def test_tensors_of_a_folder_that_no_machine_can_hold_are_refused(good, monkeypatch):

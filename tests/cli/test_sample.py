@@ -77,11 +77,6 @@ def test_a_class_that_the_model_does_not_know_is_refused(tiny_gan, label):
         tiny_gan(num_classes=10).sample(2, label=label)
 
 
-def test_a_class_of_a_model_without_classes_is_refused(tiny_gan):
-    with pytest.raises(RefusedInput, match="label=3: the model was trained without classes"):
-        tiny_gan().sample(2, label=3)
-
-
 def test_the_command_writes_images_of_one_class(command, saved):
     path = saved(num_classes=10)
     code, _, err = command("sample", f"checkpoint={path}", "num=3", "label=3", "output=threes")

@@ -12,12 +12,9 @@ def test_half_precision_becomes_float32_with_the_same_numbers(dtype):
     full = full_precision(half)
     assert full.dtype == torch.float32
     assert full.tolist() == half.tolist()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_full_precision_is_left_as_it_is(dtype):
-    tensor = torch.randn(3, dtype=dtype)
-    assert full_precision(tensor) is tensor
+    for dtype in (torch.float32, torch.float64):
+        tensor = half.to(dtype)
+        assert full_precision(tensor) is tensor
 
 
 def test_the_gradient_comes_back_in_the_precision_of_the_tensor():
@@ -42,15 +39,9 @@ def test_autocast_stops_inside_and_goes_on_after():
     assert not torch.is_autocast_enabled("cpu")
 
 
-def test_without_autocast_there_is_nothing_to_leave():
+def test_where_there_is_no_autocast_there_is_nothing_to_leave():
     assert isinstance(without_autocast(torch.empty(1)), nullcontext)
+    tensor = torch.empty(2, 2, device="meta")
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert isinstance(without_autocast(torch.empty(1)), torch.autocast)
-
-
-def test_tensors_without_numbers_have_no_autocast():
-    tensor = torch.empty(2, 2, device="meta")
-    with without_autocast(tensor) as entered:
-        assert entered is None
-        assert (tensor @ tensor).shape == (2, 2)
-    assert isinstance(without_autocast(tensor), nullcontext)
+        assert isinstance(without_autocast(tensor), nullcontext)
