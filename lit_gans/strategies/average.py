@@ -41,15 +41,17 @@ class AveragedParameters:
         self, parameters: Iterable[nn.Parameter], strategy: Strategy, start: Iterable[Tensor] | None = None
     ) -> None:
         self._parameters, self._strategy = list(parameters), sharding(strategy)
-        sharded = self._strategy is not None
-        self._trained = [self._strategy.local_shard(own) if sharded else own.detach() for own in self._parameters]
+        if self._strategy is None:
+            self._trained = [own.detach() for own in self._parameters]
+        else:
+            self._trained = [self._strategy.local_shard(own).detach() for own in self._parameters]
         if start is None:
-            self._average = [trained.detach().clone() for trained in self._trained]
-        elif sharded:
+            self._average = [trained.clone() for trained in self._trained]
+        elif self._strategy is None:
+            self._average = list(start)
+        else:
             pairs = zip(start, self._parameters, strict=True)
             self._average = [self._strategy.shard(full.detach().to(own.device), own) for full, own in pairs]
-        else:
-            self._average = list(start)
 
     @torch.no_grad()
     def update(self, decay: float) -> None:

@@ -138,7 +138,8 @@ class NetworkStrategy(DDPStrategy):
         self._watch.on_train_start(self.lightning_module.trainer, self.lightning_module)
         if self.world_size > 1:
             name = self.broadcast(uuid.uuid4().hex)
-            self.positions = Positions(default_store(), self.global_rank, self.world_size, name)
+            store = default_store().clone()  # its own connection: whoever waits for the store blocks others that use it
+            self.positions = Positions(store, self.global_rank, self.world_size, name)
             self.barrier()  # each rank has published its events, so that reading them waits for nobody
         super().on_train_start()
 

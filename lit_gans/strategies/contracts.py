@@ -30,6 +30,6 @@ def block_backward_sync(strategy: Strategy) -> AbstractContextManager[None]:
     return strategy.block_backward_sync() if isinstance(strategy, ParallelStrategy) else nullcontext()
 
 
-def sharding(strategy: Strategy | None) -> NetworkStrategy | None:
+def sharding(strategy: object) -> NetworkStrategy | None:
     """Returns a strategy if it currently shards parameters over the ranks, so that no rank has a full network."""
     return strategy if isinstance(strategy, NetworkStrategy) and strategy.is_sharded else None

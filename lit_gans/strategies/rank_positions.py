@@ -38,11 +38,12 @@ class Positions:
         store: shared by all ranks; `None` compares nothing.
         rank: of this process.
         world_size: number of ranks.
+        name: one that no other training has, the same on all ranks.
     """
 
     def __init__(self, store: Store | None = None, rank: int = 0, world_size: int = 1, name: str = "") -> None:
         self._store = None if store is None or world_size == 1 else PrefixStore(f"lit_gans/positions/{name}", store)
-        self._rank, self._neighbors = rank, [(rank - 1) % world_size, (rank + 1) % world_size]
+        self._rank, self._neighbors = rank, sorted({(rank - 1) % world_size, (rank + 1) % world_size} - {rank})
         self._events: deque[str] = deque(maxlen=_TAIL)
         self._number = self._digest = self._iteration = self._iterations = 0
         self.publish()

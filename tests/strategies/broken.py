@@ -127,3 +127,27 @@ class KeepsGradients(NetworkDeepSpeed):
     def training_step(self, *args, **kwargs):
         with patch.object(engine, "stored_gradients", lambda *_: []):
             return super().training_step(*args, **kwargs)
+
+
+class ClipsByDefault(NetworkDeepSpeed):
+    """Gradients are clipped at DeepSpeed's own default."""
+
+    def _config_of(self, network):
+        return super()._config_of(network) | {"gradient_clipping": 1.0}
+
+
+class ReshardedLate(NetworkFSDP):
+    """The critic stays unsharded over the step."""
+
+    def optimizer_step(self, *args, **kwargs):
+        with patch.object(self, "_penalized", {}):
+            return super().optimizer_step(*args, **kwargs)
+
+
+class FrozenTooLong(NetworkFSDP):
+    """A network that was unsharded while another trained does not learn that it trains again."""
+
+    def optimizer_step(self, optimizer, *args, **kwargs):
+        generators = optimizer is self.networks["generator"].optimizer
+        with patch.object(self, "_penalized", {}) if generators else nullcontext():
+            return super().optimizer_step(optimizer, *args, **kwargs)

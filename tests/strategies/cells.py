@@ -63,11 +63,6 @@ def covering(**fixed):
     ]
 
 
-def without(cells, others):
-    """The cells that are left for the full product, `pytest -m slow`."""
-    return [cell for cell in cells if cell not in others]
-
-
 def build(cell):
     optimizer = Optimizer("SGD", lr=0.02) if cell.optimizer == "sgd" else Optimizer("Adam", lr=1e-3, betas=(0.5, 0.9))
     sizes = {"image_size": 16, "channels": 1, "generator_width": 4, "discriminator_width": 4, "latent_dim": 6}

@@ -47,7 +47,7 @@ def test_ranks_agree_where_one_is_late(follow):
             [["d g", "d g"], ["d g", "", "d"]],
             "rank 0 in iteration 1 at the backward of d; rank 1 in iteration 1 at the",
         ),
-        ([["d", "d"], ["d", "d"], ["d", "g"]], "rank 1 in iteration 1 at the backward of d; rank 2 in iteration 1 at"),
+        ([["d", "d"], ["d", "d"], ["d", "g"]], "rank 0 in iteration 1 at the backward of d; rank 2 in iteration 1 at"),
         ([["d g"] * 2, ["g d"] * 2], "rank 0 in iteration 0 at the backward of d; rank 1 in iteration 0 at the backw"),
     ],
 )

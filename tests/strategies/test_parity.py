@@ -1,0 +1,260 @@
+"""Every GAN under every strategy: two ranks train the weights of one process with the full batch.
+
+By default each pair of settings under one strategy of each kind, and each shape of the loop under the others; all of
+them with `pytest -m slow`.
+"""
+
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache, partial
+from unittest.mock import patch
+
+import pytest
+import torch
+from lightning.pytorch.callbacks import LambdaCallback
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
+from torch.distributed.fsdp import FSDPModule
+
+from lit_gans.strategies.ddp import NetworkDDP
+from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
+from lit_gans.strategies.fsdp import NetworkFSDP
+from tests.gans import GANS
+
+from . import cells as tiny
+from . import ranks
+from .broken import ArmedTooEarly, ClipsByDefault, FrozenTooLong, NotArmed, ReshardedLate
+from .cells import LOOPS, Cell, assert_trained_alike, build, covering, half, many_images, matrix, train, trained_alone
+
+pytestmark = pytest.mark.filterwarnings("ignore:Found .* in eval mode")
+
+STRATEGIES = {"ddp": NetworkDDP}
+STRATEGIES |= {f"deepspeed_{stage}": partial(NetworkDeepSpeed, stage=stage) for stage in (0, 1, 2, 3)}
+STRATEGIES |= {f"fsdp_{wrap}": partial(NetworkFSDP, wrap=wrap) for wrap in ("network", "layer")}
+THOROUGH = ("ddp", "deepspeed_2", "deepspeed_3", "fsdp_layer")
+PENALIZED = {name for name in GANS if build(Cell(name)).penalized_networks}
+ADAM = {"optimizer": "adam", "precision": "64-true"}
+ALL = [*matrix(), *map(half, GANS), *(cell for cell in matrix(**ADAM) if cell.accumulate == 2 or not cell.clip)]
+COVERING = [*covering(), *map(half, LOOPS), *(Cell(gan, 2, 0.05, **ADAM) for gan in LOOPS)]
+
+
+def supported(name, cell):
+    """Stage 3 refuses a gradient penalty (see `test_refusals`), and DeepSpeed has no float64."""
+    deepspeed = name.startswith("deepspeed")
+    return not (deepspeed and cell.precision == "64-true") and not (name == "deepspeed_3" and cell.gan in PENALIZED)
+
+
+def pairs(name, cells):
+    return [(name, cell) for cell in cells if supported(name, cell)]
+
+
+FIRST = [pair for name in STRATEGIES for pair in pairs(name, COVERING if name in THOROUGH else map(Cell, LOOPS))]
+REST = [pair for name in STRATEGIES for pair in pairs(name, ALL) if pair not in FIRST]
+
+PLAIN, CLIPPED = Cell("dcgan"), Cell("d2gan", accumulate=2, clip=0.05)
+FREED = partial(NetworkDeepSpeed, stage=3, config={"zero_optimization": {"stage3_param_persistence_threshold": 0}})
+OTHERWISE = [  # settings that must not change the weights
+    *((f"deepspeed_{n}", partial(NetworkDeepSpeed, stage=n, offload_optimizer=True), CLIPPED) for n in (2, 3)),
+    *(("deepspeed_3", FREED, cell) for cell in (Cell("sngan"), CLIPPED)),  # else small layers stay unsharded
+]
+BROKEN = [
+    *(("ddp", NotArmed, cell) for cell in (PLAIN, half("dcgan"))),
+    # where a step has several backwards of a network: torch is silent, and reduces in the first of them
+    *(("ddp", ArmedTooEarly, cell) for cell in (Cell("dcgan", accumulate=2), Cell("wgan_gp"))),
+    *((f"deepspeed_{n}", partial(ClipsByDefault, stage=n), Cell("pix2pix")) for n in (0, 2, 3)),  # gradients above 1
+    *(("fsdp_layer", partial(broken, wrap="layer"), Cell("wgan_gp")) for broken in (ReshardedLate, FrozenTooLong)),
+]
+
+
+@contextmanager
+def as_float32(cell, strategy):
+    """Gives FSDP, which refuses float64, the cell to train for one in float32 whose module brings float64."""
+
+    def in_float64(cell):
+        module = build(cell).double()
+        torch.set_default_dtype(torch.float64)  # after the first weights, which are drawn in float32
+        return module
+
+    if not (isinstance(strategy, NetworkFSDP) and cell.precision == "64-true"):
+        yield cell
+        return
+    try:
+        with patch.object(tiny, "build", in_float64):
+            yield replace(cell, precision="32-true")
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def trained_by(strategy, cell, **arguments):
+    """Trains a cell and returns copies of its weights."""
+    with as_float32(cell, strategy) as named:
+        train(named, many_images(), world_size=2, strategy=strategy, **arguments)
+    return {name: value.clone() for name, value in strategy.lightning_module_state_dict().items()}
+
+
+def weights_of(name, cells):
+    return {cell: trained_by(STRATEGIES[name](), cell) for cell in cells}
+
+
+def on_a_rank(name):
+    """Returns the weights of each cell, with other settings, and of broken strategies."""
+    weights = weights_of(name, [cell for under, cell in FIRST if under == name])
+    otherwise = [trained_by(make(), cell) for under, make, cell in OTHERWISE if under == name]
+    return weights, otherwise, [trained_by(make(), cell) for under, make, cell in BROKEN if under == name]
+
+
+def cached_run(tmp_path_factory, function, arguments):
+    """Runs a function on two ranks once for each strategy."""
+    return cache(lambda name: ranks.run(f"{__name__}.{function}", tmp_path_factory.mktemp(name), **arguments(name)))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return cached_run(tmp_path_factory, "on_a_rank", lambda name: {"name": name})
+
+
+@pytest.fixture(scope="module")
+def trained_in_full(tmp_path_factory):
+    cells = {name: [cell for under, cell in REST if under == name] for name in STRATEGIES}
+    return cached_run(tmp_path_factory, "weights_of", lambda name: {"name": name, "cells": cells[name]})
+
+
+@pytest.mark.parametrize(("name", "cell"), FIRST, ids=str)
+def test_two_ranks_train_the_weights_of_one_process(trained, name, cell):
+    for weights, _, _ in trained(name):
+        assert_trained_alike(weights[cell], cell)
+        if cell.precision == "64-true":
+            floats = {value.dtype for value in weights[cell].values() if value.is_floating_point()}
+            assert floats == {torch.float64}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "cell"), REST, ids=str)
+def test_so_they_do_in_the_full_product(trained_in_full, name, cell):
+    for weights in trained_in_full(name):
+        assert_trained_alike(weights[cell], cell)
+
+
+def test_the_weights_move():
+    for cell in COVERING:
+        start, alone = build(cell).state_dict(), trained_alone(cell)
+        floats = {name: value for name, value in start.items() if value.is_floating_point()}
+        assert max((alone[name] - value).abs().max() for name, value in floats.items()) > 1e-3
+
+
+@pytest.mark.parametrize("name", dict.fromkeys(name for name, *_ in OTHERWISE))
+def test_offloaded_states_and_weights_that_are_freed_after_each_use_change_nothing(trained, name):
+    cells = [cell for under, _, cell in OTHERWISE if under == name]
+    for _, otherwise, _ in trained(name):
+        for weights, cell in zip(otherwise, cells, strict=True):
+            assert_trained_alike(weights, cell)
+
+
+@pytest.mark.parametrize("name", dict.fromkeys(name for name, *_ in BROKEN))
+def test_a_broken_strategy_is_found(trained, name):
+    cells = [cell for under, _, cell in BROKEN if under == name]
+    for weights, cell in zip(trained(name)[0][2], cells, strict=True):
+        with pytest.raises(AssertionError, match=r"\d"):  # how far off the weights are
+            assert_trained_alike(weights, cell)
+
+
+# ---- how the networks are wrapped
+
+HOOKS = {
+    "none": ({"bucket_cap_mb": 0.5}, []),
+    "fp16": ({"gradient_compression": "fp16", "bucket_cap_mb": 2}, [("fp16_compress_hook", None)]),
+    "bf16": ({"gradient_compression": "bf16"}, [("bf16_compress_hook", None)]),
+    "powersgd": ({"gradient_compression": "powersgd", "powersgd_rank": 3}, [("_powersgd", 3)]),
+    "hierarchical": ({"hierarchical": True}, [("_hierarchical", None)]),
+}
+
+
+def replicas_of(options):
+    """Returns what DDP says of each network's replica while it trains."""
+    found = {}
+
+    def look(trainer, *_):
+        for name, replica in trainer.strategy.replicas.items():
+            hooks = [
+                (hook.__qualname__, state.matrix_approximation_rank if isinstance(state, PowerSGDState) else None)
+                for hook, state in replica._comm_hooks
+            ]
+            logged = replica._get_ddp_logging_data()
+            found[name] = hooks, logged["bucket_cap_bytes"], logged["gradient_as_bucket_view"]
+
+    trained_by(NetworkDDP(**options), Cell("d2gan"), callbacks=[LambdaCallback(on_train_batch_start=look)])
+    return found
+
+
+def wrapped():
+    """Returns the replicas of DDP by their options, and by FSDP's `wrap` how much of each parameter a rank holds and
+    into how many pieces each network is wrapped.
+    """
+    replicas = {name: replicas_of(options) for name, (options, _) in HOOKS.items()}
+    shards, pieces = {}, {}
+    for wrap in ("network", "layer"):
+        for gan in GANS:
+            trained_by(strategy := NetworkFSDP(wrap=wrap), Cell(gan), max_steps=1)
+            module = strategy.lightning_module
+            shards[wrap, gan] = {name: value.to_local().numel() for name, value in module.named_parameters()}
+            pieces[wrap, gan] = {
+                name: sum(isinstance(layer, FSDPModule) for layer in getattr(module, name).modules())
+                for name in module.network_names
+            }
+    return replicas, shards, pieces
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    return ranks.run(f"{__name__}.wrapped", tmp_path_factory.mktemp("wrapped"))
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_the_options_reach_the_replica_of_each_network(found, name):
+    options, expected = HOOKS[name]
+    for replicas, _, _ in found:
+        assert replicas[name].keys() == {"generator", "discriminator_1", "discriminator_2"}
+        for hooks, bucket, views in replicas[name].values():
+            assert hooks == expected
+            assert bucket == options.get("bucket_cap_mb", 25) * 2**20
+            assert views, "no second copy of the gradients"
+
+
+@pytest.mark.parametrize("gan", GANS)
+@pytest.mark.parametrize("wrap", ["network", "layer"])
+def test_fsdp_shards_each_layer_where_it_may_and_each_rank_holds_its_shard_only(found, wrap, gan):
+    """A penalized network is one piece: sharded separately, its layers would be reduced before the gradients of the
+    penalty exist.
+    """
+    module = build(Cell(gan))
+    for _, _, pieces in found:
+        for name, num in pieces[wrap, gan].items():
+            assert (num == 1) == (wrap == "network" or name in module.penalized_networks)
+    for name, parameter in module.named_parameters():  # sharded along the first axis, rounded up to full rows
+        rows, num = parameter.shape[0], parameter.numel()
+        held = [shards[wrap, gan][name] for _, shards, _ in found]
+        assert sum(held) == num
+        assert max(held) <= (rows + 1) // 2 * (num // rows)
+
+
+HYBRID = [Cell("d2gan"), Cell("wgan_gp")]
+
+
+def on_a_rank_of_two_nodes():
+    """Returns the weights of each cell, and how much of the generator a rank held."""
+    weights, held = {}, []
+    for cell in HYBRID:
+        strategy = NetworkFSDP(hybrid=True)
+        module = train(cell, many_images(), world_size=4, num_nodes=2, strategy=strategy)
+        weights[cell] = strategy.lightning_module_state_dict()
+        held.append(sum(parameter.to_local().numel() for parameter in module.generator.parameters()))
+    return weights, held
+
+
+def test_shards_within_a_node_and_replicas_across_nodes_train_the_same(tmp_path):
+    found = ranks.run(f"{__name__}.on_a_rank_of_two_nodes", tmp_path, 4, node_size=2)
+    for index, cell in enumerate(HYBRID):
+        full = sum(parameter.numel() for parameter in build(cell).generator.parameters())
+        held = [held[index] for _, held in found]
+        assert held[0] + held[1] == held[2] + held[3] == full
+        for weights, _ in found:
+            assert_trained_alike(weights[cell], cell)
