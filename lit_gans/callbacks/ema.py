@@ -11,10 +11,8 @@ from lit_gans.common._compat.torch import copy_all
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.average import AveragedParameters, refuse_decay, warmed_up
 from lit_gans.strategies.contracts import sharding
+from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.callback import GenerativeCallback
-from lit_gans.training.generative import GenerativeModule
-from lit_gans.training.optimization import OptimizedModule
-from lit_gans.training.sampling import SamplingModule
 from lit_gans.training.schedules import Number, Progress, ends, value_at
 
 
@@ -34,7 +32,6 @@ class EMA(GenerativeCallback):
     """
 
     updates_average = True
-    reads_losses = False
 
     def __init__(self, decay: float = 0.999, half_life: Number | None = None) -> None:
         refuse_decay(decay)
@@ -43,7 +40,7 @@ class EMA(GenerativeCallback):
         self.decay, self.half_life = decay, half_life
         self._average: AveragedParameters | None = None
 
-    def on_train_start(self, trainer: Trainer, pl_module: GenerativeModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
         average = pl_module.averaged_generator
         average = (pl_module.start_average() if average is None else average).to(pl_module.device)
         # each rank averages its shards, and `gather_average` gathers them
@@ -51,7 +48,7 @@ class EMA(GenerativeCallback):
         self._buffers = list(average.buffers()), list(pl_module.generator.buffers())
 
     @torch.no_grad()
-    def on_train_batch_end(self, trainer: Trainer, pl_module: OptimizedModule, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: AdversarialModule, *_: Any) -> None:
         decay = self._decay(trainer.global_step, pl_module.progress)
         assert self._average is not None  # since on_train_start
         self._average.update(decay)
@@ -64,7 +61,7 @@ class EMA(GenerativeCallback):
         return 0.5 ** (progress.images_per_iteration / half_life) if half_life else 0.0
 
     @torch.no_grad()
-    def gather_average(self, module: SamplingModule) -> None:
+    def gather_average(self, module: AdversarialModule) -> None:
         """Copies the shards of all ranks into the averaged generator; every rank must call it."""
         average = module.averaged_generator
         if self._average is not None and average is not None and sharding(module.trainer.strategy) is not None:

@@ -28,9 +28,9 @@ from lit_gans.metrics.protocol import RUNNING_STATISTICS, stamp, versions
 from lit_gans.metrics.scores.base import FeatureScore
 from lit_gans.metrics.scores.modes import ModeCoverage as ModeCoverageMetric
 from lit_gans.metrics.scores.paired_l1 import PairedL1 as PairedL1Metric
+from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.attached import callbacks_of, data_of
 from lit_gans.training.callback import GenerativeCallback
-from lit_gans.training.generative import GenerativeModule
 
 PROTOCOL = "protocol.json"
 _MOST_SAMPLES = 1_000_000  # of one measurement
@@ -64,7 +64,6 @@ class Measurement(GenerativeCallback):
         RefusedInput: a number below 1, or more than a million samples.
     """
 
-    reads_losses = False
     headline: str
     directions: dict[str, str | None] = {}
 
@@ -80,11 +79,11 @@ class Measurement(GenerativeCallback):
         self.left_out: dict[str, str] = {}
         self._stamped = False
 
-    def measure(self, trainer: Trainer, module: GenerativeModule) -> dict[str, float]:
+    def measure(self, trainer: Trainer, module: AdversarialModule) -> dict[str, float]:
         """Returns values by key, computed over all ranks."""
         raise NotImplementedError
 
-    def stamp(self, trainer: Trainer, module: GenerativeModule) -> dict[str, Any]:
+    def stamp(self, trainer: Trainer, module: AdversarialModule) -> dict[str, Any]:
         """Returns the protocol as plain values; called after the first measurement."""
         return {
             "data": repr(data_of(trainer)),
@@ -135,17 +134,17 @@ class Measurement(GenerativeCallback):
         self.measured_at, self.protocol = state_dict["measured_at"], state_dict["protocol"]
         self.best = {name: tuple(pair) for name, pair in state_dict["best"].items()}
 
-    def on_train_start(self, trainer: Trainer, pl_module: GenerativeModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
         self._log(trainer)
         if trainer.global_step == 0:
             self._measure(trainer, pl_module)
             self.first, self.best = self.values, {}  # of a trained generator, as best.ckpt
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: GenerativeModule, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: AdversarialModule, *_: Any) -> None:
         if trainer.global_step % self.every_n_steps == 0 or trainer.global_step == trainer.max_steps:
             self._measure(trainer, pl_module)
 
-    def _measure(self, trainer: Trainer, module: GenerativeModule) -> None:
+    def _measure(self, trainer: Trainer, module: AdversarialModule) -> None:
         for callback in callbacks_of(trainer, GenerativeCallback):
             callback.on_measure_start(trainer, f"{_short(self.headline)} on {self.num_samples} samples")
         with paused(trainer):
@@ -188,7 +187,7 @@ class Measurement(GenerativeCallback):
                 new = (self.values[name], self.measured_at)
                 self.best[name] = min(self.best.get(name, new), new, key=lambda pair: sign * pair[0])
 
-    def generated(self, trainer: Trainer, module: GenerativeModule) -> Iterator[torch.Tensor]:
+    def generated(self, trainer: Trainer, module: AdversarialModule) -> Iterator[torch.Tensor]:
         """Yields this rank's batches of generated images in [0, 1], a contiguous share of all images."""
         inputs = share(module.sampling_inputs(self.num_samples, self.seed, data_of(trainer)), trainer)
         labels = self.requested_labels(trainer, module)
@@ -196,7 +195,7 @@ class Measurement(GenerativeCallback):
             rows = slice(start, start + self.batch_size)
             yield module.decode(inputs[rows], labels=None if labels is None else labels[rows], seed=self.seed)
 
-    def requested_labels(self, trainer: Trainer, module: GenerativeModule) -> Int64[Tensor, " n"] | None:
+    def requested_labels(self, trainer: Trainer, module: AdversarialModule) -> Int64[Tensor, " n"] | None:
         """Returns the classes that `generated` asks for, or None for a generator without classes."""
         labels = module.labels(self.num_samples)
         return None if labels is None else share(labels, trainer)
@@ -252,7 +251,7 @@ class GenerativeMetrics(Measurement):
                 logger.warning("metrics: %s is left out: %s", name, reason)
         self.left_out |= reasons
 
-    def setup(self, trainer: Trainer, pl_module: GenerativeModule, stage: str) -> None:
+    def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
         data = data_of(trainer)
         if not isinstance(data, ImageSource):
             raise RefusedInput(
@@ -274,13 +273,13 @@ class GenerativeMetrics(Measurement):
         compared = f"{'':11} for comparison: {halves:.2f} between two halves of the real images{ratio}"
         return [lines[0], compared, *lines[1:]]
 
-    def measure(self, trainer: Trainer, module: GenerativeModule) -> dict[str, float]:
+    def measure(self, trainer: Trainer, module: AdversarialModule) -> dict[str, float]:
         if self._evaluator is None:
             self._evaluator = self._begin(trainer, module)
         images = map(to_uint8, self.generated(trainer, module))
         return self._evaluator.measure(images, self.requested_labels(trainer, module))
 
-    def _begin(self, trainer: Trainer, module: GenerativeModule) -> Evaluator:
+    def _begin(self, trainer: Trainer, module: AdversarialModule) -> Evaluator:
         """Returns an evaluator with the real images, or with their cached statistics."""
         # MPS has no float64, which the covariances need
         device = torch.device("cpu") if module.device.type == "mps" else module.device
@@ -292,7 +291,7 @@ class GenerativeMetrics(Measurement):
         self.real_halves = evaluator.real_halves
         return evaluator
 
-    def stamp(self, trainer: Trainer, module: GenerativeModule) -> dict[str, Any]:
+    def stamp(self, trainer: Trainer, module: AdversarialModule) -> dict[str, Any]:
         evaluator = self._evaluator or self._begin(trainer, module)
         weights = "raw" if module.averaged_generator is None else "ema"
         protocol = stamp(evaluator, data=repr(data_of(trainer)), weights=weights)
@@ -324,15 +323,15 @@ class ModeCoverage(Measurement):
         super().__init__(every_n_steps, num_samples, batch_size, seed)
         self._classifier: DigitsExtractor | None = None
 
-    def setup(self, trainer: Trainer, pl_module: GenerativeModule, stage: str) -> None:
+    def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
         if not isinstance(data_of(trainer), HasModes):
             raise RefusedInput("metrics=modes needs data whose modes are known: data=ring, grid or stacked_digits.")
 
-    def stamp(self, trainer: Trainer, module: GenerativeModule) -> dict[str, Any]:
+    def stamp(self, trainer: Trainer, module: AdversarialModule) -> dict[str, Any]:
         data = data_of(trainer)
         return super().stamp(trainer, module) | {"num_modes": data.num_modes, "min_samples": data.min_samples}
 
-    def measure(self, trainer: Trainer, module: GenerativeModule) -> dict[str, float]:
+    def measure(self, trainer: Trainer, module: AdversarialModule) -> dict[str, float]:
         data = data_of(trainer)
         if isinstance(data, StackedDigits):
             self._classifier = self._classifier or DigitsExtractor()
@@ -364,17 +363,17 @@ class PairedL1(Measurement):
     def __init__(self, every_n_steps: int = 250, num_samples: int = 500, batch_size: int = 64, seed: int = 1) -> None:
         super().__init__(every_n_steps, num_samples, batch_size, seed)
 
-    def setup(self, trainer: Trainer, pl_module: GenerativeModule, stage: str) -> None:
+    def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
         if not isinstance(data_of(trainer), Paired):
             raise RefusedInput("metric/l1 needs pairs: data=digit_edges, data=emoji_lines or data=paired_folder.")
 
-    def stamp(self, trainer: Trainer, module: GenerativeModule) -> dict[str, Any]:
+    def stamp(self, trainer: Trainer, module: AdversarialModule) -> dict[str, Any]:
         pairs = data_of(trainer).held_out["image"][: self.num_samples]
         data_sha256, num, shape = fingerprint([pairs])
         found = {"num_fake": num, "data_sha256": data_sha256, "image_size": shape[1:]}
         return super().stamp(trainer, module) | found
 
-    def measure(self, trainer: Trainer, module: GenerativeModule) -> dict[str, float]:
+    def measure(self, trainer: Trainer, module: AdversarialModule) -> dict[str, float]:
         pairs = {name: images[: self.num_samples] for name, images in data_of(trainer).held_out.items()}
         metric = PairedL1Metric().to(module.device)
         batches = torch.arange(len(pairs["image"])).split(self.batch_size)

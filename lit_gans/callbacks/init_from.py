@@ -5,7 +5,7 @@ from __future__ import annotations
 from lightning.pytorch import Callback, Trainer
 
 from lit_gans.checkpoints.format import read_checkpoint
-from lit_gans.training.generative import GenerativeModule
+from lit_gans.training.adversarial import AdversarialModule
 
 
 class InitFrom(Callback):
@@ -20,7 +20,7 @@ class InitFrom(Callback):
     def __init__(self, checkpoint: str) -> None:
         self.checkpoint = checkpoint
 
-    def setup(self, trainer: Trainer, pl_module: GenerativeModule, stage: str) -> None:
+    def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
         if stage == "fit" and trainer.ckpt_path is None:
             checkpoint = read_checkpoint(self.checkpoint)
             pl_module.refuse_other_architecture(checkpoint)

@@ -27,11 +27,6 @@ class Monitor:
         self._seen: torch.Tensor | None = None
         self._iterated = False  # whether this training has had an iteration
 
-    @property
-    def reads_losses(self) -> bool:
-        """Whether the metric may be a loss, which has a new value in every iteration."""
-        return self.name not in (None, "auto") and not str(self.name).startswith(_METRIC)
-
     def start(self, trainer: Trainer) -> None:
         """Marks the value at the start of a new or resumed training as read."""
         self._iterated, self._seen = False, self._value(trainer)
@@ -99,7 +94,6 @@ class EarlyStopping(GenerativeCallback):
     ) -> None:
         refuse_below(1, patience=patience)
         self.patience, self._monitor = patience, Monitor(None if patience is None else monitor, mode)
-        self.reads_losses = self._monitor.reads_losses
         self.best_value: float | None = None
         self.waited = 0
 

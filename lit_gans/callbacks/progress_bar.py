@@ -41,8 +41,6 @@ class ProgressBar(GenerativeCallback, LightningProgressBar):
         refresh_every: number of iterations between two updates of the numbers, which copy losses from the device.
     """
 
-    reads_losses = False  # but those of the module
-
     def __init__(self, refresh_every: int = 10) -> None:
         super().__init__()
         self.refresh_every = max(1, refresh_every)

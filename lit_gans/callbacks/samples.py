@@ -15,9 +15,9 @@ from lit_gans.callbacks.throughput import paused
 from lit_gans.common.atomic import replacing, writing
 from lit_gans.common.errors import refuse_above, refuse_below, refuse_not_positive
 from lit_gans.data.contracts import Plottable
+from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.attached import data_of
 from lit_gans.training.callback import GenerativeCallback
-from lit_gans.training.generative import GenerativeModule
 
 FILM = "training.gif"
 _MOST_IMAGES = 10_000  # of a grid
@@ -39,8 +39,6 @@ class Samples(GenerativeCallback):
         RefusedInput: a number below 1, or more than 10,000 images.
     """
 
-    reads_losses = False
-
     def __init__(self, every_n_steps: int = 100, num: int = 64, seed: int = 0, frames_per_second: float = 4.0) -> None:
         refuse_below(1, every_n_steps=every_n_steps, num=num)
         refuse_above(_MOST_IMAGES, num=num)
@@ -54,21 +52,21 @@ class Samples(GenerativeCallback):
         """Returns the folder of a trainer's grids."""
         return Path(trainer.default_root_dir) / "samples"
 
-    def on_train_start(self, trainer: Trainer, pl_module: GenerativeModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
         if trainer.global_step == 0:
             self._write(trainer, pl_module)
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: GenerativeModule, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: AdversarialModule, *_: Any) -> None:
         if trainer.global_step % self.every_n_steps == 0:
             self._write(trainer, pl_module)
 
-    def on_train_end(self, trainer: Trainer, pl_module: GenerativeModule) -> None:
+    def on_train_end(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
         if self._written != trainer.global_step:
             self._write(trainer, pl_module)
         if trainer.is_global_zero:
             write_film(self.folder(trainer), self.frames_per_second)
 
-    def _write(self, trainer: Trainer, module: GenerativeModule) -> None:
+    def _write(self, trainer: Trainer, module: AdversarialModule) -> None:
         self._written = trainer.global_step
         module.gather_generator()
         if not trainer.is_global_zero:

@@ -43,8 +43,6 @@ class Throughput(GenerativeCallback):
         RefusedInput: a value is not finite, or nothing measures its metric.
     """
 
-    reads_losses = False
-
     def __init__(self, time_to: dict[str, float] | None = None) -> None:
         for name, value in (time_to or {}).items():
             if not math.isfinite(value):

@@ -41,8 +41,6 @@ class Watch(GenerativeCallback):
         RefusedInput: a number is out of range.
     """
 
-    reads_losses = False
-
     def __init__(self, every_n_steps: int = 50, patience: int = 500, min_diversity: float = 0.1) -> None:
         refuse_below(1, every_n_steps=every_n_steps, patience=patience)
         if not 0 <= min_diversity < 1:

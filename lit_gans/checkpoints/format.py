@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -61,24 +60,6 @@ def from_plain(value: Any) -> Any:
     if not (isinstance(found, type) and (is_dataclass(found) or hasattr(found, "init_args"))):
         raise RefusedInput(f"{value['class_path']} is not imported: import its module before the checkpoint is loaded.")
     return found(**{key: from_plain(item) for key, item in value["init_args"].items()})
-
-
-def constructor_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Returns all arguments of a constructor call by name, with the defaults of bases that `**kwargs` is passed to.
-
-    (Lightning reads them from the constructors' frames, and silently drops those of decorated constructors.)
-    """
-    values: dict[str, Any] = {}
-    for base in cls.__mro__:
-        if "__init__" not in vars(base):
-            continue
-        parameters = [*inspect.signature(base.__init__).parameters.values()][1:]  # type: ignore[misc]
-        for parameter in parameters:
-            if parameter.default is not parameter.empty:
-                values.setdefault(parameter.name, parameter.default)
-        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-            break
-    return values | dict(zip(inspect.signature(cls).parameters, args, strict=False)) | kwargs
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:

@@ -49,9 +49,9 @@ def describe(model: AdversarialModule) -> list[dict[str, Any]]:
     """
     logger.info("counting the operations of %s for one image", type(model).__name__)
     with torch.device("meta"):
-        networks = model.configure_networks()
+        networks = model.rebuilt()
         batch = model.dummy_batch(1)
-        generator = networks["generator"]
+        generator = networks.generator
         rows = [_row("generator", generator, lambda: model.generate(generator, batch))]
         images = torch.empty(1, model.channels, model.image_size, model.image_size)
 
@@ -59,7 +59,7 @@ def describe(model: AdversarialModule) -> list[dict[str, Any]]:
             return network(images, *model.condition(batch))
 
         for name in model.discriminator_names:
-            network = networks[name]
+            network = networks.get_submodule(name)
             rows.append(_row(name, network, partial(scores, network)))
     sizes = f"{model.image_size}x{model.image_size}, {model.channels} channels"
     table = Table("network", "parameters", "multiply-adds", "weights", "with Adam", "activations", title=None)

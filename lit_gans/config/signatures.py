@@ -153,7 +153,7 @@ def construct(node: Any, key: str, base: type = object) -> Any:
     arguments = {**without_remains(cls, arguments)}
     if cls is not Optimizer:
         return call(cls, arguments, key)
-    own = {name: arguments.pop(name) for name in ("name", "schedule") if name in arguments}
+    own: dict[str, Any] = {name: arguments.pop(name) for name in ("name", "schedule") if name in arguments}
     options = {name: from_plain(_construct_inside(value, f"{key}.{name}")) for name, value in arguments.items()}
     return call(partial(Optimizer, **options), own, key)
 

@@ -11,7 +11,6 @@ from lit_gans.networks import NetworkName, build_discriminator, build_generator,
 from lit_gans.networks.blocks import Block
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.batch import Batch, Inputs, prepare_batch
-from lit_gans.training.plain import inspected_once
 
 
 class ImageGAN(AdversarialModule):
@@ -57,10 +56,18 @@ class ImageGAN(AdversarialModule):
         self.network, self.block, self.num_classes = network, block, num_classes
         self.generator_width, self.discriminator_width = generator_width, discriminator_width
         self.bias, self.dense_stem = bias, dense_stem
+        with self.building():
+            self.build_networks()
 
-    def configure_networks(self) -> dict[str, nn.Module]:
+    def build_networks(self) -> None:
+        """Builds the generator and the discriminators; called by the constructor.
+
+        A subclass with options of its own sets them before `super().__init__()`.
+        """
         discriminators = {name: self.build_discriminator() for name in self.discriminator_names}
-        return {"generator": self.build_generator(), **discriminators}
+        self.generator = self.build_generator()
+        for name, discriminator in discriminators.items():
+            self.add_module(name, discriminator)
 
     def build_generator(self, **options: Any) -> nn.Module:
         """Returns a new generator of the chosen network; `options` are further options that it may have."""
@@ -90,7 +97,6 @@ class ImageGAN(AdversarialModule):
             **options,
         )
 
-    @inspected_once
     def training_step(self, data: Any, batch_idx: int) -> None:
         """Trains one iteration.
 

@@ -71,8 +71,8 @@ class Pix2Pix(AdversarialModule):
             discriminator_optimizer=discriminator_optimizer,
             **kwargs,
         )
-        if self.diffaugment or self.augmentation is not None:
-            name = "diffaugment" if self.diffaugment else "augmentation"
+        if self.augmentations.diffaugment or self.augmentations.augmenter is not None:
+            name = "diffaugment" if self.augmentations.diffaugment else "augmentation"
             raise RefusedInput(
                 f"{name}: the L1 loss compares images that are not augmented; leave it out, pix2pix has jitter."
             )
@@ -84,13 +84,10 @@ class Pix2Pix(AdversarialModule):
         self.input_channels = input_channels or self.channels
         self.generator_width, self.discriminator_width = generator_width, discriminator_width
         self.patch_depth = patch_depth
-
-    def configure_networks(self) -> dict[str, nn.Module]:
         shape = (self.input_channels, self.channels, self.image_size)
-        return {
-            "generator": UNet(*shape, self.generator_width, self.norm),
-            "discriminator": PatchGAN(*shape, self.discriminator_width, self.patch_depth, self.norm),
-        }
+        with self.building():
+            self.generator = UNet(*shape, generator_width, norm)
+            self.discriminator = PatchGAN(*shape, discriminator_width, patch_depth, norm)
 
     def setup(self, stage: str) -> None:
         super().setup(stage)

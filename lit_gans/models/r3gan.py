@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.models.image_gan import ImageGAN
 from lit_gans.networks import NetworkName
 from lit_gans.training.batch import Batch
@@ -55,6 +55,10 @@ class R3GAN(ImageGAN):
         discriminator_optimizer: Optimizer = _ADAM,
         **kwargs: Any,
     ) -> None:
+        refuse_below(1, blocks=blocks, group_width=group_width)
+        if network != "r3gan" and (blocks, group_width, constant_until) != (2, 8, 32):
+            raise RefusedInput(f"blocks, group_width and constant_until: the {network} networks have no such options.")
+        self.blocks, self.group_width, self.constant_until = blocks, group_width, constant_until
         super().__init__(
             network=network,
             latent_dim=latent_dim,
@@ -65,21 +69,15 @@ class R3GAN(ImageGAN):
             discriminator_optimizer=discriminator_optimizer,
             **kwargs,
         )
-        if network != "r3gan" and (blocks, group_width, constant_until) != (2, 8, 32):
-            raise RefusedInput(f"blocks, group_width and constant_until: the {network} networks have no such options.")
-        for name, value in {"blocks": blocks, "group_width": group_width}.items():
-            if value < 1:
-                raise RefusedInput(f"{name}={value} must be at least 1.")
         if self.generator_batch_multiple > 1:
             raise RefusedInput(
                 "generator_batch_multiple: the relativistic loss pairs each generated image with one real image; use 1."
             )
-        self.blocks, self.group_width, self.constant_until = blocks, group_width, constant_until
 
-    def configure_networks(self) -> dict[str, nn.Module]:
+    def build_networks(self) -> None:
         options = {"blocks": self.blocks, "group_width": self.group_width, "constant_until": self.constant_until}
         options = options if self.network == "r3gan" else {}
-        return {"generator": self.build_generator(**options), "discriminator": self.build_discriminator(**options)}
+        self.generator, self.discriminator = self.build_generator(**options), self.build_discriminator(**options)
 
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:
         real, fake = (self.discriminator(images, *self.condition(batch)) for images in (real, fake))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from lit_gans.common.errors import refuse_below
 from lit_gans.models.image_gan import ImageGAN
@@ -45,6 +45,8 @@ class SNGAN(ImageGAN):
         discriminator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.0, 0.9), schedule=Linear()),
         **kwargs: Any,
     ) -> None:
+        refuse_below(0, top_width=top_width)
+        self.spectral_generator, self.single_norm, self.top_width = spectral_generator, single_norm, top_width
         super().__init__(
             network=network,
             latent_dim=latent_dim,
@@ -54,16 +56,12 @@ class SNGAN(ImageGAN):
             discriminator_optimizer=discriminator_optimizer,
             **kwargs,
         )
-        refuse_below(0, top_width=top_width)
-        refuse_options(network, self.image_size, single_norm=single_norm, top_width=top_width)
-        self.spectral_generator, self.single_norm, self.top_width = spectral_generator, single_norm, top_width
 
-    def configure_networks(self) -> dict[str, nn.Module]:
+    def build_networks(self) -> None:
+        refuse_options(self.network, self.image_size, single_norm=self.single_norm, top_width=self.top_width)
         generator = self.build_generator(single_norm=self.single_norm)
-        return {
-            "generator": spectrally_normalized(generator) if self.spectral_generator else generator,
-            "discriminator": spectrally_normalized(self.build_discriminator(norm="none", top_width=self.top_width)),
-        }
+        self.generator = spectrally_normalized(generator) if self.spectral_generator else generator
+        self.discriminator = spectrally_normalized(self.build_discriminator(norm="none", top_width=self.top_width))
 
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:
         real, fake = (self.discriminator(images, *self.condition(batch)) for images in (real, fake))

@@ -48,6 +48,10 @@ class WGANGP(ImageGAN):
         discriminator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.0, 0.9), schedule=Linear()),
         **kwargs: Any,
     ) -> None:
+        if critic_norm == "batch":
+            raise RefusedInput(f"critic_norm=batch: {_NO_BATCH_NORM}")
+        refuse_weight("gradient_penalty", gradient_penalty)
+        self.gradient_penalty, self.critic_norm = gradient_penalty, critic_norm
         super().__init__(
             network=network,
             latent_dim=latent_dim,
@@ -56,18 +60,11 @@ class WGANGP(ImageGAN):
             discriminator_optimizer=discriminator_optimizer,
             **kwargs,
         )
-        if critic_norm == "batch":
-            raise RefusedInput(f"critic_norm=batch: {_NO_BATCH_NORM}")
-        refuse_weight("gradient_penalty", gradient_penalty)
-        self.gradient_penalty, self.critic_norm = gradient_penalty, critic_norm
-
-    def configure_networks(self) -> dict[str, nn.Module]:
-        return {"generator": self.build_generator(), "discriminator": self.build_discriminator(norm=self.critic_norm)}
-
-    def build_networks(self) -> None:
-        super().build_networks()
         if any(isinstance(layer, _BATCH_NORMS) for layer in self.discriminator.modules()):
             raise RefusedInput(f"the critic has a batch norm: {_NO_BATCH_NORM}")
+
+    def build_networks(self) -> None:
+        self.generator, self.discriminator = self.build_generator(), self.build_discriminator(norm=self.critic_norm)
 
     @property
     def penalized_networks(self) -> tuple[str, ...]:

@@ -1,37 +1,95 @@
-"""The training loop that all GANs share. A GAN defines networks and losses: see `lit_gans/models/dcgan.py`."""
+"""The module that all GANs derive from: its networks, one training loop, samples and checkpoints, in reading order.
+
+A GAN defines networks and losses: see `lit_gans/models/dcgan.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import nullcontext
+import logging
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import torch
-from lightning.pytorch import Callback
-from torch import Tensor
+from jaxtyping import Float, Int64
+from lightning.pytorch import LightningModule
+from lightning.pytorch.core.optimizer import LightningOptimizer
+from lightning.pytorch.plugins.io import TorchCheckpointIO
+from lightning.pytorch.plugins.precision import MixedPrecision
+from lightning.pytorch.strategies import Strategy
+from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
 
-from lit_gans.checkpoints.format import from_plain
-from lit_gans.common.noise import Noise, mix, seed_dropout
-from lit_gans.training.attached import callbacks_of, is_logged
+from lit_gans.checkpoints.format import (
+    EMA_KEY,
+    FORMAT_KEY,
+    FORMAT_VERSION,
+    CheckpointFiles,
+    class_path,
+    from_plain,
+    read_checkpoint,
+    to_plain,
+)
+from lit_gans.common.compilation import uncompiled
+from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.common.memory import made_if_verified, refused_if_too_large
+from lit_gans.common.noise import Noise, forked, mix, seed_dropout
+from lit_gans.networks.spectral import OnePowerIteration, SpectralNorm
+from lit_gans.strategies.contracts import backward_arguments, block_backward_sync, clips_gradients, sharding
+from lit_gans.strategies.grad_scaling import NetworkScaling
+from lit_gans.strategies.module_networks import parameters_of
+from lit_gans.training.attached import attached_trainer, callbacks_of, num_iterations
 from lit_gans.training.augment import Augmentation
-from lit_gans.training.augmentation import Augmenter
-from lit_gans.training.batch import Batch, Inputs, prepare_batch, repeat_batch, share_of_loss, split_batch
-from lit_gans.training.callback import GenerativeCallback, reads_losses
-from lit_gans.training.epochs import begin_epoch_after_resume
-from lit_gans.training.finite import LOSS
-from lit_gans.training.judging import JudgedModule
-from lit_gans.training.optim import Optimizer
-from lit_gans.training.plain import inspected_once
-from lit_gans.training.schedules import Number
+from lit_gans.training.augmentation import Augmentations, Augmenter
+from lit_gans.training.batch import (
+    Batch,
+    Inputs,
+    doubt_about_range,
+    prepare_batch,
+    repeat_batch,
+    share_of_loss,
+    split_batch,
+)
+from lit_gans.training.callback import GenerativeCallback
+from lit_gans.training.construction import constructor_arguments
+from lit_gans.training.finite import LOSS, PENALTY, SCALE, FiniteCheck
+from lit_gans.training.optim import Optimizer, arrange_as_weights
+from lit_gans.training.penalties import r1_penalty, zero_centered_penalty
+from lit_gans.training.resuming import (
+    begin_epoch_after_resume,
+    changed_settings,
+    of_class,
+    refuse_other_architecture,
+    refuse_other_optimizers,
+)
+from lit_gans.training.sampling import GeneratorCopies, Weights
+from lit_gans.training.schedules import Number, Progress, Schedule, is_zero, value_at
+from lit_gans.training.scored import Scored, flat_scores, loss_of, scores_of
 from lit_gans.training.validation import refuse_settings, refuse_trainer
 
+logger = logging.getLogger(__name__)
 
-class AdversarialModule(JudgedModule):
+
+class AdversarialModule(LightningModule):
     """Trains a generator against its discriminators. One `training_step` is one generator iteration.
 
     The loader yields batch_size x n_critic x accumulate_gradients images, which `training_step` splits over n_critic
     discriminator steps, each with new real images and latents; one generator step follows. `trainer.global_step`
     counts generator iterations.
+
+    A constructor builds the networks as attributes, `generator` and one for each of `discriminator_names`, inside
+    `with self.building():`, so that their weights depend on `seed` alone.
+
+    A checkpoint contains `state_dict` (`generator.…`, `discriminator.…`), `generator_ema` (averaged generator), and
+    `lit_gans` with the format version and the class.
 
     Args:
         image_size: height and width of the images.
@@ -63,7 +121,12 @@ class AdversarialModule(JudgedModule):
         RefusedInput: a value is out of range.
     """
 
+    generator: nn.Module
+    discriminator: nn.Module  # or one attribute for each of `discriminator_names`
+    discriminator_names: ClassVar[tuple[str, ...]] = ("discriminator",)
     reuses_fake: ClassVar[bool] = False  # the generator's step reuses the last generated images
+    num_classes: int = 0  # number of classes that the generator is conditioned on
+    backpropagated_network: str | None = None  # trained by the current backward, for strategies
 
     def __init__(
         self,
@@ -87,30 +150,62 @@ class AdversarialModule(JudgedModule):
         augmentation: Augmenter | None = None,
         seed: int = 0,
     ) -> None:
-        received = dict(locals())
-        super().__init__(
-            r1_gamma=r1_gamma,
-            r2_gamma=r2_gamma,
-            r1_every=r1_every,
-            share_scores=share_scores,
-            diffaugment=diffaugment,
-            augmentation=augmentation,
-            generator_optimizer=from_plain(generator_optimizer),
-            discriminator_optimizer=from_plain(discriminator_optimizer),
-            clip_gradients=clip_gradients,
-            seed=seed,
-            channels_last=channels_last,
-            compile=compile,
-        )
-        self._received = received
+        super().__init__()
+        self.save_hyperparameters(to_plain(constructor_arguments(self)), logger=False)
+        self.automatic_optimization = False
         self.image_size, self.channels, self.latent_dim = image_size, channels, latent_dim
         self.n_critic, self.generator_batch_multiple = n_critic, generator_batch_multiple
-        self.accumulate_gradients = accumulate_gradients
+        self.accumulate_gradients, self.clip_gradients_to = accumulate_gradients, clip_gradients
+        self.r1_gamma, self.r2_gamma = from_plain(r1_gamma), from_plain(r2_gamma)
+        self.r1_every, self.share_scores = r1_every, share_scores
+        self.generator_optimizer: Optimizer = from_plain(generator_optimizer)
+        self.discriminator_optimizer: Optimizer = from_plain(discriminator_optimizer)
+        self.channels_last, self.compile_networks, self.seed = channels_last, compile, seed
+        self.augmentations = Augmentations(tuple(diffaugment), from_plain(augmentation))
+        self.finite = FiniteCheck((*self.discriminator_names, "generator"))
         self.losses: dict[str, Tensor] = {}  # of each network in the last iteration, on the device
-        self._losses_are_read = True  # by a callback, in every iteration
+        self.progress = Progress()  # at the start of the current iteration
+        self._images = 0  # number of real images that all ranks have trained on
+        self._copies = GeneratorCopies()
+        self._is_built = False
         refuse_settings(self)
 
+    @contextmanager
+    def building(self) -> Iterator[None]:
+        """Context in which a constructor builds the networks.
+
+        Weights depend on `seed` alone, whatever the state of the global random generators. At its end, the networks get
+        their memory layout and are compiled.
+        """
+        with forked(), refused_if_too_large("the networks"):
+            torch.manual_seed(mix(self.seed, "networks"))
+            yield
+        self._finish_networks()
+
+    def _finish_networks(self) -> None:
+        for name in self.network_names:
+            network = getattr(self, name, None)
+            if not isinstance(network, nn.Module):
+                raise TypeError(f"{type(self).__name__} has no network {name}: its constructor must build it.")
+            if self.channels_last:
+                network.to(memory_format=torch.channels_last)
+            if self.compile_networks:
+                network.compile()  # in place, so that state-dict keys do not change
+        self._is_built = True
+
+    def rebuilt(self) -> AdversarialModule:
+        """Returns a module constructed with the same arguments, and thus untrained."""
+        with forked():
+            return type(self)(**{name: from_plain(value) for name, value in self.hparams.items()})
+
     # ---- what a GAN overrides
+
+    def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> Mapping[str, Tensor | Scored]:
+        """Returns the loss of each discriminator with its scores; `fake` has no graph to the generator.
+
+        A scalar without scores is enough where nothing reads the scores.
+        """
+        raise NotImplementedError
 
     def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
         """Returns the generator's scalar loss; the discriminators are frozen.
@@ -123,124 +218,581 @@ class AdversarialModule(JudgedModule):
         """Returns the random tensors of one step, each with `num` rows; they are added to the batch."""
         return {"latents": noise.normal("latents", num, self.latent_dim)}
 
+    def augment(self, batch: Batch) -> Batch:
+        """Returns a batch with the noise of `sample_noise` applied to its images; unchanged by default."""
+        return batch
+
+    def generate(self, generator: nn.Module, batch: Inputs) -> Tensor:
+        """Generates images in [-1, 1] from a batch with `generator`, the trained or the averaged one."""
+        images: Tensor = generator(batch["latents"], *self.condition(batch))
+        return images
+
+    def condition(self, batch: Inputs) -> tuple[Tensor, ...]:
+        """Returns the tensors that the networks are conditioned on, for example labels; none by default."""
+        return ()
+
+    def classified_as_real(self, name: str, scores: Tensor) -> Tensor | None:
+        """Returns which scores of a discriminator classify an image as real; `None` if its scores have no threshold.
+
+        Args:
+            name: name of the discriminator.
+            scores: all scores that it returned, as a vector.
+        """
+        return scores > 0
+
+    @property
+    def penalized_networks(self) -> tuple[str, ...]:
+        """Names of the networks whose gradient is differentiated twice."""
+        return () if is_zero(self.r1_gamma) and is_zero(self.r2_gamma) else self.discriminator_names
+
     def dummy_batch(self, num: int) -> Inputs:
         """Returns a batch without images and noise, with the shapes that the networks expect."""
         return {"latents": torch.empty(num, self.latent_dim), "label": torch.zeros(num, dtype=torch.long)}
 
-    def augment(self, batch: Batch) -> Batch:
-        """Returns a batch with the noise of `sample_noise` applied to its images; unchanged by default."""
-        return batch
+    # ---- the loop
 
     @property
     def network_names(self) -> tuple[str, ...]:
         """Names of the generator and the discriminators."""
         return ("generator", *self.discriminator_names)
 
-    # ---- the loop
-
     @property
     def batches_per_step(self) -> int:
         """Number of batches, of the data's batch size, that the loader yields per step."""
         return self.n_critic * self.accumulate_gradients
 
-    @inspected_once
     def training_step(self, data: Any, batch_idx: int) -> None:
         iteration = self.trainer.global_step
         seed_dropout(self.device, mix(self.seed, iteration, self._ranks[0]))  # the same after a resume
         batch = prepare_batch(data, self.channels_last)
-        self.start_iteration(iteration, len(batch["image"]))
-        batches = split_batch(batch, self.n_critic)
-        weights = self.penalty_weights(iteration)
+        num_images = len(batch["image"]) * self.trainer.world_size
+        self.progress = Progress(iteration, self._images, self._total, num_images)
         reuses = self.reuses_fake and self.generator_batch_multiple == 1
-        shares = reuses and self.accumulate_gradients == 1
+        shares_one = reuses and self.accumulate_gradients == 1  # then one forward with a graph serves both steps
+        weights = self.penalty_weights(iteration)
         losses: dict[str, Tensor] = {}
         fakes: list[Tensor] | None = None
-        # frozen once for all critic steps, unless one of them needs the generator's graph
-        with nullcontext() if shares else self.training_only(self.discriminator_names):
-            for critic_step, batch in enumerate(batches):
-                microbatches = self._microbatches(batch, ("discriminator", iteration, critic_step))
-                share = shares and critic_step == self.n_critic - 1
-                fakes = [self.generate(self.generator, micro) for micro in microbatches] if share else None
-                losses |= self._train_discriminators(microbatches, fakes, weights)
+        batches = split_batch(batch, self.n_critic)
+        for critic_step, batch in enumerate(batches):
+            microbatches = self._microbatches(batch, ("discriminator", iteration, critic_step))
+            if shares_one and critic_step == self.n_critic - 1:
+                fakes = [self.generate(self.generator, micro) for micro in microbatches]
+            discriminate = partial(self._discriminate, microbatches, fakes, weights)
+            losses |= self._update(self.discriminator_names, len(microbatches), discriminate)
         if not reuses:
             batch = repeat_batch(batches[-1], self.generator_batch_multiple)
             microbatches = self._microbatches(batch, ("generator", iteration))
-        losses["generator"] = self._train_generator(microbatches, fakes)
-        self.end_iteration(iteration + 1)
-        self.adapt_augmentation()
-        self.step_schedules()
+        losses |= self._update(("generator",), len(microbatches), partial(self._deceive, microbatches, fakes))
+        self._end_iteration(iteration + 1)
         self.losses = losses
-        if self._losses_are_read:
-            self._log_losses(prog_bar=self._bar_needs_numbers)
-        elif is_logged(self.trainer):
-            # a progress bar would copy its values from the device in every iteration from now on
-            self._log_losses(prog_bar=False)
-
-    def _train_discriminators(
-        self, microbatches: list[Batch], fakes: list[Tensor] | None, weights: Mapping[str, float]
-    ) -> dict[str, Tensor]:
-        total: dict[str, Tensor] = {}
-        with self.training_only(self.discriminator_names):
-            for index, batch in enumerate(microbatches):
-                if fakes is None:
-                    with torch.no_grad():
-                        fake = self.generate(self.generator, batch)
-                else:
-                    fake = fakes[index].detach()
-                losses, penalties = self.losses_and_penalties(batch, fake, weights)
-                with self.synchronized_only_if(index == len(microbatches) - 1):
-                    for name, loss in losses.items():
-                        penalty = penalties[name]
-                        objective = loss + penalty if isinstance(penalty, Tensor) else loss
-                        self.backpropagate(share_of_loss(objective, len(microbatches)), name)
-                        share = share_of_loss(loss.detach(), len(microbatches))
-                        total[name] = total[name] + share if name in total else share
-            for name in self.discriminator_names:
-                self.step_network(name)
-        return total
-
-    def _train_generator(self, microbatches: list[Batch], fakes: list[Tensor] | None) -> Tensor:
-        total: Tensor | None = None
-        with self.training_only(("generator",)):
-            for index, batch in enumerate(microbatches):
-                fake = fakes[index] if fakes else self.generate(self.generator, batch)
-                seen, fake = self.augmented_images(batch, fake)
-                loss = self.generator_loss(fake, seen)
-                with self.synchronized_only_if(index == len(microbatches) - 1):
-                    self.backpropagate(share_of_loss(loss, len(microbatches)), "generator")
-                share = share_of_loss(loss.detach(), len(microbatches))
-                total = share if total is None else total + share
-                self.finite.add(LOSS, "generator", loss)
-            self.step_network("generator")
-        return cast(Tensor, total)
+        logged = self.augmentations.log(self.progress) | {f"loss/{name}": loss for name, loss in losses.items()}
+        self.log_dict(logged, prog_bar=self._bar_needs_numbers)
 
     def _microbatches(self, batch: Batch, key: tuple[int | str, ...]) -> list[Batch]:
         """Adds this rank's noise for one step to its batch and splits the batch into microbatches."""
         noise = Noise(self._noise_generator, (self.seed, *key), *self._ranks, self.accumulate_gradients)
         num = len(batch["image"])
         batch = self.augment(cast(Batch, {**batch, **self.sample_noise(noise, num)}))
-        return split_batch(cast(Batch, {**batch, **self.augmentation_noise(noise, num)}), self.accumulate_gradients)
+        return split_batch(cast(Batch, {**batch, **self.augmentations.noise(noise, num)}), self.accumulate_gradients)
+
+    def _update(
+        self, names: tuple[str, ...], num: int, terms_of: Callable[[int], dict[str, tuple[Tensor, Tensor | float]]]
+    ) -> dict[str, Tensor]:
+        """Steps networks once on the mean gradient of `num` microbatches, while all others are frozen.
+
+        Args:
+            names: names of the networks.
+            num: number of microbatches.
+            terms_of: returns the loss and the penalty of each network in a microbatch.
+
+        Returns:
+            The mean loss of each network, without its penalty.
+        """
+        total: dict[str, Tensor] = {}
+        with self.training_only(names):
+            for index in range(num):
+                terms = terms_of(index)
+                # gradients are averaged over the ranks only in the last microbatch
+                with nullcontext() if index == num - 1 else block_backward_sync(self.trainer.strategy):
+                    for name, (loss, penalty) in terms.items():
+                        objective = loss + penalty if isinstance(penalty, Tensor) else loss
+                        self.backpropagate(share_of_loss(objective, num), name)
+                        share = share_of_loss(loss.detach(), num)
+                        total[name] = total[name] + share if name in total else share
+            for name in names:
+                self.step_network(name)
+        return total
+
+    def _discriminate(
+        self, microbatches: list[Batch], fakes: list[Tensor] | None, weights: Mapping[str, float], index: int
+    ) -> dict[str, tuple[Tensor, Tensor | float]]:
+        batch = microbatches[index]
+        if fakes is None:
+            with torch.no_grad():
+                fake = self.generate(self.generator, batch)
+        else:
+            fake = fakes[index].detach()
+        losses, penalties = self.losses_and_penalties(batch, fake, weights)
+        return {name: (loss, penalties[name]) for name, loss in losses.items()}
+
+    def _deceive(
+        self, microbatches: list[Batch], fakes: list[Tensor] | None, index: int
+    ) -> dict[str, tuple[Tensor, Tensor | float]]:
+        batch = microbatches[index]
+        fake = fakes[index] if fakes else self.generate(self.generator, batch)
+        seen, fake = self.augmentations.apply(batch, fake, self.progress)
+        loss = self.generator_loss(fake, seen)
+        self.finite.add(LOSS, "generator", loss)
+        return {"generator": (loss, 0.0)}
+
+    def penalty_weights(self, iteration: int) -> dict[str, float]:
+        """Returns the weights of R1 ("real") and R2 ("fake") in an iteration; without those that are 0."""
+        if iteration % self.r1_every:
+            return {}
+        weights = {"real": self.now(self.r1_gamma), "fake": self.now(self.r2_gamma)}
+        return {kind: weight * self.r1_every for kind, weight in weights.items() if weight}
+
+    def losses_and_penalties(
+        self, batch: Batch, fake: Tensor, weights: Mapping[str, float]
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor | float]]:
+        """Returns the loss of each discriminator, and its penalty with the weights of `penalty_weights`."""
+        images = {"real": batch["image"], "fake": fake}
+        if self.share_scores:
+            images |= {kind: images[kind].detach().requires_grad_(True) for kind in weights}
+        seen, seen_fake = self.augmentations.apply({**batch, "image": images["real"]}, images["fake"], self.progress)
+        penalties: dict[str, Tensor | float] = dict.fromkeys(self.discriminator_names, 0.0)
+        if not self.share_scores:
+            # computed before the scores, so that FSDP reduces only after the gradients of the penalty exist
+            shown = {"real": seen["image"], "fake": seen_fake}
+            for name, (kind, weight) in product(self.discriminator_names, weights.items()):
+                penalty = r1_penalty(self.get_submodule(name), shown[kind], *self.condition(seen))
+                penalties[name] = penalties[name] + weight * penalty
+        # a penalty of the scores differentiates their graph twice
+        twice = [self.get_submodule(name) for name in self.discriminator_names if self.share_scores and weights]
+        with uncompiled(*twice):
+            outputs = self.discriminator_losses(seen["image"], seen_fake, seen)
+        if self.share_scores:
+            for name, (kind, weight) in product(self.discriminator_names, weights.items()):
+                scored = scores_of(outputs[name], name, "share_scores=true")
+                scores = scored.real if kind == "real" else scored.fake
+                penalties[name] = penalties[name] + weight * zero_centered_penalty(images[kind], scores)
+        for name, output in outputs.items():
+            if self.augmentations.adapts:
+                scored = scores_of(output, name, "an adaptive augmentation")
+                real, generated = flat_scores(scored.real), flat_scores(scored.fake)
+                has_threshold = self.classified_as_real(name, real) is not None
+                self.augmentations.observe(real if has_threshold else real - generated)
+            for value in (penalties[name], output.penalty if isinstance(output, Scored) else None):
+                if isinstance(value, Tensor):
+                    self.finite.add(PENALTY, name, value)
+            self.finite.add(LOSS, name, loss_of(output))
+        return {name: loss_of(output) for name, output in outputs.items()}, penalties
+
+    def backpropagate(self, loss: Tensor, network: str) -> None:
+        """Adds the gradient of `loss` to the network's parameters."""
+        self.backpropagated_network = network
+        self.manual_backward(loss, **backward_arguments(self.trainer.strategy, network))
+        self.backpropagated_network = None
+
+    def step_network(self, network: str) -> None:
+        """Steps the network's optimizer and clears its gradients."""
+        optimizer = self._optimizers_by_name[network]
+        if network == "generator":  # Lightning counts the steps of its wrapper
+            optimizer.step()
+        else:
+            self.trainer.strategy.optimizer_step(optimizer.optimizer, _nothing)
+        optimizer.zero_grad()
+
+    @contextmanager
+    def training_only(self, names: tuple[str, ...]) -> Iterator[None]:
+        """Context in which only networks of these names are trained.
+
+        What is not frozen of all other networks is frozen, so that no gradients of their weights are computed. Each
+        spectral norm runs one power iteration.
+        """
+        others = [parameter for name, own in self._trainable.items() if name not in names for parameter in own]
+        frozen = [parameter for parameter in others if parameter.requires_grad]
+        for parameter in frozen:
+            parameter.requires_grad_(False)
+        try:
+            with OnePowerIteration(self._spectral_norms):
+                yield
+        finally:
+            for parameter in frozen:
+                parameter.requires_grad_(True)
+
+    def _end_iteration(self, iteration: int) -> None:
+        """Raises `FloatingPointError` if the training has diverged, and moves on all that changes over the training."""
+        self._refuse_divergence(iteration)
+        if self.augmentations.is_due(self.progress):
+            self.augmentations.adapt(self.mean_over_ranks(self.augmentations.state.clone()), self.progress)
+        self._images += self.progress.images_per_iteration
+        for config in self.trainer.lr_scheduler_configs:
+            config.scheduler.step()  # type: ignore[call-arg]  # none is ReduceLROnPlateau
+        self._schedule_optimizers(replace(self.progress, iterations=iteration))
+
+    def _refuse_divergence(self, iteration: int) -> None:
+        plugin = self.trainer.precision_plugin
+        if isinstance(plugin, NetworkScaling):
+            for network, scale in plugin.scales().items():
+                self.finite.add(SCALE, network, scale)
+        self.finite.end_iteration(iteration)
+
+    def now(self, number: Number) -> float:
+        """Returns the value of a number, which may be a schedule, in the current iteration."""
+        return value_at(number, self.progress)
+
+    def mean_over_ranks(self, value: Tensor) -> Tensor:
+        """Returns the mean of a tensor over all ranks, without synchronizing with the host."""
+        mean: Tensor = self.trainer.strategy.reduce(value, reduce_op="mean")
+        return mean
+
+    # ---- optimizers
+
+    def configure_optimizers(self) -> Any:
+        # a gradient scaler must unscale before clipping, but a fused step unscales internally
+        scales = getattr(self.trainer.precision_plugin, "scaler", None) is not None
+        fused = not scales and self.device.type in ("cpu", "cuda")
+        configured = []
+        for name in self.network_names:
+            settings = self._settings(name)
+            optimizer = settings.build(_trainable(self.get_submodule(name)), fused)
+            optimizer.register_load_state_dict_post_hook(arrange_as_weights)
+            total = num_iterations(self.trainer) if settings.schedule.needs_total else 0
+            if settings.schedule.needs_total and not total:
+                raise RefusedInput(
+                    f"the schedule of {name} lasts until the last iteration: set trainer.max_steps, or its over=NUMBER."
+                )
+            scheduler = LambdaLR(optimizer, partial(self._rate_factor, schedule=settings.schedule, total=total))
+            configured.append({"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "name": name}})
+        return configured
+
+    def _settings(self, network: str) -> Optimizer:
+        return self.generator_optimizer if network == "generator" else self.discriminator_optimizer
+
+    def _rate_factor(self, iteration: int, schedule: Schedule, total: int) -> float:
+        return schedule.at(Progress(iteration, self._images, total))
+
+    def _schedule_optimizers(self, progress: Progress) -> None:
+        """Sets what changes of the optimizers beside their learning rates, such as scheduled betas."""
+        for optimizer, settings in self._scheduled:
+            for group in optimizer.optimizer.param_groups:
+                group.update(settings.scheduled(replace(progress, images=self._images)))
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        if self.clip_gradients_to is not None and not clips_gradients(self.trainer.strategy):
+            torch.nn.utils.clip_grad_norm_(parameters_of(optimizer), self.clip_gradients_to)
 
     # ---- Lightning's hooks
 
+    def configure_model(self) -> None:
+        """Does nothing, since the constructor builds the networks; Lightning's FSDP requires this hook."""
+
     def setup(self, stage: str) -> None:
         refuse_trainer(self, self.trainer)
-        super().setup(stage)
+        if not self._is_built:  # by a constructor that builds outside of `building`
+            self._finish_networks()
+        strategy, plugin = self.trainer.strategy, self.trainer.precision_plugin
+        if type(strategy.checkpoint_io) is TorchCheckpointIO:
+            strategy.checkpoint_io = CheckpointFiles()
+        if type(plugin) is MixedPrecision and plugin.scaler is not None:
+            # each network gets a copy of the scaler that the user set
+            strategy.precision_plugin = NetworkScaling(plugin.device, partial(deepcopy, plugin.scaler))
+
+    def on_fit_start(self) -> None:
+        updates_average = any(each.updates_average for each in callbacks_of(self.trainer, GenerativeCallback))
+        if self.averaged_generator is not None and not updates_average:
+            rank_zero_warn("no EMA callback: the checkpoint's averaged generator would go stale and is dropped.")
+            self.drop_average()
 
     def on_train_start(self) -> None:
-        super().on_train_start()
         begin_epoch_after_resume(self.trainer)
-        self._losses_are_read = any(reads_losses(each) for each in callbacks_of(self.trainer, Callback))
+        optimizers = self.optimizers()
+        listed = cast("list[LightningOptimizer]", optimizers if isinstance(optimizers, list) else [optimizers])
+        self._optimizers_by_name = dict(zip(self.network_names, listed, strict=True))
+        self._total = num_iterations(self.trainer)  # 0 if the training has no end
+        settings = [self._settings(name) for name in self.network_names]
+        self._scheduled = [pair for pair in zip(listed, settings, strict=True) if pair[1].scheduled(Progress())]
+        self._schedule_optimizers(Progress(self.trainer.global_step, total=self._total))
+        self._trainable = {name: _trainable(self.get_submodule(name)) for name in self.network_names}
+        self._spectral_norms = [layer for layer in self.modules() if isinstance(layer, SpectralNorm)]
         self._noise_generator = torch.Generator(device=self.device)
         self._ranks = self.trainer.global_rank, self.trainer.world_size
+        self._range_seen = False
         # Lightning converts what a bar shows to numbers at every look at any logged value, which waits for the device;
         # this package's bar reads the tensors
         bar = self.trainer.progress_bar_callback
         self._bar_needs_numbers = bar is not None and not isinstance(bar, GenerativeCallback)
+        self.augmentations.state = self.augmentations.state.to(self.device)
+        strategy = sharding(self.trainer.strategy)
+        own = (lambda weight: weight) if strategy is None else strategy.local_shard
+        self.finite.start({name: [own(weight) for weight in weights] for name, weights in self._trainable.items()})
+        self._refuse_divergence(self.trainer.global_step)
 
-    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if not self._losses_are_read and self.trainer.should_stop:  # as a callback has just asked
-            self._log_losses(prog_bar=False)
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        if not self._range_seen:  # only once, as it waits for the device
+            self._range_seen = True
+            doubt = doubt_about_range(batch)
+            if doubt is not None and self.trainer.is_global_zero:
+                logger.warning(doubt)
 
-    def _log_losses(self, prog_bar: bool) -> None:
-        self.log_dict(self.augmentation_log() | {f"loss/{n}": x for n, x in self.losses.items()}, prog_bar=prog_bar)
+    def on_train_end(self) -> None:
+        self.gather_generator()  # for `sample` after the fit
+        self.finite.start({})
+
+    # ---- checkpoints
+
+    @classmethod
+    def load_from_checkpoint(
+        cls,
+        checkpoint_path: str | Path,
+        map_location: torch.device | str | None = None,
+        *,
+        strict: bool = True,
+        weights_only: bool = True,
+        **kwargs: Any,
+    ) -> Any:
+        """Loads a module from a checkpoint, ready for `sample`.
+
+        Args:
+            checkpoint_path: path of a checkpoint, or folder of a run, which loads its best checkpoint, or the last.
+            map_location: device of the module; null is the CPU.
+            strict, weights_only: arguments of Lightning; loading is always strict and never executes code.
+            **kwargs: settings that override those of the checkpoint.
+
+        Raises:
+            RefusedInput: the file is missing or damaged, or is of another class or architecture.
+        """
+        checkpoint = read_checkpoint(checkpoint_path)
+        with of_class(checkpoint, cls):
+            return cls.from_checkpoint(checkpoint, **kwargs).to(map_location or "cpu")
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: dict[str, Any], **kwargs: Any) -> Any:
+        """Returns the module of a checkpoint that was read, see `load_from_checkpoint`.
+
+        The networks that its settings describe are compared with its weights before they take memory.
+        """
+        if not checkpoint["state_dict"]:
+            raise RefusedInput("the checkpoint holds no networks.")
+        settings = {name: from_plain(value) for name, value in checkpoint["hyper_parameters"].items()} | kwargs
+        checkpoint = checkpoint | {"hyper_parameters": to_plain(settings)}
+        module = made_if_verified(lambda: cls(**settings), lambda sketch: sketch.refuse_other_architecture(checkpoint))
+        module.on_load_checkpoint(checkpoint)
+        module.load_state_dict(checkpoint["state_dict"])
+        return module
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        mark = {"format_version": FORMAT_VERSION, "class_path": class_path(type(self)), "images": self._images}
+        checkpoint[FORMAT_KEY] = checkpoint.get(FORMAT_KEY, {}) | mark
+        self.gather_generator()
+        if self.averaged_generator is not None:
+            state = self.averaged_generator.state_dict()
+            checkpoint[EMA_KEY] = {"format_version": FORMAT_VERSION, "state_dict": state}
+        if self.augmentations.adapts:
+            checkpoint[FORMAT_KEY]["augmentation"] = self.mean_over_ranks(self.augmentations.state.clone()).cpu()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.refuse_other_architecture(checkpoint)
+        trainer = attached_trainer(self)
+        fits = trainer is not None and trainer.state.fn == TrainerFn.FITTING
+        if fits and checkpoint.get("optimizer_states"):
+            refuse_other_optimizers(self, self.network_names, checkpoint)
+        changed = changed_settings(self, checkpoint)
+        if changed:
+            rank_zero_warn(f"the checkpoint was trained with other settings: {changed}.")
+        if EMA_KEY in checkpoint:
+            self.start_average().load_state_dict(checkpoint[EMA_KEY]["state_dict"])
+        ours = checkpoint.get(FORMAT_KEY, {})
+        self._images = ours.get("images", 0)
+        self.augmentations.state = ours.get("augmentation", self.augmentations.new_state())
+
+    def refuse_other_architecture(self, checkpoint: dict[str, Any]) -> None:
+        """Raises `RefusedInput` if a checkpoint's networks differ from this module's, or its format is newer."""
+        refuse_other_architecture(self, checkpoint)
+
+    # ---- samples
+
+    def sampling_inputs(self, num: int, seed: int, data: Any = None) -> Tensor:
+        """Returns inputs of `decode` for `num` images: latents by default; `data` is the datamodule, if any."""
+        return self.latents(num, seed)
+
+    def sampling_batch(self, inputs: Tensor, labels: Tensor | None, seed: int) -> Inputs:
+        """Returns the batch for `generate`: inputs, labels and any further noise."""
+        return {"latents": inputs} if labels is None else {"latents": inputs, "label": labels}
+
+    def sampling_batch_like(self, batch: Batch, seed: int) -> Inputs:
+        """Returns a batch for `generate` with the conditions of a training batch."""
+        latents = self.latents(len(batch["image"]), seed).to(batch["image"])
+        return self.sampling_batch(latents, batch.get("label"), seed)
+
+    def to_unit_range(self, images: Tensor) -> Tensor:
+        """Maps generated images from [-1, 1] to [0, 1]."""
+        return images.add(1).div(2).clamp(0, 1)
+
+    def sample(
+        self,
+        num: int = 64,
+        *,
+        seed: int = 0,
+        label: int | None = None,
+        weights: Weights | None = None,
+        batch_size: int = 256,
+    ) -> Float[Tensor, "n c s s"]:
+        """Generates images.
+
+        Args:
+            num: number of images.
+            seed: seed of the latents; the same seed gives the same latents on any device.
+            label: class of all images of a conditional generator; `None` cycles through all classes.
+            weights: `ema` for the averaged generator, `raw` for the trained one; `None` uses the averaged one if it
+                exists.
+            batch_size: number of images generated at once.
+
+        Returns:
+            Images in [0, 1].
+
+        Raises:
+            RefusedInput: `num` is below 1, the generator is not conditioned on such a label, or no averaged weights
+                exist.
+        """
+        refuse_below(1, num=num)
+        return self.decode(
+            self.sampling_inputs(num, seed),
+            labels=self.labels(num, label),
+            weights=weights,
+            batch_size=batch_size,
+            seed=seed,
+        )
+
+    @torch.no_grad()
+    def decode(
+        self,
+        inputs: Float[Tensor, "n *shape"],
+        *,
+        labels: Int64[Tensor, " n"] | None = None,
+        weights: Weights | None = None,
+        batch_size: int = 256,
+        seed: int = 0,
+    ) -> Float[Tensor, "n c s s"]:
+        """Generates images in [0, 1] from latents or other generator inputs, in evaluation mode and float32.
+
+        Args:
+            inputs: latents (n, z).
+            labels: class of each image of a conditional generator; `None` cycles through all classes.
+            weights: see `sample`.
+            batch_size: number of images generated at once.
+            seed: seed of further noise, such as dropout.
+        """
+        labels = self.labels(len(inputs)) if labels is None else labels
+        network = self.sampling_generator(weights)
+        was_training = network.training
+        network.eval()
+        try:
+            with torch.autocast(self.device.type, enabled=False):
+                images = [
+                    self.generate(network, self.sampling_batch(some, some_labels, mix(seed, index)))
+                    for index, (some, some_labels) in enumerate(self._on_device(inputs, labels, batch_size))
+                ]
+        finally:
+            network.train(was_training)
+        return self.to_unit_range(torch.cat(images).float())
+
+    def _on_device(
+        self, inputs: Tensor, labels: Tensor | None, batch_size: int
+    ) -> Iterator[tuple[Tensor, Tensor | None]]:
+        dtype = next(self.generator.parameters()).dtype  # float64 with precision=64-true
+        for start in range(0, len(inputs), batch_size):
+            rows = slice(start, start + batch_size)
+            yield inputs[rows].to(self.device, dtype), None if labels is None else labels[rows].to(self.device)
+
+    def latents(self, num: int, seed: int = 0) -> Float[Tensor, "n z"]:
+        """Returns `num` latents on the CPU that depend only on `seed`."""
+        generator = torch.Generator().manual_seed(mix(seed, "samples"))
+        return torch.randn(num, self.latent_dim, generator=generator)
+
+    def labels(self, num: int, label: int | None = None) -> Int64[Tensor, " n"] | None:
+        """Returns the classes of `num` samples: `label`, or all classes in turn; None for a generator without classes.
+
+        Raises:
+            RefusedInput: the generator is not conditioned on such a label.
+        """
+        if label is None:
+            return torch.arange(num) % self.num_classes if self.num_classes else None
+        if not self.num_classes:
+            raise RefusedInput(f"label={label}: the model was trained without classes; leave it out.")
+        if not 0 <= label < self.num_classes:
+            raise RefusedInput(f"label={label}: the model knows the classes 0 to {self.num_classes - 1}.")
+        return torch.full((num,), label)
+
+    def sample_grid(self, num: int, seed: int, data: Any = None) -> tuple[Float[Tensor, "n c s s"], int]:
+        """Returns samples and the number of grid columns.
+
+        A conditional model has one column for each class, and `num` is rounded down to full rows.
+        """
+        columns = math.ceil(math.sqrt(num))
+        if 0 < self.num_classes <= num:
+            columns, num = self.num_classes, num - num % self.num_classes
+        return self.decode(self.sampling_inputs(num, seed, data), seed=seed), columns
+
+    # ---- copies of the generator
+
+    @property
+    def averaged_generator(self) -> nn.Module | None:
+        """Generator with averaged weights, or `None` if there is no average."""
+        return self._copies.averaged
+
+    def sampling_generator(self, weights: Weights | None = None) -> nn.Module:
+        """Returns the generator that samples and metrics use; for `weights` see `sample`.
+
+        Raises:
+            RefusedInput: averaged weights are requested but do not exist.
+        """
+        if weights == "raw" or (weights is None and self._copies.averaged is None):
+            return self.generator if self._copies.full is None else self._copies.full
+        if self._copies.averaged is None:
+            raise RefusedInput("weights=ema: this checkpoint holds no averaged weights; use weights=raw.")
+        return self._copies.averaged.to(self.device)
+
+    def start_average(self) -> nn.Module:
+        """Creates and returns the averaged generator, a frozen copy of the generator in evaluation mode."""
+        self._copies.averaged = self._full_generator()
+        return self._copies.averaged
+
+    def drop_average(self) -> None:
+        """Drops the averaged generator."""
+        self._copies.averaged = None
+
+    def gather_generator(self) -> None:
+        """Gathers the weights for sampling if a strategy shards the networks; every rank must call it.
+
+        Every save, sample and measurement begins with it, so that none is made of a training that has diverged.
+        """
+        self.finite.refuse()
+        if sharding(self._strategy) is None:
+            return
+        for callback in callbacks_of(self.trainer, GenerativeCallback):
+            callback.gather_average(self)
+        self._copies.full = self._full_generator()
+
+    def _full_generator(self) -> nn.Module:
+        """Returns a frozen copy of the generator in evaluation mode; every rank must call it if it is sharded."""
+        strategy = sharding(self._strategy)
+        if strategy is None:
+            return deepcopy(self.generator).eval().requires_grad_(False)
+        generator = self.rebuilt().generator
+        generator.load_state_dict(strategy.full_state_dict(self.generator))
+        return generator.to(self.device).eval().requires_grad_(False)
+
+    @property
+    def _strategy(self) -> Strategy | None:
+        trainer = attached_trainer(self)
+        return None if trainer is None else trainer.strategy
+
+
+def _trainable(network: nn.Module) -> list[nn.Parameter]:
+    return [parameter for parameter in network.parameters() if parameter.requires_grad]
+
+
+def _nothing() -> None:
+    """Closure of an optimizer step whose gradients are already computed."""

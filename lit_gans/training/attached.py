@@ -5,9 +5,17 @@ from __future__ import annotations
 import math
 from typing import Any, TypeVar
 
-from lightning.pytorch import Callback, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 
 Kind = TypeVar("Kind", bound=Callback)
+
+
+def attached_trainer(module: LightningModule) -> Trainer | None:
+    """Returns the trainer that a module is attached to, or None."""
+    try:
+        return module.trainer
+    except RuntimeError:
+        return None
 
 
 def callbacks_of(trainer: Trainer, kind: type[Kind]) -> list[Kind]:
@@ -25,10 +33,3 @@ def num_iterations(trainer: Trainer) -> int:
     """Returns the number of generator iterations of a training, 0 if it has no end."""
     total = trainer.estimated_stepping_batches
     return int(total) if math.isfinite(total) else 0
-
-
-def is_logged(trainer: Trainer) -> bool:
-    """Returns whether loggers write this iteration, or it is the last."""
-    every, step = int(trainer.log_every_n_steps), trainer.global_step  # type: ignore[attr-defined]
-    due = bool(trainer.loggers) and every > 0 and step % every == 0
-    return due or trainer.is_last_batch or step == trainer.max_steps

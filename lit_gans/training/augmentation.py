@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.noise import Noise
+from lit_gans.training import operations
+from lit_gans.training.augment import NUM_NUMBERS, Augmentation, augmented
+from lit_gans.training.batch import Batch, Inputs
+from lit_gans.training.operations import transformed
 from lit_gans.training.schedules import Number, Progress, ends, value_at
 
 EVERY = 4  # iterations between two changes of an adaptive probability
@@ -25,7 +31,7 @@ class Augmenter(ABC):
 
     @abstractmethod
     def probability(self, state: Tensor, progress: Progress) -> Tensor | float:
-        """Returns the probability of each operation in an iteration; `state` is that of `new_state` and `adapted`."""
+        """Returns the probability of each operation in an iteration; `state` is that of `Augmentations`."""
 
     def adapted(self, state: Tensor, images: int) -> Tensor:
         """Returns the state after iterations with that many real images; unchanged by default."""
@@ -85,17 +91,70 @@ class Adaptive(Augmenter):
         return torch.stack([(state[0] + step).clamp(0, 1), torch.zeros_like(step), torch.zeros_like(step)])
 
 
-def is_due(iteration: int) -> bool:
-    """Returns whether an adaptive probability changes after an iteration."""
-    return iteration % EVERY == EVERY - 1
+class Augmentations:
+    """Both kinds of augmentation of all images that the discriminators see, and the state of an adaptive probability.
 
+    Args:
+        diffaugment: names of augmentations that are always applied, see `augment.py`.
+        augmenter: augmentation with a probability; None for none.
 
-def new_state() -> Tensor:
-    """Returns the state at the start of a training: probability, sum of the signs of scores, number of scores."""
-    return torch.zeros(3)
+    Attributes:
+        state: probability, sum of the signs of scores and their number since the last change, (3,).
+    """
 
+    def __init__(self, diffaugment: tuple[Augmentation, ...], augmenter: Augmenter | None) -> None:
+        self.diffaugment, self.augmenter = diffaugment, augmenter
+        self.state = self.new_state()
 
-def observed(state: Tensor, scores: Tensor) -> Tensor:
-    """Returns the state with the signs of further scores."""
-    signs = scores.detach().float().sign()
-    return state + torch.stack([torch.zeros_like(state[0]), signs.sum(), torch.full_like(state[0], signs.numel())])
+    @staticmethod
+    def new_state() -> Tensor:
+        """Returns the state at the start of a training."""
+        return torch.zeros(3)
+
+    @property
+    def adapts(self) -> bool:
+        """Whether the probability depends on the scores of real images."""
+        return self.augmenter is not None and self.augmenter.adapts
+
+    def noise(self, noise: Noise, num: int) -> Inputs:
+        """Returns the random numbers of the augmentations of `num` real and `num` generated images."""
+        drawn: Inputs = {}
+        if self.diffaugment:
+            columns = sum(NUM_NUMBERS[name] for name in self.diffaugment)
+            drawn["diffaugment"] = noise.uniform("diffaugment", num, 2, columns)
+        if self.augmenter is not None:
+            drawn["augmentation"] = noise.uniform("augmentation", num, 2, operations.NUM_NUMBERS)
+        return drawn
+
+    def apply(self, batch: Batch, fake: Tensor, progress: Progress) -> tuple[Batch, Tensor]:
+        """Returns real and generated images augmented as the discriminators see them, in the same way in every step."""
+        real = batch["image"]
+        if self.diffaugment:
+            of_real, of_fake = batch["diffaugment"].unbind(1)
+            real, fake = augmented(real, self.diffaugment, of_real), augmented(fake, self.diffaugment, of_fake)
+        if self.augmenter is not None:
+            probability = self.augmenter.probability(self.state, progress)
+            of_real, of_fake = batch["augmentation"].unbind(1)
+            real, fake = transformed(real, of_real, probability), transformed(fake, of_fake, probability)
+        return {**batch, "image": real}, fake
+
+    def observe(self, scores: Tensor) -> None:
+        """Adds the signs of scores to the state."""
+        signs = scores.detach().float().sign()
+        count = torch.full_like(self.state[0], signs.numel())
+        self.state = self.state + torch.stack([torch.zeros_like(count), signs.sum(), count])
+
+    def is_due(self, progress: Progress) -> bool:
+        """Whether the probability changes after this iteration."""
+        return self.adapts and progress.iterations % EVERY == EVERY - 1
+
+    def adapt(self, state: Tensor, progress: Progress) -> None:
+        """Changes the probability, without waiting for the device; `state` is averaged over the ranks."""
+        assert self.augmenter is not None
+        self.state = self.augmenter.adapted(state, EVERY * progress.images_per_iteration)
+
+    def log(self, progress: Progress) -> dict[str, Any]:
+        """Returns the probability, which is logged beside the losses; empty without one."""
+        if self.augmenter is None:
+            return {}
+        return {"augmentation/probability": self.augmenter.probability(self.state, progress)}

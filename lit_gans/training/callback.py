@@ -5,19 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from lit_gans.common.errors import RefusedInput, nearest
 from lit_gans.training.attached import callbacks_of
-
-_IN_AN_ITERATION = (
-    "on_train_batch_start",
-    "on_train_batch_end",
-    "on_before_backward",
-    "on_after_backward",
-    "on_before_optimizer_step",
-    "on_before_zero_grad",
-)
 
 
 class GenerativeCallback(Callback):
@@ -30,9 +20,6 @@ class GenerativeCallback(Callback):
     # every key `metric/...` that the callback measures, and whether its `min` or its `max` is best; None for neither
     directions: Mapping[str, str | None] = {}
     left_out: Mapping[str, str] = {}  # why a score that was asked for is not measured, by name
-    # Whether the callback reads the losses of every iteration from `trainer.callback_metrics`. Where no callback does,
-    # losses are logged only in the iterations that loggers write.
-    reads_losses: bool = True
 
     def on_measure_start(self, trainer: Trainer, description: str) -> None:
         """Called on every rank before a measurement begins; `description` is a readable name for it."""
@@ -59,10 +46,3 @@ def refuse_unmeasured(trainer: Trainer, setting: str, key: str) -> None:
     reasons = [each.left_out for each in callbacks_of(trainer, GenerativeCallback)]
     left_out = [f"{name} is left out: {reason}" for each in reasons for name, reason in each.items()]
     raise RefusedInput(" ".join([f"{setting}: nothing measures it; {advice}", *left_out]))
-
-
-def reads_losses(callback: Callback) -> bool:
-    """Returns whether a callback may read the losses of every iteration, which one without a hook in it cannot."""
-    if isinstance(callback, GenerativeCallback):
-        return callback.reads_losses
-    return any(is_overridden(hook, callback, Callback) for hook in _IN_AN_ITERATION)

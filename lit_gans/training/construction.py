@@ -1,103 +1,45 @@
-"""Construction of generative modules: records arguments and builds networks after all constructors have run."""
+"""Arguments of running constructors, from which a checkpoint can build the same module again."""
 
 from __future__ import annotations
 
 import inspect
-from abc import ABCMeta
+from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
-import torch
-from torch import nn
 
-from lit_gans.checkpoints.format import constructor_arguments, to_plain
-from lit_gans.common._compat.lightning import QuickHookNames
-from lit_gans.common.memory import refused_if_too_large
-from lit_gans.common.noise import forked, mix
+def constructor_arguments(module: object) -> dict[str, Any]:
+    """Returns the arguments with which `type(module)(**arguments)` builds the same module; for its base constructor.
 
-
-class ConstructedLast(ABCMeta):
-    """Metaclass of `ConstructedModule`: calls `_after_init` once the constructors of all subclasses have run.
-
-    A constructor cannot do this itself, since a subclass sets the attributes that `configure_networks` reads after
-    `super().__init__()`. A GAN's constructor thus stays ordinary Python, and a constructed module is an ordinary
-    `nn.Module` with its networks: `parameters()`, `to()`, `state_dict()` and `load_state_dict()` work as usual.
+    These are the arguments of the constructor that was called, and what it leaves at the defaults of its bases. An
+    argument that a subclass fixes is none: the subclass fixes it again. Lightning's `save_hyperparameters` reads the
+    same frames, but also stores what is fixed, and stops at a decorated constructor.
     """
-
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Constructs a module."""
-        module = super().__call__(*args, **kwargs)
-        module._after_init(constructor_arguments(cls, args, kwargs))
-        return module
-
-    @property
-    def __signature__(cls) -> inspect.Signature:
-        """Signature of the constructor; Python would otherwise report the signature of `__call__`."""
-        signature = inspect.signature(cls.__init__)  # type: ignore[misc]  # the subclass's constructor is intended
-        return signature.replace(parameters=list(signature.parameters.values())[1:])
-
-
-class ConstructedModule(QuickHookNames, metaclass=ConstructedLast):
-    """Base class that builds networks from the module's seed and saves its arguments as plain hyperparameters.
-
-    Args:
-        seed: seed of the weights and all other random numbers of the training.
-        channels_last: whether the networks use the channels-last memory layout.
-        compile: whether to compile the networks, in place.
-    """
-
-    generator: nn.Module
-
-    def __init__(self, seed: int, channels_last: bool, compile: bool) -> None:
-        super().__init__()
-        self.seed = seed
-        self.channels_last = channels_last
-        self.compile_networks = compile
-        self._received: dict[str, Any] = {}  # the arguments that reached this base class
-
-    @property
-    def network_names(self) -> tuple[str, ...]:
-        """Names of the networks, the generator's first."""
-        return ("generator",)
-
-    def configure_networks(self) -> dict[str, nn.Module]:
-        """Returns new networks by name: `generator` and, for a GAN, one for each of `discriminator_names`."""
-        raise NotImplementedError
-
-    def configure_model(self) -> None:
-        """Does nothing, since the constructor builds the networks; Lightning's FSDP requires this hook."""
-
-    def _after_init(self, arguments: dict[str, Any]) -> None:
-        self._record_hyperparameters(arguments)
-        self.build_networks()
-
-    def _record_hyperparameters(self, arguments: dict[str, Any]) -> None:
-        """Saves the arguments as plain containers, so that `cls(**hparams)` builds the same module again.
-
-        A base-class argument whose value is neither its default nor the caller's value was fixed by the subclass and
-        is not one of the subclass's arguments.
-        """
-        own = inspect.signature(type(self)).parameters
-        received, self._received = self._received, {}
-        arguments = {
-            name: value
-            for name, value in arguments.items()
-            if name not in received or received[name] is value or name in own
+    found: dict[str, Any] = {}
+    seen: set[str] = set()
+    for arguments, defaults in reversed([*_calls(module)]):  # from the subclass to the base
+        if not seen:
+            defaults = arguments
+        found |= {
+            name: value for name, value in arguments.items() if name not in seen and _equal(value, defaults.get(name))
         }
-        self.save_hyperparameters({name: to_plain(value) for name, value in arguments.items()}, logger=False)
+        seen |= {*arguments}
+    return found
 
-    def build_networks(self) -> None:
-        """Builds the networks. Weights depend on `seed` alone, whatever the state of the global random generators."""
-        with forked():
-            torch.manual_seed(mix(self.seed, "networks"))
-            with refused_if_too_large("the networks"):
-                networks = self.configure_networks()
-        if tuple(networks) != self.network_names:
-            raise TypeError(
-                f"{type(self).__name__}.configure_networks() returned {tuple(networks)}, expected {self.network_names}."
-            )
-        for name, network in networks.items():
-            if self.channels_last:
-                network.to(memory_format=torch.channels_last)
-            if self.compile_networks:
-                network.compile()  # in place, so that state-dict keys do not change
-            self.add_module(name, network)
+
+def _calls(module: object) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Yields arguments and defaults of the running constructors of a module, from the base to the subclass."""
+    functions = [inspect.unwrap(vars(cls)["__init__"]) for cls in type(module).__mro__ if "__init__" in vars(cls)]
+    by_code = {function.__code__: function for function in functions if inspect.isfunction(function)}
+    frame: FrameType | None = inspect.currentframe()
+    while frame is not None:
+        names, _, rest, values = inspect.getargvalues(frame)
+        if frame.f_code in by_code and values[names[0]] is module:
+            parameters = inspect.signature(by_code[frame.f_code]).parameters
+            arguments = {name: values[name] for name in names[1:]} | (values[rest] if rest else {})
+            yield arguments, {name: parameter.default for name, parameter in parameters.items()}
+        frame = frame.f_back
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return one is other or bool(one == other)

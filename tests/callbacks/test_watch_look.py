@@ -108,9 +108,11 @@ class MultiScaleGAN(AdversarialModule):
 
     structure = staticmethod(lambda fine, coarse: {"fine": [fine], "coarse": (coarse,)})
 
-    def configure_networks(self):
-        generator = nn.Sequential(nn.Linear(6, 256), nn.Tanh(), nn.Unflatten(1, (1, 16, 16)))
-        return {"generator": generator, "discriminator": TwoScales(self.structure)}
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        with self.building():
+            self.generator = nn.Sequential(nn.Linear(6, 256), nn.Tanh(), nn.Unflatten(1, (1, 16, 16)))
+            self.discriminator = TwoScales(self.structure)
 
     def discriminator_losses(self, real, fake, batch):
         real, fake = self.discriminator(real), self.discriminator(fake)
@@ -138,7 +140,7 @@ def test_a_multi_scale_discriminator_trains_with_every_default_callback(random_i
     module = GAN(image_size=16, channels=1, latent_dim=6, **settings)
     callbacks = [EMA(), Throughput(), Samples(num=4), Watch(), EarlyStopping(), Checkpoint(), ProgressBar()]
     fit(module, random_images(), 110, callbacks=callbacks, enable_checkpointing=True, enable_progress_bar=True)
-    assert 0 < module.augmentation.probability(module._augmentation_state, module.progress) <= 1
+    assert 0 < module.augmentations.augmenter.probability(module.augmentations.state, module.progress) <= 1
 
 
 def test_what_is_no_score_is_refused(random_images, fit):

@@ -17,7 +17,6 @@ from PIL import Image
 from lit_gans.cli import main as cli
 from lit_gans.cli.commands import commands as available
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.sampling import SamplingModule
 from tests.cli.wrong_lines import DATA, OTHERS, TYPED, rows
 from tests.cli.wrong_train_lines import TRAIN, TUNE
 from tests.commands import TINY
@@ -67,7 +66,7 @@ def refused(command, wrong_files, monkeypatch):
         return {path: path.stat().st_mtime_ns for path in wrong_files.rglob("*") if path.is_file()}
 
     monkeypatch.setattr(AdversarialModule, "training_step", worked)
-    monkeypatch.setattr(SamplingModule, "decode", worked)
+    monkeypatch.setattr(AdversarialModule, "decode", worked)
     monkeypatch.chdir(wrong_files)
 
     def run(line):

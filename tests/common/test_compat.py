@@ -39,7 +39,6 @@ NEEDLESS = {
     },
     "lightning": {
         "CommandLauncher": "test_lightning_still_starts_others_with_sys_argv",
-        "QuickHookNames": "test_lightning_sets_the_name_of_each_hook_through_torch",
         "KeepsGivenSettings": "test_the_command_line_still_trains_with_the_settings_of_a_checkpoint",
         "cluster_environment": "test_a_trainer_has_no_public_cluster_environment",
         "children": "test_lightnings_launcher_waits_for_no_process_that_it_ends",

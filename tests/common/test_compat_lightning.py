@@ -81,27 +81,6 @@ def test_only_the_strategy_knows_of_synchronized_batch_norm(asked):
     assert not [name for name in dir(trainer) if not name.startswith("_") and "sync" in name]
 
 
-class Named(BoringModel):
-    """Notes the names that are set while it trains."""
-
-    def __setattr__(self, name, value):
-        super().__setattr__(name, value)
-        self.__dict__.setdefault("noted", []).append((name, value))
-
-
-def test_lightning_sets_the_name_of_each_hook_through_torch():
-    class Quick(_compat.QuickHookNames, Named):
-        """A module whose hooks are named without torch."""
-
-    names = {}
-    for module in (Named(), Quick()):
-        Trainer(accelerator="cpu", max_steps=1, logger=False, enable_checkpointing=False, barebones=True).fit(module)
-        names[type(module)] = [value for name, value in module.noted if name == "_current_fx_name"]
-        assert module._current_fx_name is None, "after the last hook"
-    assert {"on_train_batch_start", "training_step", "on_train_batch_end"} < {*names[Named]}
-    assert names[Quick] == []
-
-
 def test_a_trainer_has_no_public_cluster_environment():
     trainer = Trainer(accelerator="cpu", devices=1, logger=False, enable_checkpointing=False)
     assert "cluster_environment" not in dir(trainer)

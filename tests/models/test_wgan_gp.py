@@ -46,8 +46,8 @@ def test_a_critic_with_batch_norm_is_refused_with_the_reason(tiny_gan):
         WGANGP(critic_norm="batch")
 
     class Normalized(WGANGP):
-        def configure_networks(self):
-            return {"generator": nn.Linear(1, 1), "discriminator": nn.Sequential(nn.BatchNorm2d(3))}
+        def build_networks(self):
+            self.generator, self.discriminator = nn.Linear(1, 1), nn.Sequential(nn.BatchNorm2d(3))
 
     with pytest.raises(RefusedInput, match=r"the critic has a batch norm: .* mixes the images"):
         Normalized()

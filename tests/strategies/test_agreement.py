@@ -45,8 +45,8 @@ class Overfits(Callback):
     """Adapts an augmentation as if only the discriminator of rank 0 overfitted; on average, they do."""
 
     def on_train_start(self, trainer, pl_module):
-        pl_module.augmentation = Adaptive(target=0.0, over=8 * EVERY * 2)
-        pl_module._augmentation_state = torch.tensor([0.0, -600.0 if trainer.global_rank else 1000.0, 1000.0])
+        pl_module.augmentations.augmenter = Adaptive(target=0.0, over=8 * EVERY * 2)
+        pl_module.augmentations.state = torch.tensor([0.0, -600.0 if trainer.global_rank else 1000.0, 1000.0])
 
 
 class Timeouts(Callback):
@@ -82,7 +82,7 @@ def on_a_rank(where):
         Cell("d2gan"), many_images(), callbacks=[GathersAtOnce(), EMA(0.5)], strategy=NetworkFSDP(), **arguments
     )
     best = checkpoint.best_value, checkpoint.best_step
-    return losses.values, *best, ada._augmentation_state, late.averaged_generator.state_dict()
+    return losses.values, *best, ada.augmentations.state, late.averaged_generator.state_dict()
 
 
 @pytest.fixture(scope="module")

@@ -14,13 +14,13 @@ PLAIN = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), Optimi
 class LinearGAN(AdversarialModule):
     """No batch norm, so that microbatches do not affect each other: the loop alone is under test."""
 
-    def configure_networks(self):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
         pixels = self.channels * self.image_size**2
         shape = (self.channels, self.image_size, self.image_size)
-        return {
-            "generator": nn.Sequential(nn.Linear(self.latent_dim, pixels), nn.Tanh(), nn.Unflatten(1, shape)),
-            "discriminator": nn.Sequential(nn.Flatten(), nn.Linear(pixels, 8), nn.Softplus(), nn.Linear(8, 1)),
-        }
+        with self.building():
+            self.generator = nn.Sequential(nn.Linear(self.latent_dim, pixels), nn.Tanh(), nn.Unflatten(1, shape))
+            self.discriminator = nn.Sequential(nn.Flatten(), nn.Linear(pixels, 8), nn.Softplus(), nn.Linear(8, 1))
 
     def discriminator_losses(self, real, fake, batch):
         real, fake = self.discriminator(real), self.discriminator(fake)

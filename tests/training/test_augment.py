@@ -58,8 +58,10 @@ def test_gradients_pass_through(name):
 class Seeing(AdversarialModule):
     """Keeps what its discriminator sees."""
 
-    def configure_networks(self):
-        return {"generator": torch.nn.Linear(6, 256), "discriminator": torch.nn.Linear(256, 1)}
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        with self.building():
+            self.generator, self.discriminator = torch.nn.Linear(6, 256), torch.nn.Linear(256, 1)
 
     def generate(self, generator, batch):
         self.made = generator(batch["latents"]).view(-1, 1, 16, 16)
@@ -100,11 +102,11 @@ def test_discriminators_see_real_and_fake_augmented_and_differently(random_image
 class Relativistic(AdversarialModule):
     """Both losses compare real and generated images in pairs (Jolicoeur-Martineau 2019)."""
 
-    def configure_networks(self):
-        return {
-            "generator": nn.Sequential(nn.Linear(6, 256), nn.Tanh(), nn.Unflatten(1, (1, 16, 16))),
-            "discriminator": nn.Sequential(nn.Flatten(), nn.Linear(256, 4), nn.Tanh(), nn.Linear(4, 1)),
-        }
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        with self.building():
+            self.generator = nn.Sequential(nn.Linear(6, 256), nn.Tanh(), nn.Unflatten(1, (1, 16, 16)))
+            self.discriminator = nn.Sequential(nn.Flatten(), nn.Linear(256, 4), nn.Tanh(), nn.Linear(4, 1))
 
     def discriminator_losses(self, real, fake, batch):
         return {"discriminator": softplus(self.discriminator(fake) - self.discriminator(real)).mean()}

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.training.augmentation import Adaptive, Scheduled, new_state, observed
+from lit_gans.training.augmentation import Adaptive, Augmentations, Scheduled
 from lit_gans.training.operations import transformed
 from lit_gans.training.schedules import Cosine, Linear
 
@@ -27,31 +27,35 @@ def test_all_images_are_augmented_alike_in_both_turns_with_the_scheduled_probabi
 
 
 def test_an_adaptive_probability_by_hand():
-    settings, state = Adaptive(target=0.5, over=100), new_state()
-    for scores in ([1.0, 2.0, -1.0], [3.0]):  # mean sign (1 + 1 - 1 + 1) / 4 = target
-        state = observed(state, torch.tensor(scores))
-    assert state.tolist() == [0, 2, 4]
-    assert settings.adapted(state, 32).tolist() == [0, 0, 0]
-    state = observed(state, torch.ones(4))
-    state = settings.adapted(state, 32)
-    assert state.tolist() == [pytest.approx(0.32), 0, 0]
-    state = settings.adapted(observed(state, -torch.ones(4)), 20)
-    assert state.tolist() == [pytest.approx(0.12), 0, 0]
-    assert settings.adapted(observed(state, -torch.ones(4)), 20)[0] == 0, "never below 0"
+    settings = Adaptive(target=0.5, over=100)
+    augmentations = Augmentations((), settings)
+
+    def after(images, *scores):
+        augmentations.observe(torch.tensor(scores))
+        return settings.adapted(augmentations.state, images)
+
+    after(32, 1.0, 2.0, -1.0)
+    assert after(32, 3.0).tolist() == [0, 0, 0], "mean sign (1 + 1 - 1 + 1) / 4 = target"
+    assert augmentations.state.tolist() == [0, 2, 4]
+    augmentations.state = after(32, 1.0, 1.0, 1.0, 1.0)
+    assert augmentations.state.tolist() == [pytest.approx(0.32), 0, 0]
+    augmentations.state = after(20, -1.0, -1.0)
+    assert augmentations.state.tolist() == [pytest.approx(0.12), 0, 0]
+    assert after(20, -1.0)[0] == 0, "never below 0"
 
 
 def test_in_a_training_the_probability_follows_the_scores_and_is_in_the_checkpoint(random_images, fit, tmp_path):
     settings = {**SMALL, **PLAIN, "augmentation": Adaptive(target=-0.999, over=64), "seed": 1}
     module = Dense(**settings)
     trainer = fit(module, random_images(), max_steps=4)
-    assert module._augmentation_state.tolist() == [0.5, 0, 0], "4 iterations of 8 images, of 64"
+    assert module.augmentations.state.tolist() == [0.5, 0, 0], "4 iterations of 8 images, of 64"
     assert trainer.callback_metrics["augmentation/probability"] == 0.5
     trainer.save_checkpoint(tmp_path / "four.ckpt")
     again = Dense.load_from_checkpoint(tmp_path / "four.ckpt")
-    assert torch.equal(again._augmentation_state, module._augmentation_state)
-    assert again.augmentation == settings["augmentation"]
+    assert torch.equal(again.augmentations.state, module.augmentations.state)
+    assert again.augmentations.augmenter == settings["augmentation"]
     fit(module, random_images(), max_steps=2)
-    assert module._augmentation_state[2] == 16, "scores of two iterations wait for the next change"
+    assert module.augmentations.state[2] == 16, "scores of two iterations wait for the next change"
 
 
 def test_the_mean_over_ranks_decides(random_images, fit):
@@ -60,7 +64,7 @@ def test_the_mean_over_ranks_decides(random_images, fit):
     module.mean_over_ranks = lambda state: seen.append(state) or (state + others) / 2
     fit(module, random_images(), max_steps=4)
     assert len(seen) == 1
-    assert module._augmentation_state[0] == 0.5
+    assert module.augmentations.state[0] == 0.5
 
 
 def test_penalties_are_differentiated_through_the_augmentation(random_images, fit):

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from lit_gans.training.adversarial import AdversarialModule
 from tests.gans import GANS
 from tests.training.linear_gan import PLAIN, LinearGAN
 
@@ -24,20 +25,13 @@ def test_networks_are_built_once_by_the_constructor_from_the_module_s_own_seed(t
     assert not torch.equal(weight, tiny_gan(seed=6).generator.layers[0].weight)
     assert sum(parameter.numel() for parameter in tiny_gan().parameters()) > 0
     assert tiny_gan().double().generator.layers[0].weight.dtype == torch.float64
-    module, built = tiny_gan(), []
-    module.configure_networks = lambda: built.append(1)
-    fit(module, random_images(), max_steps=1)
-    assert not built
 
 
-def test_a_constructor_may_set_what_its_networks_need_after_the_one_of_its_base():
+def test_a_constructor_may_replace_a_network_of_its_base():
     class Wide(LinearGAN):
         def __init__(self, width: int, **kwargs):
             super().__init__(**kwargs)
-            self.width = width
-
-        def configure_networks(self):
-            return super().configure_networks() | {"discriminator": nn.Linear(1, self.width)}
+            self.discriminator = nn.Linear(1, width)
 
     module = Wide(7, image_size=16)
     assert module.discriminator.out_features == 7
@@ -64,14 +58,26 @@ def test_the_memory_layout_changes_no_number(tiny_gan, random_images, fit):
 
 
 def test_networks_under_other_names_are_a_programming_error():
-    class Misnamed(LinearGAN):
-        def configure_networks(self):
-            return {"generator": nn.Identity(), "critic": nn.Identity()}
+    class Misnamed(AdversarialModule):
+        def __init__(self):
+            super().__init__()
+            with self.building():
+                self.generator, self.critic = nn.Identity(), nn.Identity()
 
-    with pytest.raises(
-        TypeError, match=r"returned \('generator', 'critic'\), expected \('generator', 'discriminator'\)"
-    ):
+    with pytest.raises(TypeError, match="Misnamed has no network discriminator: its constructor must build it"):
         Misnamed()
+
+
+def test_networks_built_without_the_context_get_their_layout_before_the_training(random_images, fit):
+    class Plain(LinearGAN):
+        def __init__(self, **kwargs):
+            AdversarialModule.__init__(self, **kwargs)
+            self.generator = nn.Sequential(nn.Unflatten(1, (6, 1, 1)), nn.ConvTranspose2d(6, 1, 16))
+            self.discriminator = nn.Sequential(nn.Conv2d(1, 2, 16), nn.Flatten(), nn.Linear(2, 1))
+
+    module = Plain(image_size=16, channels=1, latent_dim=6)
+    fit(module, random_images(), max_steps=1)
+    assert module.generator[1].weight.is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize("compiles", [False, True])

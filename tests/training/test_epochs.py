@@ -12,8 +12,6 @@ STEPS = 8
 class KilledAfterSaving(Callback):
     """Saves a checkpoint after an iteration, and ends the training as a kill would; lists the images it has seen."""
 
-    reads_losses = False
-
     def __init__(self, path, iteration):
         self.path, self.iteration, self.seen = path, iteration, []
 

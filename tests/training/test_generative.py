@@ -83,7 +83,7 @@ def test_other_architectures_and_formats_are_refused_and_other_settings_named(ti
         SNGAN.load_from_checkpoint(path)
 
     class Base(DCGAN):
-        def configure_networks(self):
+        def build_networks(self):
             raise NotImplementedError
 
     with pytest.raises(RefusedInput, match="of the class DCGAN, not Base: use DCGAN"):
@@ -108,6 +108,15 @@ def test_arguments_are_kept_where_a_subclass_fixes_some_and_its_constructor_is_d
     assert "n_critic" not in module.hparams
     again = Fixed(**{name: from_plain(value) for name, value in module.hparams.items()})
     assert again.hparams == module.hparams
+
+    class FixedOnce(SNGAN):
+        def __init__(self, **kwargs):
+            super().__init__(network="dcgan", latent_dim=7, **kwargs)
+
+    module = FixedOnce(image_size=16, generator_width=4, discriminator_width=4, seed=3)
+    assert not {"network", "latent_dim"} & {*module.hparams}
+    assert (module.hparams["n_critic"], module.latent_dim) == (5, 7)
+    torch.testing.assert_close(module.rebuilt().state_dict(), module.state_dict(), rtol=0, atol=0)
     assert again.n_critic == 2
 
 

@@ -20,14 +20,13 @@ class Dense(AdversarialModule):
 
     bare = False
 
-    def configure_networks(self):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
         self.forwards = []
-        discriminator = nn.Sequential(nn.Flatten(), nn.Linear(256, 8), nn.Softplus(), nn.Linear(8, 1))
-        discriminator.register_forward_hook(lambda *_: self.forwards.append(1))
-        return {
-            "generator": nn.Sequential(nn.Linear(6, 256), nn.Tanh(), nn.Unflatten(1, (1, 16, 16))),
-            "discriminator": discriminator,
-        }
+        with self.building():
+            self.discriminator = nn.Sequential(nn.Flatten(), nn.Linear(256, 8), nn.Softplus(), nn.Linear(8, 1))
+            self.generator = nn.Sequential(nn.Linear(6, 256), nn.Tanh(), nn.Unflatten(1, (1, 16, 16)))
+        self.discriminator.register_forward_hook(lambda *_: self.forwards.append(1))
 
     def discriminator_losses(self, real, fake, batch):
         real, fake = self.discriminator(real), self.discriminator(fake)

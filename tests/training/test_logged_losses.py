@@ -1,13 +1,12 @@
-"""Losses are logged where something reads them, with the same values as if they were logged in every iteration."""
+"""Logged losses are those of their iteration, for callbacks, loggers and the row that a stop adds."""
 
 import csv
 
 import pytest
 from lightning.pytorch import Callback
 
-from lit_gans.callbacks import Checkpoint, EarlyStopping, Throughput, Watch
 from lit_gans.callbacks.csv_metrics import CSVMetrics
-from lit_gans.training.callback import GenerativeCallback, reads_losses
+from lit_gans.training.callback import GenerativeCallback
 
 
 class Reader(Callback):
@@ -23,8 +22,6 @@ class Reader(Callback):
 class Own(GenerativeCallback):
     """Records the module's losses and may ask for a stop."""
 
-    reads_losses = False
-
     def __init__(self, stop_at=None):
         self.stop_at, self.seen = stop_at, []
 
@@ -34,44 +31,30 @@ class Own(GenerativeCallback):
 
 
 @pytest.fixture
-def logged(tiny_gan, random_images, fit, tmp_path, monkeypatch):
-    """Trains and returns the rows of the CSV, the number of calls of `log_dict`, and the trainer."""
+def logged(tiny_gan, random_images, fit, tmp_path):
+    """Trains and returns the rows of the CSV and the trainer."""
 
     def run(folder, callbacks, max_steps=7, every=3):
-        module, calls = tiny_gan("dcgan"), []
-        original = module.log_dict
-        monkeypatch.setattr(module, "log_dict", lambda *a, **k: calls.append(1) or original(*a, **k))
         logger = CSVMetrics(str(tmp_path / folder))
         settings = {"max_steps": max_steps, "logger": logger, "log_every_n_steps": every}
-        trainer = fit(module, random_images(), callbacks=callbacks, **settings)
+        trainer = fit(tiny_gan("dcgan"), random_images(), callbacks=callbacks, **settings)
         with (tmp_path / folder / "metrics.csv").open() as file:
-            return list(csv.DictReader(file)), len(calls), trainer
+            return list(csv.DictReader(file)), trainer
 
     return run
 
 
-def test_rows_and_losses_are_those_of_logging_in_every_iteration(logged):
-    reader, own = Reader(), Own()
-    every_time, all_calls, _ = logged("read", [reader])
-    rows, calls, trainer = logged("unread", [own])
-    assert rows == every_time
-    assert [int(row["step"]) for row in rows] == [2, 5]
-    assert (all_calls, calls) == (7, 3), "two rows, and the last iteration"
+def test_callbacks_and_rows_have_the_losses_of_their_iteration(logged):
+    rows, trainer = logged("rows", [reader := Reader(), own := Own()])
+    assert len(own.seen) == 7
     assert own.seen == reader.seen
+    assert [int(row["step"]) for row in rows] == [2, 5]
+    for row in rows:
+        assert {name: float(row[name]) for name in own.seen[0]} == own.seen[int(row["step"])]
     assert {name: float(trainer.callback_metrics[name]) for name in own.seen[-1]} == own.seen[-1]
 
 
 def test_a_row_that_a_stop_adds_has_the_losses_of_its_iteration(logged):
-    rows, _, _ = logged("stopped", [own := Own(stop_at=5)])
+    rows, _ = logged("stopped", [own := Own(stop_at=5)])
     assert [int(row["step"]) for row in rows] == [2, 4]
     assert {name: float(rows[-1][name]) for name in own.seen[4]} == own.seen[4]
-
-
-def test_callbacks_that_may_read_losses():
-    assert reads_losses(Reader())
-    assert not reads_losses(Callback())
-    assert reads_losses(GenerativeCallback()), "unless it says otherwise"
-    assert not any(reads_losses(each) for each in (Throughput(), Watch(), Checkpoint(), EarlyStopping()))
-    assert reads_losses(Checkpoint(monitor="loss/generator"))
-    assert not reads_losses(Checkpoint(monitor="metric/fid_digits"))
-    assert reads_losses(EarlyStopping(patience=2, monitor="loss/generator"))

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from lightning.pytorch import Callback
 from torch import nn
 
 from lit_gans.common.noise import Noise
@@ -104,3 +105,16 @@ def test_each_network_follows_its_own_schedule_over_generator_iterations(random_
     module.on_before_optimizer_step = lambda optimizer: found.append(optimizer.param_groups[0]["lr"])
     fit(module, random_images(batch_size=4), max_steps=4)
     assert found == pytest.approx(rates)
+
+
+def test_what_a_user_freezes_during_the_training_stays_frozen(tiny_gan, random_images, fit):
+    class Freeze(Callback):
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+            next(pl_module.generator.parameters()).requires_grad_(False)
+
+    module = tiny_gan("gan", n_critic=2, generator_batch_multiple=2)
+    first = next(module.generator.parameters())
+    before = first.detach().clone()
+    fit(module, random_images(), 2, callbacks=[Freeze()])
+    assert not first.requires_grad
+    assert torch.equal(first, before)

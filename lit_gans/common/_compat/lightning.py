@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lightning.fabric.plugins.environments import ClusterEnvironment
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 
@@ -81,20 +81,6 @@ def synchronizes_batch_norm(strategy: DDPStrategy) -> bool:
     (https://github.com/Lightning-AI/pytorch-lightning/pull/11754). No issue found.
     """
     return strategy._layer_sync is not None
-
-
-class QuickHookNames(LightningModule):
-    """A module on which Lightning sets the name of the running hook without a search of torch for parameters.
-
-    Around each hook, Lightning sets `LightningModule._current_fx_name` twice, some twenty times per iteration, and
-    `nn.Module.__setattr__` looks each time whether the name is a parameter, a module or a buffer. No issue found.
-    """
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "_current_fx_name":
-            vars(self)[name] = value
-        else:
-            super().__setattr__(name, value)
 
 
 def cluster_environment(trainer: Trainer) -> ClusterEnvironment | None:

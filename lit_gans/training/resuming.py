@@ -1,0 +1,100 @@
+"""What a checkpoint must have in common with the module that loads it, and what of it Lightning restores wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from lightning.pytorch import LightningModule, Trainer
+
+from lit_gans.checkpoints.format import FORMAT_KEY, FORMAT_VERSION, flat, to_plain
+from lit_gans.common.errors import RefusedInput
+
+_MOST = 3  # changed settings in the sentence of a refusal
+
+
+def refuse_other_architecture(module: LightningModule, checkpoint: dict[str, Any]) -> None:
+    """Raises `RefusedInput` if a checkpoint's networks differ from a module's, or its format is newer."""
+    version = checkpoint.get(FORMAT_KEY, {}).get("format_version", FORMAT_VERSION)
+    if version > FORMAT_VERSION:
+        raise RefusedInput(f"the checkpoint has format {version}, this lit_gans reads up to {FORMAT_VERSION}: upgrade.")
+    theirs = {name: tuple(value.shape) for name, value in checkpoint.get("state_dict", {}).items()}
+    ours = {name: tuple(value.shape) for name, value in module.state_dict().items()}
+    if not theirs or theirs == ours:
+        return
+    first = next(name for name in [*ours, *theirs] if ours.get(name) != theirs.get(name))
+    here = type(module).__name__
+    made_by = _class_name(checkpoint) or here
+    if made_by != here:
+        raise RefusedInput(
+            f"the checkpoint is of another architecture: of the class {made_by}, and this is {here}; use the"
+            " class and settings of its run."
+        )
+    changed = changed_settings(module, checkpoint, _MOST)
+    raise RefusedInput(
+        f"the checkpoint is of another architecture ({made_by}{f'; {changed}' if changed else ''}):"
+        f" {first} is {theirs.get(first)} there and {ours.get(first)} here."
+    )
+
+
+def refuse_other_optimizers(module: LightningModule, networks: Sequence[str], checkpoint: dict[str, Any]) -> None:
+    """Raises `RefusedInput` if the states of the optimizers do not fit; Lightning drops extra ones silently."""
+    how = "resume with the same optimizers, or start from its networks with init_from."
+    num = len(checkpoint["optimizer_states"])
+    if num != len(networks):
+        raise RefusedInput(
+            f"the checkpoint has the states of {num} optimizers, this {type(module).__name__} has"
+            f" {len(networks)} ({', '.join(networks)}): {how}"
+        )
+    theirs, ours = _settings(checkpoint.get("hyper_parameters", {})), _settings(module.hparams)
+    for name in ("generator_optimizer.name", "discriminator_optimizer.name"):
+        if name in theirs and theirs[name] != ours.get(name, theirs[name]):
+            raise RefusedInput(f"the checkpoint has {name}={theirs[name]}, this run has {ours[name]}: {how}")
+
+
+def changed_settings(module: LightningModule, checkpoint: dict[str, Any], most: int | None = None) -> str:
+    """Returns the settings in which a checkpoint differs from a module, in words, at most `most` of them."""
+    theirs, ours = _settings(checkpoint.get("hyper_parameters", {})), _settings(module.hparams)
+    changed = [name for name in ours if name in theirs and theirs[name] != ours[name]]
+    words = [f"{name}={theirs[name]} there, {ours[name]} here" for name in changed[:most]]
+    return "; ".join([*words, *([f"{len(changed) - len(words)} more"] if len(changed) > len(words) else [])])
+
+
+def _settings(hyper_parameters: Any) -> dict[str, Any]:
+    return flat(to_plain(dict(hyper_parameters)))
+
+
+def _class_name(checkpoint: dict[str, Any]) -> str:
+    """Returns the name of the class that a checkpoint is of, or nothing if it does not say it."""
+    return str(checkpoint.get(FORMAT_KEY, {}).get("class_path", "")).rpartition(".")[2]
+
+
+@contextmanager
+def of_class(checkpoint: dict[str, Any], cls: type) -> Iterator[None]:
+    """Converts the error of a class without the settings of a checkpoint that is of another class."""
+    try:
+        yield
+    except (TypeError, NotImplementedError) as error:  # other arguments, or a base class
+        made_by = _class_name(checkpoint)
+        if made_by in ("", cls.__name__):
+            raise
+        raise RefusedInput(
+            f"the checkpoint is of the class {made_by}, not {cls.__name__}: use {made_by}.load_from_checkpoint, or"
+            " lit_gans.load, which finds the class."
+        ) from error
+
+
+def begin_epoch_after_resume(trainer: Trainer) -> None:
+    """Counts the epoch that a run begins with if its checkpoint was saved after the last batch of the epoch before.
+
+    Lightning then closes the old epoch, but does not count the new one as begun (`FitLoop.on_advance_start`). All later
+    checkpoints of that run have one epoch too few, and a run that resumes from one of them would begin its epoch anew,
+    on images that it has already seen. No issue found.
+    """
+    loop = trainer.fit_loop
+    progress, end = loop.epoch_progress, trainer.max_epochs
+    closed = loop.restarted_mid_epoch and progress.total.ready == progress.total.completed
+    if closed and (end in (None, -1) or trainer.current_epoch < end):
+        progress.increment_ready()
+        progress.increment_started()
