@@ -202,6 +202,12 @@ def test_damaged_images_are_reported_and_packed_again(make, caplog, file, damage
     assert torch.equal(data._resident.images[:NUM], data.packed.images)
 
 
+def test_another_label_is_found_when_the_images_are_opened(make):
+    rows = make().packed.path / ROWS
+    rows.write_bytes(rows.read_bytes().replace(b'"labels": [0', b'"labels": [1'))
+    assert make().packed.labels.tolist() == [0] * 20 + [1] * 20, "packed again"
+
+
 def test_a_missing_line_is_found(make, monkeypatch):
     """Its checksum is right in every line that is left."""
     monkeypatch.setattr(packing, "_CHUNK", 4)
