@@ -126,7 +126,6 @@ class AdversarialModule(LightningModule):
     discriminator_names: ClassVar[tuple[str, ...]] = ("discriminator",)
     reuses_fake: ClassVar[bool] = False  # the generator's step reuses the last generated images
     num_classes: int = 0  # number of classes that the generator is conditioned on
-    backpropagated_network: str | None = None  # trained by the current backward, for strategies
 
     def __init__(
         self,
@@ -390,9 +389,7 @@ class AdversarialModule(LightningModule):
 
     def backpropagate(self, loss: Tensor, network: str) -> None:
         """Adds the gradient of `loss` to the network's parameters."""
-        self.backpropagated_network = network
         self.manual_backward(loss, **backward_arguments(self.trainer.strategy, network))
-        self.backpropagated_network = None
 
     def step_network(self, network: str) -> None:
         """Steps the network's optimizer and clears its gradients."""
