@@ -274,6 +274,8 @@ def chosen(
                 f"metrics.scores.{name}={score!r} is not a score: choose one with score@metrics.scores.{name}=NAME, or"
                 " null for none."
             )
+        if name in required and not score.applies(extractor, None):
+            raise RefusedInput(f"{name} needs an extractor that knows the classes of the images.")
     applicable = {
         name: score for name, score in given.items() if name in required or score.applies(extractor, num_classes)
     }

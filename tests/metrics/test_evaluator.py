@@ -181,6 +181,12 @@ def test_scores_without_meaning_are_dropped_without_a_word_unless_asked_for(extr
             measured(extractor=extractor, required=["intra_fid"])
 
 
+@pytest.mark.parametrize("name", ["class_coverage", "class_accuracy"])
+def test_a_score_of_classes_that_the_extractor_does_not_know_is_refused_if_it_was_asked_for(name):
+    with pytest.raises(RefusedInput, match=f"{name} needs an extractor that knows the classes"):
+        chosen(Unknowing(), None, 4, required=[name])
+
+
 def test_scores_of_one_key_and_what_is_no_score_or_extractor_are_refused():
     with pytest.raises(RefusedInput, match="the scores kid and small both measure metric/kid_pixels"):
         chosen(Pixels(), {"kid": KernelInceptionDistance(), "small": KernelInceptionDistance(subset_size=10)})
