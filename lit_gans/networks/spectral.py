@@ -44,8 +44,8 @@ class SpectralNorm(nn.Module):
         matrix = self._matrix(weight.detach())
         for name, size in (("left", len(matrix)), ("right", matrix.shape[1])):
             vector = torch.randn(size, dtype=matrix.dtype, device=matrix.device)
-            self.register_buffer(name, functional.normalize(vector, dim=0))
-        for _ in range(0 if weight.is_meta else _WARM_UP):  # which computes nothing there, slowly
+            self.register_buffer(name, vector if vector.is_meta else functional.normalize(vector, dim=0))
+        for _ in range(_WARM_UP):
             self._iterate(matrix)
 
     @property
@@ -69,6 +69,8 @@ class SpectralNorm(nn.Module):
 
     @torch.no_grad()
     def _iterate(self, matrix: Float[Tensor, "rows columns"]) -> None:
+        if matrix.is_meta:  # without numbers, and slow there
+            return
         self.left.copy_(functional.normalize(matrix @ self.right, dim=0))
         self.right.copy_(functional.normalize(matrix.T @ self.left, dim=0))
 
