@@ -35,6 +35,8 @@ def _optimizer(plain: Any) -> Optimizer:
     """Returns the optimizer of a name, or of a mapping with its name and arguments."""
     if isinstance(plain, str):
         return Optimizer(plain)
+    if not isinstance(plain, dict):
+        raise ValueError(f"{plain!r}: expected the name of an optimizer of torch.optim, or a mapping of its arguments")
     return from_plain(plain) if "class_path" in plain else Optimizer(**from_plain(plain))
 
 

@@ -112,7 +112,7 @@ fit --model DCGAN --data Digits --trainer.default_root_dir text.txt | text.txt i
 fit --model DCGAN --data Digits --ckpt_path text.txt | text.txt cannot be read as a checkpoint
 fit --model DCGAN --data Digits --trainer.precision fp17 | --trainer.precision=fp17 is not valid: expected int or one of
 fit --model DCGAN --data Digits --trainer.callbacks Sample | there is no such class; did you mean 'Samples'?
-fit --model DCGAN --data Digits --model.generator_optimizer Adan | Adan: there is no such class; did you mean 'Adam'?
+fit --model DCGAN --data Digits --model.generator_optimizer Adan | Adan: torch.optim has no such optimizer; did you mean
 fit --model DCGAN --data Folder | --data.root must be given
 fit -c list.json | -c: the file holds no settings, NAME: VALUE; give run.yaml of a run.
 fit -c empty | empty is not a file: give a YAML file, such as run.yaml of a run.

@@ -32,7 +32,7 @@ model.n_critic=1.5 | model.n_critic=1.5 is not valid: expected int.
 model.n_critic=null | model.n_critic=null is not valid: expected int.
 model.channels_last=3 | model.channels_last=3 is not valid: expected bool.
 model.network=vgg | model.network='vgg' is not valid: expected one of dcgan, resnet, mlp, r3gan.
-model.generator_optimizer=3 | model.generator_optimizer=3 is not valid: expected optimizer@model.generator
+model.generator_optimizer=3 | 3: expected the name of an optimizer of torch.optim
 model.generator_optimizer.betas=[0.5] | betas=(0.5,) must be
 model.generator_optimizer.betas=0.5 | betas=0.5 must be finite, and like torch's (0.9, 0.999)
 model.diffaugment=[colors] | model.diffaugment=['colors'] is not valid: expected one of
