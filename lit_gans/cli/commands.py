@@ -74,11 +74,11 @@ def run(function: Callable[..., Any], arguments: list[str], **more: Any) -> int:
     from lit_gans.common.quiet import quiet
     from lit_gans.config.build import resolve
     from lit_gans.config.hydra_app import hydra_command
-    from lit_gans.config.signatures import call, schema
+    from lit_gans.config.signatures import schema, validated
 
     def job(composed: DictConfig) -> None:
         given = {key: value for key, value in resolve(composed).items() if key in schema(function)}
-        call(function, given | {key: [*given[key], *items] for key, items in more.items()})
+        function(**validated(function, given | {key: [*given[key], *items] for key, items in more.items()}))
 
     quiet()
     return hydra_command(function.__name__, job, arguments, function)

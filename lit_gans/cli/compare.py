@@ -20,7 +20,7 @@ from rich.table import Table
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.reading import read_bounded
-from lit_gans.config.refusals import refused_is_2
+from lit_gans.config.mistakes import refused_is_2
 from lit_gans.metrics.protocol import differences
 
 _MOST_BYTES = 2**24  # of the record of an evaluation

@@ -18,21 +18,19 @@ import yaml
 from jsonargparse import get_loader, set_loader
 from lightning.pytorch import Callback, LightningDataModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from lit_gans.checkpoints.format import read_checkpoint
-from lit_gans.cli.lightning_errors import sentence
 from lit_gans.common._compat.jsonargparse import other_class_other_arguments
 from lit_gans.common._compat.lightning import KeepsGivenSettings
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, one_line
 from lit_gans.common.plain_yaml import refuse_hostile_yaml, refuse_large_yaml
 from lit_gans.common.quiet import quiet
-from lit_gans.config.build import refuse_elsewhere
-from lit_gans.config.refusals import DONE, refused_is_2
+from lit_gans.config.build import fp16_refused_on_cpu
+from lit_gans.config.mistakes import DONE, refused_is_2
 from lit_gans.config.registry import classes, gans
 from lit_gans.config.run_folder import refuse_folder
-from lit_gans.config.trainer_errors import trainer_refusals
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.optim import optimizer_names
 
 _LINKED = ("image_size", "channels")
 _READ_AS_YAML = ("-c", "--config", "--model", "--data")  # options whose value may be the path of a file
@@ -51,8 +49,7 @@ class GansCLI(KeepsGivenSettings, LightningCLI):
             parser.link_arguments(f"data.init_args.{name}", f"model.init_args.{name}")
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        refuse_elsewhere({**self._get(self.config_init, "trainer", default={})}, prefix="--")
-        with trainer_refusals():
+        with fp16_refused_on_cpu():
             return super().instantiate_trainer(**kwargs)
 
 
@@ -93,12 +90,9 @@ def _run(arguments: list[str]) -> int:
         if argument.startswith("--model.") and name in _LINKED:  # the link would silently overwrite it
             raise RefusedInput(f"--model.{name}: the model takes it from the data: use --data.{name}.")
     _refuse_paths(arguments)
-    # imports them, so that `--model DCGAN` needs no module path
-    registered = {"model": gans(), "data": classes("lit_gans.data.sources", LightningDataModule)}
-    options = {name: [cls.__name__ for cls in found.values()] for name, found in registered.items()}
-    callbacks = classes("lit_gans.callbacks", Callback)
-    options["trainer.callbacks"] = [cls.__name__ for cls in callbacks.values()]
-    options |= {f"model.{network}_optimizer": [*optimizer_names()] for network in ("generator", "discriminator")}
+    gans()  # imports the classes, so that `--model DCGAN` needs no module path
+    classes("lit_gans.data.sources", LightningDataModule)
+    classes("lit_gans.callbacks", Callback)
     load_yaml = get_loader("yaml")
 
     def load(text: str) -> Any:
@@ -120,8 +114,6 @@ def _run(arguments: list[str]) -> int:
                 seed_everything_default=0,
                 save_config_kwargs={"overwrite": True},
             )
-    except ArgumentError as error:
-        raise _buried_refusal(error) or RefusedInput(sentence(str(error), options)) from error
-    except ValueError as error:
-        raise _buried_refusal(error) or error from error
+    except (ArgumentError, MisconfigurationException, TypeError, ValueError, UserWarning) as error:
+        raise _buried_refusal(error) or RefusedInput(one_line(error)) from error
     return DONE

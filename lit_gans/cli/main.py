@@ -53,7 +53,7 @@ def run(arguments: list[str]) -> int:
         return main_of(name)(rest)
     if name == "train":
         from lit_gans.cli.train_help import train_help
-        from lit_gans.config.refusals import refused_is_2
+        from lit_gans.config.mistakes import refused_is_2
 
         return refused_is_2(lambda: print(train_help(rest)) or 0)
     from lit_gans.cli.help import command_help

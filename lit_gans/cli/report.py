@@ -15,7 +15,7 @@ from lit_gans.callbacks.samples import FILM
 from lit_gans.cli.stopped import STOPPED
 from lit_gans.cli.sweep import Run
 from lit_gans.common.paths import shown
-from lit_gans.config.refusals import DONE
+from lit_gans.config.mistakes import DONE
 from lit_gans.config.registry import IMPORT_VARIABLE
 from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.attached import callbacks_of

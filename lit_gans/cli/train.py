@@ -25,6 +25,7 @@ import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from lightning.pytorch import Trainer
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig
 
 from lit_gans.callbacks import Checkpoint, RunConfig
@@ -43,8 +44,8 @@ from lit_gans.common.paths import shown
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import build, refuse_start, resolve, to_cli
 from lit_gans.config.hydra_app import hydra_command
+from lit_gans.config.mistakes import DONE, FAILED, refused_is_2, said
 from lit_gans.config.overrides import quote
-from lit_gans.config.refusals import DONE, FAILED, refused_is_2
 from lit_gans.config.run_folder import (
     data_origins,
     moved,
@@ -226,7 +227,10 @@ def train(config: dict[str, Any], trainers: list[Trainer] | None = None, notices
     checkpoint = None if config["resume"] == "none" else config["resume"]
     with _resolved(config) as file:
         start_others_with(trainer, [sys.executable, "-m", "lit_gans.cli.train", _RESOLVED, str(file)])
-        trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+        try:
+            trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+        except MisconfigurationException as error:  # what Lightning refuses before the first step
+            raise RefusedInput(f"trainer: {said(error)}") from error
     return trainer
 
 

@@ -14,25 +14,8 @@ from lit_gans.cli.help import examples, table, wrapped
 from lit_gans.config.docs import REQUIRED, as_typed, meanings
 from lit_gans.config.hydra_app import CONFIG_PACKAGE, compose
 from lit_gans.config.signatures import without_remains
-from lit_gans.config.source import options
+from lit_gans.config.source import GROUPS, options
 
-_GROUPS = {
-    "experiment": "a tested training: model, data, metrics and values that differ from the defaults",
-    "model": "the GAN",
-    "data": "the images",
-    "metrics": "what to measure during training",
-    "trainer": "Lightning's Trainer: iterations, devices",
-    "strategy": "how to distribute the training over several devices",
-    "precision": "numerical precision of the networks",
-    "callbacks": "averaged weights, samples, checkpoints, early stopping",
-    "logger": "where values are logged",
-    "optimizer@model.generator_optimizer": "optimizer of the generator",
-    "optimizer@model.discriminator_optimizer": "optimizer of each discriminator",
-    "schedule@model.generator_optimizer.schedule": "learning-rate schedule of the generator",
-    "schedule@model.discriminator_optimizer.schedule": "learning-rate schedule of the discriminators",
-    "score@metrics.scores.{kid,mifid,prdc}": "what to measure besides, for example score@metrics.scores.kid=kid",
-}
-_NODES = {"strategy": "trainer.strategy", "precision": "trainer.precision"}  # nodes named unlike their group
 _KEYS = {
     "seed": ("seed of weights, latents, the order of the images and all other random numbers", "0"),
     "resume": ("none; auto, the newest run of this name; or the path of a checkpoint to continue from", "none"),
@@ -48,16 +31,15 @@ def train_help(arguments: list[str]) -> str:
         RefusedInput: an option that does not exist.
     """
     overrides = [argument for argument in arguments if argument not in ("-h", "--help", "-m", "--multirun")]
-    groups = {name.partition("@")[0] for name in _GROUPS}
     keys = [argument.partition("=")[0] for argument in overrides]
-    chosen = [key for key in keys if key.partition("@")[0] in groups]
+    chosen = [key for key in keys if key.partition("@")[0] in GROUPS]
     return "\n".join([*(_of_groups(chosen, overrides) if chosen else _overview()), *examples("train")])
 
 
 def _overview() -> list[str]:
     lines = [_USAGE, "", *wrapped("Trains a GAN. Without arguments: digits, in about two minutes on two CPU cores.")]
     lines += ["", "Groups: GROUP=OPTION chooses one"]
-    for name, meaning in _GROUPS.items():
+    for name, meaning in ((name, meaning) for group in GROUPS.values() for name, meaning in group.places.items()):
         lines += ["", *wrapped(f"{name}: {meaning}", "  ", "    ")]
         lines += wrapped(", ".join(_options(name.partition("@")[0])), "    ", "    ")
     lines += ["", "Keys", *table((name, meaning, default) for name, (meaning, default) in _KEYS.items())]
@@ -89,7 +71,7 @@ def _of_groups(chosen: list[str], overrides: list[str]) -> list[str]:
             lines += ["", *_experiment(option)]
             continue
         name, _, place = group.partition("@")
-        path = place or _NODES.get(name, name)
+        path = place or GROUPS[name].node or name
         node = OmegaConf.select(config, path)
         if not isinstance(node, DictConfig):
             lines += [f"  sets {path}={as_typed(node)}"]

@@ -30,9 +30,9 @@ from lit_gans.cli.tuning import LARGEST_BATCH, Tuning
 from lit_gans.common.errors import RefusedInput, refuse_above
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import build, resolve
-from lit_gans.config.hydra_app import Groups, compose, refuse_words
+from lit_gans.config.hydra_app import compose
+from lit_gans.config.mistakes import DONE, refused_is_2
 from lit_gans.config.overrides import key_of
-from lit_gans.config.refusals import DONE, refused_is_2
 from lit_gans.config.run_folder import refuse_file
 
 _OWN = {"minutes": "2", "output": ""}
@@ -69,7 +69,6 @@ def _tune(arguments: list[str]) -> int:
         minutes = 0.0
     if not 0 < minutes < 1e6:
         raise RefusedInput(f"minutes={given['minutes']} must be a number greater than 0.")
-    refuse_words(overrides, Groups("train", overrides))
     notices: list[str] = []
     overrides = with_defaults(overrides, notices)
     _refuse_no_effect(overrides)

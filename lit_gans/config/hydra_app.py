@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-from importlib.resources import files
+import difflib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_module
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException
+from hydra.errors import HydraException, MissingConfigException
 from omegaconf import MISSING, DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from lit_gans.common._compat.hydra import run_hydra
-from lit_gans.common.errors import RefusedInput, nearest, one_line
+from lit_gans.common.errors import RefusedInput, nearest
 from lit_gans.config import source
-from lit_gans.config.hints import did_you_mean
-from lit_gans.config.overrides import (
-    is_literal,
-    key_of,
-    quoted,
-    refuse_bare,
-    refuse_missing_folders,
-    refuse_options,
-    with_classes,
-)
-from lit_gans.config.refusals import DONE, GROUPS, refusals, refused_is_2
-from lit_gans.config.signatures import schema, target_class, text_arguments
+from lit_gans.config.mistakes import DONE, refused_is_2, said
+from lit_gans.config.overrides import is_readable, quoted, with_classes
+from lit_gans.config.signatures import schema
 
 CONFIG_PACKAGE = "lit_gans.conf"
 _OPTIONS = {"model": "dcgan", "data": "folder"}  # of commands that require one
-_TEXT_KEYS = ("resume", "init_from", "hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")  # not in a class
 
 
 def compose(*overrides: str, config_name: str = "train") -> DictConfig:
@@ -45,21 +33,15 @@ def compose(*overrides: str, config_name: str = "train") -> DictConfig:
     """
     if not all(isinstance(override, str) for override in overrides):
         raise RefusedInput("compose takes overrides as text: compose('model=dcgan', 'data=digits').")
-    groups = Groups(config_name, list(overrides))
-    with refusals(groups.composed):
-        try:
-            return _compose(config_name, with_classes(quoted(list(overrides), groups.is_text)))
-        except (HydraException, OmegaConfBaseException):
-            raise
-        except (TypeError, ValueError) as error:  # such as a list of defaults that is none
-            raise RefusedInput(f"the configuration cannot be composed: {one_line(error)}.") from error
+    with _as_said(config_name, overrides):
+        return _compose(config_name, quoted([*overrides]))
 
 
 def _compose(config_name: str, overrides: list[str]) -> DictConfig:
     source.register()
     GlobalHydra.instance().clear()
     with initialize_config_module(CONFIG_PACKAGE, version_base="1.3"):
-        return hydra_compose(config_name, overrides)
+        return hydra_compose(config_name, with_classes(overrides))
 
 
 def hydra_command(
@@ -77,26 +59,21 @@ def hydra_command(
         function: function whose signature defines the configuration, for commands other than training.
     """
     codes: list[int] = []
-
-    started: list[bool] = []
+    failures: list[Exception] = []
 
     def caught(config: DictConfig) -> None:  # inside the job, so that an invalid run does not end a sweep
-        started.append(True)
-        codes.append(refused_is_2(lambda: job(config) or DONE))
+        try:
+            codes.append(refused_is_2(lambda: job(config) or DONE))
+        except Exception as error:
+            failures.append(error)
+            raise
 
     def run() -> int:
         if function is not None:
             ConfigStore.instance().store(name=config_name, node=_primary(function))
-        groups = Groups(config_name, arguments, function)
-        refuse_words(arguments, groups, function)
         source.register()
-        with refusals(groups.composed):
-            try:
-                run_hydra(with_classes(quoted(arguments, groups.is_text)), caught, CONFIG_PACKAGE, config_name)
-            except (TypeError, ValueError) as error:
-                if started:
-                    raise
-                raise RefusedInput(_not_composed(error, arguments)) from error
+        with _as_said(config_name, arguments, failures):
+            run_hydra(with_classes(quoted(arguments)), caught, CONFIG_PACKAGE, config_name)
         return max(codes, default=DONE)
 
     return refused_is_2(run)
@@ -115,80 +92,59 @@ def _primary(function: Callable[..., Any]) -> dict[str, Any]:
     return {"defaults": ["_self_", *options, *quiet], "hydra": hydra, **shared, **arguments}
 
 
-def _not_composed(error: Exception, arguments: list[str]) -> str:
-    """Returns the sentence for an error of Hydra's that is none of its own."""
-    for argument in arguments:
-        key, value = key_of(argument), argument.partition("=")[2]
-        if key in GROUPS and is_literal(value):
-            folder = files(CONFIG_PACKAGE) / key  # groups of classes have none
-            names = [path.name.removesuffix(".yaml") for path in folder.iterdir()] if folder.is_dir() else []
-            advice = f"; {nearest(value, names)}" if names else "."
-            return f"{argument} is not valid: expected the name of an option, {key}=NAME{advice}"
-    return f"the overrides cannot be composed: {str(error).splitlines()[0]}."
-
-
-def refuse_words(arguments: list[str], groups: Groups, function: Callable[..., Any] | None = None) -> None:
-    """Raises `RefusedInput` for command-line arguments that are neither `key=value` nor options of Hydra.
-
-    Args:
-        arguments: command-line arguments.
-        groups: configuration of their groups.
-        function: see `hydra_command`.
-    """
-    refuse_options(arguments, lambda key, value: did_you_mean(key, groups.composed(), value))
-    refuse_bare(arguments, lambda word: _key_for(word, function))
-    refuse_missing_folders(arguments)
-
-
-def _key_for(word: str, function: Callable[..., Any] | None) -> str:
-    """Returns the key that a value without a key most likely belongs to."""
-    if function is None:
-        return "resume" if word.endswith(".ckpt") else "model" if source.option(f"model/{word}") else "experiment"
-    first = next(iter(schema(function)))
-    return "data.root" if first == "data" and source.option(f"data/{word}") is None else first
-
-
-class Groups:
-    """Configuration of the chosen groups without overridden values, which determines the keys and their types.
+@contextmanager
+def _as_said(config_name: str, arguments: Sequence[str], failures: Sequence[Exception] = ()) -> Iterator[None]:
+    """Raises what Hydra and OmegaConf say of a configuration as `RefusedInput`, with the nearest valid names.
 
     Args:
         config_name: name of the primary configuration.
         arguments: command-line arguments.
-        function: function whose arguments are top-level keys.
+        failures: errors of the job rather than of the configuration, which pass.
     """
+    try:
+        yield
+    except Exception as error:
+        if error in failures or isinstance(error, RefusedInput):
+            raise
+        if isinstance(error, MissingConfigException) and error.options and error.missing_cfg_file:
+            names = [name for name in error.options if not name.startswith("_")]
+            hint = nearest(str(error.missing_cfg_file).rpartition("/")[2], names)
+        else:
+            hint = _nearest_keys(config_name, arguments)
+        text = said(error).rstrip(".")
+        unread = next(
+            (item for item in quoted([*arguments]) if not item.startswith("-") and not is_readable(item)), None
+        )
+        if unread is not None and isinstance(error, HydraException) and unread not in text:
+            text = f"'{unread}': {text}"
+        raise RefusedInput(f"{text}{'; ' if hint else '.'}{hint}") from error
 
-    def __init__(self, config_name: str, arguments: list[str], function: Callable[..., Any] | None = None) -> None:
-        self._config_name, self._function = config_name, function
-        self._groups = [item for item in arguments if self._chooses(item)]
-        self.composed = cache(self._composed)
 
-    def _chooses(self, argument: str) -> bool:
-        key = key_of(argument)
-        if key is None or key in _TEXT_KEYS or key == "seed":
-            return key == "hydra.searchpath"
-        values = schema(self._function) if self._function else {}
-        return key == "hydra.searchpath" or "@" in key or ("." not in key and values.get(key) is None)
+def _nearest_keys(config_name: str, arguments: Sequence[str]) -> str:
+    """Suggests keys of the same name, or of similar spelling, for the first argument whose key does not exist."""
+    chosen = [item for item in arguments if item.startswith("hydra.searchpath=") or _group(item) in source.GROUPS]
+    try:
+        keys = _keys(OmegaConf.to_container(_compose(config_name, chosen), resolve=False))
+    except Exception:  # the choice of a group is the mistake
+        return ""
+    for argument in arguments:
+        key = argument.lstrip("+~-").partition("=")[0].replace("-", "_")
+        if not key or key in keys or "@" in key or key.startswith("hydra"):
+            continue
+        last = key.rpartition(".")[2]
+        found = [name for name in keys if name.rpartition(".")[2] == last][:3]
+        found = found or difflib.get_close_matches(key, [*keys, *source.GROUPS], n=1)
+        if found:
+            return f"did you mean {' or '.join(map(repr, found))}?"
+    return ""
 
-    def _composed(self) -> Any:
-        bare = [item for item in self._groups if item.startswith("hydra.searchpath=")]
-        for kept in (self._groups, *([item for item in self._groups if item != left] for left in self._groups), bare):
-            try:
-                return _compose(self._config_name, with_classes(kept))
-            except (HydraException, OmegaConfBaseException, RefusedInput, YAMLError, TypeError, ValueError):
-                continue
-        return OmegaConf.create({})
 
-    def is_text(self, key: str, value: str) -> bool:
-        """Whether a key takes a value as text or a path; where a dict is possible too, `{...}` is one."""
-        parent, _, name = key.rpartition(".")
-        if not parent:
-            return key in _TEXT_KEYS or (self._function is not None and key in text_arguments(self._function))
-        if key in _TEXT_KEYS:
-            return True
-        node = OmegaConf.select(self.composed(), parent)
-        values = OmegaConf.to_container(node, resolve=False) if isinstance(node, DictConfig) else {}
-        path = values.get("_target_") if isinstance(values, dict) else None
-        try:
-            return path is not None and name in text_arguments(target_class(path, parent), not value.startswith("{"))
-        except RefusedInput:  # no class yet: another argument may name it
-            return False
+def _group(argument: str) -> str:
+    return argument.partition("=")[0].partition("@")[0]
+
+
+def _keys(node: Any, prefix: str = "") -> list[str]:
+    """Returns the dotted names of all keys of a configuration."""
+    if not isinstance(node, dict):
+        return []
+    return [name for key, value in node.items() for name in (f"{prefix}{key}", *_keys(value, f"{prefix}{key}."))]

@@ -58,6 +58,8 @@ class Optimizer:
         given = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
         self.name, self.schedule = name, schedule
         self.options: dict[str, Any] = _defaults(name) | given
+        if not isinstance(schedule, Schedule):
+            raise RefusedInput(f"schedule={schedule!r} is not valid: expected a schedule, {{_target_: CLASS, ...}}.")
         self._refuse()
 
     def __eq__(self, other: object) -> bool:

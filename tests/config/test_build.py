@@ -25,12 +25,12 @@ def test_every_option_composes(option):
 @pytest.mark.parametrize(
     ("override", "sentence"),
     [
-        ("seed=-1", r"seed=-1 must lie in \[0, 4294967295\]"),
-        ("seed=true", "seed=True is not valid: expected int"),
+        ("seed=-1", r"seed=-1 must be an integer in \[0, 4294967295\]"),
+        ("seed=true", "seed=True must be an integer in"),
         ("trainer.max_steps=0", "trainer.max_steps=0 must be at least 1, or -1"),
         ("trainer.max_epochs=0", "trainer.max_epochs=0 must be at least 1, or -1"),
         ("trainer.limit_train_batches=0", "trainer.limit_train_batches=0 must be greater than 0"),
-        ("trainer.limit_train_batches=0.0", "trainer.limit_train_batches=0.0 must be greater than 0"),
+        ("trainer.limit_train_batches=0.0", "trainer.limit_train_batches=0 must be greater than 0"),
         ("+trainer.foo=1", "trainer.foo: Trainer has no such argument"),
         ("+model.foo=1", "model.foo: DCGAN has no such argument"),
         ("model.generator_optimizer.lr=inf", "lr=inf must be"),
@@ -52,7 +52,7 @@ def test_metrics_none_also_leaves_out_the_settings_of_an_experiment_s_metrics(ex
 def test_what_is_no_configuration_is_refused():
     with pytest.raises(RefusedInput, match=r"compose takes overrides as text: compose\('model=dcgan', 'data=digits'\)"):
         unwrap(compose)(["model=dcgan", "data=digits"])
-    with pytest.raises(RefusedInput, match=r"'model=dcgan data=digits' cannot be .*; give each override by itself\."):
+    with pytest.raises(RefusedInput, match=r"'model=dcgan data=digits': mismatched input"):
         compose("model=dcgan data=digits")
     with pytest.raises(RefusedInput, match=r"build takes a configuration, build\(.*\), received 'model=dcgan'\."):
         unwrap(build)("model=dcgan")

@@ -64,7 +64,7 @@ def test_a_file_of_others_is_refused(folder, name):
 def test_aliases_of_others_take_no_memory(folder):
     (folder / "bad.yaml").write_text(f"# @package _global_\n{LAUGHS}\n")
     tracemalloc.start()
-    with pytest.raises(RefusedInput, match="a configuration file is not plain YAML"):
+    with pytest.raises(RefusedInput, match="has more than 100000 values with its aliases"):
         compose("experiment=bad", f"hydra.searchpath=[file://{folder.parent}]")
     assert tracemalloc.get_traced_memory()[1] < 2**26
     tracemalloc.stop()
@@ -75,7 +75,7 @@ def test_a_run_yaml_of_others_is_refused(folder, command, name):
     (folder / "run.yaml").write_text(HOSTILE[name][0].replace("seed:", "seed_everything:"))
     code, _, err = command("fit", "-c", str(folder / "run.yaml"))
     assert code == 2
-    assert "-c: the file is not valid YAML" in err
+    assert "Problems parsing config" in err
     assert "Traceback" not in err
     assert not (folder.parents[1] / "executed").exists()
 

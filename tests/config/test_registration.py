@@ -129,9 +129,9 @@ def test_common_bases_are_no_options():
     assert not {"image_gan", "adversarial_module"} & {*options("model")}
     assert not {"mixture", "paired_data", "torchvision_data", "packed_data"} & {*options("data")}
     assert {"ring", "digits", "folder", "cifar10"} <= {*options("data")}
-    with pytest.raises(RefusedInput, match="data=mixture: there is no such data"):
+    with pytest.raises(RefusedInput, match="Could not find 'data/mixture'"):
         compose("data=mixture")
-    with pytest.raises(RefusedInput, match=r"model=dcgam: there is no such model; did you mean 'dcgan'\?"):
+    with pytest.raises(RefusedInput, match=r"Could not find 'model/dcgam'; did you mean 'dcgan'\?"):
         compose("model=dcgam")
 
 

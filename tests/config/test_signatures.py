@@ -27,36 +27,27 @@ def test_a_signature_is_parsed_once_and_each_schema_is_independent(monkeypatch):
     assert len(parsed) == 1
 
 
-@pytest.mark.parametrize(
-    ("hint", "expected"), [(str, (True, True)), (str | None, (True, True)), (None, (False, False))]
-)
-def test_which_arguments_take_text(hint, expected):
-    def target(it):
-        """Takes one argument."""
-
-    target.__annotations__["it"] = hint
-    assert tuple("it" in signatures.text_arguments(target, mapping) for mapping in (False, True)) == expected
-
-
-def test_text_or_a_dict_is_text_only_if_asked():
-    def target(it: dict[str, int] | str | None = None, other: dict[str, int] | None = None, number: int | str = 0):
-        """Takes a dict or text."""
-
-    assert signatures.text_arguments(target) == frozenset()
-    assert signatures.text_arguments(target, True) == {"it"}
-
-
 def level(it: Literal[0, 1, 2] | None = None, rate: Literal[1, "all"] | float = 1):
     """Takes one of some integers."""
-    return it
 
 
-@pytest.mark.parametrize("value", [2.0, 0.0, True, False])
-def test_a_number_that_only_equals_one_of_a_literal_is_refused(value):
-    with pytest.raises(RefusedInput, match=f"^key.it={value} is not valid: expected one of 0, 1, 2 or null"):
-        signatures.call(level, {"it": value}, "key")
+@pytest.mark.parametrize("value", ["2", 3, [1]])
+def test_another_value_than_those_of_a_literal_is_refused_with_its_key(value):
+    with pytest.raises(RefusedInput, match=r'^Parser key "key\.it": .*Literal\[0, 1, 2\]'):
+        signatures.validated(level, {"it": value}, "key")
 
 
 def test_one_of_a_literal_null_and_another_type_of_the_union_are_accepted():
-    assert signatures.call(level, {"it": 2, "rate": 1.0}) == 2
-    assert signatures.call(level, {"it": None, "rate": "all"}) is None
+    assert signatures.validated(level, {"it": 2, "rate": 1.0}) == {"it": 2, "rate": 1.0}
+    assert signatures.validated(level, {"it": None, "rate": "all"}) == {"it": None, "rate": "all"}
+
+
+def test_what_a_constructor_raises_is_a_refusal_with_the_key():
+    class Counter:
+        def __init__(self, num: int = 1):
+            self.half = 1 // num
+
+    with pytest.raises(RefusedInput, match=r"^data\.counter: integer division or modulo by zero"):
+        signatures.built(Counter, {"num": 0}, "data.counter")
+    with pytest.raises(RefusedInput, match=r"^data\.counter\.nun: Counter has no such argument; did you mean 'num'\?"):
+        signatures.built(Counter, {"nun": 0}, "data.counter")

@@ -79,9 +79,14 @@ def run_hydra(arguments: Sequence[str], job: Callable[[Any], Any], config_module
     """
     version.setbase("1.3")
     parser = get_args_parser()
-    parsed = parser.parse_intermixed_args(list(arguments))
+    parsed, unknown = parser.parse_known_intermixed_args(list(arguments))
+    options = [item for item in unknown if item.startswith("-")]
+    if options:
+        raise ValueError(f"unrecognized arguments: {' '.join(options)}: settings are given as key=value")
     search_path = create_config_search_path(f"pkg://{config_module}")
     if parsed.config_dir is not None:
+        if not os.path.isdir(parsed.config_dir):
+            raise ValueError(f"Additional config directory '{parsed.config_dir}' not found")
         folder = f"file://{os.path.abspath(parsed.config_dir)}"
         search_path.prepend(provider="command-line", path=folder, anchor=SearchPathQuery(provider="schema"))
     GlobalHydra.instance().clear()
