@@ -12,7 +12,6 @@ from PIL import Image
 from lit_gans.cli import main as cli
 from lit_gans.cli.commands import commands
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.sampling import SamplingModule
 from tests.commands import TINY
 
 # arguments of a command and a part of what it says; TINY stands for the overrides of a tiny run
@@ -113,7 +112,7 @@ def refused(command, wrong_files, monkeypatch):
         return {path: path.stat().st_mtime_ns for path in wrong_files.rglob("*") if path.is_file()}
 
     monkeypatch.setattr(AdversarialModule, "training_step", worked)
-    monkeypatch.setattr(SamplingModule, "decode", worked)
+    monkeypatch.setattr(AdversarialModule, "decode", worked)
     monkeypatch.chdir(wrong_files)
 
     def run(line):
