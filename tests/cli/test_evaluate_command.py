@@ -44,9 +44,9 @@ def test_a_module_from_a_user_s_file_is_an_extractor_also_for_kid_and_prdc(tmp_p
     }
     assert record["left_out"] == {"inception_score": "the extractor has no class logits."}
     code, said = command("evaluate", *folders, *own[:1])
-    assert (code, "metrics.extractor.module._target_ is required" in said.err) == (2, True)
+    assert (code, "metrics.extractor.module._target_: Missing mandatory value" in said.err) == (2, True)
     code, said = command("evaluate", *folders, *own, "metrics.extractor.module.size=2")
-    assert (code, "takes a plus: +metrics.extractor.module.size=" in said.err) == (2, True)
+    assert (code, "To append to your config use +metrics.extractor.module.size=2" in said.err) == (2, True)
 
 
 def test_the_command_line_takes_scores_and_extractors(tmp_path, monkeypatch, command):

@@ -44,7 +44,7 @@ def test_an_exported_file_moves_only_what_the_run_writes():
         "seed": 0,
         "model": {"a": "run"},
         "data": node,
-        "metrics": {"_target_": "a.Metric", "reference": "run/real.npz"},
+        "metrics": {"_target_": "lit_gans.callbacks.Samples", "reference": "run/real.npz"},
         "init_from": None,
     }
     config |= {"trainer": {"default_root_dir": "run"}, "logger": {"csv": {"save_dir": "run"}}, "callbacks": {}}
@@ -52,7 +52,7 @@ def test_an_exported_file_moves_only_what_the_run_writes():
     assert (exported["data"], exported["model"]) == (node, {"a": "run"})
     assert exported["trainer"] == {
         "default_root_dir": "run/fit",
-        "callbacks": [{"class_path": "a.Metric", "init_args": {"reference": "run/real.npz"}}],
+        "callbacks": [{"class_path": "lit_gans.callbacks.Samples", "init_args": {"reference": "run/real.npz"}}],
         "logger": [{"save_dir": "run/fit"}],
     }
 

@@ -127,7 +127,18 @@ def test_a_run_that_diverges_stays_in_the_table_and_the_sweep_goes_on(train, tmp
     tiny = ["model=gan", "data=ring", "metrics=none", "logger=none", "data.num_points=500", "data.batch_size=50"]
     sgd = [f"optimizer@model.{name}_optimizer=sgd" for name in ("generator", "discriminator")]
     decays = "model.generator_optimizer.weight_decay=0,1000,1e-4"  # weights grow ninefold in a step
-    assert train("-m", *tiny, *sgd, decays, "trainer.max_steps=60", "trainer.accelerator=cpu") == 1
+    assert (
+        train(
+            "-m",
+            *tiny,
+            *sgd,
+            "model.generator_optimizer.lr=0.01",
+            decays,
+            "trainer.max_steps=60",
+            "trainer.accelerator=cpu",
+        )
+        == 1
+    )
     assert "lit-gans: the loss of the" in train.err
     (table,) = tmp_path.glob("outputs/sweeps/version_0/table.md")
     assert len(table.read_text().splitlines()) == 2 + 3
