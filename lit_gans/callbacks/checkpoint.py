@@ -66,6 +66,7 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         refuse_below(1, keep_last=keep_last, keep_every_n_train_steps=keep_every_n_train_steps)
         refuse_not_positive(train_time_interval=train_time_interval)
         self.every_n_train_steps, self._monitor = every_n_train_steps, Monitor(monitor, mode)
+        self.reads_logged = self._monitor.reads_logged
         self.train_time_interval, self.save_top_k = train_time_interval, save_top_k
         self.keep_last, self.keep_every_n_train_steps = keep_last, keep_every_n_train_steps
         self._top: dict[int, float] = {}  # values of the best checkpoints by iteration, the best first

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from lightning.pytorch import Callback, Trainer
+from lightning.pytorch import Trainer
 
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.callback import GenerativeCallback
 
 
-class InitFrom(Callback):
+class InitFrom(GenerativeCallback):
     """Loads the trained (raw) networks of a checkpoint into a new run; optimizers, averages and counters are reset.
 
     Does nothing in a resumed run, which restores its own weights.

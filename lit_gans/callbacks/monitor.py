@@ -24,6 +24,7 @@ class Monitor:
 
     def __init__(self, name: str | None, mode: str) -> None:
         self.name, self.mode = name, mode
+        self.reads_logged = name not in (None, "auto") and not name.startswith(_METRIC)  # see `GenerativeCallback`
         self._seen: torch.Tensor | None = None
         self._iterated = False  # whether this training has had an iteration
 
@@ -94,6 +95,7 @@ class EarlyStopping(GenerativeCallback):
     ) -> None:
         refuse_below(1, patience=patience)
         self.patience, self._monitor = patience, Monitor(None if patience is None else monitor, mode)
+        self.reads_logged = self._monitor.reads_logged
         self.best_value: float | None = None
         self.waited = 0
 

@@ -6,17 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 
 from lit_gans.checkpoints.format import FORMAT_KEY, flat
 from lit_gans.common.atomic import replacing, writing
 from lit_gans.common.errors import RefusedInput
+from lit_gans.training.callback import GenerativeCallback
 
 # arguments of data sources that change neither images nor their order, or that the loader compares; a folder may move
 _SAME_IMAGES = ("batch_size", "num_workers", "placement", "cache", "on_error", "root", "seed", "flip")
 
 
-class RunConfig(Callback):
+class RunConfig(GenerativeCallback):
     """Stores the resolved configuration of a run and compares it over all ranks.
 
     Writes its files to the run folder when the training begins, so that an invalid run changes nothing, and the

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -36,6 +36,7 @@ from lit_gans.common.quiet import quiet
 from lit_gans.config.registry import gans as registered
 from lit_gans.config.run_folder import refuse_file
 from lit_gans.strategies.by_name import NAMES, named
+from lit_gans.training.callback import GenerativeCallback
 
 # Lightning's precision, TF32, and arguments of the module
 MODES: dict[str, tuple[Any, bool, dict[str, bool]]] = {
@@ -245,7 +246,7 @@ def _train(cell: Cell, sizes: dict[str, Any], device: str, folder: str) -> dict[
     return {"images_per_second": images / step, "seconds": step, "peak_memory": _peak(device)}
 
 
-class Clock(Callback):
+class Clock(GenerativeCallback):
     """Times blocks of iterations after a warm-up, and ends the training, on all ranks at once.
 
     Args:

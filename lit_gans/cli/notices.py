@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 
 from lit_gans.callbacks.evaluation import GenerativeMetrics
 from lit_gans.checkpoints.locate import checkpoints_of
@@ -21,13 +21,14 @@ from lit_gans.config.signatures import schema
 from lit_gans.data.sources.folder import Folder
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.attached import callbacks_of, data_of
+from lit_gans.training.callback import GenerativeCallback
 
 logger = logging.getLogger(__name__)
 
 _LARGE = 10_000_000  # parameters of networks of which a CPU trains less than an iteration a second
 
 
-class Notices(Callback):
+class Notices(GenerativeCallback):
     """Logs sentences when a training begins, and sentences about its networks and data.
 
     Args:

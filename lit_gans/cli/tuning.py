@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 
 from lit_gans.common.errors import RefusedInput, one_line
 from lit_gans.config.build import build
 from lit_gans.data.packed.writer import available_cores
+from lit_gans.training.callback import GenerativeCallback
 
 Config = dict[str, Any]
 
@@ -181,7 +182,7 @@ def _threads(num: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class _Clock(Callback):
+class _Clock(GenerativeCallback):
     """Times the steps after the first, until some seconds have passed."""
 
     def __init__(self, seconds: float, now: Callable[[], float] = time.perf_counter) -> None:

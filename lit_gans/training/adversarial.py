@@ -18,7 +18,7 @@ from typing import Any, ClassVar, cast
 
 import torch
 from jaxtyping import Float, Int64
-from lightning.pytorch import LightningModule
+from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.plugins.precision import MixedPrecision
@@ -284,8 +284,8 @@ class AdversarialModule(LightningModule):
         losses |= self._update(("generator",), len(microbatches), partial(self._deceive, microbatches, fakes))
         self._end_iteration(iteration + 1)
         self.losses = losses
-        logged = self.augmentations.log(self.progress) | {f"loss/{name}": loss for name, loss in losses.items()}
-        self.log_dict(logged, prog_bar=self._bar_needs_numbers)
+        if self._logs_all or iteration + 1 == self._total or self._is_written(iteration + 1):
+            self._log_losses()
 
     def _microbatches(self, batch: Batch, key: tuple[int | str, ...]) -> list[Batch]:
         """Adds this rank's noise for one step to its batch and splits the batch into microbatches."""
@@ -412,7 +412,7 @@ class AdversarialModule(LightningModule):
         for parameter in frozen:
             parameter.requires_grad_(False)
         try:
-            with OnePowerIteration(self._spectral_norms):
+            with self._one_power_iteration:
                 yield
         finally:
             for parameter in frozen:
@@ -434,6 +434,15 @@ class AdversarialModule(LightningModule):
             for network, scale in plugin.scales().items():
                 self.finite.add(SCALE, network, scale)
         self.finite.end_iteration(iteration)
+
+    def _is_written(self, iteration: int) -> bool:
+        """Returns whether loggers write what is logged in an iteration."""
+        every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]  # set by a connector; 0 logs nothing
+        return every > 0 and iteration % every == 0
+
+    def _log_losses(self) -> None:
+        logged = self.augmentations.log(self.progress) | {f"loss/{name}": loss for name, loss in self.losses.items()}
+        self.log_dict(logged, prog_bar=self._bar_needs_numbers)
 
     def now(self, number: Number) -> float:
         """Returns the value of a number, which may be a schedule, in the current iteration."""
@@ -512,7 +521,7 @@ class AdversarialModule(LightningModule):
         self._scheduled = [pair for pair in zip(listed, settings, strict=True) if pair[1].scheduled(Progress())]
         self._schedule_optimizers(Progress(self.trainer.global_step, total=self._total))
         self._trainable = {name: _trainable(self.get_submodule(name)) for name in self.network_names}
-        self._spectral_norms = [layer for layer in self.modules() if isinstance(layer, SpectralNorm)]
+        self._one_power_iteration = OnePowerIteration(each for each in self.modules() if isinstance(each, SpectralNorm))
         self._noise_generator = torch.Generator(device=self.device)
         self._ranks = self.trainer.global_rank, self.trainer.world_size
         self._range_seen = False
@@ -520,6 +529,9 @@ class AdversarialModule(LightningModule):
         # this package's bar reads the tensors
         bar = self.trainer.progress_bar_callback
         self._bar_needs_numbers = bar is not None and not isinstance(bar, GenerativeCallback)
+        # logging takes as long as the backward of a small network
+        everyone = callbacks_of(self.trainer, Callback)
+        self._logs_all = any(not isinstance(each, GenerativeCallback) or each.reads_logged for each in everyone)
         self.augmentations.state = self.augmentations.state.to(self.device)
         strategy = sharding(self.trainer.strategy)
         own = (lambda weight: weight) if strategy is None else strategy.local_shard
@@ -532,6 +544,10 @@ class AdversarialModule(LightningModule):
             doubt = doubt_about_range(batch)
             if doubt is not None and self.trainer.is_global_zero:
                 logger.warning(doubt)
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if self.trainer.should_stop:  # as a callback has just asked, so that Lightning logs a row for this iteration
+            self._log_losses()
 
     def on_train_end(self) -> None:
         self.gather_generator()  # for `sample` after the fit
