@@ -77,6 +77,8 @@ from lit_gans.training.validation import refuse_settings, refuse_trainer
 
 logger = logging.getLogger(__name__)
 
+Terms = dict[str, tuple[Tensor, Tensor | float]]  # loss and penalty of each network
+
 
 class AdversarialModule(LightningModule):
     """Trains a generator against its discriminators. One `training_step` is one generator iteration.
@@ -270,18 +272,18 @@ class AdversarialModule(LightningModule):
         shares_one = reuses and self.accumulate_gradients == 1  # then one forward with a graph serves both steps
         weights = self.penalty_weights(iteration)
         losses: dict[str, Tensor] = {}
-        fakes: list[Tensor] | None = None
+        fake: Tensor | None = None
         batches = split_batch(batch, self.n_critic)
         for critic_step, batch in enumerate(batches):
             microbatches = self._microbatches(batch, ("discriminator", iteration, critic_step))
             if shares_one and critic_step == self.n_critic - 1:
-                fakes = [self.generate(self.generator, micro) for micro in microbatches]
-            discriminate = partial(self._discriminate, microbatches, fakes, weights)
-            losses |= self._update(self.discriminator_names, len(microbatches), discriminate)
+                fake = self.generate(self.generator, microbatches[0])
+            discriminate = partial(self._discriminate, fake=fake, weights=weights)
+            losses |= self._update(self.discriminator_names, microbatches, discriminate)
         if not reuses:
             batch = repeat_batch(batches[-1], self.generator_batch_multiple)
             microbatches = self._microbatches(batch, ("generator", iteration))
-        losses |= self._update(("generator",), len(microbatches), partial(self._deceive, microbatches, fakes))
+        losses |= self._update(("generator",), microbatches, partial(self._deceive, fake=fake))
         self._end_iteration(iteration + 1)
         self.losses = losses
         if self._logs_all or iteration + 1 == self._total or self._is_written(iteration + 1):
@@ -295,22 +297,23 @@ class AdversarialModule(LightningModule):
         return split_batch(cast(Batch, {**batch, **self.augmentations.noise(noise, num)}), self.accumulate_gradients)
 
     def _update(
-        self, names: tuple[str, ...], num: int, terms_of: Callable[[int], dict[str, tuple[Tensor, Tensor | float]]]
+        self, names: tuple[str, ...], microbatches: list[Batch], terms_of: Callable[[Batch], Terms]
     ) -> dict[str, Tensor]:
-        """Steps networks once on the mean gradient of `num` microbatches, while all others are frozen.
+        """Steps networks once on the mean gradient of microbatches, while all others are frozen.
 
         Args:
             names: names of the networks.
-            num: number of microbatches.
+            microbatches: the images and the noise.
             terms_of: returns the loss and the penalty of each network in a microbatch.
 
         Returns:
             The mean loss of each network, without its penalty.
         """
+        num = len(microbatches)
         total: dict[str, Tensor] = {}
         with self.training_only(names):
-            for index in range(num):
-                terms = terms_of(index)
+            for index, batch in enumerate(microbatches):
+                terms = terms_of(batch)
                 # gradients are averaged over the ranks only in the last microbatch
                 with nullcontext() if index == num - 1 else block_backward_sync(self.trainer.strategy):
                     for name, (loss, penalty) in terms.items():
@@ -322,23 +325,15 @@ class AdversarialModule(LightningModule):
                 self.step_network(name)
         return total
 
-    def _discriminate(
-        self, microbatches: list[Batch], fakes: list[Tensor] | None, weights: Mapping[str, float], index: int
-    ) -> dict[str, tuple[Tensor, Tensor | float]]:
-        batch = microbatches[index]
-        if fakes is None:
+    def _discriminate(self, batch: Batch, fake: Tensor | None, weights: Mapping[str, float]) -> Terms:
+        if fake is None:
             with torch.no_grad():
                 fake = self.generate(self.generator, batch)
-        else:
-            fake = fakes[index].detach()
-        losses, penalties = self.losses_and_penalties(batch, fake, weights)
+        losses, penalties = self.losses_and_penalties(batch, fake.detach(), weights)
         return {name: (loss, penalties[name]) for name, loss in losses.items()}
 
-    def _deceive(
-        self, microbatches: list[Batch], fakes: list[Tensor] | None, index: int
-    ) -> dict[str, tuple[Tensor, Tensor | float]]:
-        batch = microbatches[index]
-        fake = fakes[index] if fakes else self.generate(self.generator, batch)
+    def _deceive(self, batch: Batch, fake: Tensor | None) -> Terms:
+        fake = self.generate(self.generator, batch) if fake is None else fake
         seen, fake = self.augmentations.apply(batch, fake, self.progress)
         loss = self.generator_loss(fake, seen)
         self.finite.add(LOSS, "generator", loss)
