@@ -29,7 +29,7 @@ from lit_gans.strategies.module_networks import (
 )
 from lit_gans.strategies.rank_tensors import average_over_ranks
 
-REDUCES_FROZEN_ALIKE = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15)
+REDUCES_FROZEN_ALIKE = torch.__version__ >= "2.14.1"  # which torch compares as versions
 
 
 class NetworkFSDP(FSDPCheckpoints):
@@ -250,7 +250,7 @@ def precision_policy(param_dtype: str, reduce_dtype: str) -> dict[str, Any]:
         return {}
     if not REDUCES_FROZEN_ALIKE:  # https://github.com/pytorch/pytorch/issues/186998
         raise RefusedInput(
-            f"param_dtype={param_dtype} and reduce_dtype={reduce_dtype} need torch 2.15 or newer: older versions"
+            f"param_dtype={param_dtype} and reduce_dtype={reduce_dtype} need torch 2.14.1 or newer: older versions"
             " silently reduce a network in the wrong precision if its first forward runs while it is frozen."
         )
     policy = MixedPrecisionPolicy(param_dtype=dtypes[param_dtype], reduce_dtype=dtypes[reduce_dtype])

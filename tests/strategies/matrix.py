@@ -1,4 +1,4 @@
-"""`python -m tests.strategies.matrix` writes the tables of what each strategy trains, or refuses, into the docs.
+"""`python -m tests.strategies.matrix` writes the table of what each strategy trains, or refuses, into the docs.
 
 GANs and strategies come from the registry. What the table says works is trained by the tests beside this file, and what
 it says is refused is refused there.
@@ -13,7 +13,6 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.config.registry import classes
 from tests.gans import GANS
 
-from .acceptance import table as examples
 from .cells import Cell, build
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/distributed.md"
@@ -84,4 +83,3 @@ def written():
 if __name__ == "__main__":
     text, begin, end = written()
     GUIDE.write_text(text[:begin] + table() + text[end:])
-    examples.write()

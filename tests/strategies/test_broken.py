@@ -5,7 +5,7 @@ import pytest
 from . import broken, ranks
 from .acceptance.cells import EXAMPLES, STEPS, Cell, trained_alone
 from .acceptance.cells import train as train_example
-from .own_modules import Names, Partly
+from .own_modules import Names, Partly, Penalized
 from .test_own_module import train as train_own
 from .test_own_module import trained_alone as own_alone
 
@@ -21,6 +21,11 @@ BROKEN = {
     "stage 1 gives others gradients": (broken.ReachesOthersUnderZero, {"stage": 1}, Names),
     "stage 3 overwrites what accumulates": (broken.KeepsState, {"stage": 3}, Cell("Vocoder", "", accumulate=2)),
     "stage 3 keeps gradients": (broken.KeepsGradients, {"stage": 3}, Partly),
+    "stage 0 clips by default": (broken.ClipsByDefault, {"stage": 0}, Cell("WGANGP", "")),
+    "stage 2 clips by default": (broken.ClipsByDefault, {"stage": 2}, Cell("WGANGP", "")),
+    "stage 3 clips by default": (broken.ClipsByDefault, {"stage": 3}, Cell("Vocoder", "")),
+    "fsdp keeps a critic unsharded over its step": (broken.ReshardedLate, {"wrap": "layer"}, Penalized),
+    "fsdp keeps a critic frozen": (broken.FrozenTooLong, {"wrap": "layer"}, Penalized),
 }
 PLAIN, ACCUMULATED = Cell("LightningGAN", ""), Cell("LightningGAN", "", accumulate=2)
 REDUCED = {

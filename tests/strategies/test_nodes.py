@@ -1,9 +1,11 @@
 """Processes that others start: `torchrun --nnodes 2` twice on one machine, over loopback, on the command line that a
-user types; and the same line as srun starts it.
+user types; and the same line as srun and DeepSpeed's launcher start it.
 """
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -95,3 +97,15 @@ def test_processes_of_srun_train_the_weights_of_one_in_the_folder_of_the_job(tmp
     variables = [job | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in (0, 1)]
     assert_trained_alike(finish(train, tmp_path / "two", variables), alone)
     assert [run.name for run in tmp_path.glob("two/outputs/*/*")] == ["version_4711"]
+
+
+@pytest.mark.slow
+def test_deepspeeds_launcher_trains_the_weights_of_one_process(tmp_path, alone):
+    launcher = ["deepspeed.launcher.runner", "--num_gpus=2", "--no_local_rank", "--no_python", "lit-gans"]
+    train = [*TRAIN, "data.batch_size=4", "trainer.devices=2", "strategy=deepspeed", "trainer.strategy.stage=1"]
+    variables = environment()
+    variables["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), variables["PATH"]])
+    command = [sys.executable, "-m", *launcher, *train]
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert_trained_alike(checkpoint_in(tmp_path), alone)

@@ -1,14 +1,30 @@
 """Modules as their users write them train under every strategy like on one process, or are refused with a sentence."""
 
+from functools import cache
+from pathlib import Path
+
 import pytest
 
 from lit_gans.strategies.fsdp import NetworkFSDP
 from tests.strategies import ranks
 from tests.threads.on_ranks import PARITY
 
-from .cells import ADAM, EXAMPLES, HYBRID, OPTIONS, PLAIN, Cell, assert_like_one_process, outcomes, trained_alone
-from .table import written
+from .cells import (
+    ADAM,
+    EXAMPLES,
+    HYBRID,
+    OPTIONS,
+    PLAIN,
+    STRATEGIES,
+    Cell,
+    assert_like_one_process,
+    outcomes,
+    train,
+    trained_alone,
+)
 
+GUIDE = Path(__file__).parents[3] / "docs/guides/distributed.md"
+COLUMNS = [*STRATEGIES, HYBRID]
 FREED = "ZeRO stage 3 frees the weights of {} before its gradient penalty"
 REFUSED = {
     Cell("WGANGP", "deepspeed stage=3"): FREED.format("critic"),
@@ -39,10 +55,24 @@ def found_in_full(tmp_path_factory):
     return ranks.run("tests.strategies.acceptance.cells.outcomes", folder, cells=REST)
 
 
+@cache
+def written():
+    """Returns what the table of the guide says of each example under each strategy."""
+    text = GUIDE.read_text().partition("<!-- examples -->\n")[2].partition("<!-- end of examples -->")[0]
+    rows = [[part.strip() for part in line.strip("|").split("|")] for line in text.splitlines()[2:]]
+    return {
+        Cell(example, strategy): entry
+        for example, (_, *entries) in zip(EXAMPLES, rows, strict=False)
+        for strategy, entry in zip(COLUMNS, entries, strict=True)
+    }
+
+
 def check(outcome, cell):
     sentence = REFUSED.get(Cell(cell.example, cell.strategy))
     if cell.example == "WGANGP" and "fsdp" in cell.strategy and cell.accumulate > 1:
         sentence = "a backward of generator inside block_backward_sync reaches critic, which requires gradients"
+    if cell in written():
+        assert written()[cell].startswith("refused" if sentence else "equal")
     if sentence is None:
         assert_like_one_process(outcome, cell)
     else:
@@ -53,13 +83,6 @@ def check(outcome, cell):
 def test_two_ranks_train_like_one_process(found, cell):
     for rank in found:
         check(rank[cell], cell)
-
-
-def test_the_guide_has_the_table_of_what_ran(found):
-    entries = written()
-    for cell in (cell for cell in FIRST if cell in PLAIN):
-        refused = isinstance(found[0][cell], str)
-        assert entries[cell.example, cell.strategy].startswith("refused" if refused else "equal")
 
 
 @pytest.mark.slow
@@ -91,3 +114,22 @@ def test_shards_within_a_node_and_replicas_across_nodes(tmp_path):
     for rank in ranks.run(f"{__name__}.hybrid", tmp_path, 4, node_size=2, cells=cells):
         for cell in cells:
             check(rank[cell], cell)
+
+
+BF16 = [cell for cell in PLAIN if cell.strategy in ("ddp", "deepspeed stage=2", "fsdp wrap=network")]
+
+
+@pytest.mark.slow
+def test_bfloat16_differs_from_one_process_by_its_rounding(tmp_path):
+    """The strategies need not agree within the 1e-6 of float32: 9.4e-5 was seen in the vocoder."""
+    place, autocast = "tests.strategies.acceptance.cells.outcomes", "bf16-mixed"
+    for rank in ranks.run(place, tmp_path, cells=BF16, precision=autocast):
+        for cell, found in rank.items():
+            alone, start = (
+                train(cell, devices=1, precision=autocast).state_dict(),
+                EXAMPLES[cell.example]().state_dict(),
+            )
+            assert {name: value.dtype for name, value in found.items()} == {n: v.dtype for n, v in alone.items()}
+            off, moved = (max((one[n] - alone[n]).abs().max() for n in alone) for one in (found, start))
+            print(f"{cell}: {off / moved:.2%} of the largest change")
+            assert 0 < off <= moved / 100

@@ -51,19 +51,16 @@ def write(folder, names, resumed):
     for example in ("Autoencoder", "Distillation"):
         saved(folder / f"{example}.ckpt", example, devices=1)
     saved(folder / "resumed.ckpt", "Autoencoder", resume=folder / "Autoencoder.ckpt", devices=1)
-    place = "tests.strategies.acceptance.test_checkpoints.on_a_rank"
-    ranks.run(place, folder, where=folder, names=names, resumed=resumed)
-    return folder
+    ranks.run(f"{__name__}.on_a_rank", folder, where=folder, names=names, resumed=resumed)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("pieces"), FIRST, [])
-
-
-@pytest.fixture(scope="module")
-def folder_of_all(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("pieces"), [*WRITTEN], [*RESUMED])
+def assert_checkpoints(folder, pairs):
+    """Compares checkpoints of two ranks with those of one process."""
+    for name, expected in pairs:
+        found, alone = (read_checkpoint(folder / f"{stem}.ckpt") for stem in (name, expected))
+        if "zero" in name and "sharded" in name:  # DeepSpeed's optimizer states are its own
+            found["optimizer_states"] = alone["optimizer_states"]
+        assert_same(found, alone)
 
 
 def assert_same(found, alone):
@@ -74,24 +71,13 @@ def assert_same(found, alone):
         near(one["state"], other["state"])
 
 
-@pytest.mark.parametrize("name", FIRST)
-def test_a_checkpoint_has_the_names_and_tensors_of_one_process(folder, name):
-    found, alone = (read_checkpoint(folder / f"{stem}.ckpt") for stem in (name, WRITTEN[name][0]))
-    if "zero" in name and "sharded" in name:  # DeepSpeed's optimizer states are its own
-        found["optimizer_states"] = alone["optimizer_states"]
-    assert_same(found, alone)
+def test_a_checkpoint_has_the_names_and_tensors_of_one_process(tmp_path):
+    write(tmp_path, FIRST, [])
+    assert_checkpoints(tmp_path, [(name, WRITTEN[name][0]) for name in FIRST])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in WRITTEN if name not in FIRST])
-def test_so_it_has_under_the_other_strategies(folder_of_all, name):
-    test_a_checkpoint_has_the_names_and_tensors_of_one_process(folder_of_all, name)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", RESUMED)
-def test_training_goes_on_from_the_checkpoint_of_another_strategy(folder_of_all, name):
-    found, alone = (read_checkpoint(folder_of_all / f"{stem}.ckpt") for stem in (f"{name} resumed", "resumed"))
-    if "sharded" in name:
-        found["optimizer_states"] = alone["optimizer_states"]
-    assert_same(found, alone)
+def test_so_it_has_under_every_strategy_and_training_goes_on_from_that_of_another(tmp_path):
+    write(tmp_path, [*WRITTEN], [*RESUMED])
+    assert_checkpoints(tmp_path, [(name, WRITTEN[name][0]) for name in WRITTEN])
+    assert_checkpoints(tmp_path, [(f"{name} resumed", "resumed") for name in RESUMED])
