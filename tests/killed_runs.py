@@ -14,6 +14,7 @@ from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.checkpoints.locate import newest_good
 from lit_gans.config.registry import gans
+from lit_gans.training.optim import Optimizer
 from lit_gans.training.schedules import Linear
 from tests.conftest import SETTINGS, SMALL, WIDTHS, RandomImages
 
