@@ -65,11 +65,3 @@ def test_importing_lit_gans_alone_does_not_import_lightning_for_its_registry():
     code = "import sys, lit_gans; assert not {'torch', 'lightning', 'lit_gans.strategies'} & set(sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-def test_the_lightning_cli_takes_a_name(command):
-    fit = ["fit", "--model", "GAN", "--model.generator_width", "4", "--data", "Digits", "--data.image_size", "16"]
-    fit += ["--trainer.accelerator", "cpu", "--trainer.strategy", "network_ddp"]
-    code, printed, errors = command(*fit, "--trainer.logger", "false", "--print_config")
-    assert code == 0, errors
-    assert "strategy: network_ddp" in printed

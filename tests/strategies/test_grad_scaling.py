@@ -2,7 +2,7 @@ from unittest.mock import create_autospec
 
 import pytest
 import torch
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.plugins.precision import MixedPrecision
 
@@ -13,6 +13,8 @@ from lit_gans.training.optim import Optimizer
 
 from . import ranks
 from .acceptance.cells import STEPS, Cell, train, trained_alone
+from .own_modules import TwoOptimizers
+from .test_own_module import train as train_own
 
 
 def stock_scaling():
@@ -69,18 +71,11 @@ def test_a_scaler_of_the_user_is_copied_for_each_network(tiny_gan):
     assert len({id(each) for each in (*own, scaler)}) == 4
 
 
-def test_each_optimizer_has_a_scaler_of_its_own():
-    module = TwoNetworks()
-    optimizers = [torch.optim.SGD([parameter], 0.1) for parameter in module.one.parameters()]
-    plugin = NetworkScaling("cpu")
-    plugin.connect(module, optimizers, [])
-    assert list(plugin._networks) == ["one.weight", "one.bias"]
-
-
-class TwoNetworks(LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.one, self.two = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+def test_two_optimizers_of_one_network_have_a_scaler_each():
+    plugin = WithoutAutocast()
+    scaled = train_own(TwoOptimizers, devices=1, plugins=[plugin]).state_dict()
+    torch.testing.assert_close(scaled, train_own(TwoOptimizers, devices=1).state_dict(), rtol=1e-5, atol=1e-6)
+    assert len(plugin._scalers) == 3
 
 
 IN_TURN = {"every second": "Distillation", "starts late": "Autoencoder", "toggled": "LightningGAN"}

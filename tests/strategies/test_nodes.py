@@ -103,6 +103,7 @@ def test_processes_of_srun_train_the_weights_of_one_in_the_folder_of_the_job(tmp
 def test_deepspeeds_launcher_trains_the_weights_of_one_process(tmp_path, alone):
     launcher = ["deepspeed.launcher.runner", "--num_gpus=2", "--no_local_rank", "--no_python", "lit-gans"]
     train = [*TRAIN, "data.batch_size=4", "trainer.devices=2", "strategy=deepspeed", "trainer.strategy.stage=1"]
+    train += ["hydra.run.dir=outputs/wgan_gp/version_0"]  # on which processes without a job's number cannot agree
     variables = environment()
     variables["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), variables["PATH"]])
     command = [sys.executable, "-m", *launcher, *train]

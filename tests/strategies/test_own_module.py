@@ -37,32 +37,33 @@ from .own_modules import (
 DEEPSPEED = {f"deepspeed_{stage}": partial(NetworkDeepSpeed, stage=stage) for stage in (0, 1, 2, 3)}
 FSDP = {f"fsdp_{wrap}": partial(NetworkFSDP, wrap=wrap) for wrap in ("network", "layer")}
 STRATEGIES = {"ddp": NetworkDDP, **DEEPSPEED, **FSDP}
+ONE_OF_EACH = {name: STRATEGIES[name] for name in ("ddp", "deepspeed_2", "deepspeed_3", "fsdp_layer")}
 
 PARITY = {
     "own": (Own, STRATEGIES),
     "penalized": (Penalized, {name: make for name, make in STRATEGIES.items() if name != "deepspeed_3"}),
-    "added_up": (AddedUp, STRATEGIES),
+    "added_up": (AddedUp, ONE_OF_EACH),
     "drops": (Drops, STRATEGIES),
-    "seeded_by_rank": (SeededByRank, STRATEGIES),
-    "two_optimizers": (TwoOptimizers, STRATEGIES),
+    "seeded_by_rank": (SeededByRank, ONE_OF_EACH),
+    "two_optimizers": (TwoOptimizers, ONE_OF_EACH),
     "names": (Names, STRATEGIES),
-    "steps_the_bare_optimizer": (StepsTheBareOptimizer, STRATEGIES),
+    "steps_the_bare_optimizer": (StepsTheBareOptimizer, ONE_OF_EACH),
     "clips": (Clips, {"ddp": NetworkDDP, **FSDP}),
-    "samples": (Samples, STRATEGIES),
+    "samples": (Samples, ONE_OF_EACH),
     "automatic": (Automatic, {"ddp": NetworkDDP, **FSDP}),
-    "partly": (Partly, {**STRATEGIES, "ddp": partial(NetworkDDP, find_unused_parameters=True)}),
+    "partly": (Partly, {**ONE_OF_EACH, "ddp": partial(NetworkDDP, find_unused_parameters=True)}),
 }
 CELLS = [(kind, name) for kind, (_, strategies) in PARITY.items() for name in strategies]
 
 REFUSED = {
     Undeclared: (["fsdp_network", "fsdp_layer", "deepspeed_3"], "differentiated again"),
     TwoBackwards: (["deepspeed_1", "deepspeed_2"], "two backwards of critic before its step"),
-    Automatic: ([*DEEPSPEED], "Automatic has automatic optimization, which NetworkDeepSpeed does not train"),
-    Clips: ([*DEEPSPEED], 'NetworkDeepSpeed(config={"gradient_clipping": VALUE})'),
+    Automatic: (["deepspeed_2"], "Automatic has automatic optimization, which NetworkDeepSpeed does not train"),
+    Clips: (["deepspeed_0", "deepspeed_2"], 'NetworkDeepSpeed(config={"gradient_clipping": VALUE})'),
     StepsItsOwn: ([*DEEPSPEED], "step the optimizer that self.optimizers() returns"),
-    BeginsFrozen: ([*STRATEGIES], "an optimizer steps critic.0.weight, which is frozen"),
+    BeginsFrozen: ([*ONE_OF_EACH], "an optimizer steps critic.0.weight, which is frozen"),
     Misnames: (
-        [*STRATEGIES],
+        [*ONE_OF_EACH],
         "manual_backward(loss, network='crtic') names no network of the module: it has generator, critic",
     ),
 }

@@ -175,7 +175,7 @@ def wrapped():
     replicas = {name: replicas_of(options) for name, (options, _) in HOOKS.items()}
     shards, pieces = {}, {}
     for wrap in ("network", "layer"):
-        for gan in GANS:
+        for gan in LOOPS:
             trained_by(strategy := NetworkFSDP(wrap=wrap), Cell(gan), max_steps=1)
             module = strategy.lightning_module
             shards[wrap, gan] = {name: value.to_local().numel() for name, value in module.named_parameters()}
@@ -202,7 +202,7 @@ def test_the_options_reach_the_replica_of_each_network(found, name):
             assert views, "no second copy of the gradients"
 
 
-@pytest.mark.parametrize("gan", GANS)
+@pytest.mark.parametrize("gan", LOOPS)
 @pytest.mark.parametrize("wrap", ["network", "layer"])
 def test_fsdp_shards_each_layer_where_it_may_and_each_rank_holds_its_shard_only(found, wrap, gan):
     """A penalized network is one piece: sharded separately, its layers would be reduced before the gradients of the

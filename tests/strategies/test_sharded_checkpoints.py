@@ -1,6 +1,7 @@
 """Checkpoints of shards: written by two ranks, resumed by them, read on one process."""
 
 import shutil
+from functools import partial
 
 import pytest
 import torch
@@ -17,15 +18,8 @@ from . import ranks
 from .own_modules import Own
 from .test_checkpoints import MOMENTUM, SaveAtEnd, assert_same, train
 
-STRATEGIES = {
-    "fsdp": lambda sharded=True: NetworkFSDP(sharded_checkpoints=sharded),
-    **{
-        f"deepspeed_{stage}": lambda sharded=True, stage=stage: NetworkDeepSpeed(
-            stage=stage, sharded_checkpoints=sharded
-        )
-        for stage in (2, 3)
-    },
-}
+STRATEGIES = {"fsdp": NetworkFSDP, **{f"deepspeed_{n}": partial(NetworkDeepSpeed, stage=n) for n in (2, 3)}}
+EXCHANGED = {"file": ["fsdp", "deepspeed_2"], "folder": ["fsdp", "deepspeed_3"]}  # kinds of checkpoints at the end
 
 
 class Counting(Own):
@@ -65,16 +59,18 @@ def on_a_rank(where):
     said = {"buffers": {}}
     for name, strategy in STRATEGIES.items():
         for steps in (1, 2):
-            train(where / f"{name}.ckpt", steps, MOMENTUM, world_size=2, strategy=strategy())
+            sharded = {"world_size": 2, "strategy": strategy(sharded_checkpoints=True)}
+            train(where / f"{name}.ckpt", steps, MOMENTUM, **sharded)
         resumed = {"resume": where / f"{name}.ckpt", "world_size": 2}
-        train(where / f"{name}_resumed.ckpt", 4, MOMENTUM, **resumed, strategy=strategy(sharded=False))
-        for kind in ("file", "folder"):  # that takes the place of the other
+        train(where / f"{name}_resumed.ckpt", 4, MOMENTUM, **resumed, strategy=strategy())
+        for kind in (kind for kind, names in EXCHANGED.items() if name in names):  # that takes the place of the other
             path = where / f"{name}_{kind}" / "last.ckpt"
-            train(path, 2, MOMENTUM, world_size=2, strategy=strategy(sharded=kind == "file"))
-            train(path, 4, MOMENTUM, resume=path, world_size=2, strategy=strategy(sharded=kind == "folder"))
+            before, after = (strategy(sharded_checkpoints=kind == other) for other in ("file", "folder"))
+            train(path, 2, MOMENTUM, world_size=2, strategy=before)
+            train(path, 4, MOMENTUM, resume=path, world_size=2, strategy=after)
         path = where / f"{name}_counted.ckpt"
-        count(path, 2, strategy())
-        said["buffers"][name] = count(path, 4, strategy(), resume=path)
+        count(path, 2, strategy(sharded_checkpoints=True))
+        said["buffers"][name] = count(path, 4, strategy(sharded_checkpoints=True), resume=path)
     try:
         resumed = {"resume": where / "deepspeed_2.ckpt", "world_size": 2}
         train(where / "other.ckpt", 4, MOMENTUM, **resumed, strategy=NetworkDeepSpeed(stage=1))
@@ -88,10 +84,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sharded")
     train(folder / "one.ckpt", 2, MOMENTUM)
     train(folder / "uninterrupted.ckpt", 4, MOMENTUM)
-    (folder / "said.pt").touch()
-    torch.save(
-        ranks.run("tests.strategies.test_sharded_checkpoints.on_a_rank", folder, where=folder), folder / "said.pt"
-    )
+    torch.save(ranks.run(f"{__name__}.on_a_rank", folder, where=folder), folder / "said.pt")
     return folder
 
 
@@ -119,7 +112,7 @@ def test_one_process_resumes_from_shards_of_fsdp(folder, tmp_path):
     assert_same(tmp_path / "resumed.ckpt", folder / "uninterrupted.ckpt")
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", EXCHANGED["file"])
 def test_a_file_takes_the_place_of_the_folder_it_resumes_from(folder, name):
     path = folder / f"{name}_file" / "last.ckpt"
     assert [*path.parent.iterdir()] == [path]
@@ -127,7 +120,7 @@ def test_a_file_takes_the_place_of_the_folder_it_resumes_from(folder, name):
     assert_same(path, folder / "uninterrupted.ckpt")
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", EXCHANGED["folder"])
 def test_a_folder_takes_the_place_of_the_file_it_resumes_from(folder, name):
     path = folder / f"{name}_folder" / "last.ckpt"
     assert [*path.parent.iterdir()] == [path]
