@@ -1,8 +1,23 @@
-"""Paths as they are shown to users."""
+"""The cache folder, for packed images, statistics of real images and downloads; and paths as users see them."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+VARIABLE = "LIT_GANS_CACHE"
+
+
+def cache_folder(given: str | Path | None = None) -> Path:
+    """Returns `given`, or the folder in `LIT_GANS_CACHE`, or `lit_gans` in the user's cache, whichever is set first.
+
+    The user's cache is `XDG_CACHE_HOME` if that is an absolute path, otherwise `~/.cache`, following the XDG Base
+    Directory Specification, version 0.8, which ignores relative paths. The folder may not exist yet.
+    """
+    if given or os.environ.get(VARIABLE):
+        return Path(given or os.environ[VARIABLE]).expanduser()
+    xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (xdg if xdg.is_absolute() else Path.home() / ".cache") / "lit_gans"
 
 
 def shown(path: str | Path) -> Path:

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import distributed
 
 from lit_gans.common.atomic import replacing
-from lit_gans.common.cache_folder import cache_folder
+from lit_gans.common.paths import cache_folder
 from lit_gans.metrics.extractors.base import Extractor
 from lit_gans.metrics.scores.base import FeatureScore, place
 

@@ -11,7 +11,7 @@ from PIL import Image
 from torchvision.utils import save_image
 
 from lit_gans.cli import main as cli
-from lit_gans.common.cache_folder import cache_folder
+from lit_gans.common.paths import cache_folder
 from tests.data.sources.test_torchvision_sets import write_cifar
 from tests.docs.running import SMALL_METRICS, TINY, WIDTHS
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from lit_gans.common.cache_folder import cache_folder
+from lit_gans.common.paths import cache_folder
 from lit_gans.metrics import FrechetInceptionDistance
 from lit_gans.metrics.scores.base import StoredFeatures
 from tests.metrics.cells import ASKED, FAKE, REAL, Pixels, all_scores, evaluator_of, images

@@ -16,8 +16,8 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from lit_gans.common.cache_folder import cache_folder
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.paths import cache_folder
 from lit_gans.data.base import ImageData, ImagesInMemory, Pairs
 from lit_gans.data.images import WHITE, Background, Crop, Frame
 from lit_gans.data.loader import ResumableLoader

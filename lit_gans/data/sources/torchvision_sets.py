@@ -13,8 +13,8 @@ import numpy as np
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from lit_gans.common.cache_folder import cache_folder
 from lit_gans.common.errors import RefusedInput, install_command
+from lit_gans.common.paths import cache_folder
 from lit_gans.data.images import open_picture
 from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.format import PerProcess, Source

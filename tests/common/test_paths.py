@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from lit_gans.common.cache_folder import cache_folder
+from lit_gans.common.paths import cache_folder
 from lit_gans.data.sources.folder import Folder
 from lit_gans.metrics.cache import reference_path
 from lit_gans.metrics.extractors.digits import DigitsExtractor
