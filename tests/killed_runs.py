@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -20,6 +21,7 @@ from tests.conftest import SETTINGS, SMALL, WIDTHS, RandomImages
 
 STEPS = 8  # three in an epoch; a checkpoint every 2, a measurement every 3
 POINTS = ("epoch boundary", "mid-epoch", "mid-n_critic", "mid-evaluation", "mid-save")
+ADAM = partial(Optimizer, "Adam", lr=2e-4, betas=(0.5, 0.999))
 
 
 class Killed(BaseException):
@@ -100,7 +102,7 @@ class Signal:
             signal.raise_signal(self.number)
 
 
-def train(folder, name, workers=0, point=None, step=0, end=raise_killed, world_size=1, strategy="auto", kind=Optimizer):
+def train(folder, name, workers=0, point=None, step=0, end=raise_killed, world_size=1, strategy="auto", kind=ADAM):
     """Trains a GAN in a folder, from its newest good checkpoint, until the end or until it is killed."""
     torch.set_num_threads(1)
     folder, linear = Path(folder), Linear()

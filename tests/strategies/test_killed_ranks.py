@@ -8,7 +8,7 @@ import torch
 
 from lit_gans.checkpoints.locate import newest_good
 from lit_gans.training.optim import Optimizer
-from tests.killed_runs import assert_same, kill_process, results, train
+from tests.killed_runs import ADAM, assert_same, kill_process, results, train
 
 from . import ranks
 from .test_checkpoints import STRATEGIES
@@ -17,7 +17,7 @@ NAMES = [*STRATEGIES]
 OPTIMIZERS = {
     "sgd": partial(Optimizer, "SGD", lr=0.02, momentum=0.9),
     # without this `eps`, Adam divides rounding by rounding where gradients are as small as that
-    "adam": partial(Optimizer, "Adam", eps=1e-2),
+    "adam": partial(ADAM, eps=1e-2),
 }
 OTHERS = dict(zip(NAMES, NAMES[1:] + NAMES[:1], strict=True))
 
