@@ -15,7 +15,7 @@ import socket
 import statistics
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import product
@@ -141,12 +141,6 @@ def bench(
         lines.insert(1, f"|{'---|' * len(rows[0])}")
         Path(output).with_suffix(".md").write_text("\n".join([*lines, "", *(f"- {note}" for note in notes)]) + "\n")
     return result
-
-
-def _refuse_unknown(key: str, names: Iterable[str], known: Collection[str]) -> None:
-    for name in names:
-        if name not in known:
-            raise RefusedInput(f"{key}: there is no '{name}'; {nearest(name, known)}")
 
 
 def machine(device: torch.device) -> dict[str, Any]:

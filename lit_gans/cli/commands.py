@@ -42,9 +42,7 @@ def find(name: str) -> Command | None:
     path = Path(__file__).with_name(f"{name}.py")
     if not name.isidentifier() or not path.is_file():
         return None
-    first = re.match(
-        rf'"""`(lit-gans {name}\b[^`]*)`: ([^\n]*)\.\n(.*?)Examples:\n(.*?)"""', path.read_text(), re.DOTALL
-    )
+    first = re.match(_DOCSTRING.format(name), path.read_text(), re.DOTALL)
     if first is None:
         return None
     usage, summary, text, examples = first.groups()

@@ -49,7 +49,7 @@ def _plain(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
     if isinstance(config, dict):
         return config
     trainer: Any = config.get("trainer") or {}
-    # outside of `lit-gans train`; the trainer of a benchmark has a precision and no folder
+    # outside of `lit-gans train`, which sets the folder of the run
     if "default_root_dir" in trainer and trainer.default_root_dir is None:
         config = config.copy()
         config.trainer.default_root_dir = os.getcwd()
