@@ -168,10 +168,15 @@ def linear_data_of_7():
     return Seven()
 
 
-def test_layers_that_draw_are_seeded_by_seed_iteration_and_rank(random_images, fit):
+@pytest.mark.parametrize("rank", [0, 1])
+def test_layers_that_draw_are_seeded_by_seed_iteration_and_rank(random_images, fit, rank):
     """What dropout draws does not depend on what was drawn before the training, nor on a resume in between."""
 
     class Drawing(LinearGAN):
+        def on_train_start(self):
+            super().on_train_start()
+            self._ranks = rank, 2
+
         def discriminator_losses(self, real, fake, batch):
             self.drawn.append(torch.rand(3))
             return super().discriminator_losses(real, fake, batch)
@@ -180,7 +185,7 @@ def test_layers_that_draw_are_seeded_by_seed_iteration_and_rank(random_images, f
     module.drawn = []
     fit(module, random_images(), max_steps=3)
     for iteration, drawn in enumerate(module.drawn):
-        expected = torch.rand(3, generator=torch.Generator().manual_seed(mix(5, iteration, 0)))
+        expected = torch.rand(3, generator=torch.Generator().manual_seed(mix(5, iteration, rank)))
         assert torch.equal(drawn, expected)
 
 
