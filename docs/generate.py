@@ -82,7 +82,7 @@ def key_table(target: Any, skip: tuple[str, ...] = ("_target_",), prefix: str = 
     from lit_gans.config.docs import meanings
     from lit_gans.config.signatures import schema
 
-    said = meanings(target)
+    said = meanings(target if callable(target) else type(target))  # an option of `optimizer` is a value
     values = {name: value for name, value in schema(target).items() if name not in skip}
     rows = [f"| `{prefix}{name}` | {_default(value)} | {said.get(name, '')} |" for name, value in values.items()]
     return "\n".join(["| key | default | meaning |", "|---|---|---|", *rows]) if rows else "No keys of its own."

@@ -21,7 +21,6 @@ OWN_PRIVATE = {
     ("callbacks/throughput.py", "_excluded"),
     ("data/packed/datamodule.py", "_packed"),
     ("data/sources/paired.py", "_pairs"),
-    ("training/construction.py", "_after_init"),
 }
 
 

@@ -135,9 +135,9 @@ def _job(composed: DictConfig, typed: list[str], runs: list[Run], notices: list[
         except RefusedInput:
             runs.pop()
             raise
-    for checkpoint in (found for trainer in trainers for found in callbacks_of(trainer, Checkpoint)):
-        if checkpoint.received_signal and sweeping:  # also if it could not be written
-            sys.exit(STOPPED + checkpoint.received_signal)  # a signal ends the sweep
+    for saving in (found for trainer in trainers for found in callbacks_of(trainer, Checkpoint)):
+        if saving.received_signal and sweeping:  # also if its checkpoint could not be written
+            sys.exit(STOPPED + saving.received_signal)  # a signal ends the sweep
     return code
 
 

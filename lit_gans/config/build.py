@@ -128,7 +128,7 @@ def _refuse_silence(trainer: Trainer) -> None:
             raise RefusedInput(f"trainer.{name}=0 must be at least 1, or -1 for training without an end.")
     if trainer.limit_train_batches == 0:
         raise RefusedInput("trainer.limit_train_batches=0 must be greater than 0; 1.0 is all batches.")
-    refuse_below(0, **{"trainer.log_every_n_steps": trainer.log_every_n_steps})
+    refuse_below(0, **{"trainer.log_every_n_steps": trainer.log_every_n_steps})  # type: ignore[attr-defined]
     cores = max(os.cpu_count() or 1, 2)  # two processes are always allowed
     if trainer.strategy.root_device.type == "cpu" and trainer.num_devices > cores:
         raise RefusedInput(

@@ -200,8 +200,8 @@ def _offered(group: Group, cls: type) -> bool:
     if group is GROUPS["model"]:
         return is_gan(cls)
     if group is GROUPS["data"]:
-        ours = classes(group.package, _import(group.base)).values()
-        ours = [other for other in ours if other.__module__.startswith(group.package)]
+        found = classes(group.package, _import(group.base)).values()
+        ours = [other for other in found if other.__module__.startswith(group.package)]
         return not any(issubclass(other, cls) and other is not cls for other in ours)
     return True
 
