@@ -22,7 +22,7 @@ from lit_gans.common.errors import RefusedInput, refuse_above_64_bits, refuse_be
 from lit_gans.common.memory import refuse_memory
 from lit_gans.config.load import load
 from lit_gans.config.run_folder import made_folder, refuse_folder, replacing_note
-from lit_gans.data.sources.paired import read_folder
+from lit_gans.data.images import read_folder
 from lit_gans.export.safetensors import is_generator, load_generator
 from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.adversarial import AdversarialModule

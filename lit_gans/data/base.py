@@ -89,7 +89,7 @@ class ImageData(LightningDataModule):
         raise NotImplementedError
 
     def make_dataset(self) -> Any:
-        """Returns a dataset with a length and `images`, to be indexed by an index tensor."""
+        """Returns a dataset with a length and `labels`, to be indexed by an index tensor."""
         return ImagesInMemory(*self.load())
 
     @property
@@ -115,8 +115,8 @@ class ImageData(LightningDataModule):
         return StepSampler(len(self.dataset), *step, self.seed, self.flip, **settings)
 
     def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c s s"]]:
-        """Yields every image once, in the order of the source."""
-        yield from self.dataset.images.split(batch_size)
+        """Returns an iterator over every image once, in the order of the source."""
+        return (self.dataset[rows]["image"] for rows in torch.arange(len(self.dataset)).split(batch_size))
 
     def real_labels(self) -> Int64[Tensor, " n"]:
         """Returns the class of each image, in the order of `real_batches`; zeros without labels."""

@@ -6,6 +6,7 @@ A `picture` is a Pillow image as stored in a file; an `image` is an array of fix
 from __future__ import annotations
 
 import io
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -25,6 +26,10 @@ Background = tuple[int, int, int]
 WHITE: Background = (255, 255, 255)
 _MOST_BYTES = 2**30  # of a file: more than the pixels that Pillow decodes
 _RANGE_NOISE = 1e-4  # rounding of an image that was scaled to [0, 1]
+_DAMAGED = (  # a damaged file may fail anywhere in a decoder: Pillow raises any of these
+    *(OSError, SyntaxError, ValueError, EOFError, IndexError, TypeError, OverflowError),
+    Image.DecompressionBombError,
+)
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
@@ -109,17 +114,7 @@ def open_picture(source: Path | bytes, name: str, notes: list[str]) -> Image.Ima
                 notes.append("animated or of several pages, first one used")
             picture.load()
             ImageOps.exif_transpose(picture, in_place=True)  # in place, without a copy if nothing is transposed
-    # a damaged file may fail anywhere in a decoder: Pillow raises any of these
-    except (
-        OSError,
-        SyntaxError,
-        ValueError,
-        EOFError,
-        IndexError,
-        TypeError,
-        OverflowError,
-        Image.DecompressionBombError,
-    ) as error:
+    except _DAMAGED as error:
         reason = str(error).replace(f" {io.BytesIO.__name__}", "").split(" <")[0]
         raise RefusedInput(f"{name} cannot be read as an image: {reason}") from error
     return picture
@@ -164,6 +159,42 @@ def read_image(path: Path, channels: int, background: Background = WHITE) -> UIn
     notes: list[str] = []
     picture = plain(open_picture(path, str(path), notes), channels, background, str(path), notes)
     return torch.from_numpy(_array(picture, channels))[None]
+
+
+def images_in(folder: Path, nested: bool = False) -> list[Path]:
+    """Returns the files in a folder with an image extension, sorted; includes broken links, excludes hidden files.
+
+    Args:
+        folder: path of the folder.
+        nested: whether to include the files in all subfolders.
+
+    Raises:
+        RefusedInput: the folder does not exist, cannot be opened, or contains no images.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise RefusedInput(f"{error.filename} cannot be opened: {error.strerror}.") from error
+
+    if not folder.is_dir():
+        raise RefusedInput(f"{folder}: there is no such folder; give one that contains images.")
+    found = []
+    for place, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
+        folders[:] = [name for name in folders if nested and not name.startswith(".")]
+        found += [Path(place, name) for name in names if name.lower().endswith(ENDINGS) and not name.startswith(".")]
+    if not found:
+        raise RefusedInput(f"{folder} contains no images ({', '.join(ENDINGS)}).")
+    return sorted(found)
+
+
+def read_folder(folder: str | Path, image_size: int, channels: int) -> tuple[list[Path], UInt8[Tensor, "n c s s"]]:
+    """Reads all images of a folder, sorted by name, uncropped, at one size.
+
+    Raises:
+        RefusedInput: the folder does not exist or contains no images.
+    """
+    paths, frame = images_in(Path(folder)), Frame(image_size, channels, "none")
+    images = [frame.fit(open_picture(path, str(path), []), str(path))[0] for path in paths]
+    return paths, torch.from_numpy(np.stack(images))
 
 
 def to_uint8(images: Float[Tensor, "n c h w"]) -> UInt8[Tensor, "n c h w"]:

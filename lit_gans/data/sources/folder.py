@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from PIL import Image
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.data.images import ENDINGS, open_picture
-from lit_gans.data.packed.datamodule import PackedData, refuse_missing
+from lit_gans.data.images import images_in, open_picture
+from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.format import Source
 
 logger = logging.getLogger(__name__)
@@ -43,21 +42,26 @@ class Files(Source):
         return self.labels[index]
 
 
-class _ClassFolders(PackedData):
+class Folder(PackedData):
     """Images in a folder and all its subfolders. If the folder itself contains no images, its immediate subfolders are
     the classes, sorted by name.
+
+    Args:
+        root: path of the folder.
+        **kwargs: see `PackedData`.
+
+    Raises:
+        RefusedInput: the folder does not exist, contains no images, or contains a class without images.
     """
 
-    def __init__(self, root: Path, **kwargs: Any) -> None:
+    def __init__(self, root: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.root = root
-        paths = images_in(root)
-        if not paths:
-            raise RefusedInput(f"data.root={root} contains no images ({', '.join(ENDINGS)}).")
+        self.root = Path(root).expanduser()
+        paths = images_in(self.root, nested=True)
         self.classes = self._classes(paths)
         self.num_classes = len(self.classes)
         numbers = {name: number for number, name in enumerate(self.classes)}
-        self._files = Files(paths, [numbers.get(path.relative_to(root).parts[0], 0) for path in paths])
+        self._files = Files(paths, [numbers.get(path.relative_to(self.root).parts[0], 0) for path in paths])
 
     def _classes(self, paths: list[Path]) -> list[str]:
         if any(path.parent == self.root for path in paths):
@@ -79,31 +83,10 @@ class _ClassFolders(PackedData):
 
     def identity(self) -> dict[str, Any]:
         """Returns a hash of the names, sizes and times of all files, so that changed files are packed again."""
-        return self._identity
-
-    @cached_property
-    def _identity(self) -> dict[str, Any]:
         return identity_of(self.root, self._files.paths)
 
 
-class Folder(_ClassFolders):
-    """Images in a folder and all its subfolders. If the folder itself contains no images, its immediate subfolders are
-    the classes, sorted by name.
-
-    Args:
-        root: path of the folder.
-        **kwargs: see `PackedData`.
-
-    Raises:
-        RefusedInput: the folder does not exist, contains no images, or contains a class without images.
-    """
-
-    def __init__(self, root: str, **kwargs: Any) -> None:
-        refuse_missing(Path(root).expanduser())
-        super().__init__(Path(root).expanduser(), **kwargs)
-
-
-class Imagenet(_ClassFolders):
+class Imagenet(Folder):
     """ImageNet (Russakovsky et al. 2015) as a folder of class folders, in `train/` or `val/`.
 
     Args:
@@ -122,7 +105,7 @@ class Imagenet(_ClassFolders):
                 f"data.root={root}: there is no folder {split} in it: unpack ILSVRC2012_img_{split}.tar so that"
                 f" {inside} holds one folder for each class."
             )
-        super().__init__(inside, **kwargs)
+        super().__init__(str(inside), **kwargs)
         if not self.classes:
             raise RefusedInput(f"data.root={root}: {inside} itself holds images, not one folder for each class.")
 
@@ -134,20 +117,3 @@ def identity_of(root: Path, paths: list[Path]) -> dict[str, Any]:
         stat = path.lstat()
         found.update(os.fsencode(f"{path.relative_to(root)}\0{stat.st_size}\0{stat.st_mtime_ns}\0"))
     return {"root": str(root.resolve()), "files": found.hexdigest()}
-
-
-def images_in(root: Path) -> list[Path]:
-    """Returns all files in a folder with an image extension, sorted; includes broken links, excludes hidden files.
-
-    Raises:
-        RefusedInput: a folder cannot be opened.
-    """
-
-    def refuse(error: OSError) -> None:
-        raise RefusedInput(f"{error.filename} cannot be opened: {error.strerror}.") from error
-
-    found = []
-    for folder, folders, names in os.walk(root, onerror=refuse, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [Path(folder, name) for name in names if name.lower().endswith(ENDINGS) and not name.startswith(".")]
-    return sorted(found)

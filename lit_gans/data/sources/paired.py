@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import logging
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,8 +14,8 @@ from torch.nn import functional
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.base import PairedData, Pairs
-from lit_gans.data.images import ENDINGS, Crop, Frame, open_picture
-from lit_gans.data.packed.datamodule import PackedPairs, refuse_missing
+from lit_gans.data.images import Crop, images_in, open_picture
+from lit_gans.data.packed.datamodule import PackedPairs
 from lit_gans.data.packed.format import Source
 from lit_gans.data.sources.digits import Digits, opaque
 from lit_gans.data.sources.folder import identity_of
@@ -48,17 +46,11 @@ class _Pairs(Source):
     """Source of pairs of files, or single files with both images side by side.
 
     Args:
-        root: folder of all files.
         paths: one or two files for each pair.
     """
 
-    def __init__(self, root: Path, paths: list[tuple[Path, ...]]) -> None:
-        self.root, self.paths = root, paths
-
-    @cached_property
-    def identity(self) -> dict[str, Any]:
-        """Returns the folder and a hash of the names, sizes and times of its files."""
-        return identity_of(self.root, [path for paths in self.paths for path in paths])
+    def __init__(self, paths: list[tuple[Path, ...]]) -> None:
+        self.paths = paths
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -107,19 +99,16 @@ class PairedFolder(PackedPairs):
     ) -> None:
         super().__init__(image_size=image_size, channels=channels, crop=crop, batch_size=batch_size, **kwargs)
         self.root, self.direction = Path(root).expanduser(), direction
-        refuse_missing(self.root)
-        self._pairs = _Pairs(self.root, self._paths(held_out=False))
+        self._pairs: dict[bool, _Pairs] = {}
+        self.source()  # raises if there are no pairs
 
-    def source(self) -> Source:
-        return self._pairs
+    def source(self, held_out: bool = False) -> _Pairs:
+        if held_out not in self._pairs:
+            self._pairs[held_out] = _Pairs(self._paths(held_out))
+        return self._pairs[held_out]
 
-    def identity(self) -> dict[str, Any]:
-        return self._pairs.identity
-
-    def excluded(self) -> PairedFolder:
-        others = copy.copy(self)
-        others._pairs = _Pairs(self.root, self._paths(held_out=True))
-        return others
+    def identity(self, held_out: bool = False) -> dict[str, Any]:
+        return identity_of(self.root, [path for paths in self.source(held_out).paths for path in paths])
 
     def halves(self, images: UInt8[Tensor, "b c2 s s"]) -> Pairs:
         pairs = super().halves(images)
@@ -144,30 +133,10 @@ class PairedFolder(PackedPairs):
     def _images(self, root: Path, held_out: bool) -> list[Path]:
         names = ("val", "test", "train") if held_out else ("train",)
         folder = next((root / name for name in names if (root / name).is_dir()), root)
-        paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in ENDINGS)
-        if not paths:
+        try:
+            return images_in(folder)
+        except RefusedInput as error:
             raise RefusedInput(
-                f"data.root={self.root}: {folder} contains no images ({', '.join(ENDINGS)}): pairs are images A|B in"
-                " train/ and val/, or images of equal names in A/train/ and B/train/, A/val/ and B/val/, or all flat."
-            )
-        return paths
-
-
-def read_folder(folder: str | Path, image_size: int, channels: int) -> tuple[list[Path], UInt8[Tensor, "n c s s"]]:
-    """Reads all images of a folder, sorted by name, uncropped, at one size.
-
-    Raises:
-        RefusedInput: the folder does not exist or contains no images.
-    """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise RefusedInput(f"{folder}: there is no such folder of images.")
-    paths = sorted(path for path in folder.glob("*") if path.suffix.lower() in ENDINGS)
-    if not paths:
-        raise RefusedInput(f"{folder} contains no images ({', '.join(ENDINGS)}).")
-    frame = Frame(image_size, channels, "none")
-    return paths, torch.stack([_fitted(path, frame) for path in paths])
-
-
-def _fitted(path: Path, frame: Frame) -> UInt8[Tensor, "c s s"]:
-    return torch.from_numpy(frame.fit(open_picture(path, str(path), []), str(path))[0])
+                f"{error} Pairs are images A|B in train/ and val/, or images of equal names in A/train/ and B/train/,"
+                " A/val/ and B/val/, or all flat."
+            ) from error

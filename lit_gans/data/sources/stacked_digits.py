@@ -78,10 +78,6 @@ class StackedDigits(ImageData):
         mnist = source.dataset
         return resized(functional.pad(mnist.data[:, None], (2, 2, 2, 2)), self.image_size), mnist.targets
 
-    def real_batches(self, batch_size: int = 256) -> Any:
-        indices = torch.arange(len(self.dataset))
-        return (self.dataset[rows]["image"] for rows in indices.split(batch_size))
-
     def set_classifier(self, classifier: nn.Module) -> None:
         """Sets the classifier of single digits that `modes_of` uses: it returns features and logits of uint8 images."""
         self._classifier = classifier

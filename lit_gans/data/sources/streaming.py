@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Int64, UInt8
+from jaxtyping import Int64
 from torch import Tensor
 from torch.utils.data import Dataset
 
@@ -163,9 +162,6 @@ class Streaming(ImageData):
 
     def _sampler(self, **settings: Any) -> StepSampler:
         return super()._sampler(window=self.window, chunks=self.dataset.chunks, **settings)
-
-    def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c s s"]]:
-        return (self.dataset[rows]["image"] for rows in torch.arange(len(self.dataset)).split(batch_size))
 
     def real_labels(self) -> Int64[Tensor, " n"]:
         return torch.cat([self.dataset[rows]["label"] for rows in torch.arange(len(self.dataset)).split(256)])

@@ -37,6 +37,7 @@ class TorchvisionData(PackedData, ABC):
 
     wanted: str  # files that users must place in `root` if they cannot be downloaded
     splits: tuple[str, ...] = ("train", "test")
+    border = 0  # number of black pixels added on each side
     extra: str | None = None  # extra with the package that the dataset requires
 
     def __init__(
@@ -64,9 +65,9 @@ class TorchvisionData(PackedData, ABC):
             **where: `root` and `download`, as its classes take them.
         """
 
-    def items(self, dataset: Any, labels: Sequence[int] | np.ndarray | Tensor | None, border: int = 0) -> Source:
+    def items(self, dataset: Any, labels: Sequence[int] | np.ndarray | Tensor | None) -> Source:
         """Returns a torchvision dataset as a source; see `_Items`."""
-        return _Items(dataset, f"{type(self).__name__} ({self.split})", labels, border)
+        return _Items(dataset, f"{type(self).__name__} ({self.split})", labels, self.border)
 
     def source(self) -> Source:
         from torchvision import datasets
@@ -93,7 +94,7 @@ class _Items(Source):
         dataset: torchvision dataset.
         name: name of the dataset, for error messages.
         labels: class of each image; None without classes.
-        border: number of black pixels added on each side.
+        border: see `TorchvisionData`.
     """
 
     def __init__(
@@ -211,12 +212,10 @@ class _Gray28(TorchvisionData, ABC):
     """28x28 grayscale images, padded with black to 32x32."""
 
     num_classes = 10
+    border = 2
 
     def __init__(self, *, channels: int = 1, **kwargs: Any) -> None:
         super().__init__(channels=channels, **kwargs)
-
-    def items(self, dataset: Any, labels: Sequence[int] | np.ndarray | Tensor | None, border: int = 2) -> Source:
-        return super().items(dataset, labels, border)
 
 
 class MNIST(_Gray28):

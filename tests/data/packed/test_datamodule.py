@@ -27,7 +27,7 @@ def test_images_labels_and_index_are_those_of_the_source(make, caplog):
 
 def test_the_second_use_decodes_nothing(make, monkeypatch):
     before = make().packed.images.clone()
-    monkeypatch.setattr(Folder, "source", None)
+    monkeypatch.setattr(Folder, "source", lambda data: pytest.fail("opens the source again"))
     assert torch.equal(make().packed.images, before)
 
 

@@ -8,8 +8,7 @@ import torch
 from PIL import Image
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.data.images import read_image
-from lit_gans.data.sources.paired import read_folder
+from lit_gans.data.images import read_folder, read_image
 
 RED, BLUE, GREEN = (255, 0, 0), (0, 0, 255), (0, 255, 0)
 
@@ -36,7 +35,7 @@ def test_read_folder_reads_uncropped_images_at_one_size_in_the_order_of_their_na
 
 def test_read_folder_refuses_a_folder_without_pictures_and_one_that_does_not_exist(tmp_path):
     (tmp_path / "empty").mkdir()
-    for name, why in {"empty": " contains no images", "nowhere": ": there is no such folder of images."}.items():
+    for name, why in {"empty": " contains no images", "nowhere": ": there is no such folder"}.items():
         with pytest.raises(RefusedInput, match=re.escape(f"{tmp_path / name}{why}")):
             read_folder(tmp_path / name, image_size=16, channels=3)
 
