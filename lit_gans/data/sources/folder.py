@@ -42,17 +42,8 @@ class Files(Source):
         return self.labels[index]
 
 
-class Folder(PackedData):
-    """Images in a folder and all its subfolders. If the folder itself contains no images, its immediate subfolders are
-    the classes, sorted by name.
-
-    Args:
-        root: path of the folder.
-        **kwargs: see `PackedData`.
-
-    Raises:
-        RefusedInput: the folder does not exist, contains no images, or contains a class without images.
-    """
+class _ClassFolders(PackedData):
+    """Images in a folder and all its subfolders; a base class, since only classes without subclasses are options."""
 
     def __init__(self, root: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -86,7 +77,20 @@ class Folder(PackedData):
         return identity_of(self.root, self._files.paths)
 
 
-class Imagenet(Folder):
+class Folder(_ClassFolders):
+    """Images in a folder and all its subfolders. If the folder itself contains no images, its immediate subfolders are
+    the classes, sorted by name.
+
+    Args:
+        root: path of the folder.
+        **kwargs: see `PackedData`.
+
+    Raises:
+        RefusedInput: the folder does not exist, contains no images, or contains a class without images.
+    """
+
+
+class Imagenet(_ClassFolders):
     """ImageNet (Russakovsky et al. 2015) as a folder of class folders, in `train/` or `val/`.
 
     Args:
