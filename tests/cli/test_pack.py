@@ -46,4 +46,4 @@ def test_a_folder_of_photographs_trains_and_packs(command, tmp_path, monkeypatch
     code, _, err = command("train", "data=folder", "data.root=nowhere")
     assert (code, "nowhere: there is no such folder" in err) == (2, True)
     code, _, err = command("train", "data=folder")
-    assert (code, "data.root is required" in err) == (2, True)
+    assert (code, "Missing mandatory value: root" in err) == (2, True)
