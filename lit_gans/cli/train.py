@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,7 +25,7 @@ import torch
 import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from lightning.pytorch import Trainer
+from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig
 
@@ -56,9 +57,25 @@ from lit_gans.config.run_folder import (
     sweep_folder,
 )
 from lit_gans.config.signatures import schema, target_class
+from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.attached import callbacks_of
 
 _RESOLVED = "--resolved"  # starts a further process, followed by the file of the resolved configuration
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """What a run of `lit-gans train` ends with.
+
+    Args:
+        code: exit code.
+        run: its entry in the table of a sweep; None where nothing was trained.
+        signal: number of the signal that stopped it; None for none.
+    """
+
+    code: int
+    run: Run | None = None
+    signal: int | None = None
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -77,14 +94,13 @@ def _run_or_sweep(typed: list[str], notices: list[str]) -> int:
     given = given_folders(arguments)
     for key, path in given.items():
         refuse_folder(path, key)
-    runs: list[Run] = []
     if not is_sweep(arguments):
-        return hydra_command("train", lambda composed: _job(composed, typed, runs, notices), arguments)
+        return hydra_command("train", lambda composed: _outcome(composed, typed, notices).code, arguments)
     if "hydra.sweep.dir" in given:
-        return _sweep(arguments, typed, runs, notices)
+        return _sweep(arguments, typed, notices)[0]
     folder = sweep_folder()
-    code = _sweep([*arguments, f"hydra.sweep.dir={quote(str(folder))}"], typed, runs, notices)
-    if not runs:  # no run started: remove Hydra's files, and the folder unless others use it
+    code, any_run = _sweep([*arguments, f"hydra.sweep.dir={quote(str(folder))}"], typed, notices)
+    if not any_run:  # remove Hydra's files, and the folder unless others use it
         (folder / "multirun.yaml").unlink(missing_ok=True)
         with suppress(OSError):
             folder.rmdir()
@@ -93,16 +109,26 @@ def _run_or_sweep(typed: list[str], notices: list[str]) -> int:
     return code
 
 
-def _sweep(arguments: list[str], typed: list[str], runs: list[Run], notices: list[str]) -> int:
+def _sweep(arguments: list[str], typed: list[str], notices: list[str]) -> tuple[int, bool]:
+    """Returns the exit code of a sweep, and whether any of its runs has begun; prints its table."""
+    runs: list[Run] = []
+
+    def job(composed: DictConfig) -> int:
+        outcome = _outcome(composed, typed, notices)
+        runs.extend([] if outcome.run is None else [outcome.run])
+        if outcome.signal:  # ends the sweep, also where the run's checkpoint could not be written
+            sys.exit(STOPPED + outcome.signal)
+        return outcome.code
+
     try:
-        return hydra_command("train", lambda composed: _job(composed, typed, runs, notices), arguments)
+        return hydra_command("train", job, arguments), bool(runs)
     finally:
         if len(runs) > 1 and os.environ.get("RANK", "0") == "0":
             print("\n".join(["", *write_summary(runs, shown(runs[0].folder.parent))]), flush=True)
 
 
-def _job(composed: DictConfig, typed: list[str], runs: list[Run], notices: list[str]) -> int:
-    """Trains one composed configuration and returns the exit code."""
+def _outcome(composed: DictConfig, typed: list[str], notices: list[str]) -> RunOutcome:
+    """Trains one composed configuration."""
     hydra = HydraConfig.get()
     overrides, sweeping = list(hydra.overrides.task), hydra.mode == RunMode.MULTIRUN
     start = time.perf_counter()
@@ -111,9 +137,19 @@ def _job(composed: DictConfig, typed: list[str], runs: list[Run], notices: list[
         composed.trainer.default_root_dir = str(_folder(composed, sweeping))
     config = resolve(composed)
     folder = Path(config["trainer"]["default_root_dir"])
-    trainers: list[Trainer] = []
+    run = Run(overrides, {}, folder, folder)  # in the table if the run diverges
+    trainer: Trainer | None = None
     reached = 0
-    with nothing_left_if_refused(folder, lambda: any(trainer.global_step > reached for trainer in trainers)):
+
+    def train_and_report() -> int:
+        nonlocal trainer, run
+        with _own_environment():
+            module, data, trainer = build(config)
+            fit(module, data, trainer, config, notices)
+        run = run_of(trainer, overrides, time.perf_counter() - start)
+        return report(trainer, [shlex.quote(item) for item in arguments_of_job(typed, overrides)])
+
+    with nothing_left_if_refused(folder, lambda: trainer is not None and trainer.global_step > reached):
         checkpoint, reached = resume_point(config["resume"], folder)
         config["resume"] = str(checkpoint or "none")  # the same for every further process
         _find_first_networks(config)
@@ -121,24 +157,10 @@ def _job(composed: DictConfig, typed: list[str], runs: list[Run], notices: list[
         last = config["trainer"]["max_steps"]
         if isinstance(last, int) and 0 < last <= reached:
             print(_already(config, reached), flush=True)
-            return DONE
-        runs.append(Run(overrides, {}, folder, folder))  # remains in the table if the run diverges
-
-        def run() -> int:
-            with _own_environment():
-                trainer = train(config, trainers, notices)
-            runs[-1] = run_of(trainer, overrides, time.perf_counter() - start)
-            return report(trainer, [shlex.quote(item) for item in arguments_of_job(typed, overrides)])
-
-        try:
-            code = _failed_is_1(run)
-        except RefusedInput:
-            runs.pop()
-            raise
-    for saving in (found for trainer in trainers for found in callbacks_of(trainer, Checkpoint)):
-        if saving.received_signal and sweeping:  # also if its checkpoint could not be written
-            sys.exit(STOPPED + saving.received_signal)  # a signal ends the sweep
-    return code
+            return RunOutcome(DONE)
+        code = _failed_is_1(train_and_report)
+    saving = callbacks_of(trainer, Checkpoint) if trainer is not None else []
+    return RunOutcome(code, run, next((each.received_signal for each in saving if each.received_signal), None))
 
 
 def _folder(composed: DictConfig, sweeping: bool) -> Path:
@@ -208,20 +230,30 @@ def _own_environment() -> Iterator[None]:
             torch.set_num_threads(threads)
 
 
-def train(config: dict[str, Any], trainers: list[Trainer] | None = None, notices: list[str] | None = None) -> Trainer:
-    """Trains with a resolved configuration and returns the trainer.
+def train(config: dict[str, Any]) -> Trainer:
+    """Trains with a resolved configuration and returns the trainer; see `fit`."""
+    module, data, trainer = build(config)
+    fit(module, data, trainer, config)
+    return trainer
+
+
+def fit(
+    module: AdversarialModule,
+    data: LightningDataModule,
+    trainer: Trainer,
+    config: dict[str, Any],
+    notices: list[str] | None = None,
+) -> None:
+    """Trains what `build` returned for a resolved configuration.
 
     Args:
+        module, data, trainer: what to train, on what and how.
         config: resolved configuration.
-        trainers: list to which the trainer is appended before the training starts.
         notices: sentences that are logged when the training starts, see `Notices`; None in further processes.
 
     Raises:
         RefusedInput: the configuration is invalid; nothing was trained.
     """
-    module, data, trainer = build(config)
-    if trainers is not None:
-        trainers.append(trainer)
     first = [RunConfig(config, _files(config)), *([] if notices is None else [Notices(notices)])]
     trainer.callbacks[:0] = first  # type: ignore[attr-defined]
     checkpoint = None if config["resume"] == "none" else config["resume"]
@@ -231,7 +263,6 @@ def train(config: dict[str, Any], trainers: list[Trainer] | None = None, notices
             trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
         except MisconfigurationException as error:  # what Lightning refuses before the first step
             raise RefusedInput(f"trainer: {said(error)}") from error
-    return trainer
 
 
 @contextmanager
