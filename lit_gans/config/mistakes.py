@@ -8,6 +8,8 @@ import traceback
 from collections.abc import Callable
 from itertools import takewhile
 
+from yaml import YAMLError
+
 from lit_gans.common.errors import RefusedInput, one_line
 
 DONE, FAILED, REFUSED = 0, 1, 2
@@ -30,7 +32,11 @@ def refused_is_2(command: Callable[[], int]) -> int:
 
 
 def said(error: BaseException) -> str:
-    """Returns what a library says of an error, up to the first empty or indented line, which begins the details."""
+    """Returns what a library says of an error, up to the first empty or indented line, which begins the details; of a
+    YAML file everything, since its name and line come last.
+    """
+    if isinstance(error, YAMLError):
+        return one_line(error)
     lines = str(error).strip().splitlines()
     first = takewhile(lambda line: line.strip() and not line.startswith((" ", "\t")), lines[:_MOST_LINES])
     return one_line(" ".join(first)) or type(error).__name__
