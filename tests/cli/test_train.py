@@ -232,3 +232,12 @@ def test_the_thousand_modes_are_trained_and_counted(train, gan):
     small = ["model.generator_width=8", "model.discriminator_width=8", "data.num_images=512", "metrics.num_samples=64"]
     assert train(f"experiment={gan}_stacked", *small, "trainer.max_steps=3", "trainer.accelerator=cpu") == 0
     assert "modes_covered" in train.out
+
+
+def test_an_error_while_running_is_no_mistake_of_the_command_line(train, monkeypatch):
+    def fails(*_):
+        raise ValueError("of the job")
+
+    monkeypatch.setattr("lit_gans.cli.train.fit", fails)
+    with pytest.raises(ValueError, match="of the job"):
+        train(*TINY, "trainer.max_steps=1")
