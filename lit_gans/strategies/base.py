@@ -6,15 +6,12 @@ import logging
 import os
 import uuid
 from abc import abstractmethod
-from copy import deepcopy
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.plugins.io import TorchCheckpointIO
-from lightning.pytorch.plugins.precision import MixedPrecision
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
@@ -23,7 +20,7 @@ from lit_gans.checkpoints.format import CheckpointFiles
 from lit_gans.common._compat.lightning import process_group_backend
 from lit_gans.common._compat.torch import default_store
 from lit_gans.common.errors import RefusedInput
-from lit_gans.strategies.grad_scaling import NetworkScaling
+from lit_gans.strategies.grad_scaling import scale_each_network
 from lit_gans.strategies.manual_optimization import WatchManualOptimization
 from lit_gans.strategies.module_networks import (
     Network,
@@ -114,10 +111,7 @@ class NetworkStrategy(DDPStrategy):
 
     def setup(self, trainer: Trainer) -> None:
         self.refuse(self.lightning_module, str(trainer.precision))
-        plugin = self.precision_plugin
-        if type(plugin) is MixedPrecision and plugin.scaler is not None:
-            # each network gets a copy of the scaler that the user set
-            self.precision_plugin = NetworkScaling(plugin.device, partial(deepcopy, plugin.scaler))
+        scale_each_network(self)
         broadcast_from_first_rank(self.lightning_module, self.root_device)
         self.prepare_networks(trainer)
         self.lightnings_setup(trainer)

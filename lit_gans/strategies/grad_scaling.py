@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.plugins.precision import MixedPrecision
+from lightning.pytorch.strategies import Strategy
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
 
@@ -133,3 +136,10 @@ class NetworkScaling(MixedPrecision):
 
 def _has_gradients(network: Network) -> bool:
     return any(parameter.grad is not None for parameter in network.parameters)
+
+
+def scale_each_network(strategy: Strategy) -> None:
+    """Replaces Lightning's own plugin for fp16 by one that scales each network with a copy of the user's scaler."""
+    plugin = strategy.precision_plugin
+    if type(plugin) is MixedPrecision and plugin.scaler is not None:
+        strategy.precision_plugin = NetworkScaling(plugin.device, partial(deepcopy, plugin.scaler))

@@ -21,7 +21,6 @@ from jaxtyping import Float, Int64
 from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from lightning.pytorch.plugins.io import TorchCheckpointIO
-from lightning.pytorch.plugins.precision import MixedPrecision
 from lightning.pytorch.strategies import Strategy
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
@@ -44,7 +43,7 @@ from lit_gans.common.memory import made_if_verified, refused_if_too_large
 from lit_gans.common.noise import Noise, forked, mix, seed_dropout
 from lit_gans.networks.spectral import OnePowerIteration, SpectralNorm
 from lit_gans.strategies.contracts import backward_arguments, block_backward_sync, clips_gradients, sharding
-from lit_gans.strategies.grad_scaling import NetworkScaling
+from lit_gans.strategies.grad_scaling import NetworkScaling, scale_each_network
 from lit_gans.strategies.module_networks import parameters_of
 from lit_gans.training.attached import attached_trainer, callbacks_of, num_iterations
 from lit_gans.training.augment import Augmentation
@@ -211,7 +210,7 @@ class AdversarialModule(LightningModule):
     def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
         """Returns the generator's scalar loss; the discriminators are frozen.
 
-        The real images are `batch["image"]`, augmented as in the discriminators' step.
+        The real images are `batch["image"]`, augmented as the discriminators see them.
         """
         raise NotImplementedError
 
@@ -493,12 +492,10 @@ class AdversarialModule(LightningModule):
         refuse_trainer(self, self.trainer)
         if not self._is_built:  # by a constructor that builds outside of `building`
             self._finish_networks()
-        strategy, plugin = self.trainer.strategy, self.trainer.precision_plugin
+        strategy = self.trainer.strategy
         if type(strategy.checkpoint_io) is TorchCheckpointIO:
             strategy.checkpoint_io = CheckpointFiles()
-        if type(plugin) is MixedPrecision and plugin.scaler is not None:
-            # each network gets a copy of the scaler that the user set
-            strategy.precision_plugin = NetworkScaling(plugin.device, partial(deepcopy, plugin.scaler))
+        scale_each_network(strategy)
 
     def on_fit_start(self) -> None:
         updates_average = any(each.updates_average for each in callbacks_of(self.trainer, GenerativeCallback))

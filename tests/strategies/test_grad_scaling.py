@@ -5,6 +5,7 @@ import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.plugins.precision import MixedPrecision
+from lightning.pytorch.strategies import SingleDeviceStrategy
 
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.grad_scaling import NetworkScaling
@@ -61,8 +62,9 @@ def test_a_scaler_of_the_user_is_copied_for_each_network(tiny_gan):
     module = tiny_gan("d2gan")
     trainer = create_autospec(Trainer, instance=True)
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=7)
-    trainer.precision_plugin, trainer.datamodule = MixedPrecision("16-mixed", "cpu", scaler), None
-    trainer.strategy.root_device, trainer.precision = torch.device("cuda"), "16-mixed"
+    plugin = MixedPrecision("16-mixed", "cpu", scaler)
+    trainer.strategy = SingleDeviceStrategy(torch.device("cuda"), precision_plugin=plugin)
+    trainer.precision, trainer.datamodule = "16-mixed", None
     module._trainer = trainer
     base.AdversarialModule.setup(module, "fit")
     own = [trainer.strategy.precision_plugin._scaler(name) for name in module.network_names]
