@@ -14,8 +14,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import yaml
-from jsonargparse import get_loader, set_loader
 from lightning.pytorch import Callback, LightningDataModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -24,7 +22,6 @@ from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.common._compat.jsonargparse import other_class_other_arguments
 from lit_gans.common._compat.lightning import KeepsGivenSettings
 from lit_gans.common.errors import RefusedInput, one_line
-from lit_gans.common.plain_yaml import refuse_hostile_yaml, refuse_large_yaml
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import fp16_refused_on_cpu
 from lit_gans.config.mistakes import DONE, refused_is_2
@@ -33,7 +30,6 @@ from lit_gans.config.run_folder import refuse_folder
 from lit_gans.training.adversarial import AdversarialModule
 
 _LINKED = ("image_size", "channels")
-_READ_AS_YAML = ("-c", "--config", "--model", "--data")  # options whose value may be the path of a file
 
 
 class GansCLI(KeepsGivenSettings, LightningCLI):
@@ -67,17 +63,10 @@ def _buried_refusal(error: BaseException | None) -> RefusedInput | None:
 
 
 def _refuse_paths(arguments: list[str]) -> None:
-    """Raises `RefusedInput` for a file that is read as YAML and is larger than a configuration is, a checkpoint that is
-    none, and a folder of the run that cannot be used.
-    """
+    """Raises `RefusedInput` for a checkpoint that is none, and a folder of the run that cannot be used."""
     for before, argument in pairwise(["", *arguments]):
         name, given, value = argument.partition("=")
         option, path = (name, value) if given else (before, argument)
-        if option in _READ_AS_YAML and Path(path).is_file():
-            try:
-                refuse_large_yaml(Path(path))
-            except yaml.YAMLError as error:
-                raise RefusedInput(f"{option}: {error}; give run.yaml of a run.") from error
         if option == "--ckpt_path" and Path(path).is_file():
             read_checkpoint(path)
         if option == "--trainer.default_root_dir":
@@ -93,13 +82,6 @@ def _run(arguments: list[str]) -> int:
     gans()  # imports the classes, so that `--model DCGAN` needs no module path
     classes("lit_gans.data.sources", LightningDataModule)
     classes("lit_gans.callbacks", Callback)
-    load_yaml = get_loader("yaml")
-
-    def load(text: str) -> Any:
-        refuse_hostile_yaml(text, "it")
-        return load_yaml(text)
-
-    set_loader("lit_gans", load, exceptions=(yaml.YAMLError,))
     try:
         with other_class_other_arguments(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*LightningCLI's args parameter.*")  # they are those of sys.argv
@@ -109,7 +91,7 @@ def _run(arguments: list[str]) -> int:
                 args=arguments,
                 subclass_mode_model=True,
                 subclass_mode_data=True,
-                parser_kwargs={"parser_mode": "lit_gans", "exit_on_error": False},
+                parser_kwargs={"exit_on_error": False},
                 auto_configure_optimizers=False,  # the GANs bring one optimizer for each network
                 seed_everything_default=0,
                 save_config_kwargs={"overwrite": True},

@@ -19,7 +19,6 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from omegaconf import OmegaConf
 
-from lit_gans.common._compat.hydra import check_files
 from lit_gans.config.registry import classes, find, is_gan
 from lit_gans.config.signatures import schema
 from lit_gans.training.optim import Optimizer, optimizer_names
@@ -158,9 +157,8 @@ class ClassSource(ConfigSource):
 
 
 def register() -> None:
-    """Registers the source with Hydra, and that of files, which checks them."""
+    """Registers the source with Hydra."""
     Plugins.instance().register(ClassSource)
-    check_files()
 
 
 def options(group: str) -> list[str]:

@@ -60,8 +60,6 @@ NEEDLESS = {
         "zero3_shard": "test_a_frozen_parameter_has_no_public_shard",
     },
     "hydra": {
-        "_CheckedFiles": "test_hydra_still_loads_any_file",
-        "check_files": "test_hydra_still_loads_any_file",
         "_Once": "test_hydra_still_composes_twice",
         "run_hydra": "test_hydra_still_takes_no_arguments",
     },

@@ -6,15 +6,10 @@ import sys
 import hydra
 import pytest
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra._internal.hydra import Hydra
-from hydra._internal.sources_registry import SourcesRegistry
-from hydra.core.plugins import Plugins
 from hydra.errors import ConfigCompositionException
-from yaml import YAMLError
 
 from lit_gans.common._compat.hydra import run_hydra
-from lit_gans.config.source import register
 
 
 def test_hydra_still_takes_no_arguments():
@@ -55,17 +50,6 @@ def test_a_run_composes_its_configuration_once_and_a_file_may_ask_for_a_sweep(tm
 def test_hydra_still_composes_twice():
     """`_Once` can go once `hydra.mode` is read from the configuration of the run."""
     assert "compose_config" in inspect.getsource(Hydra.get_mode)
-
-
-def test_hydra_still_loads_any_file(tmp_path):
-    """`check_files` can go once Hydra refuses a file that is nested too deep, or takes a source in place of its own."""
-    (tmp_path / "deep.yaml").write_text(f"a: {60 * '['}{60 * ']'}\n")
-    assert "a" in FileConfigSource("test", f"file://{tmp_path}").load_config("deep").config
-    register()
-    with pytest.raises(ValueError, match="already registered"):
-        Plugins.instance().register(FileConfigSource)
-    with pytest.raises(YAMLError, match="nested more than 50 deep"):
-        SourcesRegistry.instance().resolve("file")("test", f"file://{tmp_path}").load_config("deep")
 
 
 def raise_value_error(config):

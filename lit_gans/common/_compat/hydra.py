@@ -4,45 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from hydra import version
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra._internal.hydra import Hydra
-from hydra._internal.sources_registry import SourcesRegistry
 from hydra._internal.utils import create_config_search_path, get_args_parser
 from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
-from hydra.plugins.config_source import ConfigResult
 from hydra.types import RunMode
-from yaml import YAMLError
-
-from lit_gans.common.plain_yaml import refuse_hostile_file
-
-
-class _CheckedFiles(FileConfigSource):
-    """Files of a folder, each of which is checked before it is loaded.
-
-    Hydra's own source, a private class, loads a file of any size, depth and number of aliases. No issue found.
-    """
-
-    def load_config(self, config_path: str) -> ConfigResult:
-        path = Path(self.path, self._normalize_file_name(config_path))
-        if path.is_file():
-            refuse_hostile_file(path)
-        try:
-            return super().load_config(config_path)
-        except ValueError as error:  # such as a damaged `# @package` line
-            raise YAMLError(f"{path}: {error}") from error
-
-
-def check_files() -> None:
-    """Makes Hydra check the files of folders before it loads them.
-
-    Registers a source for `file://` in place of Hydra's own; the public registration refuses a second. No issue found.
-    """
-    SourcesRegistry.instance().types["file"] = _CheckedFiles
 
 
 class _Once(Hydra):
