@@ -23,6 +23,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils.data import IterableDataset
 
 from benchmarks.common import environment, quiet_trainer, ratios, report, shown, spread, take_turns
+from lit_gans.common._compat.deepspeed import stored_gradients, zero3_shard
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.quiet import quiet
 from lit_gans.config.registry import gans as registered
@@ -193,8 +194,9 @@ def _bytes_held(strategy: Strategy) -> dict[str, int]:
     }
     for optimizer in strategy.optimizers:
         if isinstance(optimizer, EngineOptimizer):
-            for kind, tensors in optimizer.tensors_held().items():
-                held[kind] += tensors
+            held["optimizer"] += [flat for _, flat in optimizer.flat_groups()]  # the weights that are stepped
+            held["gradients"] += stored_gradients(optimizer.engine, optimizer.stage) if optimizer.stage else []
+            held["parameters"] += [zero3_shard(own) for own in optimizer.parameters] if optimizer.stage == 3 else []
     sizes = {kind: _storages(tensors) for kind, tensors in held.items()}
     for address in sizes["parameters"]:
         sizes["optimizer"].pop(address, None)

@@ -8,12 +8,17 @@ import json
 import math
 import warnings
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
+from lightning.pytorch.strategies import ParallelStrategy
 
 from lit_gans.checkpoints.torch_files import read_torch_file, refuse_code
+from lit_gans.common.atomic import failed_write, remove, replace, unfinished
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.memory import refuse_memory
 from lit_gans.common.reading import read_bounded
@@ -36,7 +41,42 @@ _DEEPSPEED = frozenset(
 Entry = tuple[int, int]  # bytes and CRC-32 of a file
 
 
-# ---- the commit marker
+# ---- writing
+
+
+@contextmanager
+def replacing(path: Path, strategy: ParallelStrategy) -> Iterator[Path]:
+    """Yields a new folder on all ranks, which replaces `path` once all ranks have written to it; see `replace`.
+
+    The commit marker is written last; the ranks share the work of its checksums.
+
+    Raises:
+        FailedWrite: a file cannot be written; the new folder is removed and `path` stays as it was.
+    """
+    from torch.distributed.checkpoint.api import CheckpointException  # slow to import
+
+    part = unfinished(path)
+    try:
+        if strategy.is_global_zero:
+            remove(part)
+            part.mkdir(parents=True)
+        strategy.barrier()
+        yield part
+        strategy.barrier()
+        shares = [checksums(part, strategy.global_rank, strategy.world_size)]
+        if strategy.world_size > 1:
+            own, shares = shares[0], [{}] * strategy.world_size
+            dist.all_gather_object(shares, own)
+        if strategy.is_global_zero:
+            write_commit(part, {name: entry for share in shares for name, entry in share.items()})
+            replace(part, path)
+        strategy.barrier()
+    except BaseException as error:
+        with suppress(OSError):
+            remove(part)
+        if isinstance(error, (OSError, RuntimeError, CheckpointException)):
+            raise failed_write(path, error) from error
+        raise
 
 
 def checksums(folder: Path, rank: int = 0, world_size: int = 1) -> dict[str, Entry]:

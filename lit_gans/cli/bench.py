@@ -35,7 +35,7 @@ from lit_gans.common.errors import RefusedInput, nearest, one_line, refuse_below
 from lit_gans.common.quiet import quiet
 from lit_gans.config.registry import gans as registered
 from lit_gans.config.run_folder import refuse_file
-from lit_gans.strategies.by_name import NAMES, named
+from lit_gans.strategies import NAMES
 from lit_gans.training.callback import GenerativeCallback
 
 # Lightning's precision, TF32, and arguments of the module
@@ -222,7 +222,7 @@ def _train(cell: Cell, sizes: dict[str, Any], device: str, folder: str) -> dict[
         trainer = Trainer(
             accelerator=device,
             devices=cell.processes,
-            strategy="auto" if cell.strategy == "auto" else named(f"network_{cell.strategy}"),
+            strategy="auto" if cell.strategy == "auto" else f"network_{cell.strategy}",
             precision=precision,
             max_epochs=1,
             logger=CSVMetrics(folder),

@@ -239,7 +239,7 @@ def _number(folder: Path) -> tuple[int, ...]:
 
 def broadcast_from_rank_0(choose: Callable[[], str]) -> str:
     """Broadcasts rank 0's choice to all processes of torchrun, through the store of its agent."""
-    from lit_gans.strategies.rendezvous import attempt_store
+    from lit_gans.strategies.processes import attempt_store
 
     store = attempt_store()
     if store is None:

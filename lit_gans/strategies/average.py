@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lit_gans.common._compat.torch import lerp_all
 from lit_gans.common.errors import RefusedInput
-from lit_gans.strategies.contracts import sharding
+from lit_gans.strategies.base import sharding
 
 
 def refuse_decay(decay: float) -> None:

@@ -1,42 +1,50 @@
-"""Base class of all strategies: setup, process lifetime and what is the same on all ranks."""
+"""Base class of all strategies: setup and end, what is the same on all ranks, and what a module asks of a strategy.
+
+Lightning's own strategies can train the modules of this package: the functions at the end have answers for them. The
+docstring of `NetworkStrategy` says what a strategy asks of a module.
+"""
 
 from __future__ import annotations
 
 import logging
-import os
 import uuid
 from abc import abstractmethod
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.plugins.io import TorchCheckpointIO
-from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.strategies import DDPStrategy, ParallelStrategy, Strategy
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from lit_gans.checkpoints.format import CheckpointFiles
-from lit_gans.common._compat.lightning import process_group_backend
-from lit_gans.common._compat.torch import default_store
+from lit_gans.common._compat.lightning import process_group_backend, use_by_default
+from lit_gans.common._compat.torch import NormBase, copy_all, default_store
 from lit_gans.common.errors import RefusedInput
-from lit_gans.strategies.grad_scaling import scale_each_network
+from lit_gans.strategies.grad_scaling import NetworkScaling, scale_each_network
 from lit_gans.strategies.manual_optimization import WatchManualOptimization
 from lit_gans.strategies.module_networks import (
-    Network,
+    OptimizedNetwork,
+    call_in_backward,
     find_networks,
-    refuse_second_differentiation,
     refuse_unstepped,
     stepped_network,
 )
-from lit_gans.strategies.process_lifetime import announce_parent, end_children, follow_parent
+from lit_gans.strategies.processes import (
+    announce_parent,
+    end_children,
+    follow_parent,
+    join_world,
+    limit_waiting,
+    starting_timeout,
+)
 from lit_gans.strategies.rank_positions import Positions, RanksDisagree
-from lit_gans.strategies.rank_tensors import average_over_ranks, broadcast_from_first_rank, running_statistics
-from lit_gans.strategies.rendezvous import join_world, limit_waiting, starting_timeout
 
 log = logging.getLogger(__name__)
-
-_LONGEST_TIMEOUT = 1e9  # seconds: what a timedelta and torch's milliseconds hold
 
 
 class NetworkStrategy(DDPStrategy):
@@ -65,12 +73,12 @@ class NetworkStrategy(DDPStrategy):
     _watch: WatchManualOptimization | None = None
 
     def __init__(self, *, timeout: float, **kwargs: Any) -> None:
-        if not 0 < timeout <= _LONGEST_TIMEOUT:
-            raise RefusedInput(f"timeout={timeout} must be greater than 0 seconds and at most {_LONGEST_TIMEOUT:.0e}.")
-        super().__init__(timeout=starting_timeout(timeout), **kwargs)
-        self.networks: dict[str, Network] = {}
-        self.positions = Positions()
+        if not timeout > 0:  # a group would end in its first collective
+            raise RefusedInput(f"timeout={timeout} must be greater than 0 seconds.")
         self._waits = timedelta(seconds=timeout)
+        super().__init__(timeout=starting_timeout(self._waits), **kwargs)
+        self.networks: dict[str, OptimizedNetwork] = {}
+        self.positions = Positions()
 
     # ---- setup and end
 
@@ -80,26 +88,15 @@ class NetworkStrategy(DDPStrategy):
             announce_parent()
 
     def setup_environment(self) -> None:
-        if type(self.checkpoint_io) is TorchCheckpointIO:
-            self.checkpoint_io = CheckpointFiles()
-        self._join_world()
+        use_by_default(self, CheckpointFiles())
+        if self.root_device.type != "cpu":
+            self.accelerator.setup_device(self.root_device)
+        ranks = self.cluster_environment.global_rank(), self.cluster_environment.world_size()
+        join_world(process_group_backend(self), *ranks, self.root_device, starting_timeout(self._waits))
         super().setup_environment()
         self.barrier()
         self.limit_waiting()
         follow_parent()
-
-    @property
-    def processes_per_node(self) -> int:
-        """Number of processes on this machine."""
-        return int(os.environ.get("LOCAL_WORLD_SIZE", self.num_processes))
-
-    def _join_world(self) -> None:
-        environment = self.cluster_environment
-        if self.root_device.type != "cpu":
-            self.accelerator.setup_device(self.root_device)
-        timeout = starting_timeout(self._waits.total_seconds())
-        ranks = environment.global_rank(), environment.world_size()
-        join_world(process_group_backend(self), *ranks, self.root_device, timeout)
 
     def limit_waiting(self) -> None:
         """Sets the timeout of all existing process groups; must be called again after creating new ones."""
@@ -178,7 +175,12 @@ class NetworkStrategy(DDPStrategy):
 
     def refuse_penalty(self, network: nn.Module, sentence: str) -> None:
         """Makes gradient penalties on a network raise `RefusedInput` with a message, until the training ends."""
-        self._hooks += (refuse_second_differentiation(network, sentence),)
+
+        def refuse(_: Tensor) -> None:
+            if torch.is_grad_enabled():  # in a backward: with create_graph=True
+                raise RefusedInput(sentence)
+
+        self._hooks += (call_in_backward(network, refuse),)
 
     # ---- a step
 
@@ -200,7 +202,7 @@ class NetworkStrategy(DDPStrategy):
         self.positions.note(f"the step of {stepped_network(self.networks, optimizer).name}")
         return super().optimizer_step(optimizer, *args, **kwargs)
 
-    def reach_backward(self, *networks: Network) -> None:
+    def reach_backward(self, *networks: OptimizedNetwork) -> None:
         """Notes a backward that averages the gradients of networks over the ranks."""
         self.positions.reach(f"the backward of {', '.join(network.name for network in networks)}")
 
@@ -225,3 +227,69 @@ class NetworkStrategy(DDPStrategy):
     def full_state_dict(self, network: nn.Module) -> dict[str, Tensor]:
         """Returns a network's full tensors on the CPU; every rank must call it."""
         raise NotImplementedError
+
+
+# ---- tensors of all ranks
+
+
+@torch.no_grad()
+def broadcast_from_first_rank(module: nn.Module, device: torch.device) -> None:
+    """Broadcasts parameters and buffers from rank 0, through a device that the backend supports."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return
+    for tensor in (tensor for tensor in (*module.parameters(), *module.buffers()) if tensor.numel()):
+        sent = tensor.detach().flatten().to(device, copy=True)
+        dist.broadcast(sent.view(torch.uint8), 0)
+        tensor.copy_(sent.view(tensor.shape))
+
+
+def running_statistics(module: nn.Module, stepped: Iterable[nn.Parameter]) -> list[Tensor]:
+    """Returns the running means and variances of the norms that train: those with parameters that an optimizer steps,
+    and those without parameters in training mode.
+    """
+    ids = {id(parameter) for parameter in stepped}
+    layers = [
+        layer
+        for layer in module.modules()
+        if isinstance(layer, NormBase)
+        and layer.track_running_stats
+        and (layer.training if layer.weight is None else id(layer.weight) in ids)
+    ]
+    buffers = (buffer for layer in layers for buffer in (layer.running_mean, layer.running_var))
+    return [buffer for buffer in buffers if buffer is not None]
+
+
+@torch.no_grad()
+def average_over_ranks(buffers: list[Tensor]) -> None:
+    """Replaces tensors by their means over all ranks, with a single reduction."""
+    world_size = dist.get_world_size() if dist.is_initialized() else 1
+    if world_size == 1 or not buffers:
+        return
+    flat = torch.cat([buffer.flatten() for buffer in buffers])
+    dist.all_reduce(flat)
+    means = flat.div_(world_size).split([buffer.numel() for buffer in buffers])
+    copy_all(buffers, (mean.view_as(buffer) for mean, buffer in zip(means, buffers, strict=True)))
+
+
+# ---- what a module asks of the strategy that trains it, with the answers for Lightning's own strategies
+
+
+def backward_arguments(strategy: Strategy, network: str) -> dict[str, str]:
+    """Returns the arguments of `manual_backward` that name a network, where something uses them."""
+    named = isinstance(strategy, NetworkStrategy) or isinstance(strategy.precision_plugin, NetworkScaling)
+    return {"network": network} if named else {}
+
+
+def clips_gradients(strategy: Strategy) -> bool:
+    """Returns whether a strategy clips gradients itself, to the module's `clip_gradients_to`."""
+    return isinstance(strategy, NetworkStrategy) and strategy.clips_gradients
+
+
+def block_backward_sync(strategy: Strategy) -> AbstractContextManager[None]:
+    """Returns a context in which backward accumulates gradients on each rank without averaging them."""
+    return strategy.block_backward_sync() if isinstance(strategy, ParallelStrategy) else nullcontext()
+
+
+def sharding(strategy: object) -> NetworkStrategy | None:
+    """Returns a strategy if it currently shards parameters over the ranks, so that no rank has a full network."""
+    return strategy if isinstance(strategy, NetworkStrategy) and strategy.is_sharded else None

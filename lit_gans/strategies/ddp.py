@@ -1,25 +1,28 @@
-"""One DistributedDataParallel for each network."""
+"""One DistributedDataParallel for each network, and the hooks that compress gradients or reduce them within nodes."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+import torch.distributed as dist
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.overrides.distributed import prepare_for_backward
 from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from lit_gans.common._compat.torch import WITHOUT_BUFFER_SYNC
 from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positive
 from lit_gans.strategies.base import NetworkStrategy
-from lit_gans.strategies.comm_hooks import Compression, Nodes, communicate
 from lit_gans.strategies.grad_scaling import NetworkScaling
-from lit_gans.strategies.module_networks import Network, network_named
+from lit_gans.strategies.module_networks import OptimizedNetwork, network_named
 
-_LARGEST_BUCKET = 2**20  # MiB
+Compression = Literal["none", "fp16", "bf16", "powersgd"]
 
 
 class NetworkDDP(NetworkStrategy):
@@ -69,8 +72,6 @@ class NetworkDDP(NetworkStrategy):
         process_group_backend: Literal["nccl", "gloo"] | None = None,
     ) -> None:
         refuse_not_positive(bucket_cap_mb=bucket_cap_mb)
-        if bucket_cap_mb > _LARGEST_BUCKET:  # torch counts its bytes in 64 bits
-            raise RefusedInput(f"bucket_cap_mb={bucket_cap_mb} must be at most {_LARGEST_BUCKET}, a TiB.")
         refuse_below(1, powersgd_rank=powersgd_rank)
         if hierarchical and gradient_compression == "powersgd":
             raise RefusedInput(
@@ -81,7 +82,7 @@ class NetworkDDP(NetworkStrategy):
         self.find_unused_parameters, self.gradient_as_bucket_view = find_unused_parameters, gradient_as_bucket_view
         self.gradient_compression, self.powersgd_rank = gradient_compression, powersgd_rank
         self.replicas: dict[str, DistributedDataParallel] = {}
-        self._trained: Network | None = None  # the network that the current backward names
+        self._trained: OptimizedNetwork | None = None  # the network that the current backward names
 
     # ---- setup and end
 
@@ -95,7 +96,8 @@ class NetworkDDP(NetworkStrategy):
     def setup_optimizers(self, trainer: Trainer) -> None:
         super().setup_optimizers(trainer)
         self._synchronize_batch_norm()
-        nodes = Nodes.of_size(self.processes_per_node) if self.hierarchical else None
+        node_size = int(os.environ.get("LOCAL_WORLD_SIZE", self.num_processes))
+        nodes = Nodes.of_size(node_size) if self.hierarchical else None
         for name, network in self.networks.items():
             replica = DistributedDataParallel(
                 nn.ParameterList(network.parameters),
@@ -167,3 +169,68 @@ class NetworkDDP(NetworkStrategy):
         finally:
             for replica in self.replicas.values():
                 replica.require_backward_grad_sync = True
+
+
+# ---- communication hooks
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Process groups by node: the group of this rank's node, its first rank, and the group of all first ranks."""
+
+    own: dist.ProcessGroup
+    leader: int
+    leaders: dist.ProcessGroup
+
+    @classmethod
+    def of_size(cls, num_ranks: int) -> Nodes:
+        """Creates the groups of nodes with `num_ranks` ranks each; every rank must call it."""
+        world = dist.get_world_size()
+        nodes = [list(range(first, min(first + num_ranks, world))) for first in range(0, world, num_ranks)]
+        own, _ = dist.new_subgroups_by_enumeration(nodes)
+        return cls(own, dist.get_global_rank(own, 0), dist.new_group([ranks[0] for ranks in nodes]))
+
+
+def communicate(
+    replica: DistributedDataParallel, compression: Compression, powersgd_rank: int, nodes: Nodes | None
+) -> None:
+    """Sets how gradients are averaged over all ranks.
+
+    Args:
+        replica: wrapped network.
+        compression, powersgd_rank: see `NetworkDDP`.
+        nodes: groups for hierarchical reduction; `None` reduces over all ranks at once.
+    """
+    if compression == "powersgd":
+        # warm start and error feedback start at the third step, since the buckets are reordered before
+        state = powerSGD_hook.PowerSGDState(None, powersgd_rank, start_powerSGD_iter=2)
+        replica.register_comm_hook(state, _powersgd)
+        return
+    if nodes is not None:
+        hook = _hierarchical
+        if compression != "none":
+            wrapper = {"fp16": default_hooks.fp16_compress_wrapper, "bf16": default_hooks.bf16_compress_wrapper}
+            hook = wrapper[compression](hook)
+        replica.register_comm_hook(nodes, hook)
+    elif compression != "none":
+        hooks = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
+        replica.register_comm_hook(None, hooks[compression])
+
+
+def _powersgd(state, bucket):  # not annotated: see `_hierarchical`
+    future = powerSGD_hook.powerSGD_hook(state, bucket)
+    # A bucket has three all-reduces. Gloo's threads start the last two when the one before has ended, which on another
+    # rank may be after the first of the next bucket: the ranks would add up different tensors, or abort.
+    future.wait()
+    return future
+
+
+def _hierarchical(nodes, bucket):  # torch refuses annotations that are strings, as here all are
+    flat = bucket.buffer().div_(dist.get_world_size())
+    dist.reduce(flat, dst=nodes.leader, group=nodes.own)
+    if dist.get_rank() == nodes.leader:
+        dist.all_reduce(flat, group=nodes.leaders)
+    dist.broadcast(flat, src=nodes.leader, group=nodes.own)
+    future = torch.futures.Future()
+    future.set_result(flat)
+    return future

@@ -5,34 +5,47 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
+import torch.distributed.checkpoint as dcp
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils.hooks import RemovableHandle
 
+from lit_gans.checkpoints.sharded import (
+    REST,
+    TIED,
+    merge_tensors,
+    read_index,
+    read_into,
+    read_rest,
+    replacing,
+    split_tensors,
+    verify_shards,
+)
 from lit_gans.common._compat.lightning import synchronizes_batch_norm
 from lit_gans.common.errors import RefusedInput
-from lit_gans.strategies.fsdp_checkpoints import FSDPCheckpoints, sharded_like
+from lit_gans.strategies.base import NetworkStrategy, average_over_ranks
 from lit_gans.strategies.module_networks import (
-    Network,
+    OptimizedNetwork,
     call_in_backward,
     find_networks,
     largest_modules,
     network_named,
+    parameters_of,
     penalized_networks,
 )
-from lit_gans.strategies.rank_tensors import average_over_ranks
 
 REDUCES_FROZEN_ALIKE = torch.__version__ >= "2.14.1"  # which torch compares as versions
 
 
-class NetworkFSDP(FSDPCheckpoints):
+class NetworkFSDP(NetworkStrategy):
     """Applies FSDP2 to each network of a module with several networks and manual optimization.
 
     A network's parameters are unsharded only during its computations. A network with a gradient penalty stays unsharded
@@ -85,7 +98,7 @@ class NetworkFSDP(FSDPCheckpoints):
         self._roots: dict[str, FSDPModule] = {}
         self._penalized: dict[str, nn.Module] = {}
         self._accumulates = False  # whether the current backward skips the reduction
-        self._trained: Network | None = None  # the network that the current backward names
+        self._trained: OptimizedNetwork | None = None  # the network that the current backward names
 
     # ---- setup and end
 
@@ -194,7 +207,7 @@ class NetworkFSDP(FSDPCheckpoints):
             self._check_penalized()
         return loss
 
-    def _refuse_accumulation(self, network: Network, _: Tensor) -> None:
+    def _refuse_accumulation(self, network: OptimizedNetwork, _: Tensor) -> None:
         """Is called when a backward passes through a network."""
         if self._accumulates and self._trained not in (None, network) and network.trains:
             raise RefusedInput(
@@ -237,6 +250,94 @@ class NetworkFSDP(FSDPCheckpoints):
             self._accumulates = False
             for network in self._roots.values():
                 network.set_requires_gradient_sync(True)
+
+    # ---- shards of parameters, and full tensors
+
+    def full_state_dict(self, network: nn.Module) -> dict[str, Tensor]:
+        """Returns the full tensors of a network, on the CPU; every rank must call it."""
+        return {name: _full(value) for name, value in network.state_dict().items()}
+
+    def local_shard(self, parameter: nn.Parameter) -> Tensor:
+        """Returns this rank's shard of a parameter."""
+        return parameter.to_local() if isinstance(parameter, DTensor) else parameter
+
+    def shard(self, full: Tensor, parameter: nn.Parameter) -> Tensor:
+        """Returns this rank's shard of a full tensor of a parameter's shape."""
+        if not isinstance(parameter, DTensor):
+            return full.clone()
+        return distribute_tensor(full, parameter.device_mesh, parameter.placements).to_local().clone()
+
+    def unshard(self, shard: Tensor, parameter: nn.Parameter) -> Tensor:
+        """Gathers the full tensor from all ranks' shards; every rank must call it."""
+        if not isinstance(parameter, DTensor):
+            return shard
+        placed = (parameter.device_mesh, parameter.placements)
+        return DTensor.from_local(shard, *placed, shape=parameter.shape, stride=parameter.stride()).full_tensor()
+
+    # ---- writing
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        return {name: self._saved(value) for name, value in self.lightning_module.state_dict().items()}
+
+    def _saved(self, value: Any) -> Any:
+        return value if self.sharded_checkpoints else _full(value)
+
+    def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        state = super().optimizer_state(optimizer)
+        moments = {index: {k: self._saved(v) for k, v in values.items()} for index, values in state["state"].items()}
+        return state | {"state": moments}
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
+        if not self.sharded_checkpoints:
+            return super().save_checkpoint(checkpoint, filepath, storage_options)
+        state = checkpoint["state_dict"]  # without tensors that have two names, which safetensors refuses
+        tied = {name: first for name, first in _tied(self.lightning_module).items() if {name, first} <= state.keys()}
+        single = {name: value for name, value in state.items() if name not in tied}
+        rest, tensors = split_tensors(checkpoint | {"state_dict": single, TIED: tied})
+        with replacing(Path(filepath), self) as folder:
+            dcp.save(tensors, storage_writer=dcp.HuggingFaceStorageWriter(str(folder), save_distributed=True))
+            if self.is_global_zero:
+                torch.save(rest, folder / REST)
+
+    # ---- reading
+
+    @property
+    def restore_checkpoint_after_setup(self) -> bool:
+        return True
+
+    def load_checkpoint(self, checkpoint_path: str | Path, weights_only: bool | None = None) -> dict[str, Any]:
+        path = Path(checkpoint_path)
+        if not (path.is_dir() and "deepspeed" not in read_rest(path)):
+            return super().load_checkpoint(checkpoint_path, weights_only)
+        rest = read_rest(path)
+        verify_shards(path, rest, self.global_rank, self.world_size)
+        own = {f"state_dict/{name}": value for name, value in self.lightning_module.state_dict().items()}
+        parameters = [parameters_of(optimizer) for optimizer in self.optimizers]
+        tensors = {}
+        for name, entry in read_index(path).items():  # each rank reads only its shards
+            if name not in own and name.startswith("optimizer_states/"):
+                _, number, index, _ = name.split("/")
+                own[name] = parameters[int(number)][int(index)]
+            same = name in own and own[name].shape == entry.size
+            tensors[name] = (
+                torch.zeros_like(own[name]) if same else torch.empty(entry.size, dtype=entry.properties.dtype)
+            )
+        read_into(tensors, path)
+        return merge_tensors(rest, tensors)
+
+    def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
+        own = self.lightning_module.state_dict()
+        state = {name: _sharded_like(value, own.get(name)) for name, value in checkpoint["state_dict"].items()}
+        self.lightning_module.load_state_dict(state, strict=strict)
+
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
+            parameters = parameters_of(optimizer)
+            moments = {
+                index: {k: _sharded_like(v, parameters[index]) for k, v in values.items()}
+                for index, values in state["state"].items()
+            }
+            optimizer.load_state_dict(state | {"state": moments})
 
 
 def precision_policy(param_dtype: str, reduce_dtype: str) -> dict[str, Any]:
@@ -287,7 +388,7 @@ def _exchange_parameters(optimizers: list[torch.optim.Optimizer], sharded: Mappi
             group["params"] = [sharded[id(parameter)] for parameter in group["params"]]
         for full in [*optimizer.state]:
             states, new = optimizer.state.pop(full), sharded[id(full)]
-            optimizer.state[new] = {key: sharded_like(value, new) for key, value in states.items()}
+            optimizer.state[new] = {key: _sharded_like(value, new) for key, value in states.items()}
 
 
 def _refuse_shared(module: nn.Module, roots: Mapping[str, nn.Module]) -> None:
@@ -316,3 +417,24 @@ def _shared(what: str, one: str, other: str) -> str:
         f"{what} belongs to both {one} and {other}, which FSDP shards separately: put both into one child module, or"
         " use NetworkDDP."
     )
+
+
+def _tied(module: nn.Module) -> dict[str, str]:
+    """Returns for each further name of a parameter or buffer its first one."""
+    first: dict[int, str] = {}
+    named = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
+    return {name: first[id(tensor)] for name, tensor in named if first.setdefault(id(tensor), name) != name}
+
+
+def _full(value: Any) -> Any:
+    """Returns the full tensor of a shard, on the CPU; every rank must call it."""
+    return value.full_tensor().cpu() if isinstance(value, DTensor) else value
+
+
+def _sharded_like(value: Any, own: Any) -> Any:
+    """Shards a full tensor as `own` is sharded; returns other values unchanged."""
+    if isinstance(value, DTensor) or not (
+        isinstance(own, DTensor) and isinstance(value, Tensor) and value.shape == own.shape
+    ):
+        return value
+    return distribute_tensor(value.to(own.device), own.device_mesh, own.placements)

@@ -15,7 +15,13 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
 
 from lit_gans.common._compat.torch import scale_of, version_of
-from lit_gans.strategies.module_networks import Network, find_networks, network_named, stepped_network, trained_network
+from lit_gans.strategies.module_networks import (
+    OptimizedNetwork,
+    find_networks,
+    network_named,
+    stepped_network,
+    trained_network,
+)
 
 
 class ScaledGradients:
@@ -68,7 +74,7 @@ class NetworkScaling(MixedPrecision):
         self._make_scaler = make_scaler or (lambda: torch.amp.GradScaler(device))
         super().__init__("16-mixed", device, self._make_scaler())
         self._scalers: dict[str, torch.amp.GradScaler] = {}
-        self._networks: dict[str, Network] = {}
+        self._networks: dict[str, OptimizedNetwork] = {}
         self._unscaled: set[str] = set()  # networks whose gradients were unscaled to be clipped
         self._gradients = ScaledGradients()
 
@@ -94,29 +100,31 @@ class NetworkScaling(MixedPrecision):
 
     def clip_gradients(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
         """Clips the gradients of a network, which are unscaled before."""
-        network = stepped_network(self._networks, optimizer)
-        if network.name not in self._unscaled and _has_gradients(network):
-            self._gradients.check(network.name, network.parameters)
-            self._scaler(network.name).unscale_(network.optimizer)  # not Lightning's wrapper of it
-            self._unscaled.add(network.name)
+        self._unscale(stepped_network(self._networks, optimizer))
         super().clip_gradients(optimizer, *args, **kwargs)
 
     def optimizer_step(
         self, optimizer: torch.optim.Optimizer, model: LightningModule, closure: Callable[[], Any], **kwargs: Any
     ) -> Any:
         network = stepped_network(self._networks, optimizer)
-        result = closure()  # which may run a backward
-        self.scaler = self._scaler(network.name)
-        if network.name not in self._unscaled and _has_gradients(network):
-            self._gradients.check(network.name, network.parameters)
-            return super().optimizer_step(optimizer, model=model, closure=lambda: result, **kwargs)
+        closure()  # which may run a backward
+        self._unscale(network)
         self._after_closure(model, optimizer)
-        if not _has_gradients(network):  # as in float32, where Lightning's scaler fails
+        if network.name not in self._unscaled:  # without gradients, where Lightning's scaler fails
             return optimizer.step(**kwargs)
         self._unscaled.discard(network.name)
-        output = self.scaler.step(optimizer, **kwargs)
-        self.scaler.update()
+        scaler = self._scaler(network.name)
+        output = scaler.step(optimizer, **kwargs)
+        scaler.update()
         return output
+
+    def _unscale(self, network: OptimizedNetwork) -> None:
+        """Unscales the gradients of a network, if it has any, once before each step."""
+        if network.name in self._unscaled or all(parameter.grad is None for parameter in network.parameters):
+            return
+        self._gradients.check(network.name, network.parameters)
+        self._scaler(network.name).unscale_(network.optimizer)  # not Lightning's wrapper of it
+        self._unscaled.add(network.name)
 
     def state_dict(self) -> dict[str, Any]:
         return {name: scaler.state_dict() for name, scaler in self._scalers.items()}
@@ -132,10 +140,6 @@ class NetworkScaling(MixedPrecision):
 
     def _scaler(self, name: str) -> torch.amp.GradScaler:
         return self._scalers.setdefault(name, self._make_scaler())
-
-
-def _has_gradients(network: Network) -> bool:
-    return any(parameter.grad is not None for parameter in network.parameters)
 
 
 def scale_each_network(strategy: Strategy) -> None:

@@ -15,11 +15,9 @@ from torch.utils.hooks import RemovableHandle
 from lit_gans.common._compat.torch import tree_leaves
 from lit_gans.common.errors import RefusedInput
 
-# ---- networks and their optimizers
-
 
 @dataclass(frozen=True, eq=False)
-class Network:
+class OptimizedNetwork:
     """The parameters that one optimizer steps, wherever they are in the module.
 
     Attributes:
@@ -48,7 +46,7 @@ class Network:
         return path == self.name or any(name == path or name.startswith(f"{path}.") for name in self.names)
 
 
-def find_networks(optimizers: Iterable[torch.optim.Optimizer], module: LightningModule) -> dict[str, Network]:
+def find_networks(optimizers: Iterable[torch.optim.Optimizer], module: LightningModule) -> dict[str, OptimizedNetwork]:
     """Returns what each optimizer steps, by name.
 
     Raises:
@@ -56,7 +54,7 @@ def find_networks(optimizers: Iterable[torch.optim.Optimizer], module: Lightning
             module, so that its gradient would not be averaged over the ranks.
     """
     names = names_of_parameters(module)
-    networks: dict[str, Network] = {}
+    networks: dict[str, OptimizedNetwork] = {}
     stepped: set[int] = set()
     for optimizer in optimizers:
         parameters = parameters_of(optimizer)
@@ -68,7 +66,7 @@ def find_networks(optimizers: Iterable[torch.optim.Optimizer], module: Lightning
     return networks
 
 
-def refuse_unstepped(networks: Mapping[str, Network], module: LightningModule) -> None:
+def refuse_unstepped(networks: Mapping[str, OptimizedNetwork], module: LightningModule) -> None:
     """Raises `RefusedInput` if a parameter requires a gradient, but no optimizer steps it."""
     stepped = {id(parameter) for network in networks.values() for parameter in network.parameters}
     for name, parameter in module.named_parameters():
@@ -79,7 +77,7 @@ def refuse_unstepped(networks: Mapping[str, Network], module: LightningModule) -
             )
 
 
-def network_named(networks: Mapping[str, Network], path: str) -> Network:
+def network_named(networks: Mapping[str, OptimizedNetwork], path: str) -> OptimizedNetwork:
     """Returns the network that a backward names by its name or the path of any of its submodules or parameters.
 
     Raises:
@@ -94,7 +92,7 @@ def network_named(networks: Mapping[str, Network], path: str) -> Network:
     return found[0]
 
 
-def trained_network(networks: Mapping[str, Network]) -> Network:
+def trained_network(networks: Mapping[str, OptimizedNetwork]) -> OptimizedNetwork:
     """Returns the only network that is not frozen.
 
     Raises:
@@ -110,7 +108,9 @@ def trained_network(networks: Mapping[str, Network]) -> Network:
     return found[0]
 
 
-def stepped_network(networks: Mapping[str, Network], optimizer: torch.optim.Optimizer | LightningOptimizer) -> Network:
+def stepped_network(
+    networks: Mapping[str, OptimizedNetwork], optimizer: torch.optim.Optimizer | LightningOptimizer
+) -> OptimizedNetwork:
     """Returns the network that an optimizer, or Lightning's wrapper of it, steps.
 
     Raises:
@@ -164,7 +164,7 @@ def _network(
     parameters: list[nn.Parameter],
     names: Mapping[int, list[str]],
     module: LightningModule,
-) -> Network:
+) -> OptimizedNetwork:
     owned = {id(parameter) for parameter in parameters}
     pieces, outside = largest_modules(module, owned, containers=True), set(owned)
     for piece in pieces.values():
@@ -172,7 +172,7 @@ def _network(
     single = [names[id(parameter)][0] for parameter in parameters if id(parameter) in outside]
     roots = largest_modules(module, owned)
     inside = {id(parameter) for root in roots.values() for parameter in root.parameters()}
-    return Network(
+    return OptimizedNetwork(
         name=_joined([*pieces, *single]),
         optimizer=optimizer,
         parameters=parameters,
@@ -210,19 +210,6 @@ def largest_modules(module: nn.Module, owned: set[int], containers: bool = False
                 level.append((f"{path}.", child))
         found |= {path: child for path, child in children if path in complete}
     return found
-
-
-# ---- refusals
-
-
-def refuse_second_differentiation(network: nn.Module, sentence: str) -> RemovableHandle:
-    """Makes double backward through a network raise `RefusedInput` with a message; returns the hook's handle."""
-
-    def refuse(_: Tensor) -> None:
-        if torch.is_grad_enabled():  # in a backward: with create_graph=True
-            raise RefusedInput(sentence)
-
-    return call_in_backward(network, refuse)
 
 
 def call_in_backward(network: nn.Module, function: Callable[[Tensor], None]) -> RemovableHandle:

@@ -20,7 +20,6 @@ import torch
 from jaxtyping import Float, Int64
 from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.core.optimizer import LightningOptimizer
-from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.strategies import Strategy
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
@@ -37,12 +36,13 @@ from lit_gans.checkpoints.format import (
     read_checkpoint,
     to_plain,
 )
+from lit_gans.common._compat.lightning import use_by_default
 from lit_gans.common.compilation import uncompiled
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.memory import made_if_verified, refused_if_too_large
 from lit_gans.common.noise import Noise, forked, mix, seed_dropout
 from lit_gans.networks.spectral import OnePowerIteration, SpectralNorm
-from lit_gans.strategies.contracts import backward_arguments, block_backward_sync, clips_gradients, sharding
+from lit_gans.strategies.base import backward_arguments, block_backward_sync, clips_gradients, sharding
 from lit_gans.strategies.grad_scaling import NetworkScaling, scale_each_network
 from lit_gans.strategies.module_networks import parameters_of
 from lit_gans.training.attached import attached_trainer, callbacks_of, num_iterations
@@ -493,8 +493,7 @@ class AdversarialModule(LightningModule):
         if not self._is_built:  # by a constructor that builds outside of `building`
             self._finish_networks()
         strategy = self.trainer.strategy
-        if type(strategy.checkpoint_io) is TorchCheckpointIO:
-            strategy.checkpoint_io = CheckpointFiles()
+        use_by_default(strategy, CheckpointFiles())
         scale_each_network(strategy)
 
     def on_fit_start(self) -> None:

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.strategies import strategies
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.registry import gans
-from lit_gans.strategies.rank_tensors import running_statistics
+from lit_gans.strategies.base import running_statistics
 
 GANS = ["dcgan", "wgan_gp", "d2gan"]
 SIZES = {"image_size": 16, "generator_width": 4, "discriminator_width": 4}

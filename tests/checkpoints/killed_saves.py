@@ -19,9 +19,8 @@ import torch.distributed.checkpoint as dcp
 from lightning.pytorch.strategies import DDPStrategy
 
 from lit_gans.checkpoints.format import CheckpointFiles, read_checkpoint
-from lit_gans.checkpoints.sharded import REST, split_tensors
+from lit_gans.checkpoints.sharded import REST, replacing, split_tensors
 from lit_gans.common.atomic import kept, sweep
-from lit_gans.strategies.checkpoint_folders import replacing
 
 NAME = "last.ckpt"
 NUM = 40  # tensors, which all hold the number of the save

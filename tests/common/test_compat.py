@@ -47,6 +47,7 @@ NEEDLESS = {
         "row_of_iteration": "test_loggers_receive_a_row_after_the_last_hook_of_the_iteration",
         "start_others_with": "test_lightning_still_starts_others_with_sys_argv",
         "synchronizes_batch_norm": "test_only_the_strategy_knows_of_synchronized_batch_norm",
+        "use_by_default": "test_a_strategy_does_not_say_whether_a_plugin_was_chosen",
     },
     "deepspeed": {
         "backward_into": "test_an_engine_restricts_a_backward_to_no_parameters",

@@ -7,11 +7,13 @@ import sys
 import pytest
 import torch
 from lightning.fabric.plugins.environments import LightningEnvironment
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.cli import LightningCLI
 from lightning.pytorch.demos.boring_classes import BoringModel
 from lightning.pytorch.loggers import Logger
+from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.strategies.launchers import subprocess_script
 from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
@@ -79,6 +81,13 @@ def test_only_the_strategy_knows_of_synchronized_batch_norm(asked):
     trainer = Trainer(strategy=NetworkFSDP(), sync_batchnorm=asked, **devices)
     assert _compat.synchronizes_batch_norm(trainer.strategy) is asked
     assert not [name for name in dir(trainer) if not name.startswith("_") and "sync" in name]
+
+
+def test_a_strategy_does_not_say_whether_a_plugin_was_chosen():
+    chosen = [strategy.checkpoint_io for strategy in (DDPStrategy(), DDPStrategy(checkpoint_io=TorchCheckpointIO()))]
+    assert [type(each) for each in chosen] == [TorchCheckpointIO] * 2
+    with pytest.raises(MisconfigurationException, match="set through both strategy class and plugins"):
+        Trainer(strategy=DDPStrategy(checkpoint_io=TorchCheckpointIO()), plugins=[TorchCheckpointIO()])
 
 
 def test_a_trainer_has_no_public_cluster_environment():

@@ -12,7 +12,7 @@ from packaging.version import Version
 from torch import nn
 
 from lit_gans.common._compat import torch as _compat
-from lit_gans.strategies.rendezvous import limit_waiting
+from lit_gans.strategies.processes import limit_waiting
 from tests.common.bounds import oldest
 
 

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.functional import softplus
 
 from lit_gans.strategies import rank_positions
-from lit_gans.strategies.contracts import backward_arguments
+from lit_gans.strategies.base import backward_arguments
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP

@@ -7,7 +7,7 @@ from torch.distributed.fsdp import register_fsdp_forward_method
 from torch.nn.functional import softplus
 from torch.utils.data import DataLoader
 
-from lit_gans.strategies.contracts import backward_arguments, block_backward_sync
+from lit_gans.strategies.base import backward_arguments, block_backward_sync
 
 
 class Own(LightningModule):

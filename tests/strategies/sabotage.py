@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP
-from lit_gans.strategies.rendezvous import limit_waiting
+from lit_gans.strategies.processes import limit_waiting
 
 from .ranks import ROOT
 

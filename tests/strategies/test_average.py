@@ -8,7 +8,7 @@ from lightning.pytorch.callbacks import LambdaCallback
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.average import NetworkAverage
-from lit_gans.strategies.contracts import sharding
+from lit_gans.strategies.base import sharding
 
 from . import ranks
 from .test_own_module import STRATEGIES, Own, train

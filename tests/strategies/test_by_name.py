@@ -6,7 +6,7 @@ import sys
 import pytest
 from lightning.pytorch import Trainer
 
-from lit_gans.strategies.by_name import NAMES
+from lit_gans.strategies import NAMES
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lit_gans.strategies.comm_hooks import Nodes, communicate
+from lit_gans.strategies.ddp import Nodes, communicate
 
 from . import ranks
 

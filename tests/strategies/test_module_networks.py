@@ -9,6 +9,7 @@ from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import nn
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.strategies.base import running_statistics
 from lit_gans.strategies.fsdp import _refuse_shared as refuse_shared
 from lit_gans.strategies.module_networks import (
     find_networks,
@@ -17,7 +18,6 @@ from lit_gans.strategies.module_networks import (
     stepped_network,
     trained_network,
 )
-from lit_gans.strategies.rank_tensors import running_statistics
 
 
 class Loss(nn.Module):

@@ -12,7 +12,7 @@ import pytest
 from lightning.pytorch.plugins.environments import LightningEnvironment
 from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 
-from lit_gans.strategies import process_lifetime
+from lit_gans.strategies import processes as process_lifetime
 
 from . import ranks
 from .sabotage import FOR_EVER, is_running

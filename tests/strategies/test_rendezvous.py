@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from torch.distributed import HashStore
 
-from lit_gans.strategies.rendezvous import rendezvous
+from lit_gans.strategies.processes import rendezvous
 
 
 def attempt(store, ranks, order):

@@ -14,7 +14,7 @@ from torch.nn.functional import softplus
 from torch.nn.parallel import DistributedDataParallel
 from torchmetrics import MeanMetric
 
-from lit_gans.strategies.rendezvous import limit_waiting
+from lit_gans.strategies.processes import limit_waiting
 from tests.strategies.acceptance.cells import Cell
 from tests.strategies.acceptance.cells import train as train_example
 from tests.strategies.own_modules import Own

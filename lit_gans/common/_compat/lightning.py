@@ -7,9 +7,10 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
+from lightning.fabric.plugins import CheckpointIO
 from lightning.fabric.plugins.environments import ClusterEnvironment
 from lightning.pytorch import Trainer
-from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.strategies import DDPStrategy, Strategy
 from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 
 
@@ -55,6 +56,16 @@ def children(launcher: object) -> list[subprocess.Popen]:
     https://github.com/Lightning-AI/pytorch-lightning/issues/17248.
     """
     return list(launcher.procs) if isinstance(launcher, _SubprocessScriptLauncher) else []
+
+
+def use_by_default(strategy: Strategy, checkpoint_io: CheckpointIO) -> None:
+    """Makes a strategy read and write checkpoints with a plugin, unless the user chose one: `Strategy._checkpoint_io`.
+
+    The public property `checkpoint_io` returns Lightning's default as if it had been chosen; a plugin that the
+    constructor of a strategy passes on is refused beside one of the user. No issue found.
+    """
+    if strategy._checkpoint_io is None:
+        strategy.checkpoint_io = checkpoint_io
 
 
 def process_group_backend(strategy: DDPStrategy) -> str:

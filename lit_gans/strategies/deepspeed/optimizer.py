@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
@@ -118,14 +119,6 @@ class EngineOptimizer(torch.optim.Optimizer):
         """Returns the groups of parameters that ZeRO flattened, each with this rank's flat shard."""
         return flat_groups(self.engine, self.stage) if self.stage else []
 
-    def tensors_held(self) -> dict[str, list[Tensor]]:
-        """Returns this rank's tensors that ZeRO stores outside the parameters of the module."""
-        return {
-            "parameters": [zero3_shard(parameter) for parameter in self.parameters] if self.stage == 3 else [],
-            "gradients": stored_gradients(self.engine, self.stage) if self.stage else [],
-            "optimizer": [flat for _, flat in self.flat_groups()],  # the weights that are stepped
-        }
-
     def state_dict(self) -> dict[str, Any]:
         """Returns the states with full tensors, on the CPU from stage 1 on; every rank must call it."""
         from deepspeed.utils import safe_get_full_optimizer_state
@@ -183,26 +176,14 @@ class EngineOptimizer(torch.optim.Optimizer):
             safe_set_full_optimizer_state(parameter, value, key)
 
 
-class _Group(MutableMapping[str, Any]):
+class _Group(ChainMap[str, Any]):
     """A parameter group with the parameters that it had at first, and all settings as they are now."""
 
     def __init__(self, group: dict[str, Any]) -> None:
-        self._group, self._parameters = group, group["params"]
-
-    def __getitem__(self, key: str) -> Any:
-        return self._parameters if key == "params" else self._group[key]
+        super().__init__({"params": group["params"]}, group)
 
     def __setitem__(self, key: str, value: Any) -> None:
-        self._group[key] = value
-
-    def __delitem__(self, key: str) -> None:
-        del self._group[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._group)
-
-    def __len__(self) -> int:
-        return len(self._group)
+        self.maps[1][key] = value
 
 
 def with_padding(shard: Tensor, parameter: nn.Parameter) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.functional import mse_loss, softplus
 
-from lit_gans.strategies.contracts import sharding
+from lit_gans.strategies.base import sharding
 
 from .example import Example
 

@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch import LightningModule
 from torch.utils.data import DataLoader
 
-from lit_gans.strategies.contracts import block_backward_sync, clips_gradients
+from lit_gans.strategies.base import block_backward_sync, clips_gradients
 
 STEPS = 4
 BATCH_SIZE = 4  # of all ranks together

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from lit_gans.strategies.contracts import backward_arguments
+from lit_gans.strategies.base import backward_arguments
 
 from .example import Example
 

@@ -1,4 +1,4 @@
-"""Rendezvous of all ranks at the start, and timeouts.
+"""Processes of a training: how they rendezvous and wait for each other, and that none outlives the others.
 
 torchrun restarts a run with the store of the previous attempt, whose entries must not be read: the first process could
 find the address of a process that has ended (pytorch issue 135712). The restart count does not distinguish attempts,
@@ -8,7 +8,11 @@ since every node counts its own restarts. Therefore the ranks of each attempt fi
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
+import signal
+import subprocess
+import sys
 import time
 import uuid
 from datetime import timedelta
@@ -19,16 +23,22 @@ import torch
 from torch import distributed
 from torch.distributed import PrefixStore, Store, TCPStore
 
+from lit_gans.common._compat.lightning import children
 from lit_gans.common._compat.torch import process_groups, set_timeout
 
 START_TIMEOUT = timedelta(minutes=10)  # timeout of the rendezvous
 _POLL = 0.05  # seconds
 _WORLDS = count()  # counts the world groups of this process, one for each run of a sweep
+_PARENT = "LIT_GANS_PARENT"  # pid of the process that starts others
+_GRACE = 3.0  # seconds before a process is killed
+_SET_PARENT_DEATH_SIGNAL = 1  # of Linux's prctl
+
+# ---- rendezvous and timeouts
 
 
-def starting_timeout(seconds: float) -> timedelta:
+def starting_timeout(timeout: timedelta) -> timedelta:
     """Returns the timeout until all ranks have started, since processes do not start simultaneously."""
-    return max(timedelta(seconds=seconds), START_TIMEOUT)
+    return max(timeout, START_TIMEOUT)
 
 
 def limit_waiting(timeout: timedelta) -> None:
@@ -99,3 +109,36 @@ def rendezvous(store: Store, rank: int, ranks: int, timeout: timedelta = START_T
             missing = f"ranks {sorted(answers)} have" if rank == 0 else "rank 0 has"
             raise TimeoutError(f"{missing} not started within {timeout.total_seconds():.0f} s of rank {rank}.")
         time.sleep(_POLL)
+
+
+# ---- lifetime
+
+
+def end_children(launcher: object) -> None:
+    """Ends the processes that Lightning's launcher started, including hanging ones, which Lightning leaves running."""
+    processes = children(launcher)
+    for process in processes:
+        if process.poll() is None:
+            process.terminate()
+    until = time.monotonic() + _GRACE
+    for process in processes:
+        try:
+            process.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def announce_parent() -> None:
+    """Records this process as a parent in the environment, which its children inherit."""
+    os.environ[_PARENT] = str(os.getpid())
+
+
+def follow_parent() -> None:
+    """Lets Linux kill this process once its parent has ended, even if it is blocked; does nothing on other systems.
+
+    Does nothing if the parent did not call `announce_parent`, as under torchrun.
+    """
+    if sys.platform == "linux" and os.environ.get(_PARENT) == str(os.getppid()):
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+        if os.environ[_PARENT] != str(os.getppid()):  # it ended before
+            sys.exit(1)
