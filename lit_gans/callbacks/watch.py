@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int64
 from lightning.pytorch import Trainer
 from lightning.pytorch.utilities import rank_zero_warn
-from torch import Tensor, nn
+from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.noise import forked, mix
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.batch import prepare_batch, split_batch, take
 from lit_gans.training.callback import GenerativeCallback
+from lit_gans.training.sampling import evaluating
 from lit_gans.training.scored import flat_scores
 
 _ALL_RIGHT = 0.99
@@ -65,7 +64,7 @@ class Watch(GenerativeCallback):
     def _look(self, trainer: Trainer, module: AdversarialModule, data: Any) -> None:
         batch = split_batch(prepare_batch(data, module.channels_last), module.batches_per_step)[0]
         batch = take(batch, slice(_NUM))
-        with forked(), _evaluation_mode(module):
+        with forked(), evaluating(module):
             torch.manual_seed(mix(module.seed, "watch", trainer.global_step))
             made_of = module.sampling_batch_like(batch, trainer.global_step)
             fake = module.generate(module.generator, made_of)
@@ -121,18 +120,6 @@ class Watch(GenerativeCallback):
             self._warned.update(lasting)
             classes = ", ".join(what.removeprefix("class ") for what in lasting)
             rank_zero_warn(f"iterations {min(lasting.values())} to {iteration}: {sentence.format(classes=classes)}")
-
-
-@contextmanager
-def _evaluation_mode(module: nn.Module) -> Iterator[None]:
-    """Sets every layer to evaluation mode, and restores training mode at the end."""
-    training = [layer for layer in module.modules() if layer.training]
-    module.eval()
-    try:
-        yield
-    finally:
-        for layer in training:
-            layer.training = True
 
 
 def _distances(images: Tensor) -> Float[Tensor, " pairs"]:

@@ -10,7 +10,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.networks import NetworkName, build_discriminator, build_generator, refuse_options
 from lit_gans.networks.blocks import Block
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.batch import Batch, Inputs, prepare_batch
+from lit_gans.training.batch import Batch, Inputs
 
 
 class ImageGAN(AdversarialModule):
@@ -97,19 +97,8 @@ class ImageGAN(AdversarialModule):
             **options,
         )
 
-    def training_step(self, data: Any, batch_idx: int) -> None:
-        """Trains one iteration.
-
-        Raises:
-            RefusedInput: the step failed, and the images or labels of the loader are not those that the model expects.
-        """
-        try:
-            super().training_step(data, batch_idx)
-        except Exception:
-            self._refuse_batch(prepare_batch(data, channels_last=False))
-            raise
-
-    def _refuse_batch(self, batch: Batch) -> None:
+    def refuse_batch(self, batch: Batch) -> None:
+        """Raises `RefusedInput` if images or labels are not those that the model expects."""
         shape, expected = tuple(batch["image"].shape[1:]), (self.channels, self.image_size, self.image_size)
         if shape != expected:
             raise RefusedInput(

@@ -21,9 +21,8 @@ from lit_gans.training.batch import Batch, Inputs, tensors
 from lit_gans.training.losses import logistic_discriminator, non_saturating_generator
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.sampling import Weights
-from lit_gans.training.schedules import ConstantThenLinear, Number
+from lit_gans.training.schedules import ConstantThenLinear, Number, refuse_weight
 from lit_gans.training.scored import Scored
-from lit_gans.training.validation import refuse_weight
 
 _ENLARGED = 286 / 256  # then a random crop of the original size (section 6.2)
 

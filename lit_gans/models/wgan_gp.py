@@ -15,9 +15,8 @@ from lit_gans.training.batch import Batch, Inputs
 from lit_gans.training.losses import critic_generator, wasserstein_critic
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.penalties import gradient_penalty
-from lit_gans.training.schedules import Linear, Number
+from lit_gans.training.schedules import Linear, Number, refuse_weight
 from lit_gans.training.scored import Scored
-from lit_gans.training.validation import refuse_weight
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 

@@ -11,20 +11,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import torch
 from jaxtyping import Float, Int64
-from lightning.pytorch import Callback, LightningModule
-from lightning.pytorch.core.optimizer import LightningOptimizer
+from lightning.pytorch import LightningModule
 from lightning.pytorch.strategies import Strategy
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import LambdaLR
 
 from lit_gans.checkpoints.format import (
     EMA_KEY,
@@ -38,7 +35,7 @@ from lit_gans.checkpoints.format import (
 )
 from lit_gans.common._compat.lightning import use_by_default
 from lit_gans.common.compilation import uncompiled
-from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positive
 from lit_gans.common.memory import made_if_verified, refused_if_too_large
 from lit_gans.common.noise import Noise, forked, mix, seed_dropout
 from lit_gans.networks.spectral import OnePowerIteration, SpectralNorm
@@ -46,7 +43,6 @@ from lit_gans.strategies.base import backward_arguments, block_backward_sync, cl
 from lit_gans.strategies.grad_scaling import NetworkScaling, scale_each_network
 from lit_gans.strategies.module_networks import parameters_of
 from lit_gans.training.attached import attached_trainer, callbacks_of, num_iterations
-from lit_gans.training.augment import Augmentation
 from lit_gans.training.augmentation import Augmentations, Augmenter
 from lit_gans.training.batch import (
     Batch,
@@ -57,11 +53,13 @@ from lit_gans.training.batch import (
     share_of_loss,
     split_batch,
 )
-from lit_gans.training.callback import GenerativeCallback
+from lit_gans.training.callback import GenerativeCallback, reads_every_loss
 from lit_gans.training.construction import constructor_arguments
+from lit_gans.training.diffaugment import Augmentation
 from lit_gans.training.finite import LOSS, PENALTY, SCALE, FiniteCheck
-from lit_gans.training.optim import Optimizer, arrange_as_weights
+from lit_gans.training.optim import Optimizer, OptionScheduler, arrange_as_weights
 from lit_gans.training.penalties import r1_penalty, zero_centered_penalty
+from lit_gans.training.refusals import refuse_trainer
 from lit_gans.training.resuming import (
     begin_epoch_after_resume,
     changed_settings,
@@ -69,14 +67,13 @@ from lit_gans.training.resuming import (
     refuse_other_architecture,
     refuse_other_optimizers,
 )
-from lit_gans.training.sampling import GeneratorCopies, Weights
-from lit_gans.training.schedules import Number, Progress, Schedule, is_zero, value_at
+from lit_gans.training.sampling import GeneratorCopies, Weights, evaluating
+from lit_gans.training.schedules import Number, Progress, is_zero, refuse_weight, value_at
 from lit_gans.training.scored import Scored, flat_scores, loss_of, scores_of
-from lit_gans.training.validation import refuse_settings, refuse_trainer
 
 logger = logging.getLogger(__name__)
 
-Terms = dict[str, tuple[Tensor, Tensor | float]]  # loss and penalty of each network
+Terms = dict[str, tuple[Tensor, Tensor | None]]  # loss and penalty of each network
 
 
 class AdversarialModule(LightningModule):
@@ -151,6 +148,12 @@ class AdversarialModule(LightningModule):
         seed: int = 0,
     ) -> None:
         super().__init__()
+        refuse_below(1, image_size=image_size, channels=channels, latent_dim=latent_dim, n_critic=n_critic)
+        refuse_below(1, generator_batch_multiple=generator_batch_multiple, accumulate_gradients=accumulate_gradients)
+        refuse_below(1, r1_every=r1_every)
+        refuse_not_positive(clip_gradients=clip_gradients)
+        for name, gamma in (("r1_gamma", r1_gamma), ("r2_gamma", r2_gamma)):
+            refuse_weight(name, from_plain(gamma))
         self.save_hyperparameters(to_plain(constructor_arguments(self)), logger=False)
         self.automatic_optimization = False
         self.image_size, self.channels, self.latent_dim = image_size, channels, latent_dim
@@ -165,10 +168,8 @@ class AdversarialModule(LightningModule):
         self.finite = FiniteCheck((*self.discriminator_names, "generator"))
         self.losses: dict[str, Tensor] = {}  # of each network in the last iteration, on the device
         self.progress = Progress()  # at the start of the current iteration
-        self._images = 0  # number of real images that all ranks have trained on
         self._copies = GeneratorCopies()
         self._is_built = False
-        refuse_settings(self)
 
     @contextmanager
     def building(self) -> Iterator[None]:
@@ -245,6 +246,9 @@ class AdversarialModule(LightningModule):
         """Names of the networks whose gradient is differentiated twice."""
         return () if is_zero(self.r1_gamma) and is_zero(self.r2_gamma) else self.discriminator_names
 
+    def refuse_batch(self, batch: Batch) -> None:
+        """Raises `RefusedInput` if the networks cannot train on the first batch of a loader; passes by default."""
+
     def dummy_batch(self, num: int) -> Inputs:
         """Returns a batch without images and noise, with the shapes that the networks expect."""
         return {"latents": torch.empty(num, self.latent_dim), "label": torch.zeros(num, dtype=torch.long)}
@@ -263,34 +267,28 @@ class AdversarialModule(LightningModule):
 
     def training_step(self, data: Any, batch_idx: int) -> None:
         iteration = self.trainer.global_step
-        seed_dropout(self.device, mix(self.seed, iteration, self._ranks[0]))  # the same after a resume
+        seed_dropout(self.device, mix(self.seed, iteration, self.rank_of[0]))  # the same after a resume
         batch = prepare_batch(data, self.channels_last)
-        num_images = len(batch["image"]) * self.trainer.world_size
-        self.progress = Progress(iteration, self._images, self._total, num_images)
+        self.progress = self.progress.next(iteration, len(batch["image"]) * self.trainer.world_size)
         reuses = self.reuses_fake and self.generator_batch_multiple == 1
-        shares_one = reuses and self.accumulate_gradients == 1  # then one forward with a graph serves both steps
-        weights = self.penalty_weights(iteration)
         losses: dict[str, Tensor] = {}
-        fake: Tensor | None = None
         batches = split_batch(batch, self.n_critic)
         for critic_step, batch in enumerate(batches):
             microbatches = self._microbatches(batch, ("discriminator", iteration, critic_step))
-            if shares_one and critic_step == self.n_critic - 1:
-                fake = self.generate(self.generator, microbatches[0])
-            discriminate = partial(self._discriminate, fake=fake, weights=weights)
-            losses |= self._update(self.discriminator_names, microbatches, discriminate)
+            if reuses and self.accumulate_gradients == 1 and critic_step == self.n_critic - 1:
+                # one forward, with its graph, for both steps
+                microbatches[0]["fake"] = self.generate(self.generator, microbatches[0])
+            losses |= self._update(self.discriminator_names, microbatches, self.discriminator_terms)
         if not reuses:
             batch = repeat_batch(batches[-1], self.generator_batch_multiple)
             microbatches = self._microbatches(batch, ("generator", iteration))
-        losses |= self._update(("generator",), microbatches, partial(self._deceive, fake=fake))
-        self._end_iteration(iteration + 1)
+        losses |= self._update(("generator",), microbatches, self.generator_terms)
         self.losses = losses
-        if self._logs_all or iteration + 1 == self._total or self._is_written(iteration + 1):
-            self._log_losses()
+        self._end_iteration(iteration + 1)
 
     def _microbatches(self, batch: Batch, key: tuple[int | str, ...]) -> list[Batch]:
         """Adds this rank's noise for one step to its batch and splits the batch into microbatches."""
-        noise = Noise(self._noise_generator, (self.seed, *key), *self._ranks, self.accumulate_gradients)
+        noise = Noise(self._noise_generator, (self.seed, *key), *self.rank_of, self.accumulate_gradients)
         num = len(batch["image"])
         batch = self.augment(cast(Batch, {**batch, **self.sample_noise(noise, num)}))
         return split_batch(cast(Batch, {**batch, **self.augmentations.noise(noise, num)}), self.accumulate_gradients)
@@ -316,7 +314,7 @@ class AdversarialModule(LightningModule):
                 # gradients are averaged over the ranks only in the last microbatch
                 with nullcontext() if index == num - 1 else block_backward_sync(self.trainer.strategy):
                     for name, (loss, penalty) in terms.items():
-                        objective = loss + penalty if isinstance(penalty, Tensor) else loss
+                        objective = loss if penalty is None else loss + penalty
                         self.backpropagate(share_of_loss(objective, num), name)
                         share = share_of_loss(loss.detach(), num)
                         total[name] = total[name] + share if name in total else share
@@ -324,74 +322,75 @@ class AdversarialModule(LightningModule):
                 self.step_network(name)
         return total
 
-    def _discriminate(self, batch: Batch, fake: Tensor | None, weights: Mapping[str, float]) -> Terms:
+    def discriminator_terms(self, batch: Batch) -> Terms:
+        """Returns the loss of each discriminator and the sum of its weighted R1 and R2, of one microbatch."""
+        fake = batch.get("fake")
         if fake is None:
             with torch.no_grad():
                 fake = self.generate(self.generator, batch)
-        losses, penalties = self.losses_and_penalties(batch, fake.detach(), weights)
-        return {name: (loss, penalties[name]) for name, loss in losses.items()}
-
-    def _deceive(self, batch: Batch, fake: Tensor | None) -> Terms:
-        fake = self.generate(self.generator, batch) if fake is None else fake
-        seen, fake = self.augmentations.apply(batch, fake, self.progress)
-        loss = self.generator_loss(fake, seen)
-        self.finite.add(LOSS, "generator", loss)
-        return {"generator": (loss, 0.0)}
-
-    def penalty_weights(self, iteration: int) -> dict[str, float]:
-        """Returns the weights of R1 ("real") and R2 ("fake") in an iteration; without those that are 0."""
-        if iteration % self.r1_every:
-            return {}
-        weights = {"real": self.now(self.r1_gamma), "fake": self.now(self.r2_gamma)}
-        return {kind: weight * self.r1_every for kind, weight in weights.items() if weight}
-
-    def losses_and_penalties(
-        self, batch: Batch, fake: Tensor, weights: Mapping[str, float]
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor | float]]:
-        """Returns the loss of each discriminator, and its penalty with the weights of `penalty_weights`."""
-        images = {"real": batch["image"], "fake": fake}
+        weights = self.penalty_weights()
+        images = {"real": batch["image"], "fake": fake.detach()}
         if self.share_scores:
-            images |= {kind: images[kind].detach().requires_grad_(True) for kind in weights}
+            images = {kind: image.detach().requires_grad_(kind in weights) for kind, image in images.items()}
         seen, seen_fake = self.augmentations.apply({**batch, "image": images["real"]}, images["fake"], self.progress)
-        penalties: dict[str, Tensor | float] = dict.fromkeys(self.discriminator_names, 0.0)
+        penalized = [*product(self.discriminator_names, weights.items())]
+        penalties: dict[str, Tensor] = {}
         if not self.share_scores:
             # computed before the scores, so that FSDP reduces only after the gradients of the penalty exist
             shown = {"real": seen["image"], "fake": seen_fake}
-            for name, (kind, weight) in product(self.discriminator_names, weights.items()):
+            for name, (kind, weight) in penalized:
                 penalty = r1_penalty(self.get_submodule(name), shown[kind], *self.condition(seen))
-                penalties[name] = penalties[name] + weight * penalty
+                penalties[name] = penalties.get(name, 0.0) + weight * penalty
         # a penalty of the scores differentiates their graph twice
-        twice = [self.get_submodule(name) for name in self.discriminator_names if self.share_scores and weights]
-        with uncompiled(*twice):
+        with uncompiled(*(self.get_submodule(name) for name, _ in penalized if self.share_scores)):
             outputs = self.discriminator_losses(seen["image"], seen_fake, seen)
         if self.share_scores:
-            for name, (kind, weight) in product(self.discriminator_names, weights.items()):
+            for name, (kind, weight) in penalized:
                 scored = scores_of(outputs[name], name, "share_scores=true")
-                scores = scored.real if kind == "real" else scored.fake
-                penalties[name] = penalties[name] + weight * zero_centered_penalty(images[kind], scores)
+                penalty = zero_centered_penalty(images[kind], scored.real if kind == "real" else scored.fake)
+                penalties[name] = penalties.get(name, 0.0) + weight * penalty
         for name, output in outputs.items():
             if self.augmentations.adapts:
-                scored = scores_of(output, name, "an adaptive augmentation")
-                real, generated = flat_scores(scored.real), flat_scores(scored.fake)
-                has_threshold = self.classified_as_real(name, real) is not None
-                self.augmentations.observe(real if has_threshold else real - generated)
-            for value in (penalties[name], output.penalty if isinstance(output, Scored) else None):
-                if isinstance(value, Tensor):
+                self._observe(name, output)
+            for value in (penalties.get(name), output.penalty if isinstance(output, Scored) else None):
+                if value is not None:
                     self.finite.add(PENALTY, name, value)
             self.finite.add(LOSS, name, loss_of(output))
-        return {name: loss_of(output) for name, output in outputs.items()}, penalties
+        return {name: (loss_of(output), penalties.get(name)) for name, output in outputs.items()}
+
+    def _observe(self, name: str, output: Tensor | Scored) -> None:
+        """Shows the scores of a discriminator to the adaptive augmentation."""
+        scored = scores_of(output, name, "an adaptive augmentation")
+        real, fake = flat_scores(scored.real), flat_scores(scored.fake)
+        self.augmentations.observe(real if self.classified_as_real(name, real) is not None else real - fake)
+
+    def generator_terms(self, batch: Batch) -> Terms:
+        """Returns the loss of the generator, of one microbatch."""
+        fake = batch["fake"] if "fake" in batch else self.generate(self.generator, batch)
+        seen, fake = self.augmentations.apply(batch, fake, self.progress)
+        loss = self.generator_loss(fake, seen)
+        self.finite.add(LOSS, "generator", loss)
+        return {"generator": (loss, None)}
+
+    def penalty_weights(self) -> dict[str, float]:
+        """Returns the weights of R1 ("real") and R2 ("fake") in this iteration, without those that are 0."""
+        if self.progress.iterations % self.r1_every:
+            return {}
+        weights = {"real": self.now(self.r1_gamma), "fake": self.now(self.r2_gamma)}
+        return {kind: weight * self.r1_every for kind, weight in weights.items() if weight}
 
     def backpropagate(self, loss: Tensor, network: str) -> None:
         """Adds the gradient of `loss` to the network's parameters."""
         self.manual_backward(loss, **backward_arguments(self.trainer.strategy, network))
 
     def step_network(self, network: str) -> None:
-        """Steps the network's optimizer and clears its gradients."""
+        """Steps the network's optimizer and clears its gradients.
+
+        Not by Lightning's wrapper of the optimizer, which would count each step in `trainer.global_step`.
+        """
         optimizer = self._optimizers_by_name[network]
-        if network == "generator":  # Lightning counts the steps of its wrapper
-            optimizer.step()
-        else:
-            self.trainer.strategy.optimizer_step(optimizer.optimizer, _nothing)
+        with self.trainer.profiler.profile("optimizer_step"):  # type: ignore[attr-defined]  # set by a connector
+            self.trainer.strategy.optimizer_step(optimizer, _nothing)
         optimizer.zero_grad()
 
     @contextmanager
@@ -413,14 +412,23 @@ class AdversarialModule(LightningModule):
                 parameter.requires_grad_(True)
 
     def _end_iteration(self, iteration: int) -> None:
-        """Raises `FloatingPointError` if the training has diverged, and moves on all that changes over the training."""
+        """Counts the iteration, and moves on all that changes over the training.
+
+        Raises:
+            FloatingPointError: the training has diverged.
+        """
+        steps = self.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
+        steps.increment_ready()
+        steps.increment_completed()  # which is `trainer.global_step`
         self._refuse_divergence(iteration)
-        if self.augmentations.is_due(self.progress):
-            self.augmentations.adapt(self.mean_over_ranks(self.augmentations.state.clone()), self.progress)
-        self._images += self.progress.images_per_iteration
+        self.augmentations.adapt(self.progress, self.mean_over_ranks)
         for config in self.trainer.lr_scheduler_configs:
             config.scheduler.step()  # type: ignore[call-arg]  # none is ReduceLROnPlateau
-        self._schedule_optimizers(replace(self.progress, iterations=iteration))
+        every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]  # set by a connector; 0 logs nothing
+        is_written = every > 0 and iteration % every == 0
+        # logging takes as long as the backward of a small network
+        if is_written or iteration == self.progress.total or reads_every_loss(self.trainer):
+            self._log_losses()
 
     def _refuse_divergence(self, iteration: int) -> None:
         plugin = self.trainer.precision_plugin
@@ -429,14 +437,17 @@ class AdversarialModule(LightningModule):
                 self.finite.add(SCALE, network, scale)
         self.finite.end_iteration(iteration)
 
-    def _is_written(self, iteration: int) -> bool:
-        """Returns whether loggers write what is logged in an iteration."""
-        every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]  # set by a connector; 0 logs nothing
-        return every > 0 and iteration % every == 0
-
     def _log_losses(self) -> None:
         logged = self.augmentations.log(self.progress) | {f"loss/{name}": loss for name, loss in self.losses.items()}
-        self.log_dict(logged, prog_bar=self._bar_needs_numbers)
+        # Lightning converts what a bar shows to numbers at every look at any logged value, which waits for the device;
+        # this package's bar reads the tensors
+        bar = self.trainer.progress_bar_callback
+        self.log_dict(logged, prog_bar=bar is not None and not isinstance(bar, GenerativeCallback))
+
+    @property
+    def rank_of(self) -> tuple[int, int]:
+        """Rank of this process and number of processes."""
+        return self.trainer.global_rank, self.trainer.world_size
 
     def now(self, number: Number) -> float:
         """Returns the value of a number, which may be a schedule, in the current iteration."""
@@ -453,31 +464,26 @@ class AdversarialModule(LightningModule):
         # a gradient scaler must unscale before clipping, but a fused step unscales internally
         scales = getattr(self.trainer.precision_plugin, "scaler", None) is not None
         fused = not scales and self.device.type in ("cpu", "cuda")
+        settings = {name: self._settings(name) for name in self.network_names}
+        if any(each.schedule.needs_total for each in settings.values()):
+            self.progress = replace(self.progress, total=num_iterations(self.trainer))
         configured = []
-        for name in self.network_names:
-            settings = self._settings(name)
-            optimizer = settings.build(_trainable(self.get_submodule(name)), fused)
-            optimizer.register_load_state_dict_post_hook(arrange_as_weights)
-            total = num_iterations(self.trainer) if settings.schedule.needs_total else 0
-            if settings.schedule.needs_total and not total:
+        for name, each in settings.items():
+            if each.schedule.needs_total and not self.progress.total:
                 raise RefusedInput(
                     f"the schedule of {name} lasts until the last iteration: set trainer.max_steps, or its over=NUMBER."
                 )
-            scheduler = LambdaLR(optimizer, partial(self._rate_factor, schedule=settings.schedule, total=total))
+            optimizer = each.build(_trainable(self.get_submodule(name)), fused)
+            optimizer.register_load_state_dict_post_hook(arrange_as_weights)
+            scheduler = OptionScheduler(optimizer, each, self._progress_at)
             configured.append({"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "name": name}})
         return configured
 
     def _settings(self, network: str) -> Optimizer:
         return self.generator_optimizer if network == "generator" else self.discriminator_optimizer
 
-    def _rate_factor(self, iteration: int, schedule: Schedule, total: int) -> float:
-        return schedule.at(Progress(iteration, self._images, total))
-
-    def _schedule_optimizers(self, progress: Progress) -> None:
-        """Sets what changes of the optimizers beside their learning rates, such as scheduled betas."""
-        for optimizer, settings in self._scheduled:
-            for group in optimizer.optimizer.param_groups:
-                group.update(settings.scheduled(replace(progress, images=self._images)))
+    def _progress_at(self, iteration: int) -> Progress:
+        return Progress(iteration, self.progress.images_seen, self.progress.total)
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         if self.clip_gradients_to is not None and not clips_gradients(self.trainer.strategy):
@@ -504,25 +510,14 @@ class AdversarialModule(LightningModule):
 
     def on_train_start(self) -> None:
         begin_epoch_after_resume(self.trainer)
-        optimizers = self.optimizers()
-        listed = cast("list[LightningOptimizer]", optimizers if isinstance(optimizers, list) else [optimizers])
+        optimizers = self.optimizers(use_pl_optimizer=False)
+        listed = optimizers if isinstance(optimizers, list) else [optimizers]
         self._optimizers_by_name = dict(zip(self.network_names, listed, strict=True))
-        self._total = num_iterations(self.trainer)  # 0 if the training has no end
-        settings = [self._settings(name) for name in self.network_names]
-        self._scheduled = [pair for pair in zip(listed, settings, strict=True) if pair[1].scheduled(Progress())]
-        self._schedule_optimizers(Progress(self.trainer.global_step, total=self._total))
         self._trainable = {name: _trainable(self.get_submodule(name)) for name in self.network_names}
         self._one_power_iteration = OnePowerIteration(each for each in self.modules() if isinstance(each, SpectralNorm))
         self._noise_generator = torch.Generator(device=self.device)
-        self._ranks = self.trainer.global_rank, self.trainer.world_size
-        self._range_seen = False
-        # Lightning converts what a bar shows to numbers at every look at any logged value, which waits for the device;
-        # this package's bar reads the tensors
-        bar = self.trainer.progress_bar_callback
-        self._bar_needs_numbers = bar is not None and not isinstance(bar, GenerativeCallback)
-        # logging takes as long as the backward of a small network
-        everyone = callbacks_of(self.trainer, Callback)
-        self._logs_all = any(not isinstance(each, GenerativeCallback) or each.reads_logged for each in everyone)
+        self.progress = replace(self.progress, total=num_iterations(self.trainer))
+        self.losses = {}
         self.augmentations.state = self.augmentations.state.to(self.device)
         strategy = sharding(self.trainer.strategy)
         own = (lambda weight: weight) if strategy is None else strategy.local_shard
@@ -530,11 +525,12 @@ class AdversarialModule(LightningModule):
         self._refuse_divergence(self.trainer.global_step)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        if not self._range_seen:  # only once, as it waits for the device
-            self._range_seen = True
-            doubt = doubt_about_range(batch)
-            if doubt is not None and self.trainer.is_global_zero:
-                logger.warning(doubt)
+        if self.losses:  # not the first batch; a look at its range waits for the device
+            return
+        self.refuse_batch(prepare_batch(batch, channels_last=False))
+        doubt = doubt_about_range(batch)
+        if doubt is not None and self.trainer.is_global_zero:
+            logger.warning(doubt)
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         if self.trainer.should_stop:  # as a callback has just asked, so that Lightning logs a row for this iteration
@@ -587,7 +583,11 @@ class AdversarialModule(LightningModule):
         return module
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        mark = {"format_version": FORMAT_VERSION, "class_path": class_path(type(self)), "images": self._images}
+        mark = {
+            "format_version": FORMAT_VERSION,
+            "class_path": class_path(type(self)),
+            "images": self.progress.images_seen,
+        }
         checkpoint[FORMAT_KEY] = checkpoint.get(FORMAT_KEY, {}) | mark
         self.gather_generator()
         if self.averaged_generator is not None:
@@ -608,7 +608,7 @@ class AdversarialModule(LightningModule):
         if EMA_KEY in checkpoint:
             self.start_average().load_state_dict(checkpoint[EMA_KEY]["state_dict"])
         ours = checkpoint.get(FORMAT_KEY, {})
-        self._images = ours.get("images", 0)
+        self.progress = replace(self.progress, images=ours.get("images", 0), images_per_iteration=0)
         self.augmentations.state = ours.get("augmentation", self.augmentations.new_state())
 
     def refuse_other_architecture(self, checkpoint: dict[str, Any]) -> None:
@@ -690,25 +690,15 @@ class AdversarialModule(LightningModule):
         """
         labels = self.labels(len(inputs)) if labels is None else labels
         network = self.sampling_generator(weights)
-        was_training = network.training
-        network.eval()
-        try:
-            with torch.autocast(self.device.type, enabled=False):
-                images = [
-                    self.generate(network, self.sampling_batch(some, some_labels, mix(seed, index)))
-                    for index, (some, some_labels) in enumerate(self._on_device(inputs, labels, batch_size))
-                ]
-        finally:
-            network.train(was_training)
-        return self.to_unit_range(torch.cat(images).float())
-
-    def _on_device(
-        self, inputs: Tensor, labels: Tensor | None, batch_size: int
-    ) -> Iterator[tuple[Tensor, Tensor | None]]:
         dtype = next(self.generator.parameters()).dtype  # float64 with precision=64-true
-        for start in range(0, len(inputs), batch_size):
-            rows = slice(start, start + batch_size)
-            yield inputs[rows].to(self.device, dtype), None if labels is None else labels[rows].to(self.device)
+        images = []
+        with evaluating(network), torch.autocast(self.device.type, enabled=False):
+            for start in range(0, len(inputs), batch_size):
+                rows = slice(start, start + batch_size)
+                own = None if labels is None else labels[rows].to(self.device)
+                batch = self.sampling_batch(inputs[rows].to(self.device, dtype), own, mix(seed, start // batch_size))
+                images.append(self.generate(network, batch))
+        return self.to_unit_range(torch.cat(images).float())
 
     def latents(self, num: int, seed: int = 0) -> Float[Tensor, "n z"]:
         """Returns `num` latents on the CPU that depend only on `seed`."""

@@ -7,6 +7,7 @@ Settings are frozen dataclasses; the state of a training is one tensor, which th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +16,10 @@ from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import Noise
-from lit_gans.training import operations
-from lit_gans.training.augment import NUM_NUMBERS, Augmentation, augmented
+from lit_gans.training import ada_operations
+from lit_gans.training.ada_operations import transformed
 from lit_gans.training.batch import Batch, Inputs
-from lit_gans.training.operations import transformed
+from lit_gans.training.diffaugment import NUM_NUMBERS, Augmentation, augmented
 from lit_gans.training.schedules import Number, Progress, ends, value_at
 
 EVERY = 4  # iterations between two changes of an adaptive probability
@@ -95,7 +96,7 @@ class Augmentations:
     """Both kinds of augmentation of all images that the discriminators see, and the state of an adaptive probability.
 
     Args:
-        diffaugment: names of augmentations that are always applied, see `augment.py`.
+        diffaugment: names of augmentations that are always applied, see `diffaugment.py`.
         augmenter: augmentation with a probability; None for none.
 
     Attributes:
@@ -123,7 +124,7 @@ class Augmentations:
             columns = sum(NUM_NUMBERS[name] for name in self.diffaugment)
             drawn["diffaugment"] = noise.uniform("diffaugment", num, 2, columns)
         if self.augmenter is not None:
-            drawn["augmentation"] = noise.uniform("augmentation", num, 2, operations.NUM_NUMBERS)
+            drawn["augmentation"] = noise.uniform("augmentation", num, 2, ada_operations.NUM_NUMBERS)
         return drawn
 
     def apply(self, batch: Batch, fake: Tensor, progress: Progress) -> tuple[Batch, Tensor]:
@@ -144,14 +145,11 @@ class Augmentations:
         count = torch.full_like(self.state[0], signs.numel())
         self.state = self.state + torch.stack([torch.zeros_like(count), signs.sum(), count])
 
-    def is_due(self, progress: Progress) -> bool:
-        """Whether the probability changes after this iteration."""
-        return self.adapts and progress.iterations % EVERY == EVERY - 1
-
-    def adapt(self, state: Tensor, progress: Progress) -> None:
-        """Changes the probability, without waiting for the device; `state` is averaged over the ranks."""
-        assert self.augmenter is not None
-        self.state = self.augmenter.adapted(state, EVERY * progress.images_per_iteration)
+    def adapt(self, progress: Progress, mean_over_ranks: Callable[[Tensor], Tensor]) -> None:
+        """Changes the probability where it is due after an iteration, without waiting for the device."""
+        if self.augmenter is not None and self.adapts and progress.iterations % EVERY == EVERY - 1:
+            images = EVERY * progress.images_per_iteration
+            self.state = self.augmenter.adapted(mean_over_ranks(self.state.clone()), images)
 
     def log(self, progress: Progress) -> dict[str, Any]:
         """Returns the probability, which is logged beside the losses; empty without one."""

@@ -35,9 +35,11 @@ class Batch(Inputs):
 
     Attributes:
         image: (n, c, s, s) in [-1, 1].
+        fake: (n, c, s, s), generated images with their graph, where one forward serves both networks' steps.
     """
 
     image: Tensor
+    fake: Tensor
 
 
 AnyInputs = TypeVar("AnyInputs", bound=Inputs)

@@ -34,6 +34,12 @@ class GenerativeCallback(Callback):
         """Called on every rank before a sharded averaged generator is sampled or saved."""
 
 
+def reads_every_loss(trainer: Trainer) -> bool:
+    """Returns whether a callback may read the logged losses of every iteration, as those of other projects may."""
+    everyone = callbacks_of(trainer, Callback)
+    return any(not isinstance(each, GenerativeCallback) or each.reads_logged for each in everyone)
+
+
 def directions_of(trainer: Trainer) -> dict[str, str | None]:
     """Returns whether the `min` or the `max` of each measured key is best; None for neither."""
     callbacks = callbacks_of(trainer, GenerativeCallback)

@@ -9,7 +9,8 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
 
 from lit_gans.common.errors import RefusedInput, nearest, one_line, refuse_not_positive
 from lit_gans.training.schedules import Constant, Progress, Schedule
@@ -111,6 +112,32 @@ class Optimizer:
 
         options = self.options.items()
         return {key: tuple(map(number, value)) if isinstance(value, tuple) else value for key, value in options}
+
+
+class OptionScheduler(LRScheduler):
+    """Sets the learning rate of an optimizer, and its other options that have a schedule, in each iteration.
+
+    Args:
+        optimizer: the optimizer.
+        settings: its settings, with their schedules.
+        progress_at: returns the progress of the training, given the number of finished iterations.
+    """
+
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, settings: Optimizer, progress_at: Callable[[int], Progress]
+    ) -> None:
+        self.settings, self.progress_at = settings, progress_at
+        super().__init__(optimizer)
+
+    def get_lr(self) -> list[float | Tensor]:
+        progress = self.progress_at(self.last_epoch)
+        for group in self.optimizer.param_groups:
+            group.update(self.settings.scheduled(progress))
+        return [rate * self.settings.schedule.at(progress) for rate in self.base_lrs]
+
+    def state_dict(self) -> dict[str, Any]:
+        ours = ("settings", "progress_at")  # which the module has
+        return {name: value for name, value in super().state_dict().items() if name not in ours}
 
 
 def _is_like(value: Any, default: Any) -> bool:

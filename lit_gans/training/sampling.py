@@ -1,7 +1,9 @@
-"""Copies of the generator that samples, metrics and checkpoints use."""
+"""What sampling needs beside the module: copies of the generator, and its evaluation mode."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,3 +23,15 @@ class GeneratorCopies:
 
     averaged: nn.Module | None = None
     full: nn.Module | None = None
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Context in which every layer is in evaluation mode; the modes are restored at the end."""
+    training = [layer for layer in module.modules() if layer.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for layer in training:
+            layer.training = True

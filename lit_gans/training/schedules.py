@@ -29,6 +29,15 @@ class Progress:
     total: int = 0
     images_per_iteration: int = 0
 
+    @property
+    def images_seen(self) -> int:
+        """Number of real images at the end of the iteration."""
+        return self.images + self.images_per_iteration
+
+    def next(self, iterations: int, num_images: int) -> Progress:
+        """Returns the progress at the start of the next iteration, which trains on `num_images` real images."""
+        return Progress(iterations, self.images_seen, self.total, num_images)
+
 
 class Schedule(ABC):
     """Base class of schedules."""
@@ -159,3 +168,15 @@ def value_at(number: Number, progress: Progress) -> float:
 def is_zero(number: Number) -> bool:
     """Returns whether a number is 0 during the complete training."""
     return ends(number) == (0, 0)
+
+
+_LARGEST_WEIGHT = 1e6  # of a loss term; a larger one is most likely a typo
+
+
+def refuse_weight(name: str, weight: Number) -> None:
+    """Raises `RefusedInput` if the weight of a loss is negative, not a number, or above 1,000,000, also at the end of
+    its schedule.
+    """
+    value = next((end for end in ends(weight) if not 0 <= end <= _LARGEST_WEIGHT), None)
+    if value is not None:
+        raise RefusedInput(f"{name}={value} must be at least 0 and at most {_LARGEST_WEIGHT:,.0f}.")

@@ -36,19 +36,20 @@ def test_three_steps_are_those_of_the_authors_code(num_classes):
     ours, turns, losses, forwards = module(num_classes), iter(range(2 * STEPS)), [], []
     ours.discriminator.register_forward_hook(lambda *_: forwards.append(1))
     ours.sample_noise = lambda noise, num: {"latents": latents(next(turns))}
-    of_discriminator, of_generator = ours.losses_and_penalties, ours.generator_loss
+    of_discriminator, of_generator = ours.discriminator_terms, ours.generator_loss
 
-    def discriminator_turn(*given):
-        found, penalties = of_discriminator(*given)
-        losses.append([found["discriminator"].item(), penalties["discriminator"].item() / ours.now(ours.r1_gamma)])
-        return found, penalties
+    def discriminator_turn(batch):
+        terms = of_discriminator(batch)
+        loss, penalty = terms["discriminator"]
+        losses.append([loss.item(), penalty.item() / ours.now(ours.r1_gamma)])
+        return terms
 
     def generator_turn(*given):
         loss = of_generator(*given)
         losses[-1].append(loss.item())
         return loss
 
-    ours.losses_and_penalties, ours.generator_loss = discriminator_turn, generator_turn
+    ours.discriminator_terms, ours.generator_loss = discriminator_turn, generator_turn
     average = EMA(half_life=Cosine(*HALF_LIFE, over=OVER, unit="images"))
     loader = DataLoader(Patterns(), batch_size=BATCH)
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}

@@ -115,13 +115,13 @@ def test_logged_losses_are_those_of_the_last_updates_without_a_graph(random_imag
     assert not any(value.requires_grad for values in logged for value in values.values())
 
 
-def test_two_ranks_draw_the_halves_of_what_one_draws(random_images, fit):
+def test_two_ranks_draw_the_halves_of_what_one_draws(random_images, fit, monkeypatch):
     module = linear_gan()
     fit(module, random_images(), max_steps=1)
     images, halves = torch.zeros(8, 1, 16, 16), []
     full = module._microbatches({"image": images}, ("generator", 3))[0]["latents"]
     for rank in (0, 1):
-        module._ranks = rank, 2
+        monkeypatch.setattr(LinearGAN, "rank_of", (rank, 2))
         halves.append(module._microbatches({"image": images[:4]}, ("generator", 3))[0]["latents"])
     assert torch.equal(torch.cat(halves), full)
     assert torch.equal(full, Noise(torch.Generator(), (0, "generator", 3)).normal("latents", 8, 6))
@@ -173,9 +173,7 @@ def test_layers_that_draw_are_seeded_by_seed_iteration_and_rank(random_images, f
     """What dropout draws does not depend on what was drawn before the training, nor on a resume in between."""
 
     class Drawing(LinearGAN):
-        def on_train_start(self):
-            super().on_train_start()
-            self._ranks = rank, 2
+        rank_of = rank, 2
 
         def discriminator_losses(self, real, fake, batch):
             self.drawn.append(torch.rand(3))

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.training.ada_operations import transformed
 from lit_gans.training.augmentation import Adaptive, Augmentations, Scheduled
-from lit_gans.training.operations import transformed
 from lit_gans.training.schedules import Cosine, Linear
 
-from .test_augment import seeing
+from .test_diffaugment import seeing
 from .test_judging import PLAIN, SMALL, Dense
 
 
@@ -71,15 +71,15 @@ def test_penalties_are_differentiated_through_the_augmentation(random_images, fi
     """The penalty at the images before their augmentation, against a plain double backward."""
     settings = {**SMALL, **PLAIN, "r1_gamma": 0.7, "share_scores": True, "augmentation": Scheduled(0.9)}
     module, plain, seen = Dense(**settings), Dense(**settings), []
-    losses = module.losses_and_penalties
-    module.losses_and_penalties = lambda *given: seen.append((given, losses(*given))) or seen[-1][1]
+    terms = module.discriminator_terms
+    module.discriminator_terms = lambda batch: seen.append((batch, terms(batch))) or seen[-1][1]
     fit(module, random_images(), max_steps=1)
-    (batch, _, _), (_, penalties) = seen[0]
+    batch, found = seen[0]
     images = batch["image"].clone().requires_grad_()
     shown = transformed(images, batch["augmentation"][:, 0], 0.9)
     (slope,) = torch.autograd.grad(plain.discriminator(shown).sum(), images)
     expected = 0.7 * slope.flatten(1).square().sum(1).mean() / 2
-    torch.testing.assert_close(penalties["discriminator"], expected, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(found["discriminator"][1], expected, rtol=1e-5, atol=1e-7)
 
 
 def test_refusals(tiny_gan, random_images, fit):

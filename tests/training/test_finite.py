@@ -177,7 +177,7 @@ def test_a_loss_that_breaks_in_an_earlier_critic_step_or_microbatch_is_named(tin
 @pytest.fixture
 def fp16_on_the_cpu(monkeypatch):
     """Trains with gradient scalers where no accelerator is."""
-    monkeypatch.setattr("lit_gans.training.validation._refuse_precision", lambda *_: None)
+    monkeypatch.setattr("lit_gans.training.refusals._refuse_precision", lambda *_: None)
 
 
 @pytest.mark.usefixtures("fp16_on_the_cpu")

@@ -80,17 +80,17 @@ def test_a_scheduled_weight_enters_the_loss_of_its_iteration(tiny_gan, random_im
     schedule, plain = Linear(4.0, 1.0, over=3), {name: Optimizer("SGD", lr=0.1) for name in ("generator_optimizer",)}
     plain["discriminator_optimizer"] = Optimizer("SGD", lr=0.1)
     scheduled, seen = tiny_gan("gan", r1_gamma=schedule, **plain), []
-    losses = scheduled.losses_and_penalties
+    terms = scheduled.discriminator_terms
 
-    def recorded(*given):
-        result = losses(*given)
-        seen.append(result[1]["discriminator"].item())
-        images = given[0]["image"].detach().requires_grad_()
+    def recorded(batch):
+        result = terms(batch)
+        seen.append(result["discriminator"][1].item())
+        images = batch["image"].detach().requires_grad_()
         (slope,) = torch.autograd.grad(scheduled.discriminator(images).sum(), images)
         seen.append(slope.flatten(1).square().sum(1).mean().item() / 2)
         return result
 
-    scheduled.losses_and_penalties = recorded
+    scheduled.discriminator_terms = recorded
     fit(scheduled, random_images(), max_steps=4)
     weights = [penalty / bare for penalty, bare in zip(seen[::2], seen[1::2], strict=True)]
     assert weights == pytest.approx([4, 3, 2, 1], rel=1e-4)

@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.common import ratios, take_turns
 from lit_gans.models.r3gan import R3GAN
-from lit_gans.training.operations import NUM_NUMBERS, transformed
+from lit_gans.training.ada_operations import NUM_NUMBERS, transformed
 
 ROUNDS, P = 10, 0.5
 
@@ -26,8 +26,8 @@ def scores():
     size = {"generator_width": 12, "discriminator_width": 12, "constant_until": 4, "blocks": 1, "channels": 1}
 
     def step(module):
-        losses, penalties = module.losses_and_penalties({"image": real}, fake, module.penalty_weights(0))
-        (losses["discriminator"] + penalties["discriminator"]).backward()
+        loss, penalty = module.discriminator_terms({"image": real, "fake": fake})["discriminator"]
+        (loss + penalty).backward()
         module.zero_grad()
 
     modules = {name: R3GAN(image_size=32, **size, share_scores=name == "shared") for name in ("shared", "own")}

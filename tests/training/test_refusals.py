@@ -8,7 +8,7 @@ from lightning.pytorch.strategies import DDPStrategy
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.ddp import NetworkDDP
-from lit_gans.training.validation import refuse_trainer
+from lit_gans.training.refusals import refuse_trainer
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from lit_gans.training.operations import NUM_NUMBERS, _color, _cutout, _geometry, _sample, transformed
+from lit_gans.training.ada_operations import NUM_NUMBERS, _color, _cutout, _geometry, _sample, transformed
 
 DRAWN = torch.Generator().manual_seed(0)
 IMAGES = torch.rand(40, 3, 16, 16, generator=DRAWN) * 2 - 1

@@ -9,7 +9,7 @@ from torch.nn.functional import softplus
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import Noise
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.augment import augmented, color, cutout, translation
+from lit_gans.training.diffaugment import augmented, color, cutout, translation
 from lit_gans.training.optim import Optimizer
 
 DRAWN = torch.Generator().manual_seed(0)

@@ -1,0 +1,82 @@
+"""Refusals before the first step of what Lightning would silently train otherwise than asked."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from lightning.fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.strategies import DDPStrategy
+
+from lit_gans.common._compat.lightning import finds_unused_parameters
+from lit_gans.common.errors import RefusedInput
+from lit_gans.strategies.base import NetworkStrategy
+from lit_gans.training.attached import data_of
+
+
+def refuse_trainer(module: LightningModule, trainer: Trainer) -> None:
+    """Raises `RefusedInput` if device, precision, processes, data and module do not fit together.
+
+    The data's `num_classes`, `image_size` and `channels`, where it has them, must be those of the module.
+    """
+    _refuse_precision(trainer.strategy.root_device.type, str(trainer.precision))
+    _refuse_processes(trainer)
+    _refuse_data(module, data_of(trainer))
+
+
+def _refuse_precision(device: str, precision: str) -> None:
+    if precision.startswith("16") and device != "cuda":
+        raise RefusedInput(
+            f"precision=fp16 ({precision}) needs a CUDA device, and on {device} Lightning would silently compute in"
+            " bf16: use precision=bf16 or precision=fp32."
+        )
+    if precision in ("bf16-true", "16-true") or precision.startswith("transformer-engine"):
+        raise RefusedInput(
+            f"precision={precision}: weights in less than float32 lose small updates of optimizers and averages: use"
+            " precision=bf16 (bf16-mixed) or fp16, which compute in half precision and keep the weights."
+        )
+    if precision.startswith("bf16") and device == "cuda" and not torch.cuda.is_bf16_supported():
+        raise RefusedInput("precision=bf16: this CUDA device has no bfloat16: use precision=fp16 or precision=fp32.")
+
+
+def _refuse_processes(trainer: Trainer) -> None:
+    strategy = trainer.strategy
+    if (
+        isinstance(strategy, DDPStrategy)
+        and not isinstance(strategy, NetworkStrategy)
+        and not finds_unused_parameters(strategy)
+    ):
+        raise RefusedInput(
+            f"trainer.devices={trainer.num_devices} with Lightning's own DDP, which waits for the gradients of frozen"
+            " networks: use strategy=ddp, in Python Trainer(strategy=NetworkDDP())."
+        )
+    launcher, num_processes = _launched()
+    if num_processes > 1 and trainer.world_size == 1:
+        raise RefusedInput(
+            f"{launcher} started {num_processes} processes, and each would train independently: use strategy=ddp"
+            f" with trainer.devices x trainer.num_nodes = {num_processes}."
+        )
+
+
+def _launched() -> tuple[str, int]:
+    """Returns the launcher that started this process and its number of processes."""
+    if TorchElasticEnvironment.detect():
+        return "torchrun", int(os.environ["WORLD_SIZE"])
+    if SLURMEnvironment.detect():
+        return "SLURM", int(os.environ["SLURM_NTASKS"])
+    return "nobody", 1
+
+
+def _refuse_data(module: Any, data: object) -> None:
+    theirs = getattr(data, "num_classes", module.num_classes)
+    if module.num_classes and theirs != module.num_classes:
+        raise RefusedInput(
+            f"the model is conditioned on num_classes={module.num_classes} and the data has {theirs} classes:"
+            " they must be the same; 0 trains without classes."
+        )
+    for name in ("image_size", "channels"):
+        theirs, ours = getattr(data, name, getattr(module, name)), getattr(module, name)
+        if theirs != ours:
+            raise RefusedInput(f"the data has {name}={theirs} and the model {name}={ours}: they must be the same.")
