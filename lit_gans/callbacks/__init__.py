@@ -2,7 +2,7 @@
 
 from lit_gans.callbacks.checkpoint import Checkpoint
 from lit_gans.callbacks.ema import EMA
-from lit_gans.callbacks.evaluation import GenerativeMetrics, ModeCoverage, PairedL1
+from lit_gans.callbacks.evaluation import GenerativeMetrics, ModeMetrics, PairedMetrics
 from lit_gans.callbacks.init_from import InitFrom
 from lit_gans.callbacks.monitor import EarlyStopping
 from lit_gans.callbacks.progress_bar import ProgressBar
@@ -17,8 +17,8 @@ __all__ = [
     "EarlyStopping",
     "GenerativeMetrics",
     "InitFrom",
-    "ModeCoverage",
-    "PairedL1",
+    "ModeMetrics",
+    "PairedMetrics",
     "ProgressBar",
     "RunConfig",
     "Samples",

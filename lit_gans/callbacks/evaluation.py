@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,13 @@ from lit_gans.data.contracts import HasModes, ImageSource, Paired
 from lit_gans.data.images import to_uint8
 from lit_gans.data.sources.stacked_digits import StackedDigits
 from lit_gans.metrics.cache import fingerprint
-from lit_gans.metrics.evaluator import Evaluator, chosen, directions, measurable
+from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.extractors.base import Extractor
 from lit_gans.metrics.extractors.digits import DigitsExtractor
 from lit_gans.metrics.protocol import RUNNING_STATISTICS, stamp, versions
 from lit_gans.metrics.scores.base import FeatureScore
-from lit_gans.metrics.scores.modes import ModeCoverage as ModeCoverageMetric
-from lit_gans.metrics.scores.paired_l1 import PairedL1 as PairedL1Metric
+from lit_gans.metrics.scores.modes import ModeCoverage
+from lit_gans.metrics.scores.paired_l1 import PairedL1
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.attached import callbacks_of, data_of
 from lit_gans.training.callback import GenerativeCallback
@@ -77,14 +77,17 @@ class Measurement(GenerativeCallback):
         self.measured_at = 0
         self.protocol: dict[str, Any] = {}
         self.left_out: dict[str, str] = {}
-        self._stamped = False
+        self._begun = False  # whether this training has measured
+
+    def begin(self, trainer: Trainer, module: AdversarialModule) -> None:
+        """Prepares the first measurement of a training."""
 
     def measure(self, trainer: Trainer, module: AdversarialModule) -> dict[str, float]:
         """Returns values by key, computed over all ranks."""
         raise NotImplementedError
 
     def stamp(self, trainer: Trainer, module: AdversarialModule) -> dict[str, Any]:
-        """Returns the protocol as plain values; called after the first measurement."""
+        """Returns the protocol as plain values; called after `begin`."""
         return {
             "data": repr(data_of(trainer)),
             "num_fake": self.num_samples,
@@ -135,6 +138,7 @@ class Measurement(GenerativeCallback):
         self.best = {name: tuple(pair) for name, pair in state_dict["best"].items()}
 
     def on_train_start(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
+        self._begun = False
         self._log(trainer)
         if trainer.global_step == 0:
             self._measure(trainer, pl_module)
@@ -149,10 +153,11 @@ class Measurement(GenerativeCallback):
             callback.on_measure_start(trainer, f"{_short(self.headline)} on {self.num_samples} samples")
         with paused(trainer):
             module.gather_generator()
-            self.values = self.measure(trainer, module)
-            if not self._stamped:
-                self.protocol, self._stamped = self.stamp(trainer, module), True
+            if not self._begun:
+                self.begin(trainer, module)
+                self.protocol, self._begun = self.stamp(trainer, module), True
                 self._write_protocol(trainer)
+            self.values = self.measure(trainer, module)
             self.measured_at = trainer.global_step
             self._keep_best()
             self._log(trainer)
@@ -234,24 +239,17 @@ class GenerativeMetrics(Measurement):
         cache: bool = True,
     ) -> None:
         super().__init__(every_n_steps, num_samples, batch_size, seed)
-        self.extractor, self.cache = extractor, cache
-        self.requested = chosen(extractor, scores)
-        self._choose(self.requested)
-        self.real_halves = math.nan  # FID between two halves of the real images
+        self.extractor, self.scores, self.cache = extractor, scores, cache
         self._evaluator: Evaluator | None = None
 
-    def _choose(self, scores: Mapping[str, FeatureScore]) -> None:
-        """Sets the scores to measure, the directions of their values and the headline value."""
-        self.scores, self.directions = dict(scores), directions(self.extractor, scores)
-        self.headline = next(iter(self.directions))
-
-    def _leave_out(self, reasons: dict[str, str], trainer: Trainer) -> None:
-        for name, reason in reasons.items():
-            if name not in self.left_out and trainer.is_global_zero:
-                logger.warning("metrics: %s is left out: %s", name, reason)
-        self.left_out |= reasons
+    @property
+    def evaluator(self) -> Evaluator:
+        """Evaluator of the training, with the scores that are measured; `setup` makes it."""
+        assert self._evaluator is not None
+        return self._evaluator
 
     def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
+        """Chooses what is measured, before any callback follows a value of it."""
         data = data_of(trainer)
         if not isinstance(data, ImageSource):
             raise RefusedInput(
@@ -260,45 +258,38 @@ class GenerativeMetrics(Measurement):
             )
         if data.image_size == 1:
             raise RefusedInput("points have no FID: use metrics=modes, or metrics=none.")
-        requested = chosen(self.extractor, self.requested, pl_module.num_classes)
-        scores, reasons = measurable(requested, math.inf, self.num_samples)
-        self._choose(scores)
-        self._leave_out(reasons, trainer)
+        device = trainer.strategy.root_device
+        device = torch.device("cpu") if device.type == "mps" else device  # MPS has no float64 for the covariances
+        given = self.num_samples, self.batch_size, self.seed, device
+        evaluator = Evaluator(self.extractor, self.scores, *given, num_classes=pl_module.num_classes)
+        evaluator.choose(data)
+        self.directions, self.left_out, self._evaluator = evaluator.directions, evaluator.left_out, evaluator
+        self.headline = next(iter(self.directions))
+        for name, reason in self.left_out.items() if trainer.is_global_zero else ():
+            logger.warning("metrics: %s is left out: %s", name, reason)
 
-    def summary(self) -> list[str]:
-        last, halves, lines = self.values[self.headline], self.real_halves, super().summary()
-        if not self.headline.startswith("metric/fid_") or math.isnan(halves):  # until this process has measured
-            return lines
-        ratio = f" (ratio {last / halves:.1f})" if halves else ""  # 0 if all real images are equal
-        compared = f"{'':11} for comparison: {halves:.2f} between two halves of the real images{ratio}"
-        return [lines[0], compared, *lines[1:]]
+    def begin(self, trainer: Trainer, module: AdversarialModule) -> None:
+        self.evaluator.extract(data_of(trainer), self.cache)
 
     def measure(self, trainer: Trainer, module: AdversarialModule) -> dict[str, float]:
-        if self._evaluator is None:
-            self._evaluator = self._begin(trainer, module)
         images = map(to_uint8, self.generated(trainer, module))
-        return self._evaluator.measure(images, self.requested_labels(trainer, module))
-
-    def _begin(self, trainer: Trainer, module: AdversarialModule) -> Evaluator:
-        """Returns an evaluator with the real images, or with their cached statistics."""
-        # MPS has no float64, which the covariances need
-        device = torch.device("cpu") if module.device.type == "mps" else module.device
-        given = self.num_samples, self.batch_size, self.seed, device
-        evaluator = Evaluator(self.extractor, self.scores, *given, num_classes=module.num_classes)
-        evaluator.add_real(data_of(trainer), self.cache)
-        self._choose(evaluator.scores)
-        self._leave_out(evaluator.left_out, trainer)
-        self.real_halves = evaluator.real_halves
-        return evaluator
+        return self.evaluator.measure(images, self.requested_labels(trainer, module))
 
     def stamp(self, trainer: Trainer, module: AdversarialModule) -> dict[str, Any]:
-        evaluator = self._evaluator or self._begin(trainer, module)
         weights = "raw" if module.averaged_generator is None else "ema"
-        protocol = stamp(evaluator, data=repr(data_of(trainer)), weights=weights)
+        protocol = stamp(self.evaluator, data=repr(data_of(trainer)), weights=weights)
         return protocol | ({"left_out": self.left_out} if self.left_out else {})
 
+    def summary(self) -> list[str]:
+        first, *others = super().summary()
+        halves, value = self.evaluator.real_halves, self.values[self.headline]
+        if not self.headline.startswith("metric/fid_") or math.isnan(halves):
+            return [first, *others]
+        ratio = f" (ratio {value / halves:.1f})" if halves else ""  # 0 if all real images are equal
+        return [first, f"{'':11} for comparison: {halves:.2f} between two halves of the real images{ratio}", *others]
 
-class ModeCoverage(Measurement):
+
+class ModeMetrics(Measurement):
     """Logs `metric/modes_covered`, `metric/high_quality` (fraction of samples in a mode) and `metric/kl_uniform`.
 
     Requires data with known modes (`lit_gans.data.contracts.HasModes`), such as ring, grid and stacked_digits. See
@@ -315,7 +306,7 @@ class ModeCoverage(Measurement):
     """
 
     headline = "metric/modes_covered"
-    directions = {f"metric/{name}": direction for name, direction in ModeCoverageMetric.directions.items()}
+    directions = {f"metric/{name}": direction for name, direction in ModeCoverage.directions.items()}
 
     def __init__(
         self, every_n_steps: int = 1000, num_samples: int = 2500, batch_size: int = 2500, seed: int = 1
@@ -336,13 +327,13 @@ class ModeCoverage(Measurement):
         if isinstance(data, StackedDigits):
             self._classifier = self._classifier or DigitsExtractor()
             data.set_classifier(self._classifier)
-        metric = ModeCoverageMetric(data.num_modes, data.min_samples).to(module.device)
+        metric = ModeCoverage(data.num_modes, data.min_samples).to(module.device)
         for samples in self.generated(trainer, module):
             metric.update(data.modes_of(samples))
         return {f"metric/{name}": value.item() for name, value in metric.compute().items()}
 
 
-class PairedL1(Measurement):
+class PairedMetrics(Measurement):
     """Logs `metric/l1`, the mean absolute difference between translations and targets in [0, 1] of held-out pairs.
 
     See `Measurement`.
@@ -375,7 +366,7 @@ class PairedL1(Measurement):
 
     def measure(self, trainer: Trainer, module: AdversarialModule) -> dict[str, float]:
         pairs = {name: images[: self.num_samples] for name, images in data_of(trainer).held_out.items()}
-        metric = PairedL1Metric().to(module.device)
+        metric = PairedL1().to(module.device)
         batches = torch.arange(len(pairs["image"])).split(self.batch_size)
         for index in batches[trainer.global_rank :: trainer.world_size]:
             images = module.decode(pairs["input"][index].float() / 127.5 - 1, seed=self.seed)

@@ -42,7 +42,6 @@ class Monitor:
         if self._iterated:
             return
         self._iterated, logged = True, trainer.callback_metrics
-        self.refuse_unmeasured(trainer)  # the first measurement may have left it out
         if self.name not in (None, "auto", *logged, *directions_of(trainer)):
             raise RefusedInput(f"monitor={self.name}: nothing measures it; {nearest(str(self.name), logged)}")
 

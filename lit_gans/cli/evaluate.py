@@ -25,7 +25,7 @@ from lit_gans.cli.commands import run
 from lit_gans.cli.progress import Progress
 from lit_gans.cli.suitable_metrics import scores_named
 from lit_gans.common.device import chosen_device
-from lit_gans.common.errors import RefusedInput, nearest
+from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import module_from
 from lit_gans.config.run_folder import made_folder, refuse_file, replacing_note
 from lit_gans.config.trained_with import trained_with
@@ -111,7 +111,7 @@ def evaluate(
     path = find_checkpoint(checkpoint) if checkpoint else None
     content = read_checkpoint(path) if path else {}
     config = content.get(FORMAT_KEY, {}).get("config", {})
-    metrics = _by_features(metrics or trained_with(config, "metrics"), required)
+    metrics = _by_features(metrics or trained_with(config, "metrics"))
     images: Real = PictureFolder(real, image_size) if real else data or trained_with(config, "data")
     if path:
         generated = _samples(module_from(content, path).to(where), str(path), images, metrics, weights)
@@ -119,7 +119,7 @@ def evaluate(
         generated = _images_of(str(fake), image_size, metrics)
     target = _place(str(path or fake), output)
     settings = generated.num, metrics.batch_size, metrics.seed, where, required, generated.num_classes
-    evaluator = Evaluator(metrics.extractor, metrics.requested, *settings)
+    evaluator = Evaluator(metrics.extractor, metrics.scores, *settings)
     with Progress() as progress:
         record = _measured(generated, images, evaluator, image_size, metrics.cache, progress)
     _save(record, target)
@@ -133,12 +133,9 @@ def _refuse_sources(checkpoint: str | None, fake: str | None, real: str | None, 
         raise RefusedInput("real= and data= both name real images: leave one out.")
 
 
-def _by_features(metrics: Measurement, required: list[str]) -> GenerativeMetrics:
+def _by_features(metrics: Measurement) -> GenerativeMetrics:
     if not isinstance(metrics, GenerativeMetrics):
         raise RefusedInput("evaluate compares images by features: add metrics=NAME, such as metrics=digits.")
-    for name in required:
-        if name not in metrics.requested:
-            raise RefusedInput(f"required: there is no score '{name}'; {nearest(name, metrics.requested)}")
     return metrics
 
 
@@ -156,13 +153,14 @@ def _measured(
     labels = None
     if isinstance(images, Labeled) and generated.num_classes and images.num_classes:
         labels = images.real_labels()
-    evaluator.leave_out(num_real, shape, labels)
+    name = evaluator.extractor.name
+    real = _Followed(images, name, num_real, progress)
+    evaluator.choose(real, labels)
     stored = evaluator.stored_bytes()
     if stored:
         size_text = f"{stored / 2**20:,.1f} MiB" if stored >= 2**20 else f"{stored / 2**10:,.1f} KiB"
         logger.info("features and logits of single images are stored in memory: %s", size_text)
-    name = evaluator.extractor.name
-    evaluator.add_real(_Followed(images, name, num_real, progress), store, labels)
+    evaluator.extract(real, store)
     fake = progress.follow(f"{name} features of the generated images", generated.batches, generated.num)
     values = evaluator.measure(fake, generated.labels)
     resize = f"pictures to {image_size}x{image_size}, antialiased, uint8" if image_size else None

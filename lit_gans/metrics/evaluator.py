@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torchmetrics import MetricCollection, SumMetric
 
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, nearest
 from lit_gans.data.contracts import Labeled, RealImages
 from lit_gans.metrics import cache
 from lit_gans.metrics.extractors.base import Extractor, Features, Network, Widths
-from lit_gans.metrics.scores.base import FeatureScore, gather, place
+from lit_gans.metrics.scores.base import Compared, FeatureScore, gather, place
 from lit_gans.metrics.scores.classes import ClassAccuracy, ClassCoverage, IntraFID, LabeledScore
 from lit_gans.metrics.scores.fid import FrechetInceptionDistance
 from lit_gans.metrics.scores.inception_score import InceptionScore
@@ -38,7 +37,9 @@ class Evaluator:
 
     Args:
         extractor: extractor of features and logits; keys end with its name.
-        scores: scores by name, see `chosen`; their copies take the extractor, the seed and the device of the evaluator.
+        scores: scores by name, None for those that are disabled; their copies take the extractor, the seed and the
+            device of the evaluator. None measures FID, Inception Score and, where there are classes, their coverage,
+            FID inside each class and the share of samples of the class that was asked for.
         num_samples: number of generated images on all ranks.
         batch_size: number of images extracted at once.
         seed: seed of splits and subsets.
@@ -47,15 +48,15 @@ class Evaluator:
         num_classes: number of classes that generated images are asked for; 0 drops the scores that need classes.
 
     Attributes:
-        scores: scores that are measured, by name.
-        left_out: reason why each other score is left out, by name; see `leave_out`.
+        scores: scores that are measured, by name; `choose` sets them.
+        left_out: reason why each other score is left out, by name.
         num_real, shape, data_sha256: number, shape (c, h, w) and digest of the real images.
         real_halves: FID between two halves of the real images, those with even and odd indices, a lower bound in
             practice; NaN if no score fits Gaussians.
         probe_sha256: digest of the features of a noise image, where the extractor does not declare its widths.
 
     Raises:
-        RefusedInput: no score, or two scores with the same key.
+        RefusedInput: there is no score, not every required one, or two scores have the same key.
     """
 
     def __init__(
@@ -69,15 +70,17 @@ class Evaluator:
         required: Collection[str] = (),
         num_classes: int = 0,
     ) -> None:
-        self.extractor, self.device, self.required = extractor, torch.device(device), required
+        self._requested = deepcopy(_requested(extractor, scores, required))  # two evaluators share no states
+        self.extractor, self.device, self._required = extractor, torch.device(device), required
         self.num_samples, self.batch_size, self.seed = num_samples, batch_size, seed
-        self.num_classes, self.left_out = num_classes, dict[str, str]()
-        applicable = chosen(extractor, scores, num_classes, required)
-        self.scores = {name: deepcopy(score) for name, score in applicable.items()}  # two evaluators share no states
+        self.num_classes = num_classes
+        self.scores: dict[str, FeatureScore] = {}
+        self.left_out: dict[str, str] = {}
         self.num_real, self.data_sha256, self.real_halves = 0, "", math.nan
         self.shape: list[int] = []
         self.probe_sha256: str | None = None
         self._network, self._widths, self._warned = Network(extractor), Widths(), False
+        self._labels: Tensor | None = None
         self._all = MetricCollection([])
         self._owners: dict[str, FeatureScore] = {}  # one score of each group that shares its states
         self._num_fake = SumMetric(dist_sync_fn=gather)
@@ -85,32 +88,48 @@ class Evaluator:
     @property
     def directions(self) -> dict[str, str | None]:
         """Whether the best value of each key is the `min` or the `max`; None for neither."""
-        return directions(self.extractor, self.scores)
+        scores = self.scores.values()
+        return {key: score.directions[name] for score in scores for name, key in score.keys(self.extractor).items()}
 
     @property
     def fits_gaussians(self) -> bool:
         """Whether a score needs means and covariances."""
         return any(score.needs_covariance for score in self.scores.values())
 
-    def leave_out(self, num_real: int, shape: Sequence[int], labels: Tensor | None = None) -> None:
-        """Leaves out scores that need more images, class logits or classes; `add_real` calls it.
+    def choose(self, real: Tensor | RealImages, labels: Tensor | None = None) -> None:
+        """Reads the real images and chooses the scores that images and extractor allow.
+
+        The others are left out; those about classes without a word where there are none, unless they are required.
 
         Args:
-            num_real: number of real images on all ranks.
-            shape: channels, height and width of the images.
-            labels: class of each real image, if known.
+            real, labels: see `add_real`.
 
         Raises:
             RefusedInput: no score is left, or a required one would be left out, with every reason.
         """
-        self.num_real, self.shape = num_real, list(shape)
-        self.extractor.to(self.device)
-        widths, self.probe_sha256 = self._network.widths(shape)
+        self.data_sha256, self.num_real, self.shape = cache.fingerprint(self._batches(real))
+        widths, self.probe_sha256 = self._network.widths(self.shape)
         self._widths = replace(widths, classes=self.num_classes)
-        self.scores, left_out = measurable(
-            self.scores, num_real, self.num_samples, self._widths, labels, required=self.required
-        )
-        self.left_out |= left_out
+        if labels is None and isinstance(real, Labeled) and real.num_classes:
+            labels = real.real_labels()
+        compared = Compared(self.num_real, self.num_samples, self._widths, self.extractor.num_classes, labels)
+        reasons = {name: score.unmeasurable(compared) for name, score in self._requested.items()}
+        self.scores = {name: score for name, score in self._requested.items() if reasons[name] is None}
+        refused = self._required if self.scores else reasons
+        sentences = [f"{name}: {reason.rstrip('.')}" for name, reason in reasons.items() if name in refused and reason]
+        if sentences:
+            what = "a score that was asked for cannot be measured" if self.scores else "no score can be measured"
+            raise RefusedInput(f"{what}: {'; '.join(sentences)}.")
+        self.left_out = {
+            name: reason
+            for name, reason in reasons.items()
+            if reason is not None and not self._requested[name].is_meaningless(compared)
+        }
+        self._labels = labels if any(isinstance(score, LabeledScore) for score in self.scores.values()) else None
+        self._attach()
+
+    def _attach(self) -> None:
+        """Gives the scores the extractor; those whose states are equal share them."""
         groups: dict[str, list[str]] = {}
         for name, score in self.scores.items():
             score.reset_real_features, score.seed = False, self.seed
@@ -132,26 +151,30 @@ class Evaluator:
         return 4 * (rows if world_size == 1 else rows + 2 * rows // world_size)
 
     def add_real(self, real: Tensor | RealImages, store: bool = False, labels: Tensor | None = None) -> None:
-        """Adds the real images, the same on every rank, of which each rank extracts a contiguous share.
+        """Adds the real images: `choose`, then `extract`.
 
         Args:
-            real: uint8 (n, c, h, w), or data with `real_batches`, such as a datamodule or a folder of images.
+            real: uint8 (n, c, h, w), or data with `real_batches`, such as a datamodule or a folder of images; the same
+                on every rank.
             store: whether to read the statistics if an earlier run has stored them, and to store them otherwise.
             labels: class of each image (n,), for scores that need classes; by default those of the data, if it has any.
 
         Raises:
             RefusedInput: there are too few images for every score.
         """
-        self.data_sha256, num_real, shape = cache.fingerprint(self._batches(real))
-        if not any(isinstance(score, LabeledScore) for score in self.scores.values()):
-            labels = None
-        elif labels is None and isinstance(real, Labeled) and real.num_classes:
-            labels = real.real_labels()
-        self.leave_out(num_real, shape, labels)
+        self.choose(real, labels)
+        self.extract(real, store)
+
+    def extract(self, real: Tensor | RealImages, store: bool = False) -> None:
+        """Extracts the real images that `choose` has read, of which each rank takes a contiguous share.
+
+        Args:
+            real, store: see `add_real`.
+        """
         stateful = {key: score for key, score in self._owners.items() if score.real_states()}
-        path = self._path(sorted(stateful), labels) if store else None
+        path = self._path(sorted(stateful)) if store else None
         found = None if path is None else cache.load(path, stateful)
-        self.real_halves = self._extract_real(with_labels(self._batches(real), labels)) if found is None else found
+        self.real_halves = self._extract_real(self._batches(real)) if found is None else found
         if path is not None and found is None:
             cache.save(path, stateful, self.real_halves)
 
@@ -160,7 +183,7 @@ class Evaluator:
             return iter(images.split(self.batch_size))
         return iter(images.real_batches(self.batch_size))
 
-    def _extract_real(self, batches: Iterable[tuple[Tensor, Tensor | None]]) -> float:
+    def _extract_real(self, batches: Iterable[Tensor]) -> float:
         """Adds this rank's share of the real images to the scores, and returns the FID between the two halves.
 
         NaN if no score fits Gaussians, or if a half would have fewer than two images, which have no covariance.
@@ -171,7 +194,7 @@ class Evaluator:
         halves.to(self.device)
         start = 0
         self._all.update(Features.of_nothing(self._widths, self.device), real=True)
-        for images, labels in batches:
+        for images, labels in with_labels(batches, self._labels):
             if start * world_size // self.num_real == rank:
                 features, logits = self._network(images.to(self.device))
                 self._all.update(Features(features, logits), real=True, labels=labels)
@@ -184,7 +207,7 @@ class Evaluator:
         halves.update(Features.of_nothing(self._widths, self.device), real=True)
         return halves.compute().item()
 
-    def _path(self, states: list[str], labels: Tensor | None) -> Path | None:
+    def _path(self, states: list[str]) -> Path | None:
         """Returns the path of the statistics of the real images, if their states do not depend on code elsewhere.
 
         An extractor that wraps a user's module is also identified by the features of a noise image, since its code may
@@ -199,7 +222,7 @@ class Evaluator:
             states=states,
             halves=self.fits_gaussians,
             device=self.device.type,
-            labels=None if labels is None else labels.tolist(),
+            labels=None if self._labels is None else self._labels.tolist(),
         )
 
     def measure(self, fake: Tensor | Iterable[Tensor], labels: Tensor | None = None) -> dict[str, float]:
@@ -235,30 +258,10 @@ class Evaluator:
         return values
 
 
-def chosen(
-    extractor: nn.Module,
-    scores: Mapping[str, Any] | None,
-    num_classes: int | None = None,
-    required: Collection[str] = (),
+def _requested(
+    extractor: Extractor, scores: Mapping[str, FeatureScore | None] | None, required: Collection[str]
 ) -> dict[str, FeatureScore]:
-    """Returns the scores that apply to an extractor and a generator, by name.
-
-    Args:
-        extractor: feature extractor.
-        scores: scores by name, None for those that are disabled; by default FID, Inception Score, class coverage, FID
-            inside each class and the share of samples of the class that was asked for.
-        num_classes: number of classes that generated images are asked for; None: not known yet.
-        required: names of scores that are returned in any case, so that `measurable` says why they cannot be measured.
-
-    Raises:
-        RefusedInput: `extractor` is another module, a value is no score, no score is left, or two scores have
-            the same key in logs.
-    """
-    if not isinstance(extractor, Extractor):
-        raise RefusedInput(
-            f"{type(extractor).__name__} is no extractor: ModuleExtractor(net) of lit_gans.metrics.extractors.base"
-            " wraps any module that maps images in [0, 1] to features."
-        )
+    """Returns the scores that are asked for, by name; see `Evaluator` for arguments and errors."""
     if scores is None:
         scores = {
             "fid": FrechetInceptionDistance(),
@@ -267,55 +270,18 @@ def chosen(
             "intra_fid": IntraFID(),
             "class_accuracy": ClassAccuracy(),
         }
-    given = {name: score for name, score in scores.items() if score is not None}
-    for name, score in given.items():
-        if not isinstance(score, FeatureScore):  # metrics.scores.kid=kid is an easy mistake
-            raise RefusedInput(
-                f"metrics.scores.{name}={score!r} is not a score: choose one with score@metrics.scores.{name}=NAME, or"
-                " null for none."
-            )
-        if name in required and not score.applies(extractor, None):
-            raise RefusedInput(f"{name} needs an extractor that knows the classes of the images.")
-    applicable = {
-        name: score for name, score in given.items() if name in required or score.applies(extractor, num_classes)
-    }
-    if not applicable:
-        asked = f"{', '.join(given)} need an extractor or a generator that knows classes" if given else "none is given"
-        raise RefusedInput(f"no score is left to measure ({asked}): keep one, such as the fid, or use metrics=none.")
+    requested = {name: score for name, score in scores.items() if score is not None}
+    if not requested:
+        raise RefusedInput("no score is left to measure: keep one, such as the fid, or use metrics=none.")
+    for name in required:
+        if name not in requested:
+            raise RefusedInput(f"required: there is no score '{name}'; {nearest(name, requested)}")
     owners: dict[str, str] = {}
-    for name, score in applicable.items():
+    for name, score in requested.items():
         for key in score.keys(extractor).values():
             if owners.setdefault(key, name) != name:
                 raise RefusedInput(f"the scores {owners[key]} and {name} both measure {key}: keep one of them.")
-    return applicable
-
-
-def directions(extractor: Extractor, scores: Mapping[str, FeatureScore]) -> dict[str, str | None]:
-    """Returns whether the best value of each key is the `min` or the `max`, or None for neither."""
-    return {key: score.directions[name] for score in scores.values() for name, key in score.keys(extractor).items()}
-
-
-def measurable(
-    scores: Mapping[str, FeatureScore], *known: Any, required: Collection[str] = ()
-) -> tuple[dict[str, FeatureScore], dict[str, str]]:
-    """Returns the scores that the images allow, and the reason why each other score is left out, by name.
-
-    Args:
-        scores: scores to select from.
-        known: arguments of `FeatureScore.unmeasurable`.
-        required: names of scores that must not be left out.
-
-    Raises:
-        RefusedInput: no score is left, or not all required ones; the message gives all reasons.
-    """
-    reasons = {name: score.unmeasurable(*known) for name, score in scores.items()}
-    left_out = {name: reason for name, reason in reasons.items() if reason is not None}
-    nothing = len(left_out) == len(scores)
-    refused = [f"{name}: {reason.rstrip('.')}" for name, reason in left_out.items() if nothing or name in required]
-    if refused:
-        what = "no score can be measured" if nothing else "a score that was asked for cannot be measured"
-        raise RefusedInput(f"{what}: {'; '.join(refused)}.")
-    return {name: score for name, score in scores.items() if name not in left_out}, left_out
+    return requested
 
 
 def warn_of_few(num: int, num_features: int) -> bool:

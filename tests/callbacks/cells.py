@@ -5,7 +5,7 @@ import tempfile
 import torch
 from lightning.pytorch import Trainer
 
-from lit_gans.callbacks import GenerativeMetrics, ModeCoverage, PairedL1
+from lit_gans.callbacks import GenerativeMetrics, ModeMetrics, PairedMetrics
 from lit_gans.config.registry import gans
 from lit_gans.data.sources.points import Ring
 from lit_gans.metrics.extractors.digits import DigitsExtractor
@@ -34,14 +34,14 @@ def measured(name, data, callback, world_size, strategy="network_ddp", **sizes):
 
 def modes(num_samples, world_size=2):
     """Measures the modes of points; they are wide, so that the first samples are in some of them."""
-    data, callback = Ring(num_points=64, batch_size=4, std=0.65), ModeCoverage(num_samples=num_samples, batch_size=20)
+    data, callback = Ring(num_points=64, batch_size=4, std=0.65), ModeMetrics(num_samples=num_samples, batch_size=20)
     return measured("gan", data, callback, world_size, image_size=1, channels=2)
 
 
 def pairs(num_samples, world_size=2):
     """Measures translations."""
     data = RandomImages(image_size=16, channels=1, batch_size=4)
-    return measured("pix2pix", data, PairedL1(num_samples=num_samples, batch_size=8), world_size)
+    return measured("pix2pix", data, PairedMetrics(num_samples=num_samples, batch_size=8), world_size)
 
 
 def scores(num_samples, world_size=2, strategy="network_ddp"):

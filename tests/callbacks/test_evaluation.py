@@ -1,15 +1,20 @@
+"""Scores during training: what is measured, when and of which weights; what is logged, left out and refused."""
+
 import csv
 import json
 from contextlib import contextmanager
 
 import pytest
 import torch
+from lightning.pytorch import LightningDataModule
 from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger
 
-from lit_gans.callbacks import EMA, Checkpoint, GenerativeMetrics, Samples
+from lit_gans.callbacks import EMA, Checkpoint, GenerativeMetrics, ModeMetrics, PairedMetrics, Samples
 from lit_gans.callbacks.csv_metrics import CSVMetrics
+from lit_gans.common.errors import RefusedInput
 from lit_gans.data.images import to_uint8
+from lit_gans.data.sources.points import Ring
 from lit_gans.metrics import (
     FrechetInceptionDistance,
     InceptionScore,
@@ -21,7 +26,7 @@ from lit_gans.metrics.cache import fingerprint
 from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.extractors.digits import DigitsExtractor
 
-KEYS = ("metric/fid_digits", "metric/is_digits", "metric/is_spread_digits")
+KEYS = ("metric/fid_digits", "metric/is_digits", "metric/is_spread_digits", "metric/classes_covered")
 
 
 @pytest.fixture
@@ -29,40 +34,33 @@ def metrics():
     return GenerativeMetrics(DigitsExtractor(), every_n_steps=2, num_samples=40, batch_size=16)
 
 
-def test_training_is_bitwise_the_same_with_and_without_evaluation(tiny_gan, random_images, fit, metrics):
-    first, second = tiny_gan(), tiny_gan()
-    fit(first, random_images(), max_steps=5, callbacks=[EMA(), metrics, Samples(every_n_steps=1, num=4)])
-    fit(second, random_images(), max_steps=5)
-    torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=0, atol=0)
+@pytest.mark.parametrize("kind", ["images", "points", "pairs"])
+def test_training_is_bitwise_the_same_with_and_without_measurements(tiny_gan, random_images, fit, metrics, kind):
+    name = {"images": "dcgan", "points": "gan", "pairs": "pix2pix"}[kind]
+    sizes = {"image_size": 1, "channels": 2} if kind == "points" else {}
+    callback = {
+        "images": metrics,
+        "points": ModeMetrics(2, num_samples=50, batch_size=20),
+        "pairs": PairedMetrics(2, num_samples=10),
+    }[kind]
+    trained = []
+    for callbacks in ([EMA(), callback, Samples(every_n_steps=1, num=4)], []):
+        module = tiny_gan(name, **sizes)
+        fit(module, Ring(num_points=64, batch_size=16) if sizes else random_images(), 3, callbacks=callbacks)
+        trained.append(module.state_dict())
+    assert callback.measured_at == 3
+    torch.testing.assert_close(*trained, rtol=0, atol=0)
 
 
 def test_measures_at_zero_in_between_and_at_the_end(tiny_gan, random_images, fit, metrics):
-    seen, original = [], metrics._measure
-    metrics._measure = lambda trainer, module: (seen.append(trainer.global_step), original(trainer, module))
+    seen, measure = [], metrics.measure
+    metrics.measure = lambda trainer, module: seen.append(trainer.global_step) or measure(trainer, module)
     trainer = fit(tiny_gan(), random_images(), max_steps=5, callbacks=[EMA(), metrics])
     assert seen == [0, 2, 4, 5]
-    assert set(metrics.values) == {*KEYS, "metric/classes_covered"}
-    assert trainer.callback_metrics["metric/fid_digits"].item() == pytest.approx(metrics.values["metric/fid_digits"])
+    assert tuple(metrics.values) == KEYS, "none of classes, which this generator does not have"
+    assert trainer.callback_metrics[KEYS[0]].item() == pytest.approx(metrics.values[KEYS[0]])
     assert metrics.first != metrics.values
     assert "at iteration 5" in "\n".join(metrics.summary())
-
-
-def test_measures_the_averaged_generator(tiny_gan, random_images, fit, metrics):
-    module = tiny_gan()
-    fit(module, random_images(), max_steps=2, callbacks=[EMA(), metrics])
-    values = dict(metrics.values)
-    with torch.no_grad():
-        for parameter in module.generator.parameters():
-            parameter.mul_(0)
-    trainer = fit(tiny_gan(), random_images(), max_steps=0)
-    trainer.fit_loop.epoch_loop.max_steps = 0
-    metrics._measure(trainer_of(trainer, random_images()), module)
-    assert metrics.values == values, "the raw generator does not matter"
-
-
-def trainer_of(trainer, data):
-    trainer._data_connector.attach_datamodule(trainer.lightning_module, data)
-    return trainer
 
 
 def test_values_are_those_of_the_sampling_generator_against_all_real_images(tiny_gan, random_images, fit, metrics):
@@ -72,19 +70,18 @@ def test_values_are_those_of_the_sampling_generator_against_all_real_images(tiny
     evaluator.add_real(data.dataset.images)
     expected = evaluator.measure(to_uint8(module.sample(40, seed=1, weights="ema")))
     assert metrics.values == pytest.approx(expected, rel=1e-4)
-    assert metrics.real_halves == pytest.approx(evaluator.real_halves, rel=1e-4)
+    assert metrics.evaluator.real_halves == pytest.approx(evaluator.real_halves, rel=1e-4)
+    assert evaluator.measure(to_uint8(module.sample(40, seed=1, weights="raw"))) != pytest.approx(expected, rel=1e-4)
 
 
 def test_logs_at_the_iteration_that_was_measured(tiny_gan, random_images, fit, metrics, tmp_path):
     arguments = {"logger": CSVMetrics(str(tmp_path)), "log_every_n_steps": 1}
-    trainer = fit(tiny_gan(), random_images(), max_steps=3, callbacks=[EMA(), metrics], **arguments)
+    fit(tiny_gan(), random_images(), max_steps=3, callbacks=[EMA(), metrics], **arguments)
     with (tmp_path / "metrics.csv").open() as file:
         rows = {int(row["step"]): row for row in csv.DictReader(file)}
-    measured = {step: float(row["metric/fid_digits"]) for step, row in rows.items() if row["metric/fid_digits"]}
+    measured = {step: float(row[KEYS[0]]) for step, row in rows.items() if row[KEYS[0]]}
     assert set(measured) == {0, 2, 3}
-    assert measured[0] == metrics.first["metric/fid_digits"]
-    assert measured[3] == metrics.values["metric/fid_digits"]
-    assert trainer.global_step == 3
+    assert (measured[0], measured[3]) == (metrics.first[KEYS[0]], metrics.values[KEYS[0]])
 
 
 def test_the_time_of_a_measurement_does_not_count(tiny_gan, random_images, fit, metrics, monkeypatch):
@@ -100,21 +97,7 @@ def test_the_time_of_a_measurement_does_not_count(tiny_gan, random_images, fit, 
     original = DigitsExtractor.forward
     monkeypatch.setattr(DigitsExtractor, "forward", lambda *given: measured.append(len(inside)) or original(*given))
     fit(tiny_gan(), random_images(), max_steps=2, callbacks=[metrics])
-    assert measured
     assert set(measured) == {1}
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_measures_its_shard_of_the_generated_images(tiny_gan, random_images, fit, metrics, monkeypatch, rank):
-    seen = []
-    module, data = tiny_gan(), random_images()
-    trainer = fit(module, data, max_steps=1)
-    monkeypatch.setattr(Evaluator, "measure", lambda self, batches, labels: seen.extend(batches) or {})
-    monkeypatch.setattr(type(trainer), "world_size", 2)
-    monkeypatch.setattr(type(trainer), "global_rank", rank)
-    metrics._measure(trainer, module)
-    expected = to_uint8(module.sample(40, seed=1, batch_size=20)).split(20)
-    assert torch.equal(torch.cat(seen), expected[rank])
 
 
 @pytest.mark.filterwarnings("ignore:Using ModelCheckpoint with manual optimization")
@@ -123,34 +106,25 @@ def test_lightning_s_own_checkpoint_and_progress_bar_see_the_values(tiny_gan, ra
 
     class Bar(TQDMProgressBar):
         def get_metrics(self, trainer, model):
-            shown.append(super().get_metrics(trainer, model).get("metric/fid_digits"))
+            shown.append(super().get_metrics(trainer, model).get(KEYS[0]))
             return super().get_metrics(trainer, model)
 
-    checkpoint = ModelCheckpoint(
-        str(tmp_path / "own"), "{step}", monitor="metric/fid_digits", every_n_train_steps=2, save_top_k=-1
-    )
+    own = ModelCheckpoint(str(tmp_path / "own"), "{step}", monitor=KEYS[0], every_n_train_steps=2, save_top_k=-1)
     arguments = {"enable_checkpointing": True, "enable_progress_bar": True, "log_every_n_steps": 1}
-    trainer = fit(
-        tiny_gan(),
-        random_images(),
-        4,
-        callbacks=[metrics, checkpoint, Bar()],
-        logger=CSVLogger(str(tmp_path)),
-        **arguments,
-    )
-    assert metrics.measured_at == 4
-    assert float(checkpoint.current_score) == pytest.approx(metrics.values["metric/fid_digits"])
-    assert float(checkpoint.best_model_score) == pytest.approx(metrics.best["metric/fid_digits"][0])
-    assert len(checkpoint.best_k_models) == 2
-    assert trainer.logged_metrics["metric/fid_digits"].item() == pytest.approx(metrics.values["metric/fid_digits"])
-    assert trainer.progress_bar_metrics["metric/fid_digits"] == metrics.values["metric/fid_digits"]
-    assert metrics.first["metric/fid_digits"] in shown
-    assert "metric/is_digits" not in trainer.progress_bar_metrics, "the headline alone"
+    arguments["logger"] = CSVLogger(str(tmp_path))
+    trainer = fit(tiny_gan(), random_images(), 4, callbacks=[metrics, own, Bar()], **arguments)
+    assert float(own.current_score) == pytest.approx(metrics.values[KEYS[0]])
+    assert float(own.best_model_score) == pytest.approx(metrics.best[KEYS[0]][0])
+    assert len(own.best_k_models) == 2
+    assert trainer.logged_metrics[KEYS[0]].item() == pytest.approx(metrics.values[KEYS[0]])
+    assert trainer.progress_bar_metrics[KEYS[0]] == metrics.values[KEYS[0]]
+    assert metrics.first[KEYS[0]] in shown
+    assert KEYS[1] not in trainer.progress_bar_metrics, "the headline alone"
 
 
 def test_values_carry_their_protocol_in_the_folder_and_in_checkpoints(tiny_gan, random_images, fit, metrics, tmp_path):
     trainer = fit(tiny_gan(), random_images(), max_steps=1, callbacks=[EMA(), metrics])
-    protocol = json.loads((tmp_path / "protocol.json").read_text())["metric/fid_digits"]
+    protocol = json.loads((tmp_path / "protocol.json").read_text())[KEYS[0]]
     assert protocol == metrics.protocol
     data_sha256, _, shape = fingerprint([random_images().dataset.images])
     assert (protocol["data_sha256"], protocol["image_size"]) == (data_sha256, shape[1:])
@@ -158,15 +132,14 @@ def test_values_carry_their_protocol_in_the_folder_and_in_checkpoints(tiny_gan, 
     assert protocol["extractor_sha256"] == DigitsExtractor().sha256
     assert {step for _, step in metrics.best.values()} == {1}, "untrained networks have no best.ckpt"
     trainer.save_checkpoint(tmp_path / "a.ckpt")
-    state = torch.load(tmp_path / "a.ckpt", weights_only=True)["callbacks"]["GenerativeMetrics"]
-    assert state["protocol"] == protocol
+    content = torch.load(tmp_path / "a.ckpt", weights_only=True)
     again = GenerativeMetrics(DigitsExtractor())
-    again.load_state_dict(state)
+    again.load_state_dict(content["callbacks"]["GenerativeMetrics"])
     assert (again.protocol, again.best) == (protocol, metrics.best)
-    assert not any("classifier" in name for name in torch.load(tmp_path / "a.ckpt", weights_only=True)["state_dict"])
+    assert not any("classifier" in name for name in content["state_dict"])
 
 
-def test_every_score_has_its_keys_and_steers_the_best_checkpoint(tiny_gan, random_images, fit, tmp_path):
+def test_every_score_has_its_keys_and_steers_the_best_checkpoint(tiny_gan, random_images, fit):
     scores = {
         "inception_score": InceptionScore(),
         "kid": KernelInceptionDistance(subsets=3, subset_size=20),
@@ -179,20 +152,17 @@ def test_every_score_has_its_keys_and_steers_the_best_checkpoint(tiny_gan, rando
     names = ("is", "is_spread", "kid", "kid_spread", "mifid", "precision", "recall", "density", "coverage")
     assert tuple(metrics.values) == tuple(f"metric/{name}_digits" for name in names)
     assert checkpoint.best_value == pytest.approx(metrics.best["metric/coverage_digits"][0])
-    assert "coverage_digits" in "\n".join(metrics.summary())
 
 
-def test_the_summary_has_every_value_once():
+def test_the_summary_has_every_value_once(tiny_gan, random_images, fit):
     scores = {"fid": FrechetInceptionDistance(), "mifid": MemorizationInformedFrechetInceptionDistance()}
     metrics = GenerativeMetrics(DigitsExtractor(), scores=scores)
-    metrics.values = {"metric/fid_digits": 2.0, "metric/mifid_digits": 3.0}
-    metrics.first = {"metric/fid_digits": 4.0}
-    text = "\n".join(metrics.summary())
-    assert text.count("mifid_digits 3, on 2500 samples") == 1, "its name ends with that of the FID"
-    assert text.startswith("fid_digits  2 of the untrained networks, lower is better\n")
-    assert "nan" not in text, "the real halves were not measured in this process"
-    metrics.real_halves = 0.0
-    metrics.measured_at = 7
+    metrics.setup(fit(tiny_gan(), random_images(), 0), tiny_gan(), "fit")
+    metrics.values, metrics.first = {KEYS[0]: 2.0, "metric/mifid_digits": 3.0}, {KEYS[0]: 4.0}
+    first, others = metrics.summary()
+    assert first == "fid_digits  2 of the untrained networks, lower is better"
+    assert others.strip() == "mifid_digits 3, on 2500 samples", "and nothing of real halves that were not measured"
+    metrics.evaluator.real_halves, metrics.measured_at = 0.0, 7
     first, halves, *_ = metrics.summary()
     assert first == "fid_digits  2 at iteration 7, lower is better; untrained: 4, 2.0 times as high"
     assert halves.endswith(" for comparison: 0.00 between two halves of the real images"), "no ratio to equal images"
@@ -222,3 +192,63 @@ def test_a_second_training_reads_the_statistics_of_the_first(tiny_gan, random_im
         seen.clear()
     assert [count for count, _ in found] == [48 + 80, 80, 48 + 80]
     assert found[0][1] == found[1][1] == found[2][1]
+
+
+@pytest.mark.parametrize("batch_size", [16, 25])
+def test_a_generator_with_classes_is_measured_by_those_that_it_is_asked_for(tiny_gan, random_images, fit, batch_size):
+    module, asked = tiny_gan(num_classes=10), []
+    generate = module.generate
+    module.generate = lambda generator, batch: asked.extend(batch["label"].tolist()) or generate(generator, batch)
+    metrics = GenerativeMetrics(DigitsExtractor(), num_samples=45, batch_size=batch_size)
+    trainer = fit(module, random_images(), max_steps=1, callbacks=[metrics])
+    assert "4 images in a class are too few for 64 features" in metrics.left_out["intra_fid"]
+    asked.clear()
+    values = metrics.measure(trainer, module)
+    assert asked == [*range(10)] * 4 + [*range(5)], "also where batches do not end with a class"
+    labels = torch.tensor(asked)
+    _, logits = DigitsExtractor()(to_uint8(module.sample(45, seed=1)))
+    accuracy = (logits.argmax(1) == labels).double().mean().item()
+    assert values["metric/class_accuracy_digits"] == pytest.approx(accuracy)
+    assert metrics.directions["metric/class_accuracy_digits"] == "max"
+
+
+def test_a_score_that_so_few_images_do_not_allow_is_left_out_and_log_report_and_protocol_say_why(
+    tiny_gan, random_images, fit, tmp_path, caplog
+):
+    scores = {
+        "fid": FrechetInceptionDistance(),
+        "kid": KernelInceptionDistance(),
+        "prdc": PrecisionRecallDensityCoverage(nearest=50),
+        "inception_score": InceptionScore(splits=31),
+    }
+    metrics = GenerativeMetrics(DigitsExtractor(), num_samples=60, scores=scores)
+    fit(tiny_gan(), random_images(), 1, callbacks=[metrics])
+    assert metrics.values.keys() == metrics.directions.keys() == {KEYS[0]}
+    reasons = {
+        "inception_score": "60 generated images are too few for 31 splits",
+        "kid": "48 images are too few for subset_size=1000",
+        "prdc": "48 images are too few for nearest=50",
+    }
+    written = json.loads((tmp_path / "protocol.json").read_text())[KEYS[0]]
+    assert written["left_out"] == metrics.left_out
+    assert set(written["scores"]) == {"FrechetInceptionDistance"}
+    for name, reason in reasons.items():
+        assert metrics.left_out[name].startswith(reason)
+        assert sum(f"{name} is left out: {reason}" in message for message in caplog.messages) == 1
+        assert f"left out: {name} ({reason}" in "\n".join(metrics.summary())
+    steered = Checkpoint(monitor="metric/kid_digits")
+    sentence = "nothing measures it; did you mean 'metric/.*'.* kid is left out: 48 images are too few"
+    with pytest.raises(RefusedInput, match=sentence):
+        fit(tiny_gan(), random_images(), 1, callbacks=[metrics, steered], enable_checkpointing=True)
+
+
+@pytest.mark.parametrize("name", ["every_n_steps", "num_samples", "batch_size"])
+def test_numbers_below_1_are_refused(name):
+    with pytest.raises(RefusedInput, match=f"{name}=0"):
+        GenerativeMetrics(DigitsExtractor(), **{name: 0})
+
+
+def test_data_that_serve_no_images_are_refused(tiny_gan, random_images, fit, metrics):
+    data = LightningDataModule.from_datasets(random_images().dataset, batch_size=8)
+    with pytest.raises(RefusedInput, match=r"need a datamodule with image_size, .*contracts.ImageSource"):
+        fit(tiny_gan(), data, 1, callbacks=[metrics])

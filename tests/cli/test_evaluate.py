@@ -124,8 +124,8 @@ def test_says_what_it_does_where_there_is_no_terminal_and_how_much_it_keeps(tmp_
     with caplog.at_level(logging.INFO, "lit_gans"):
         evaluate(fake=folder, real=folder, metrics=metrics(cache=False), device="cpu")
     assert [message for message in caplog.messages if "full rank" not in message] == [
-        "features and logits of single images are stored in memory: 16.2 KiB",
         "reading the real images: 30",
+        "features and logits of single images are stored in memory: 16.2 KiB",
         "digits features of the real images: 30",
         "digits features of the generated images: 30",
     ]

@@ -98,7 +98,7 @@ def run_with(path, key, value):
     group, name = path.split("/")[0], path.rpartition("/")[2]
     made = node(path) | {key: value}
     pairs = ["model=pix2pix", "data=digit_edges", "model.patch_depth=2"]
-    paired = name in ("pix2pix", "paired_l1", "digit_edges", "emoji_lines", "paired_folder")
+    paired = name in ("pix2pix", "paired_metrics", "digit_edges", "emoji_lines", "paired_folder")
     run = copy.deepcopy(composed(*(pairs if paired else ["model=dcgan", "data=digits", "data.channels=1"])))
     match group:
         case "model":

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import nn
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.images import to_uint8
@@ -14,7 +13,7 @@ from lit_gans.metrics import (
     KernelInceptionDistance,
     PrecisionRecallDensityCoverage,
 )
-from lit_gans.metrics.evaluator import chosen
+from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.scores.base import StoredFeatures
 from tests.metrics.cells import ASKED, FAKE, REAL, Labeled, Pixels, all_scores, evaluator_of, images, values_alone
 from tests.metrics.scores.test_fid import plain_fid
@@ -37,13 +36,11 @@ class WithoutLogits(Unknowing):
 
 
 class Wide(Pixels):
-    """Features and logits like Inception's in number."""
-
-    num_features, num_logits = 2048, 1008
+    num_features, num_logits = 24, 12
 
     def forward(self, images):
         pixels, logits = super().forward(images)
-        return pixels.repeat(1, 512), logits.repeat(1, 252)
+        return pixels.repeat(1, 6), logits.repeat(1, 3)
 
 
 def measured(real=REAL, extractor=None, scores=None, **settings):
@@ -92,26 +89,23 @@ def test_two_evaluators_of_the_same_scores_do_not_meet():
 
 
 def test_what_is_stored_is_what_was_said_once_for_all_scores_that_need_it():
+    class Unstated(Wide):
+        """Its widths are those of an image."""
+
+        num_features = num_logits = None
+
     scores = {name: all_scores()[name] for name in ("kid", "inception_score", "fid", "class_coverage")}
-    stored = {"kid": 4 * 2048 * 161, "inception_score": 4 * 1008 * 61, "fid": 0, "class_coverage": 0}
-    for name, expected in stored.items():
-        evaluator = evaluator_of(Wide(), {name: scores[name]})
-        evaluator.leave_out(100, (1, 2, 2))
-        assert evaluator.stored_bytes() == expected, name
+    stored = {"kid": 4 * 24 * 161, "inception_score": 4 * 12 * 61, "fid": 0, "class_coverage": 0}
+    for extractor in (Wide(), Unstated()):
+        for name, expected in stored.items():
+            evaluator = evaluator_of(extractor, {name: scores[name]})
+            evaluator.choose(REAL)
+            assert evaluator.stored_bytes() == expected, name
     every, _ = measured(extractor=Wide(), scores=scores | {"prdc": all_scores()["prdc"]})
     assert every.stored_bytes() == sum(stored.values())
     lists = [state for score in every.scores.values() for name in score.lists for state in score.metric_state[name]]
     found = {rows.untyped_storage().data_ptr(): rows.untyped_storage().nbytes() for rows in lists}
     assert sum(found.values()) == every.stored_bytes()
-
-
-def test_widths_that_are_not_stated_are_those_of_an_image():
-    class Unstated(Wide):
-        num_features = num_logits = None
-
-    evaluator = evaluator_of(Unstated(), {name: all_scores()[name] for name in ("kid", "inception_score")})
-    evaluator.leave_out(100, (1, 2, 2))
-    assert evaluator.stored_bytes() == 4 * (2048 * 161 + 1008 * 61)
 
 
 class Knows7(Pixels):
@@ -157,10 +151,10 @@ def test_few_images_in_a_class_are_measured_on_request():
 def test_no_score_at_all_is_refused_with_every_reason():
     with pytest.raises(RefusedInput, match=r"no score can be measured: fid: 1 image .* 2; prdc: 1 images"):
         measured(images(1, 0), scores=FID | {"prdc": PrecisionRecallDensityCoverage()})
-    with pytest.raises(RefusedInput, match="intra_fid, class_accuracy need an extractor or a generator that knows"):
-        evaluator_of(scores={name: all_scores()[name] for name in ("intra_fid", "class_accuracy")})
+    with pytest.raises(RefusedInput, match="intra_fid: the generator has no classes; class_accuracy: the generator"):
+        measured(scores={name: all_scores()[name] for name in ("intra_fid", "class_accuracy")})
     with pytest.raises(RefusedInput, match="no score is left to measure"):
-        chosen(Pixels(), {"fid": None})
+        evaluator_of(scores={"fid": None})
 
 
 @pytest.mark.parametrize(
@@ -172,28 +166,24 @@ def test_no_score_at_all_is_refused_with_every_reason():
         (Unknowing(), 0, ["fid", "inception_score"]),
     ],
 )
-def test_scores_without_meaning_are_dropped_without_a_word_unless_asked_for(extractor, num_classes, names):
-    assert list(chosen(extractor, None, num_classes)) == names
-    evaluator, _ = measured(extractor=extractor, num_classes=num_classes)
-    assert evaluator.left_out == {}
-    if not num_classes:
-        with pytest.raises(RefusedInput, match="asked for cannot be measured: intra_fid: the generator has no classes"):
-            measured(extractor=extractor, required=["intra_fid"])
+def test_scores_of_classes_that_nobody_knows_are_dropped_without_a_word_unless_asked_for(extractor, num_classes, names):
+    def chosen(*required):
+        evaluator = Evaluator(extractor, None, 61, required=required, num_classes=num_classes)
+        evaluator.choose(REAL)
+        return evaluator
+
+    assert list(chosen().scores) == names
+    assert chosen().left_out == {}
+    for name in {"class_coverage", "intra_fid", "class_accuracy"} - set(names):
+        with pytest.raises(RefusedInput, match=f"asked for cannot be measured: {name}: the .* classes"):
+            chosen(name)
+    with pytest.raises(RefusedInput, match="required: there is no score 'fidd'; did you mean 'fid'"):
+        chosen("fidd")
 
 
-@pytest.mark.parametrize("name", ["class_coverage", "class_accuracy"])
-def test_a_score_of_classes_that_the_extractor_does_not_know_is_refused_if_it_was_asked_for(name):
-    with pytest.raises(RefusedInput, match=f"{name} needs an extractor that knows the classes"):
-        chosen(Unknowing(), None, 4, required=[name])
-
-
-def test_scores_of_one_key_and_what_is_no_score_or_extractor_are_refused():
+def test_scores_of_one_key_are_refused():
     with pytest.raises(RefusedInput, match="the scores kid and small both measure metric/kid_pixels"):
-        chosen(Pixels(), {"kid": KernelInceptionDistance(), "small": KernelInceptionDistance(subset_size=10)})
-    with pytest.raises(RefusedInput, match=r"metrics\.scores\.kid='kid' is not a score: choose one with score@metrics"):
-        chosen(Pixels(), {"kid": "kid"})
-    with pytest.raises(RefusedInput, match=r"Linear is no extractor: ModuleExtractor\(net\)"):
-        chosen(nn.Linear(2, 2), None)
+        evaluator_of(scores={"kid": KernelInceptionDistance(), "small": KernelInceptionDistance(subset_size=10)})
 
 
 class MeanDistance(StoredFeatures):

@@ -69,20 +69,6 @@ def test_a_score_pickles_copies_and_moves_with_its_states(score):
     assert score.named(score.compute()) != value or isinstance(score, metrics.ClassCoverage)
 
 
-def test_forward_adds_images_and_gives_the_value_of_a_batch_where_a_batch_has_one(score):
-    more = {"labels": ASKED[FEW]} if isinstance(score, LabeledScore) else {}
-    alone, together = score.clone(), score.clone()
-    alone.reset()
-    given = score(FAKE[FEW], **more)
-    for other in (alone, together):
-        other.update(FAKE[FEW], **more)
-    same(score.compute(), together.compute())
-    if score.real_states():
-        assert given is None, "a batch of generated images alone cannot be compared"
-    else:
-        same(given, alone.compute())
-
-
 def test_a_state_dict_brings_all_states_through_a_file(score, tmp_path):
     assert not score.state_dict(), "not in checkpoints of a module that holds it"
     score.persistent(True)

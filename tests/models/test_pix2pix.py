@@ -79,12 +79,12 @@ def test_refusals(tiny_gan, settings):
 
 
 def test_l1_falls_by_half_on_held_out_digits(fit):
-    from lit_gans.callbacks import EMA, PairedL1
+    from lit_gans.callbacks import EMA, PairedMetrics
     from lit_gans.training.optim import Optimizer
 
     fast = Optimizer("Adam", lr=2e-3, betas=(0.5, 0.999))
     sizes = {"image_size": 16, "channels": 1, "generator_width": 8, "discriminator_width": 4, "patch_depth": 2}
     module = Pix2Pix(**sizes, jitter=False, generator_optimizer=fast, discriminator_optimizer=fast)
-    measured = PairedL1(every_n_steps=1000, num_samples=100)
+    measured = PairedMetrics(every_n_steps=1000, num_samples=100)
     fit(module, DigitEdges(image_size=16, batch_size=16), max_steps=80, callbacks=[EMA(), measured])
     assert measured.values["metric/l1"] < measured.first["metric/l1"] / 2

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -20,33 +19,36 @@ _NO_LOGITS = "the extractor has no class logits."
 
 
 class Score(Metric):
-    """Metric whose states are those of its rank again after a `compute` that raises an error.
-
-    torchmetrics leaves them gathered, so that every further `compute` fails.
-    """
+    """Metric of torchmetrics that can be plotted whatever it returns."""
 
     is_differentiable = False
     higher_is_better: bool = False
     full_state_update = False
     plot_lower_bound = 0.0
 
-    @contextmanager
-    def sync_context(self, *args: Any, **kwargs: Any) -> Iterator[None]:
-        """Gathers the states of all ranks inside the context; see `torchmetrics.Metric`."""
-        failure = None
-        with super().sync_context(*args, **kwargs):
-            try:
-                yield
-            except Exception as error:
-                failure = error
-        if failure is not None:
-            raise failure
-
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """Plots a value of `compute`, by default the current one, or a list of values; of mean and spread, the mean."""
         val = self.compute() if val is None else val
         means = [one[0] if isinstance(one, tuple) else one for one in (val if isinstance(val, list) else [val])]
         return self._plot(means if isinstance(val, list) else means[0], ax)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What decides whether a score can be measured.
+
+    Args:
+        num_real, num_fake: number of real and of generated images on all ranks.
+        widths: widths of features and logits, and number of classes that generated images are asked for.
+        known_classes: number of classes of the data that the logits stand for; 0 for other logits.
+        labels: class of each real image; None without classes.
+    """
+
+    num_real: int
+    num_fake: int
+    widths: Widths
+    known_classes: int
+    labels: Int64[Tensor, " n"] | None
 
 
 class FeatureScore(Score):
@@ -69,6 +71,8 @@ class FeatureScore(Score):
         needs_covariance: whether the score fits Gaussians, whose covariances have full rank only with more images than
             features.
         needs_logits: whether the score requires an extractor with class logits.
+        needs_known_classes: whether the score requires an extractor whose logits are those of the data's classes.
+        needs_classes: whether the score requires a generator with classes.
         with_extractor: whether keys end with the extractor's name.
         lists: names of the states that are lists of rows.
     """
@@ -78,6 +82,8 @@ class FeatureScore(Score):
     directions: ClassVar[dict[str, str | None]]
     needs_covariance: ClassVar[bool] = False
     needs_logits: ClassVar[bool] = False
+    needs_known_classes: ClassVar[bool] = False
+    needs_classes: ClassVar[bool] = False
     with_extractor: ClassVar[bool] = True
 
     inception: nn.Module
@@ -132,16 +138,6 @@ class FeatureScore(Score):
     def update_features(self, features: Float[Tensor, "n f"], logits: Float[Tensor, "n k"], real: bool) -> None:
         """Adds the features and class logits of images to the states."""
         raise NotImplementedError
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Adds images as `update` does, and returns the value of these alone.
-
-        Returns None for scores that compare with real images, since images of one call are either real or generated.
-        """
-        if not self.real_states():
-            return super().forward(*args, **kwargs)
-        self.update(*args, **kwargs)
-        return None
 
     def extracted(self, imgs: Tensor | Features) -> Features:
         """Returns the features of images; see `update`."""
@@ -202,15 +198,11 @@ class FeatureScore(Score):
             state[:] = [torch.cat(state) if state else torch.empty(0, self.width(name))]
         return state[0] if isinstance(state, list) else state
 
-    def applies(self, extractor: Extractor, num_classes: int | None) -> bool:
-        """Returns whether the score has a meaning for an extractor and a generator; None: its classes are not known."""
-        return True
-
     def too_few(self, num_real: float, num_fake: float) -> str | None:
         """Returns why there are too few images for the score and what would help, or None if there are enough.
 
         Args:
-            num_real, num_fake: number of real and of generated images; infinite if it is not known yet.
+            num_real, num_fake: number of real and of generated images.
         """
         fewest = min(num_real, num_fake)
         few = self.needs_covariance and fewest < 2
@@ -222,19 +214,20 @@ class FeatureScore(Score):
         if reason is not None:
             raise RefusedInput(f"{type(self).__name__}: {reason}")
 
-    def unmeasurable(
-        self, num_real: float, num_fake: float, widths: Widths | None = None, labels: Int64[Tensor, " n"] | None = None
-    ) -> str | None:
-        """Returns why the score cannot be measured, or None if it can.
-
-        Args:
-            num_real, num_fake: see `too_few`.
-            widths: widths of features and logits and number of classes that are asked for; None: not known yet.
-            labels: class of each real image; None without classes.
-        """
-        if self.needs_logits and widths is not None and not widths.logits:
+    def unmeasurable(self, compared: Compared) -> str | None:
+        """Returns why the score cannot be measured, or None if it can."""
+        if self.needs_logits and not compared.widths.logits:
             return _NO_LOGITS
-        return self.too_few(num_real, num_fake)
+        if self.needs_known_classes and not compared.known_classes:
+            return "the extractor does not know the classes of the images."
+        if self.needs_classes and not compared.widths.classes:
+            return "the generator has no classes."
+        return self.too_few(compared.num_real, compared.num_fake)
+
+    def is_meaningless(self, compared: Compared) -> bool:
+        """Returns whether nobody would expect the score here: it is about classes, of which there are none."""
+        unknown = self.needs_known_classes and not compared.known_classes
+        return unknown or (self.needs_classes and not compared.widths.classes)
 
     def named(self, value: Any) -> dict[str, float]:
         """Returns what `compute` has returned, a scalar, a tuple or a dict of scalars, by the names of `directions`."""

@@ -9,8 +9,8 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
 
 from lit_gans.common.errors import RefusedInput, refuse_below
-from lit_gans.metrics.extractors.base import Extractor, Features, Widths
-from lit_gans.metrics.scores.base import FeatureScore
+from lit_gans.metrics.extractors.base import Features
+from lit_gans.metrics.scores.base import Compared, FeatureScore
 from lit_gans.metrics.scores.fid import Gaussian, frechet_distance
 
 
@@ -33,7 +33,7 @@ class ClassCoverage(FeatureScore):
         tensor(True)
     """
 
-    needs_logits = higher_is_better = True
+    needs_logits = needs_known_classes = higher_is_better = True
     with_extractor = False
     directions = {"classes_covered": "max"}
 
@@ -45,9 +45,6 @@ class ClassCoverage(FeatureScore):
     ) -> None:
         super().__init__(feature, **kwargs)
         self.confidence, self.share = confidence, share
-
-    def applies(self, extractor: Extractor, num_classes: int | None) -> bool:
-        return extractor.num_classes > 0
 
     def add_states(self) -> None:
         self.add_state("fake_class_counts", torch.zeros(self.widths.logits, dtype=torch.long), dist_reduce_fx="sum")
@@ -75,6 +72,7 @@ class LabeledScore(FeatureScore):
         needs_real_labels: whether the score requires the classes of real images too.
     """
 
+    needs_classes = True
     needs_real_labels: ClassVar[bool] = True
 
     def update(self, imgs: Tensor | Features, real: bool = False, labels: Int64[Tensor, " n"] | None = None) -> None:
@@ -103,22 +101,15 @@ class LabeledScore(FeatureScore):
             raise RefusedInput(f"{name}: labels are {found}, expected 0 to {self.num_labels - 1}.")
         return labels
 
-    def applies(self, extractor: Extractor, num_classes: int | None) -> bool:
-        return num_classes != 0
-
-    def unmeasurable(
-        self, num_real: float, num_fake: float, widths: Widths | None = None, labels: Int64[Tensor, " n"] | None = None
-    ) -> str | None:
-        reason = super().unmeasurable(num_real, num_fake, widths, labels)
-        if reason is not None or widths is None:
+    def unmeasurable(self, compared: Compared) -> str | None:
+        reason = super().unmeasurable(compared)
+        if reason is not None or not self.needs_real_labels:
             return reason
-        if not widths.classes:
-            return "the generator has no classes."
-        if self.needs_real_labels and labels is None:
+        if compared.labels is None:
             return "the real images have no classes."
-        if self.needs_real_labels and labels is not None and int(labels.max()) >= widths.classes:
-            return f"the real images have classes up to {int(labels.max())}, the generator has {widths.classes}."
-        return None
+        last, num_classes = int(compared.labels.max()), compared.widths.classes
+        too_many = f"the real images have classes up to {last}, the generator has {num_classes}."
+        return too_many if last >= num_classes else None
 
     @property
     def num_labels(self) -> int:
@@ -150,7 +141,7 @@ class ClassAccuracy(LabeledScore):
         tensor(True)
     """
 
-    needs_logits = True
+    needs_logits = needs_known_classes = True
     needs_real_labels = False
     higher_is_better = True
     plot_upper_bound = 1.0
@@ -159,19 +150,14 @@ class ClassAccuracy(LabeledScore):
     fake_correct: Tensor
     fake_num: Tensor
 
-    def applies(self, extractor: Extractor, num_classes: int | None) -> bool:
-        return extractor.num_classes > 0 and super().applies(extractor, num_classes)
-
     @property
     def num_labels(self) -> int:
         return self.widths.logits
 
-    def unmeasurable(
-        self, num_real: float, num_fake: float, widths: Widths | None = None, labels: Int64[Tensor, " n"] | None = None
-    ) -> str | None:
-        if widths is not None and widths.classes and widths.logits != widths.classes:
-            return f"the extractor knows {widths.logits} classes, the generator has {widths.classes}."
-        return super().unmeasurable(num_real, num_fake, widths, labels)
+    def unmeasurable(self, compared: Compared) -> str | None:
+        known, asked = compared.widths.logits, compared.widths.classes
+        other = f"the extractor knows {known} classes, the generator has {asked}." if known != asked else None
+        return super().unmeasurable(compared) or other
 
     def add_states(self) -> None:
         for name in ("fake_correct", "fake_num"):
@@ -259,14 +245,13 @@ class IntraFID(LabeledScore):
             state[f"{kind}_features_cov_sum"][label] += rows.T @ rows
             state[f"{kind}_num"][label] += len(rows)
 
-    def unmeasurable(
-        self, num_real: float, num_fake: float, widths: Widths | None = None, labels: Int64[Tensor, " n"] | None = None
-    ) -> str | None:
-        reason = super().unmeasurable(num_real, num_fake, widths, labels)
-        if reason is not None or widths is None or labels is None:
+    def unmeasurable(self, compared: Compared) -> str | None:
+        reason = super().unmeasurable(compared)
+        if reason is not None or compared.labels is None:
             return reason
-        fewest_real = int(labels.bincount(minlength=widths.classes).min())
-        return self._too_few_in_a_class(min(fewest_real, int(num_fake) // widths.classes), widths.features)
+        num_classes = compared.widths.classes
+        fewest_real = int(compared.labels.bincount(minlength=num_classes).min())
+        return self._too_few_in_a_class(min(fewest_real, compared.num_fake // num_classes), compared.widths.features)
 
     def _too_few_in_a_class(self, fewest: int, num_features: int) -> str | None:
         """Returns why the images of the class with the fewest are too few, or None if they are enough."""

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from lit_gans.callbacks import EMA, PairedL1
+from lit_gans.callbacks import EMA, PairedMetrics
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.sources.points import Ring
 from lit_gans.metrics.cache import fingerprint
@@ -20,9 +20,9 @@ def test_the_value_is_the_mean_difference_of_translations_and_held_out_targets(m
     for start in range(0, 20, 8):  # the batches of the measurement, whose dropout begins anew in each
         images = module.translate(pictures[start : start + 8].float(), seed=3)
         total += sum((image - target).abs().mean() for image, target in zip(images, targets[start:], strict=False))
-    value = PairedL1(num_samples=20, batch_size=8, seed=3).measure(trainer, module)["metric/l1"]
+    value = PairedMetrics(num_samples=20, batch_size=8, seed=3).measure(trainer, module)["metric/l1"]
     assert value == pytest.approx(total.item() / 20, rel=1e-5)
-    assert value != PairedL1(num_samples=20, batch_size=8, seed=4).measure(trainer, module)["metric/l1"]
+    assert value != PairedMetrics(num_samples=20, batch_size=8, seed=4).measure(trainer, module)["metric/l1"]
 
 
 @pytest.mark.parametrize(("num_samples", "num"), [(10, 10), (500, 48)])
@@ -30,18 +30,13 @@ def test_a_black_translation_is_as_far_as_its_targets_are_bright(module, random_
     data = random_images()
     trainer = fit(module, data, max_steps=1)
     module.generate = lambda generator, batch: torch.full_like(batch["input"], -1.0)
-    value = PairedL1(num_samples=num_samples, batch_size=7).measure(trainer, module)["metric/l1"]
+    value = PairedMetrics(num_samples=num_samples, batch_size=7).measure(trainer, module)["metric/l1"]
     assert value == pytest.approx(data.held_out["image"][:num].double().mean().item() / 255, rel=1e-5)
 
 
-def test_the_averaged_generator_is_measured_in_a_training_that_stays_bitwise(module, tiny_gan, random_images, fit):
-    callback = PairedL1(every_n_steps=2, num_samples=10)
-    trainer = fit(module, random_images(), max_steps=3, callbacks=[EMA(), callback])
-    assert callback.measured_at == 3
-    assert trainer.callback_metrics["metric/l1"].item() == pytest.approx(callback.values["metric/l1"])
-    without = tiny_gan("pix2pix")
-    fit(without, random_images(), max_steps=3)
-    torch.testing.assert_close(module.state_dict(), without.state_dict(), rtol=0, atol=0)
+def test_the_averaged_generator_is_measured(module, random_images, fit):
+    callback = PairedMetrics(num_samples=10)
+    trainer = fit(module, random_images(), max_steps=1, callbacks=[EMA(), callback])
     with torch.no_grad():
         for parameter in module.generator.parameters():
             parameter.zero_()
@@ -54,12 +49,12 @@ def test_data_without_pairs_are_refused(tiny_gan, fit):
             tiny_gan("gan", image_size=1, channels=2),
             Ring(num_points=64, batch_size=16),
             max_steps=1,
-            callbacks=[PairedL1()],
+            callbacks=[PairedMetrics()],
         )
 
 
 def test_the_protocol_names_the_held_out_targets(module, random_images, fit):
-    data, callback = random_images(), PairedL1(num_samples=30)
+    data, callback = random_images(), PairedMetrics(num_samples=30)
     trainer = fit(module, data, max_steps=1, callbacks=[callback])
     digest = fingerprint([data.held_out["image"][:30]])[0]
     assert {"num_fake": 30, "data_sha256": digest, "weights": "raw"}.items() <= callback.protocol.items()
