@@ -100,14 +100,8 @@ class CheckpointFiles(TorchCheckpointIO):
         """Loads a checkpoint on the CPU; only `weights_only=False` executes code that the file contains.
 
         Raises:
-            RefusedInput: the checkpoint is damaged, or has optimizer states of DeepSpeed.
+            RefusedInput: the checkpoint is damaged.
         """
         if "://" in str(path) or weights_only is False:
             return super().load_checkpoint(path, weights_only=weights_only is not False)
-        checkpoint = read_checkpoint(path)
-        if "deepspeed" in checkpoint:
-            raise RefusedInput(
-                f"{path} has DeepSpeed's own optimizer states: resume with strategy=deepspeed, the same stage and"
-                " number of ranks, or begin from its networks with init_from."
-            )
-        return checkpoint
+        return read_checkpoint(path)

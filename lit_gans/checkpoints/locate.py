@@ -73,7 +73,7 @@ def verified_iteration(path: Path) -> int:
     """
     if path.is_dir():
         content = read_rest(path)
-        verify_shards(path, content)
+        verify_shards(path)
     else:
         content = read_torch_file(path)
     iteration = content.get("global_step", 0) if isinstance(content, dict) else None

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from lightning.pytorch.strategies import ParallelStrategy
 
-from lit_gans.checkpoints.torch_files import read_torch_file, refuse_code
+from lit_gans.checkpoints.torch_files import read_torch_file
 from lit_gans.common.atomic import failed_write, remove, replace, unfinished
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.memory import refuse_memory
@@ -28,24 +28,38 @@ TIED = "tied"  # key of `rest.pt`: further names of tensors in `state_dict`, wit
 _FORMAT_VERSION = 1  # of the commit marker
 _MOST_BYTES = 2**24  # of the commit marker, which has about 60 for each file of the folder
 _BLOCK = 2**20  # bytes
-# what the files of DeepSpeed hold beside tensors and plain values
-_DEEPSPEED = frozenset(
-    {
-        "deepspeed.runtime.fp16.loss_scaler.LossScaler",
-        "deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler",
-        "deepspeed.runtime.zero.config.ZeroStageEnum",
-        "deepspeed.utils.tensor_fragment.fragment_address",
-    }
-)
-
 Entry = tuple[int, int]  # bytes and CRC-32 of a file
 
 
 # ---- writing
 
 
+def write_sharded(checkpoint: dict[str, Any], path: Path, strategy: ParallelStrategy, tied: dict[str, str]) -> None:
+    """Writes a checkpoint as a folder, each rank its shards of DTensors; every rank must call it.
+
+    Args:
+        checkpoint: of Lightning.
+        path: path of the folder.
+        strategy: knows the ranks.
+        tied: for each further name of a parameter or buffer its first one, since safetensors stores no tensor twice.
+
+    Raises:
+        FailedWrite: a file cannot be written; `path` stays as it was.
+    """
+    import torch.distributed.checkpoint as dcp  # slow to import
+
+    state = checkpoint["state_dict"]
+    tied = {name: first for name, first in tied.items() if {name, first} <= state.keys()}
+    single = {name: value for name, value in state.items() if name not in tied}
+    rest, tensors = _split_tensors(checkpoint | {"state_dict": single, TIED: tied})
+    with _replacing(path, strategy) as folder:
+        dcp.save(tensors, storage_writer=dcp.HuggingFaceStorageWriter(str(folder), save_distributed=True))
+        if strategy.is_global_zero:
+            torch.save(rest, folder / REST)
+
+
 @contextmanager
-def replacing(path: Path, strategy: ParallelStrategy) -> Iterator[Path]:
+def _replacing(path: Path, strategy: ParallelStrategy) -> Iterator[Path]:
     """Yields a new folder on all ranks, which replaces `path` once all ranks have written to it; see `replace`.
 
     The commit marker is written last; the ranks share the work of its checksums.
@@ -130,12 +144,11 @@ def read_rest(folder: Path) -> dict[str, Any]:
     return rest
 
 
-def verify_shards(folder: Path, rest: dict[str, Any], rank: int = 0, world_size: int = 1) -> None:
+def verify_shards(folder: Path, rank: int = 0, world_size: int = 1) -> None:
     """Verifies this rank's share of the files of a sharded checkpoint.
 
     Raises:
-        RefusedInput: the folder has no commit marker; a file is missing or damaged; or one of DeepSpeed's holds code,
-            which DeepSpeed would execute.
+        RefusedInput: the folder has no commit marker, or a file is missing or damaged.
     """
     for name, entry in _committed(folder)[rank::world_size]:
         path = folder / name
@@ -143,9 +156,6 @@ def verify_shards(folder: Path, rest: dict[str, Any], rank: int = 0, world_size:
             raise RefusedInput(f"{folder} is damaged: {name} is missing.")
         if path.stat().st_size != entry[0] or _entry(path) != entry:
             raise RefusedInput(f"{folder} is damaged: {name} differs from its checksum.")
-    if "deepspeed" in rest:
-        for path in sorted(folder.rglob("*.pt"))[rank::world_size]:
-            refuse_code(path, _DEEPSPEED)
 
 
 def read_index(folder: Path) -> dict[str, Any]:
@@ -185,16 +195,15 @@ def read_into(tensors: dict[str, torch.Tensor], folder: Path, no_dist: bool = Fa
 
 
 def read_sharded(folder: Path) -> dict[str, Any]:
-    """Reads a sharded checkpoint with full tensors on the CPU, without executing code from it; DeepSpeed's without
-    optimizer states.
+    """Reads a sharded checkpoint with full tensors on the CPU, without executing code from it.
 
     Raises:
         RefusedInput: the folder is not a sharded checkpoint, or is damaged.
     """
     rest = read_rest(folder)
-    verify_shards(folder, rest)
+    verify_shards(folder)
     try:
-        return _read_deepspeed(folder, rest) if "deepspeed" in rest else merge_tensors(rest, _read_tensors(folder))
+        return merge_tensors(rest, _read_tensors(folder))
     except RefusedInput:
         raise
     except Exception as error:  # a hostile file may raise anything
@@ -211,26 +220,6 @@ def _read_tensors(folder: Path) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def _read_deepspeed(folder: Path, rest: dict[str, Any]) -> dict[str, Any]:
-    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
-
-    made_by = rest["deepspeed"]
-    state = dict(made_by["others"])
-    for name, prefixes in made_by["networks"].items():
-        tensors = get_fp32_state_dict_from_zero_checkpoint(str(folder), name)
-        state |= {_renamed(key, prefixes): value for key, value in tensors.items()}
-    tied = {name: state[first] for name, first in made_by[TIED].items()}
-    return rest | {"state_dict": state | tied}
-
-
-def _renamed(key: str, prefixes: dict[str, str]) -> str:
-    """Replaces the beginning of a name, or all of it."""
-    if key in prefixes:
-        return prefixes[key]
-    prefix = next(prefix for prefix in prefixes if prefix[-1:] in ("", ".") and key.startswith(prefix))
-    return prefixes[prefix] + key[len(prefix) :]
-
-
 def _reader(folder: Path) -> Any:
     from torch.distributed.checkpoint import HuggingFaceStorageReader  # slow to import
 
@@ -244,7 +233,7 @@ def _num_bytes(index: dict[str, Any]) -> int:
 # ---- tensors by name, and the rest
 
 
-def split_tensors(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+def _split_tensors(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """Splits a checkpoint into the rest and the named tensors of networks and optimizers."""
     tensors = {f"state_dict/{name}": value.contiguous() for name, value in checkpoint["state_dict"].items()}
     optimizers = []
@@ -261,7 +250,7 @@ def split_tensors(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str,
 
 
 def merge_tensors(rest: dict[str, Any], tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """Reverts `split_tensors`."""
+    """Reverts `_split_tensors`."""
     state_dict: dict[str, torch.Tensor] = {}
     optimizers = [saved | {"state": dict(saved["state"])} for saved in rest["optimizer_states"]]
     for name, value in tensors.items():

@@ -37,20 +37,6 @@ def read_torch_file(path: Path, kind: str = "a checkpoint") -> Any:
         raise RefusedInput(f"{path} cannot be read as {kind}: {_reason(error)}") from error
 
 
-def refuse_code(path: Path, harmless: frozenset[str]) -> None:
-    """Raises `RefusedInput` if a file of `torch.save` names anything but tensors, plain values and `harmless` classes.
-
-    Nothing is loaded: the file's pickle is read as text.
-    """
-    try:
-        _verify(path)
-        foreign = set(torch.serialization.get_unsafe_globals_in_checkpoint(path)) - harmless
-    except Exception as error:  # a hostile file may raise anything
-        raise RefusedInput(f"{path} cannot be read: {_reason(error)}") from error
-    if foreign:
-        raise RefusedInput(f"{path} holds an object of {min(foreign)}, which is not read: it could execute code.")
-
-
 class _Damaged(Exception):
     """A file whose bytes are not those that were written; the message says why."""
 

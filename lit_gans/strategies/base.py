@@ -12,6 +12,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from lit_gans.checkpoints.format import CheckpointFiles
+from lit_gans.checkpoints.sharded import write_sharded
 from lit_gans.common._compat.lightning import process_group_backend, use_by_default
 from lit_gans.common._compat.torch import NormBase, copy_all, default_store
 from lit_gans.common.errors import RefusedInput
@@ -66,6 +68,7 @@ class NetworkStrategy(DDPStrategy):
 
     clips_gradients = False  # whether the strategy clips gradients itself, so that the module must not
     is_sharded = False  # whether parameters are currently sharded, so that no rank has a full network
+    sharded_checkpoints = False  # whether a checkpoint is a folder, into which each rank writes its shards
 
     _failed = False
     _statistics: list[Tensor] | None = None
@@ -210,6 +213,14 @@ class NetworkStrategy(DDPStrategy):
         """Notes a forward of a network that gathers its weights from all ranks."""
         self.positions.reach(f"the forward of {path}")
 
+    # ---- checkpoints
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
+        if self.sharded_checkpoints:
+            write_sharded(checkpoint, Path(filepath), self, _tied(self.lightning_module))
+        else:
+            super().save_checkpoint(checkpoint, filepath, storage_options)
+
     # ---- shards of parameters, of strategies that shard them
 
     def local_shard(self, parameter: nn.Parameter) -> Tensor:
@@ -227,6 +238,13 @@ class NetworkStrategy(DDPStrategy):
     def full_state_dict(self, network: nn.Module) -> dict[str, Tensor]:
         """Returns a network's full tensors on the CPU; every rank must call it."""
         raise NotImplementedError
+
+
+def _tied(module: nn.Module) -> dict[str, str]:
+    """Returns for each further name of a parameter or buffer its first one."""
+    first: dict[int, str] = {}
+    named = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
+    return {name: first[id(tensor)] for name, tensor in named if first.setdefault(id(tensor), name) != name}
 
 
 # ---- tensors of all ranks

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-import torch.distributed.checkpoint as dcp
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
@@ -18,17 +17,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils.hooks import RemovableHandle
 
-from lit_gans.checkpoints.sharded import (
-    REST,
-    TIED,
-    merge_tensors,
-    read_index,
-    read_into,
-    read_rest,
-    replacing,
-    split_tensors,
-    verify_shards,
-)
+from lit_gans.checkpoints.sharded import merge_tensors, read_index, read_into, read_rest, verify_shards
 from lit_gans.common._compat.lightning import synchronizes_batch_norm
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.base import NetworkStrategy, average_over_ranks
@@ -287,18 +276,6 @@ class NetworkFSDP(NetworkStrategy):
         moments = {index: {k: self._saved(v) for k, v in values.items()} for index, values in state["state"].items()}
         return state | {"state": moments}
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
-        if not self.sharded_checkpoints:
-            return super().save_checkpoint(checkpoint, filepath, storage_options)
-        state = checkpoint["state_dict"]  # without tensors that have two names, which safetensors refuses
-        tied = {name: first for name, first in _tied(self.lightning_module).items() if {name, first} <= state.keys()}
-        single = {name: value for name, value in state.items() if name not in tied}
-        rest, tensors = split_tensors(checkpoint | {"state_dict": single, TIED: tied})
-        with replacing(Path(filepath), self) as folder:
-            dcp.save(tensors, storage_writer=dcp.HuggingFaceStorageWriter(str(folder), save_distributed=True))
-            if self.is_global_zero:
-                torch.save(rest, folder / REST)
-
     # ---- reading
 
     @property
@@ -307,10 +284,10 @@ class NetworkFSDP(NetworkStrategy):
 
     def load_checkpoint(self, checkpoint_path: str | Path, weights_only: bool | None = None) -> dict[str, Any]:
         path = Path(checkpoint_path)
-        if not (path.is_dir() and "deepspeed" not in read_rest(path)):
+        if not path.is_dir():
             return super().load_checkpoint(checkpoint_path, weights_only)
         rest = read_rest(path)
-        verify_shards(path, rest, self.global_rank, self.world_size)
+        verify_shards(path, self.global_rank, self.world_size)
         own = {f"state_dict/{name}": value for name, value in self.lightning_module.state_dict().items()}
         parameters = [parameters_of(optimizer) for optimizer in self.optimizers]
         tensors = {}
@@ -417,13 +394,6 @@ def _shared(what: str, one: str, other: str) -> str:
         f"{what} belongs to both {one} and {other}, which FSDP shards separately: put both into one child module, or"
         " use NetworkDDP."
     )
-
-
-def _tied(module: nn.Module) -> dict[str, str]:
-    """Returns for each further name of a parameter or buffer its first one."""
-    first: dict[int, str] = {}
-    named = (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False))
-    return {name: first[id(tensor)] for name, tensor in named if first.setdefault(id(tensor), name) != name}
 
 
 def _full(value: Any) -> Any:

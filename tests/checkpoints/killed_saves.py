@@ -15,11 +15,10 @@ from itertools import count
 from pathlib import Path
 
 import torch
-import torch.distributed.checkpoint as dcp
 from lightning.pytorch.strategies import DDPStrategy
 
 from lit_gans.checkpoints.format import CheckpointFiles, read_checkpoint
-from lit_gans.checkpoints.sharded import REST, replacing, split_tensors
+from lit_gans.checkpoints.sharded import write_sharded
 from lit_gans.common.atomic import kept, sweep
 
 NAME = "last.ckpt"
@@ -36,13 +35,9 @@ def save_file(number, path):
 
 
 def save_folder(number, path):
-    rest, tensors = split_tensors(state(number))
-    with replacing(path, DDPStrategy()) as folder:
-        writer = dcp.HuggingFaceStorageWriter(str(folder), save_distributed=True)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*torch.distributed is disabled.*")
-            dcp.save(tensors, storage_writer=writer, no_dist=True)
-        torch.save(rest, folder / REST)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*torch.distributed is disabled.*")
+        write_sharded(state(number), path, DDPStrategy(), tied={})
 
 
 def save_for_ever(save, path, first, ready):

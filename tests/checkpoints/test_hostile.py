@@ -7,8 +7,6 @@ import pytest
 import torch
 import yaml
 
-from lit_gans.checkpoints.format import read_checkpoint
-from lit_gans.checkpoints.sharded import checksums, write_commit
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import load
 from lit_gans.export.safetensors import load_generator
@@ -43,18 +41,6 @@ def test_settings_of_deepspeed_that_are_none_are_refused(tmp_path, text):
     path.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(RefusedInput, match=r"config=.*settings\.json"):
         settings.read(str(path))
-
-
-def test_a_file_of_deepspeed_that_holds_code_is_refused_before_deepspeed_reads_it(tmp_path):
-    path, trace = tmp_path / "zero.ckpt", tmp_path / "executed"
-    (path / "generator").mkdir(parents=True)
-    made_by = {"networks": {"generator": {"": "generator."}}, "stage": 2, "ranks": 1, "others": {}, "tied": {}}
-    torch.save({"global_step": 3, "state_dict": {}, "deepspeed": made_by}, path / "rest.pt")
-    torch.save({"module": hostile.Payload(trace)}, path / "generator/mp_rank_00_model_states.pt")
-    write_commit(path, checksums(path))
-    with pytest.raises(RefusedInput, match=r"holds an object of .*: it could execute code"):
-        read_checkpoint(path)
-    assert not trace.exists()
 
 
 @pytest.mark.parametrize(

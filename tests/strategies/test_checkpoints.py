@@ -6,10 +6,10 @@ import pytest
 import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Checkpoint
-from PIL import Image
 
 from lit_gans import load
 from lit_gans.callbacks import EMA
+from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.config.registry import gans
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
@@ -20,13 +20,14 @@ from . import ranks
 from .cells import many_images
 
 STRATEGIES = {"ddp": NetworkDDP, "fsdp": NetworkFSDP}
-STRATEGIES |= {f"deepspeed_{stage}": partial(NetworkDeepSpeed, stage=stage) for stage in (0, 1, 2, 3)}
+STRATEGIES |= {f"deepspeed_{stage}": partial(NetworkDeepSpeed, stage=stage) for stage in (0, 2, 3)}
 SIZES = {"image_size": 16, "channels": 1, "generator_width": 4, "discriminator_width": 4, "latent_dim": 6}
 
-WITH_BUFFERS = {"ddp": NetworkDDP, "fsdp_network": NetworkFSDP, "fsdp_layer": partial(NetworkFSDP, wrap="layer")}
-WITH_BUFFERS |= {name: STRATEGIES[name] for name in ("deepspeed_2", "deepspeed_3")}
-
-OTHERS = dict(zip(STRATEGIES, [*STRATEGIES][1:] + [*STRATEGIES][:1], strict=True))
+WITH_BUFFERS = {
+    "ddp": NetworkDDP,
+    "fsdp_layer": partial(NetworkFSDP, wrap="layer"),
+    "deepspeed_3": STRATEGIES["deepspeed_3"],
+}
 
 
 class SaveAtEnd(Checkpoint):
@@ -71,16 +72,14 @@ ADAM = Optimizer("Adam", lr=1e-3, betas=(0.5, 0.9))
 
 
 def on_a_rank(where):
-    """Trains 2 iterations under each strategy; then from one process's checkpoint, and from the next strategy's.
+    """Trains 2 iterations under each strategy, and goes on from the checkpoint of one process.
 
     Returns the buffers of a network that has some.
     """
     for name, strategy in STRATEGIES.items():
         train(where / f"{name}.ckpt", 2, ADAM, world_size=2, strategy=strategy())
-    for name, strategy in STRATEGIES.items():
-        for source in ("one", OTHERS[name]):
-            path = where / f"{source}_then_{name}.ckpt"
-            train(path, 4, ADAM, resume=where / f"{source}.ckpt", world_size=2, strategy=strategy())
+        path = where / f"{name}_resumed.ckpt"
+        train(path, 4, ADAM, resume=where / "one.ckpt", world_size=2, strategy=strategy())
     buffers = {}
     for name, strategy in WITH_BUFFERS.items():
         path = where / f"{name}_buffers.ckpt"
@@ -106,7 +105,7 @@ def assert_same(path, expected):
     Weights of these runs differ by 1.2e-7, the last bit of their largest: also with Adam, where the gradients are
     far above rounding. A wrong step of Adam moves them by 1e-3.
     """
-    theirs, ours = (torch.load(file, weights_only=True) for file in (expected, path))
+    theirs, ours = (read_checkpoint(file) for file in (expected, path))
     assert ours["global_step"] == theirs["global_step"]
     pairs = [(ours["state_dict"], theirs["state_dict"])]
     pairs += [(ours["generator_ema"]["state_dict"], theirs["generator_ema"]["state_dict"])]
@@ -124,10 +123,7 @@ def assert_same(path, expected):
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_checkpoint_of_two_ranks_is_that_of_one_process(folder, name):
-    """With Adam; `test_sharded_checkpoints` writes and resumes files with momentum."""
-    path, expected = folder / f"{name}.ckpt", folder / "one.ckpt"
-    assert_same(path, expected)
-    torch.testing.assert_close(load(path).sample(3), load(expected).sample(3), rtol=1e-4, atol=1e-5)
+    assert_same(folder / f"{name}.ckpt", folder / "one.ckpt")
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -138,17 +134,15 @@ def test_adam_counts_the_steps_of_each_parameter_by_itself(folder, name):
         assert len({step.untyped_storage().data_ptr() for step in steps}) == len(steps) > 1
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_one_process_goes_on_from_two_ranks(folder, tmp_path, name):
-    train(tmp_path / "resumed.ckpt", 4, ADAM, resume=folder / f"{name}.ckpt")
+def test_one_process_goes_on_from_two_ranks(folder, tmp_path):
+    train(tmp_path / "resumed.ckpt", 4, ADAM, resume=folder / "deepspeed_3.ckpt")
     assert_same(tmp_path / "resumed.ckpt", folder / "uninterrupted.ckpt")
 
 
-@pytest.mark.parametrize(
-    ("source", "name"), [("one", name) for name in STRATEGIES] + [(b, a) for a, b in OTHERS.items()]
-)
-def test_two_ranks_go_on_from_any_other(folder, source, name):
-    assert_same(folder / f"{source}_then_{name}.ckpt", folder / "uninterrupted.ckpt")
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_two_ranks_go_on_from_one_process(folder, name):
+    """And thus from each other, since their files are those of one process; `test_killed_ranks` does so."""
+    assert_same(folder / f"{name}_resumed.ckpt", folder / "uninterrupted.ckpt")
 
 
 @pytest.mark.parametrize("name", WITH_BUFFERS)
@@ -172,18 +166,3 @@ def test_all_ranks_have_the_buffers_of_the_file(folder, name):
         assert {key for key, _ in start.named_buffers()} <= buffers.keys()
         for key, _ in start.named_buffers():
             torch.testing.assert_close(buffers[key], saved[key], rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("name", ["fsdp_layer", "deepspeed_3"])
-def test_the_command_samples_from_a_file_of_two_ranks(command, folder, tmp_path, name):
-    path = folder / f"{name}_buffers.ckpt"
-    code, _, errors = command("sample", f"checkpoint={path}", "num=4", f"output={tmp_path}")
-    assert code == 0, errors
-    assert sorted(picture.name for picture in tmp_path.glob("*.png")) == [
-        *(f"0000{i}.png" for i in range(4)),
-        "grid.png",
-    ]
-    with Image.open(tmp_path / "00000.png") as picture:
-        assert picture.size == (16, 16)
-    with Image.open(tmp_path / "grid.png") as grid:
-        assert min(grid.size) > 32

@@ -40,6 +40,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         optimizer: of the user, before the engine is created.
         stage: stage of ZeRO.
         shard: returns this rank's shard of a full tensor of a parameter's shape, under stage 3.
+        saved: returns what a checkpoint stores of a full tensor.
     """
 
     engine: Any  # to be set once it is created
@@ -50,11 +51,12 @@ class EngineOptimizer(torch.optim.Optimizer):
         optimizer: torch.optim.Optimizer,
         stage: int,
         shard: Callable[[Tensor, nn.Parameter], Tensor],
+        saved: Callable[[Tensor], Tensor],
     ) -> None:  # not torch's own, which would add the parameters to groups again
         self.name, self.stage, self.defaults = name, stage, optimizer.defaults
         self.parameters = parameters_of(optimizer)
         self.param_groups = [_Group(group) for group in optimizer.param_groups]
-        self._given, self._shard = optimizer, shard
+        self._given, self._shard, self._saved = optimizer, shard, saved
         self._saved_groups = optimizer.state_dict()["param_groups"]
         # networks whose gradients are ready for a step; a set, since Lightning's wrapper inherits these methods and
         # shares attributes only as long as nobody assigns them
@@ -120,7 +122,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         return flat_groups(self.engine, self.stage) if self.stage else []
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the states with full tensors, on the CPU from stage 1 on; every rank must call it."""
+        """Returns the states as a checkpoint stores them, with full tensors or DTensors; every rank must call it."""
         from deepspeed.utils import safe_get_full_optimizer_state
 
         if not self.stage:
@@ -131,7 +133,7 @@ class EngineOptimizer(torch.optim.Optimizer):
             for parameters, flat in self.flat_groups():
                 for parameter in parameters:
                     states[indices[id(parameter)]] = {
-                        key: safe_get_full_optimizer_state(parameter, key).cpu()
+                        key: self._saved(safe_get_full_optimizer_state(parameter, key))
                         if _belongs(value, flat)
                         else deepcopy(value)  # a separate step for each, since torch.load would keep them shared
                         for key, value in self.state[flat].items()

@@ -68,7 +68,7 @@ def _read_json(path: Path) -> Any:
         raise RefusedInput(f"config={path} cannot be read as JSON: {one_line(error)}.") from error
 
 
-def refuse(config: Mapping[str, Any], stage: int, sharded_checkpoints: bool) -> None:
+def refuse(config: Mapping[str, Any], stage: int) -> None:
     """Raises `RefusedInput` for settings that are invalid or would have no effect."""
     if type(stage) is not int or stage not in (0, 1, 2, 3):  # 0.0 and True equal a stage
         raise RefusedInput(f"stage={stage} is not a stage of ZeRO: use one of the stages 0, 1, 2 and 3.")
@@ -76,10 +76,6 @@ def refuse(config: Mapping[str, Any], stage: int, sharded_checkpoints: bool) -> 
         raise RefusedInput(
             "offload_optimizer=True has no effect with stage=0, which does not shard optimizer states: use stage=1, 2"
             " or 3."
-        )
-    if sharded_checkpoints and not stage:
-        raise RefusedInput(
-            "sharded_checkpoints=True has no effect with stage=0, where every rank has everything: use stage=1, 2 or 3."
         )
     for key in config:
         if key in _INSTEAD:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -14,8 +13,9 @@ import torch.distributed as dist
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.plugins.precision import MixedPrecision, Precision
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 
-from lit_gans.checkpoints.sharded import REST, TIED, read_rest, replacing, verify_shards
 from lit_gans.common._compat.deepspeed import stays_gathered, zero3_shape, zero3_shard
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.base import NetworkStrategy
@@ -23,7 +23,6 @@ from lit_gans.strategies.deepspeed import settings as deepspeed_settings
 from lit_gans.strategies.deepspeed.optimizer import EngineOptimizer, with_padding
 from lit_gans.strategies.module_networks import (
     OptimizedNetwork,
-    names_of_parameters,
     network_named,
     penalized_networks,
     trained_network,
@@ -52,8 +51,8 @@ class NetworkDeepSpeed(NetworkStrategy):
         stage: stage of ZeRO.
         offload_optimizer: whether to store optimizer states and step on the CPU; requires stage 1, 2 or 3.
         config: DeepSpeed's own settings, or the path of a JSON file with them; its keys override the arguments.
-        sharded_checkpoints: whether each rank writes its shards in a folder in DeepSpeed's own format. Its networks
-            load on one CPU; training resumes from it only under the same stage and number of ranks.
+        sharded_checkpoints: whether each rank writes its shards with torch.distributed.checkpoint, so that a checkpoint
+            is a folder. It loads and resumes like a file.
         timeout: seconds that a rank waits for the others, once all have started.
         process_group_backend: backend of torch.distributed; null uses nccl on CUDA and gloo elsewhere.
 
@@ -80,7 +79,7 @@ class NetworkDeepSpeed(NetworkStrategy):
             self.config["zero_optimization"].setdefault("offload_optimizer", {"device": "cpu"})
         self.sharded_checkpoints = sharded_checkpoints
         self.stage: int = self.config["zero_optimization"]["stage"]
-        deepspeed_settings.refuse(self.config, self.stage, sharded_checkpoints)
+        deepspeed_settings.refuse(self.config, self.stage)
         self.engines: dict[str, Any] = {}
 
     @property
@@ -118,6 +117,7 @@ class NetworkDeepSpeed(NetworkStrategy):
             )
         super().setup_optimizers(trainer)
         deepspeed = deepspeed_settings.load(self.root_device.type)
+        self._mesh = init_device_mesh(self.root_device.type, (self.world_size,))
         for name, network in self.networks.items():
             self.networks[name] = replace(network, optimizer=self._make_engine(deepspeed, network))
         self.optimizers = [network.optimizer for network in self.networks.values()]
@@ -130,7 +130,7 @@ class NetworkDeepSpeed(NetworkStrategy):
                     f"DeepSpeed trains no parameter without a dimension, such as {name}: give it the shape (1,), or use"
                     " NetworkDDP or NetworkFSDP."
                 )
-        optimizer = EngineOptimizer(network.name, network.optimizer, self.stage, self.shard)
+        optimizer = EngineOptimizer(network.name, network.optimizer, self.stage, self.shard, self._saved)
         module = engine_module(network)
         module.to(memory_format=torch.contiguous_format)  # DeepSpeed supports no other layout
         config = self._config_of(module)
@@ -228,87 +228,28 @@ class NetworkDeepSpeed(NetworkStrategy):
 
     def full_state_dict(self, network: nn.Module) -> dict[str, Tensor]:
         """Returns the full tensors of a module, on the CPU; every rank must call it."""
-        state = network.state_dict()
-        return {name: value.cpu() for name, value in (state | self._unsharded(network, state)).items()}
+        return {name: value.cpu() for name, value in self._gathered(network, Tensor.cpu).items()}
 
-    def _unsharded(self, module: nn.Module, state: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Returns the full tensors of those parameters in a module's state that are sharded."""
-        sharded = {id(parameter) for network in self.networks.values() for parameter in network.parameters}
+    def _gathered(self, module: nn.Module, saved: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+        """Returns a module's state with what `saved` makes of the full tensors of sharded parameters, one by one."""
+        state = module.state_dict()
+        sharded = {id(p) for network in self.networks.values() for p in network.parameters} if self.is_sharded else ()
         full: dict[int, Tensor] = {}  # a tied parameter is gathered once
-        names = {}
         for name, parameter in module.named_parameters(remove_duplicate=False):
             if id(parameter) in sharded and name in state:
                 if id(parameter) not in full:
-                    full[id(parameter)] = self.unshard(self.local_shard(parameter), parameter).cpu()
-                names[name] = full[id(parameter)]
-        return names
-
-    # ---- writing
+                    full[id(parameter)] = saved(self.unshard(self.local_shard(parameter), parameter))
+                state[name] = full[id(parameter)]
+        return state
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
-        if self.sharded_checkpoints:
-            return {}
-        state = self.lightning_module.state_dict()
-        return state | self._unsharded(self.lightning_module, state) if self.is_sharded else state
+        return self._gathered(self.lightning_module, self._saved)
 
-    def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        return {} if self.sharded_checkpoints else super().optimizer_state(optimizer)
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
+    def _saved(self, full: Tensor) -> Tensor:
+        """Returns what this rank saves of a full tensor: its shard with `sharded_checkpoints`, else all, on the CPU."""
         if not self.sharded_checkpoints:
-            return super().save_checkpoint(checkpoint, filepath, storage_options)
-        networks = {name: _prefixes(network) for name, network in self.networks.items()}
-        made_by = {"networks": networks, "stage": self.stage, "ranks": self.world_size} | self._others()
-        with replacing(Path(filepath), self) as folder:
-            for name, engine in self.engines.items():
-                engine.save_checkpoint(str(folder), tag=name, save_latest=False)
-            if self.is_global_zero:
-                torch.save(checkpoint | {"deepspeed": made_by}, folder / REST)
-
-    def _others(self) -> dict[str, Any]:
-        """Returns the tensors outside the engines, and the further names of tensors in them."""
-        module = self.lightning_module
-        stored = {name for n in self.networks.values() for name in _stored_names(n)}
-        names = names_of_parameters(module)
-        sharded = {id(parameter) for network in self.networks.values() for parameter in network.parameters}
-        tied = {name: next(filter(stored.__contains__, names[key])) for key in sharded for name in names[key]}
-        others = {n: v for n, v in module.state_dict().items() if n not in stored and n not in tied}
-        return {"others": others, TIED: {name: first for name, first in tied.items() if name != first}}
-
-    # ---- reading
-
-    @property
-    def restore_checkpoint_after_setup(self) -> bool:
-        return self._resumes_from_shards()  # else engines shard the full tensors that the module has loaded
-
-    def _resumes_from_shards(self) -> bool:
-        path = self.lightning_module.trainer.ckpt_path
-        return path is not None and Path(path).is_dir() and "deepspeed" in read_rest(Path(path))
-
-    def load_checkpoint(self, checkpoint_path: str | Path, weights_only: bool | None = None) -> dict[str, Any]:
-        if not self._resumes_from_shards():
-            return super().load_checkpoint(checkpoint_path, weights_only)
-        rest = read_rest(Path(checkpoint_path))
-        made_by, now = rest["deepspeed"], (self.stage, self.world_size)
-        if (made_by["stage"], made_by["ranks"]) != now:
-            raise RefusedInput(
-                f"{checkpoint_path} was written under stage {made_by['stage']} by {made_by['ranks']} ranks, and this"
-                f" run has stage {now[0]} and {now[1]} ranks: use the same, or load its networks alone."
-            )
-        verify_shards(Path(checkpoint_path), rest, self.global_rank, self.world_size)
-        self.barrier()  # DeepSpeed loads any object: every rank's share must have passed
-        for name, engine in self.engines.items():
-            engine.load_checkpoint(str(checkpoint_path), tag=name, load_lr_scheduler_states=False)
-        return rest
-
-    def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
-        if not self._resumes_from_shards():
-            return super().load_model_state_dict(checkpoint, strict)
-        self.lightning_module.load_state_dict(checkpoint["deepspeed"]["others"], strict=False)
-
-    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-        if not self._resumes_from_shards():
-            super().load_optimizer_state_dict(checkpoint)
+            return full.cpu()
+        return distribute_tensor(full.to(self.root_device), self._mesh, [Shard(0)], src_data_rank=None)
 
 
 class _EnginePrecision(Precision):
@@ -355,17 +296,3 @@ def _freed(networks: str) -> str:
         f"ZeRO stage 3 frees the weights of {networks} before its gradient penalty is differentiated again: use"
         " NetworkDeepSpeed(stage=2), or NetworkFSDP."
     )
-
-
-def _prefixes(network: OptimizedNetwork) -> dict[str, str]:
-    """Returns for the beginning of each name in the engine's module the beginning of its name in the user's module."""
-    if len(network.roots) == 1 and not network.loose:
-        return {"": f"{next(iter(network.roots))}."}
-    roots = {f"{index}.": f"{path}." for index, path in enumerate(network.roots)}
-    return roots | {str(index): name for index, name in enumerate(network.loose, start=len(network.roots))}
-
-
-def _stored_names(network: OptimizedNetwork) -> set[str]:
-    """Returns the names in the module of the tensors that a network's engine stores."""
-    inside = {f"{path}.{name}" for path, root in network.roots.items() for name in root.state_dict()}
-    return inside | network.loose.keys()
