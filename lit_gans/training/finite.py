@@ -15,7 +15,6 @@ from lit_gans.common.precision import full_precision
 
 PENALTY, LOSS, WEIGHTS, SCALE = "penalty", "loss", "weights", "gradient scale"
 _SMALLEST_SCALE = 2.0**-24  # the smallest positive number of fp16: gradients overflow in spite of it
-_SMALL = 4096  # numbers, which are copied faster than a kernel of their own is started
 
 
 class _Reading(NamedTuple):
@@ -25,29 +24,6 @@ class _Reading(NamedTuple):
     names: list[tuple[str, str]]  # what, and of which network
     values: Tensor
     copied: torch.cuda.Event | None  # recorded behind the copy to pinned memory
-
-
-class _Weights:
-    """Weights of a network, whose small tensors are checked as one.
-
-    Args:
-        tensors: the weights, or this rank's shards of them.
-    """
-
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        flat = {index: _flat_view(tensor) for index, tensor in enumerate(tensors) if tensor.numel() <= _SMALL}
-        self._small = [view for view in flat.values() if view is not None]
-        self._others = [tensor for index, tensor in enumerate(tensors) if flat.get(index) is None]
-
-    def tensors(self) -> list[Tensor]:
-        """Returns tensors that are finite if all weights are."""
-        return [*self._others, full_precision(torch.cat(self._small))] if self._small else self._others
-
-
-def _flat_view(tensor: Tensor) -> Tensor | None:
-    """Returns a view of all numbers in the order of their memory, or None if there are gaps between them."""
-    tensor = tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
-    return tensor.view(-1) if tensor.is_contiguous() else None
 
 
 class FiniteCheck:
@@ -64,16 +40,14 @@ class FiniteCheck:
 
     def __init__(self, networks: Sequence[str], late: bool | None = None) -> None:
         self.networks, self.late = networks, late
-        self._weights: dict[str, _Weights] = {}
+        self._weights: dict[str, list[Tensor]] = {}
         self._terms: dict[str, list[tuple[str, Tensor]]] = {}
         self._pending: _Reading | None = None
         self.start({})
 
     def start(self, weights: Mapping[str, Sequence[Tensor]]) -> None:
         """Begins a training with the weights of each network, or this rank's shards of them, and checks them."""
-        self._weights = {
-            name: _Weights([tensor.detach() for tensor in weights.get(name, ())]) for name in self.networks
-        }
+        self._weights = {name: [tensor.detach() for tensor in weights.get(name, ())] for name in self.networks}
         self._terms = {name: [] for name in self.networks}
         self._pending = None
 
@@ -108,11 +82,11 @@ class FiniteCheck:
         _refuse(pending)
 
     def _read(self, iteration: int) -> _Reading | None:
-        weights = {name: self._weights[name].tensors() for name in self.networks}
-        norms = iter(norm_all([tensor for tensors in weights.values() for tensor in tensors]))
+        weights = [full_precision(tensor) for tensors in self._weights.values() for tensor in tensors]
+        norms = iter(norm_all(weights))
         names: list[tuple[str, str]] = []
         values: list[Tensor] = []
-        for network, tensors in weights.items():
+        for network, tensors in self._weights.items():
             terms, self._terms[network] = self._terms[network], []
             names += [(what, network) for what, _ in terms] + [(WEIGHTS, network)] * len(tensors)
             values += [*(value for _, value in terms), *islice(norms, len(tensors))]

@@ -78,13 +78,3 @@ def test_networks_built_without_the_context_get_their_layout_before_the_training
     module = Plain(image_size=16, channels=1, latent_dim=6)
     fit(module, random_images(), max_steps=1)
     assert module.generator[1].weight.is_contiguous(memory_format=torch.channels_last)
-
-
-@pytest.mark.parametrize("compiles", [False, True])
-def test_compiles_every_network_in_place_only_where_asked(tiny_gan, monkeypatch, compiles):
-    compiled = []
-    monkeypatch.setattr(nn.Module, "compile", lambda network: compiled.append(network))
-    module = tiny_gan(compile=compiles)
-    keys = set(module.state_dict())
-    assert compiled == [getattr(module, name) for name in module.network_names] * compiles
-    assert keys == set(tiny_gan().state_dict())
