@@ -22,10 +22,10 @@ from lit_gans.callbacks.evaluation import GenerativeMetrics, Measurement
 from lit_gans.checkpoints.format import FORMAT_KEY, read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.commands import run
-from lit_gans.cli.progress import Progress
 from lit_gans.cli.suitable_metrics import scores_named
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.progress import Progress
 from lit_gans.config.load import module_from
 from lit_gans.config.run_folder import made_folder, refuse_file, replacing_note
 from lit_gans.config.trained_with import trained_with

@@ -17,9 +17,9 @@ from torch import Tensor
 from torchvision.utils import save_image
 
 from lit_gans.checkpoints.locate import find_checkpoint, run_of
-from lit_gans.cli.progress import Progress
 from lit_gans.common.errors import RefusedInput, refuse_above_64_bits, refuse_below
 from lit_gans.common.memory import refuse_memory
+from lit_gans.common.progress import Progress
 from lit_gans.config.load import load
 from lit_gans.config.run_folder import made_folder, refuse_folder, replacing_note
 from lit_gans.data.images import read_folder

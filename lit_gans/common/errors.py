@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 
 class RefusedInput(Exception):
@@ -21,6 +24,20 @@ class FailedWrite(Exception):
 def one_line(text: object) -> str:
     """Returns a text, such as an error of a library, with every run of spaces and line breaks as one space."""
     return " ".join(str(text).split())
+
+
+@contextmanager
+def refusing(what: str) -> Iterator[None]:
+    """Raises `RefusedInput` for an error of a library that reads or makes what a user names: `what`, and the first line
+    of what the library says.
+    """
+    try:
+        yield
+    except (RefusedInput, MemoryError):
+        raise
+    except Exception as error:
+        reason = one_line((str(error).strip() or type(error).__name__).splitlines()[0])
+        raise RefusedInput(f"{what}: {reason.rstrip('.')}.") from error
 
 
 def out_of_memory(error: Exception) -> str:
@@ -73,3 +90,15 @@ def refuse_above_64_bits(**values: object) -> None:
 def install_command(extra: str) -> str:
     """Returns a hint with the command that installs a missing optional dependency."""
     return f'install it with: python -m pip install "lit-gans[{extra}]"'
+
+
+def import_extra(module: str, extra: str) -> Any:
+    """Returns a module of a package that an extra installs.
+
+    Raises:
+        RefusedInput: the package is not installed; the message gives the command that installs it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise RefusedInput(f"the package {error.name} is missing: {install_command(extra)}") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, ClassVar
@@ -18,7 +17,6 @@ from lit_gans.data.loader import ResumableLoader, StepSampler
 
 Pairs = dict[str, UInt8[Tensor, "n c s s"]]  # `input`, and `image`, its target
 LARGEST_IMAGE = 2**14  # pixels of height and width
-_MOST_WORKERS = 32 * (os.cpu_count() or 1)
 
 
 class ImagesInMemory(Dataset):
@@ -77,7 +75,6 @@ class ImageData(LightningDataModule):
         refuse_below(1, image_size=image_size, batch_size=batch_size)
         refuse_below(0, num_workers=num_workers)
         refuse_above(LARGEST_IMAGE, image_size=image_size)
-        refuse_above(_MOST_WORKERS, num_workers=num_workers)
         if channels not in self.possible_channels:
             raise RefusedInput(f"channels={channels} must be {' or '.join(map(str, self.possible_channels))}.")
         self.image_size, self.channels = image_size, channels
@@ -121,9 +118,6 @@ class ImageData(LightningDataModule):
     def real_labels(self) -> Int64[Tensor, " n"]:
         """Returns the class of each image, in the order of `real_batches`; zeros without labels."""
         return self.dataset.labels
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(image_size={self.image_size}, channels={self.channels})"
 
 
 def resized(images: UInt8[Tensor, "n c h w"], image_size: int) -> UInt8[Tensor, "n c s s"]:

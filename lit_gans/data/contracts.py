@@ -26,7 +26,7 @@ class RealImages(Protocol):
 
 
 @runtime_checkable
-class ImageSource(Protocol):
+class ImageSource(RealImages, Protocol):
     """Data that serve images of one size, as all sources in `lit_gans.data.sources`.
 
     Attributes:
@@ -38,10 +38,6 @@ class ImageSource(Protocol):
     image_size: int
     channels: int
     num_classes: int
-
-    def real_batches(self, batch_size: int = ...) -> Iterator[Tensor]:
-        """Yields every image once, in the order of the source: uint8 (b, c, s, s)."""
-        ...
 
 
 @runtime_checkable

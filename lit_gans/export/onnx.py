@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from lit_gans.common.atomic import replacing
-from lit_gans.common.errors import RefusedInput, install_command
+from lit_gans.common.errors import import_extra
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.batch import tensors
 from lit_gans.training.sampling import Weights
@@ -67,11 +67,8 @@ def export_onnx(module: AdversarialModule, path: str | Path, weights: Weights | 
         RefusedInput: the packages of the extra `export` are missing, or averaged weights are requested but do not
             exist.
     """
-    try:
-        import onnx  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise RefusedInput(f"ONNX needs the package {error.name}; {install_command('export')}") from error
+    for package in ("onnx", "onnxscript"):  # of torch's exporter
+        import_extra(package, "export")
     graph = GeneratorGraph(module, weights)
     inputs = example_inputs(module)
     rows = torch.export.Dim("num_images", min=1)

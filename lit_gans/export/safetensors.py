@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from lit_gans.checkpoints.format import FORMAT_VERSION, class_path, from_plain, to_plain
 from lit_gans.common.atomic import replacing
-from lit_gans.common.errors import RefusedInput, install_command, one_line
+from lit_gans.common.errors import RefusedInput, import_extra, refusing
 from lit_gans.common.memory import made_if_verified
 from lit_gans.common.reading import read_bounded, refuse_large_file
 from lit_gans.config.load import class_of
@@ -74,20 +73,14 @@ def load_generator(place: str | Path, cache: str | Path | None = None) -> Advers
     folder = Path(place) if Path(place).is_dir() else _downloaded(str(place), cache)
     config = _read_config(folder / CONFIG)
     refuse_large_file(folder / WEIGHTS)
-    try:
+    with refusing(f"{folder / WEIGHTS} cannot be read as safetensors"):
         state = load_file(folder / WEIGHTS)
-    except (SafetensorError, OSError) as error:
-        raise RefusedInput(f"{folder / WEIGHTS} cannot be read as safetensors: {one_line(error)}.") from error
     cls = class_of(config["class_path"], folder)
-    try:
+    with refusing(f"{folder / CONFIG} describes no generator"):
         module = made_if_verified(
             lambda: cls(**{name: from_plain(value) for name, value in config["hyper_parameters"].items()}),
             lambda sketch: _refuse_other_shapes(sketch, state, folder),
         )
-    except RefusedInput:
-        raise
-    except Exception as error:  # arguments from a hostile file may raise anything
-        raise RefusedInput(f"{folder / CONFIG} describes no generator: {one_line(error)}.") from error
     module.generator.load_state_dict(state)
     return module.eval()
 
@@ -117,12 +110,8 @@ def _refuse_other_shapes(module: AdversarialModule, state: dict[str, torch.Tenso
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    try:
+    with refusing(f"{path} cannot be read as JSON"):
         config = json.loads(read_bounded(path))
-    except (OSError, ValueError, RecursionError) as error:
-        raise RefusedInput(
-            f"{path} cannot be read as JSON: {one_line(error)}; give a folder of lit-gans export."
-        ) from error
     for name, kind in _KINDS.items():
         if not (isinstance(config, dict) and isinstance(config.get(name), kind)):
             raise RefusedInput(
@@ -137,19 +126,9 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def _downloaded(name: str, cache: str | Path | None) -> Path:
-    if name.count("/") != 1 or name.startswith((".", "/")):
-        raise RefusedInput(f"there is no folder {name}: give a folder of lit-gans export, or owner/name on the Hub.")
-    try:
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-    except ImportError as error:
-        raise RefusedInput(f"{name}: the Hub needs the package huggingface_hub; {install_command('hub')}") from error
-    try:
-        return Path(snapshot_download(name, allow_patterns=[WEIGHTS, CONFIG], cache_dir=cache))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise RefusedInput(
-            f"{name} is neither a folder nor a repository that the Hub delivers: {str(error).splitlines()[0]}"
-        ) from error
+    hub = import_extra("huggingface_hub", "hub")
+    with refusing(f"{name} is neither a folder nor a repository that the Hub delivers"):
+        return Path(hub.snapshot_download(name, allow_patterns=[WEIGHTS, CONFIG], cache_dir=cache))
 
 
 def _card(module: AdversarialModule) -> str:

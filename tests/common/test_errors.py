@@ -1,4 +1,6 @@
-from lit_gans.common.errors import RefusedInput, install_command, nearest
+import pytest
+
+from lit_gans.common.errors import RefusedInput, import_extra, nearest, refusing
 
 
 def test_the_nearest_name_else_all_of_them_in_order_and_once():
@@ -8,8 +10,23 @@ def test_the_nearest_name_else_all_of_them_in_order_and_once():
     assert nearest("xyz", []) == "nothing can be set there."
 
 
-def test_the_command_that_installs_an_extra_is_quoted_for_a_shell():
-    assert install_command("wandb") == 'install it with: python -m pip install "lit-gans[wandb]"'
+def test_a_missing_package_is_refused_with_the_command_that_installs_it():
+    assert import_extra("json", "wandb").dumps(3) == "3"
+    with pytest.raises(
+        RefusedInput, match=r'package nothing is missing: .* python -m pip install "lit-gans\[wandb\]"$'
+    ):
+        import_extra("nothing.inside", "wandb")
+
+
+def test_an_error_of_a_library_is_refused_by_its_first_line():
+    with pytest.raises(RefusedInput, match=r"^data.root=x: first line\.$"), refusing("data.root=x"):
+        raise ValueError("first line\nsecond line")
+    with pytest.raises(RefusedInput, match=r"^data.root=x: ValueError\.$"), refusing("data.root=x"):
+        raise ValueError
+    for other in (RefusedInput("ours"), MemoryError()):
+        with pytest.raises(type(other)) as raised, refusing("data.root=x"):
+            raise other
+        assert raised.value is other
 
 
 def test_a_refusal_is_no_value_error_which_jsonargparse_would_bury():

@@ -21,14 +21,3 @@ def test_sources_implement_these_protocols_and_no_others(source):
     data = source()
     protocols = {ImageSource, Labeled, Plottable, HasModes, Paired}
     assert {protocol for protocol in protocols if isinstance(data, protocol)} == EXPECTED[source]
-
-
-def test_a_class_implements_a_protocol_by_its_members_alone():
-    class Own:
-        num_modes, min_samples = 3, 1
-
-        def modes_of(self, samples):
-            return samples
-
-    assert isinstance(Own(), HasModes)
-    assert not isinstance(object(), HasModes)

@@ -11,9 +11,8 @@ import torch
 from PIL import Image
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.data import images as pictures
 from lit_gans.data.base import resized
-from lit_gans.data.images import Frame, open_picture
+from lit_gans.data.images import Frame, open_picture, read_folder, read_image
 from lit_gans.data.sources.folder import Folder
 
 RNG = np.random.default_rng(0)
@@ -83,23 +82,6 @@ def test_a_bad_file_is_refused_by_path_and_reason_or_left_out_and_listed(folder,
         assert np.array_equal(Frame(8, 3).fit(open_picture(path, "", []), "")[0], image.numpy())
 
 
-def test_a_file_that_may_not_be_read_is_refused_by_its_path(folder, monkeypatch):
-    root, data = folder
-    locked, read = root / "z.png", pictures.read_bounded
-
-    def read_bounded(path, most):  # the tests may run as root, who may read everything
-        if path == locked:
-            raise PermissionError(13, "Permission denied", str(path))
-        return read(path, most)
-
-    monkeypatch.setattr(pictures, "read_bounded", read_bounded)
-    with pytest.raises(
-        RefusedInput, match=re.escape(f"{locked} cannot be read as an image: [Errno 13] Permission denied")
-    ):
-        data().setup("fit")
-    assert len(data(on_error="skip", batch_size=1).dataset) == 1
-
-
 def test_a_folder_that_may_not_be_opened_is_refused(folder, monkeypatch):
     root, data = folder
     (root / "inside").mkdir()
@@ -125,49 +107,50 @@ def only(folder, name, picture, channels=3, **settings):
     return served.packed.images[0], served.packed.about["notes"]
 
 
+def palette():
+    picture = Image.new("P", (8, 8), 1)
+    picture.putpalette([0, 0, 0, 10, 200, 30])
+    return picture
+
+
+OVER = "transparent, composited over data.background"
+BLUE = {"background": (0, 0, 255)}
+ANIMATED = {"save_all": True, "append_images": [Image.new("RGB", (8, 8), "blue")]}
+
+
+@pytest.mark.parametrize(
+    ("file", "picture", "settings", "expected", "note"),
+    [
+        ("g.png", Image.new("L", (8, 8), 77), {}, [77] * 3, None),
+        ("c.jpg", Image.new("CMYK", (8, 8), (255, 0, 0, 0)), {"save": {"quality": 100}}, [0, 255, 255], None),
+        ("p.png", palette(), {}, [10, 200, 30], None),
+        ("p.png", palette(), {"channels": 1}, [0.299 * 10 + 0.587 * 200 + 0.114 * 30], None),
+        ("t.png", palette(), {"save": {"transparency": 1}}, [255] * 3, OVER),
+        ("glass.png", Image.new("RGBA", (8, 8), (200, 100, 0, 128)), BLUE, [100.4, 50.2, 127], OVER),
+        ("glass.png", Image.new("LA", (8, 8), (100, 128)), BLUE, [50.2, 50.2, 177.2], OVER),
+        ("glass.png", Image.new("RGBA", (8, 8), (200, 100, 0, 128)), {"channels": 4}, [200, 100, 0, 128], None),
+        ("solid.png", Image.new("RGB", (8, 8), (1, 2, 3)), {"channels": 4}, [1, 2, 3, 255], None),
+        (
+            "a.gif",
+            Image.new("RGB", (8, 8), "red"),
+            {"save": ANIMATED},
+            [255, 0, 0],
+            "animated or of several pages, first",
+        ),
+        ("dot.png", Image.new("RGB", (1, 1), (1, 2, 3)), {}, [1, 2, 3], "smaller than image_size, enlarged"),
+    ],
+)
+def test_pictures_of_one_color(folder, file, picture, settings, expected, note):
+    image, notes = only(folder, file, picture, **settings)
+    assert (image.flatten(1).T - torch.tensor(expected)).abs().max() <= (3 if file == "c.jpg" else 1)
+    assert [said.startswith(note) for said in notes] == [True] if note else not notes
+
+
 def test_16_bit_is_scaled_and_not_saturated(folder):
     ramp = np.linspace(0, 65535, 8).round().astype(np.uint16)[None].repeat(8, 0)
     image, notes = only(folder, "ramp.png", Image.fromarray(ramp), channels=1)
     assert (image[0, 0].int() - torch.from_numpy(ramp[0] / 257).round().int()).abs().max() <= 1
     assert notes == {"16 bits, scaled to 8": 1}
-
-
-@pytest.mark.parametrize("mode", ["RGBA", "LA"])
-def test_transparency_lies_on_the_stated_color(folder, mode):
-    pixels = {"RGBA": (200, 100, 0, 128), "LA": (100, 128)}[mode]
-    picture = Image.new(mode, (8, 8), pixels)
-    image, notes = only(folder, "glass.png", picture, background=(0, 0, 255))
-    over = np.array(pixels[:3] if mode == "RGBA" else (100,) * 3) * 128 / 255 + np.array([0, 0, 255]) * 127 / 255
-    assert (image[:, 0, 0].numpy() - over).__abs__().max() <= 1
-    assert notes == {"transparent, composited over data.background": 1}
-    assert image.flatten(1).float().std(1).max() == 0
-
-
-def test_four_channels_keep_the_opacity(folder):
-    image, _ = only(folder, "glass.png", Image.new("RGBA", (8, 8), (200, 100, 0, 128)), channels=4)
-    assert image[:, 3, 3].tolist() == [200, 100, 0, 128]
-    image, _ = only(folder, "solid.png", Image.new("RGB", (8, 8), (1, 2, 3)), channels=4)
-    assert image[:, 3, 3].tolist() == [1, 2, 3, 255]
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_palette_and_its_transparency(folder, channels):
-    palette = Image.new("P", (8, 8), 1)
-    palette.putpalette([0, 0, 0, 10, 200, 30])
-    image, _ = only(folder, "p.png", palette, channels=channels)
-    green = [10, 200, 30] if channels == 3 else [round(0.299 * 10 + 0.587 * 200 + 0.114 * 30)]
-    assert image[:, 0, 0].tolist() == green
-    image, notes = only(folder, "t.png", palette, channels=channels, save={"transparency": 1})
-    assert image[:, 0, 0].tolist() == [255] * channels
-    assert notes == {"transparent, composited over data.background": 1}
-
-
-def test_cmyk_and_gray_among_color(folder):
-    cyan = Image.new("CMYK", (8, 8), (255, 0, 0, 0))
-    image, _ = only(folder, "c.jpg", cyan, save={"quality": 100})
-    assert np.abs(image[:, 4, 4].numpy().astype(int) - [0, 255, 255]).max() <= 3
-    image, _ = only(folder, "g.png", Image.new("L", (8, 8), 77))
-    assert image[:, 4, 4].tolist() == [77] * 3
 
 
 @pytest.mark.parametrize(("orientation", "turned"), [(3, lambda a: a[::-1, ::-1]), (6, lambda a: np.rot90(a, -1))])
@@ -177,24 +160,6 @@ def test_the_camera_s_orientation_is_applied(folder, orientation, turned):
     exif[0x0112] = orientation
     image, _ = only(folder, "turned.png", Image.fromarray(pixels), save={"exif": exif})
     assert np.array_equal(image.permute(1, 2, 0).numpy(), turned(pixels))
-
-
-def test_of_an_animation_the_first_frame_is_taken(folder):
-    frames = [Image.new("RGB", (8, 8), color) for color in ("red", "blue")]
-    image, notes = only(folder, "a.gif", frames[0], save={"save_all": True, "append_images": frames[1:]})
-    assert image[:, 0, 0].tolist() == [255, 0, 0]
-    assert notes == {"animated or of several pages, first one used": 1}
-
-
-def test_one_pixel_becomes_a_plain_image(folder):
-    image, notes = only(folder, "dot.png", Image.new("RGB", (1, 1), (1, 2, 3)))
-    assert image.flatten(1).T.unique(dim=0).tolist() == [[1, 2, 3]]
-    assert notes == {"smaller than image_size, enlarged": 1}
-
-
-def test_names_beyond_ascii(folder):
-    image, _ = only(folder, "Ünïcödé 写真 🐈.png", Image.new("RGB", (8, 8), (9, 8, 7)))
-    assert image[:, 0, 0].tolist() == [9, 8, 7]
 
 
 def test_empty_folders_and_too_few_pictures(folder, caplog):
@@ -227,12 +192,26 @@ def test_resizing_is_the_antialiased_one_of_torch_after_the_central_crop():
     assert (torch.from_numpy(full).int() - expected.int()).abs().max() <= 1
     cropped, _ = Frame(16, 3, crop=16).fit(Image.fromarray(pixels), "it")
     assert np.array_equal(cropped.transpose(1, 2, 0), pixels[14:30, 27:43])
+    for crop in (0, 46):  # of nothing, or of more than there is
+        with pytest.raises(RefusedInput, match=f"it is 70x45 pixels: crop={crop} must be 1 to 45"):
+            Frame(8, 3, crop=crop).fit(Image.fromarray(pixels), "it")
 
 
-def test_wrong_frames_are_refused():
-    with pytest.raises(RefusedInput, match="crop=0 must be at least 1, or center, or none"):
-        Frame(8, 3, crop=0)
-    with pytest.raises(RefusedInput, match=r"background=\[0, 0, 256\]"):
-        Frame(8, 3, background=(0, 0, 256))
-    with pytest.raises(RefusedInput, match="it is 4x9 pixels, smaller than crop=5"):
-        Frame(8, 3, crop=5).fit(Image.new("RGB", (4, 9)), "it")
+def test_read_image_is_true_to_every_pixel(tmp_path):
+    pixels = RNG.integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    assert np.array_equal(read_image(tmp_path / "a.png", 3)[0].permute(1, 2, 0).numpy(), pixels)
+    gray = np.asarray(Image.fromarray(pixels).convert("L"))
+    assert np.array_equal(read_image(tmp_path / "a.png", 1)[0, 0].numpy(), gray)
+
+
+def test_read_folder_reads_uncropped_images_at_one_size_in_the_order_of_their_names(tmp_path):
+    colors = {"b.png": (0, 255, 0), "a.bmp": (255, 0, 0), "c.webp": (0, 0, 255)}
+    for name, color in colors.items():
+        Image.new("RGB", (40, 24), color).save(tmp_path / name)
+    (tmp_path / "readme.md").write_text("no picture")
+    paths, pictures = read_folder(str(tmp_path), image_size=16, channels=3)
+    assert [path.name for path in paths] == sorted(colors)
+    assert pictures.shape == (3, 3, 16, 16)
+    expected = torch.tensor([colors[path.name] for path in paths])
+    assert (pictures.float().mean((2, 3)) - expected).abs().max() <= 3

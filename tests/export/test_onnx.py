@@ -53,5 +53,5 @@ def test_onnxruntime_agrees(tiny_gan, tmp_path, name, settings):
 
 def test_missing_packages_name_the_extra(tiny_gan, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(RefusedInput, match=r'ONNX needs the package onnx.*pip install "lit-gans\[export\]"'):
+    with pytest.raises(RefusedInput, match=r'the package onnx is missing.*pip install "lit-gans\[export\]"'):
         export_onnx(tiny_gan(), tmp_path / "generator.onnx")

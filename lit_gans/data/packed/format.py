@@ -11,7 +11,7 @@ import json
 import os
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +30,13 @@ _MOST_TEXT = 2**30  # bytes of `rows.jsonl`, which has about 5 for each image
 
 
 class Source:
-    """Pictures by index; must also work in forked processes."""
+    """Pictures by index; must also work in forked processes.
+
+    Attributes:
+        labels: class of each picture; None without classes.
+    """
+
+    labels: Sequence[int] | None = None
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -53,7 +59,7 @@ class Source:
 
     def label(self, index: int) -> int:
         """Returns the class of a picture, 0 without classes."""
-        return 0
+        return 0 if self.labels is None else int(self.labels[index])
 
 
 class PerProcess:

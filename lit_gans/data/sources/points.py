@@ -11,11 +11,10 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from lit_gans.common.errors import RefusedInput, refuse_above, refuse_below, refuse_not_positive
+from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positive
 from lit_gans.common.noise import mix
 from lit_gans.data.base import ImageData, ImagesInMemory
 
-_MOST_POINTS = 100_000_000
 _WITHIN = 3.0  # in standard deviations: largest distance of samples that belong to a mode
 
 
@@ -54,7 +53,6 @@ class Mixture(ImageData, ABC):
         if image_size != 1:
             raise RefusedInput(f"image_size={image_size}: a point is an image of 1 pixel.")
         refuse_below(1, num_points=num_points)
-        refuse_above(_MOST_POINTS, num_points=num_points)
         refuse_not_positive(std=std)
         self.num_points, self.std = num_points, std
 

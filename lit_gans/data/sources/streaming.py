@@ -14,7 +14,7 @@ from jaxtyping import Int64
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from lit_gans.common.errors import RefusedInput, install_command, refuse_below
+from lit_gans.common.errors import RefusedInput, import_extra, refuse_below, refusing
 from lit_gans.common.reading import read_bounded
 from lit_gans.data.base import ImageData, ImagesInMemory
 from lit_gans.data.loader import StepSampler
@@ -28,12 +28,11 @@ _FORMAT = re.compile(r"(no_header_)?(numpy|tensor)(:\d+)?|int")  # of LitData; o
 
 
 def _opened(root: str, cache: str | None, cache_bytes: int) -> Any:
-    from litdata import StreamingDataset
-
+    litdata = import_extra("litdata", "streaming")
     local = Path(root.removeprefix("local:")) / _INDEX
     if local.is_file():
         _refuse_code(local)  # LitData reads it at once
-    stream = StreamingDataset(root, cache_dir=cache, max_cache_size=cache_bytes)
+    stream = litdata.StreamingDataset(root, cache_dir=cache, max_cache_size=cache_bytes)
     _refuse_code(Path(stream.input_dir.path) / _INDEX)  # rows are read later
     return stream
 
@@ -42,21 +41,23 @@ def _refuse_code(index: Path) -> None:
     """Checks a stream's index, by which LitData would unpickle rows, import modules and name the files of chunks.
 
     Raises:
-        ValueError: the stream contains more than arrays and integers in plain containers.
+        RefusedInput: the stream contains more than arrays and integers in plain containers.
     """
     content = json.loads(read_bounded(index, _MOST_BYTES))
     config = content["config"]
     others = [name for name in config["data_format"] if not _FORMAT.fullmatch(name)]
     if others:
-        raise ValueError(f"its values are stored as {others[0]}, expected arrays and integers; it could execute code")
+        raise RefusedInput(
+            f"{index}: its values are stored as {others[0]}, expected arrays and integers; it could execute code"
+        )
     nodes = [json.loads(config["data_spec"])[1]]
     for node in nodes:
         if node["type"] not in (None, "builtins.dict"):
-            raise ValueError(f"its rows are of {node['type']}, expected a dict; it could execute code")
+            raise RefusedInput(f"{index}: its rows are of {node['type']}, expected a dict; it could execute code")
         nodes += node["children_spec"]
     outside = [chunk["filename"] for chunk in content["chunks"] if Path(chunk["filename"]).name != chunk["filename"]]
     if outside:
-        raise ValueError(f"its chunk {outside[0]} is outside of its folder")
+        raise RefusedInput(f"{index}: its chunk {outside[0]} is outside of its folder")
 
 
 def _item(stream: Any, row: int) -> Any:
@@ -145,14 +146,8 @@ class Streaming(ImageData):
         self.cache, self.cache_bytes = cache, cache_bytes
 
     def make_dataset(self) -> _Streamed:
-        try:
+        with refusing(f"data.root={self.root}: no stream can be read there"):
             dataset = _Streamed(self.root, self.cache, self.cache_bytes, self.flip)
-        except ImportError as error:
-            raise RefusedInput(f"data=streaming needs the package litdata: {install_command('streaming')}") from error
-        # errors of the package and of every storage
-        except Exception as error:
-            reason = str(error).strip().splitlines() or [type(error).__name__]
-            raise RefusedInput(f"data.root={self.root}: no stream can be read there: {reason[0]}") from error
         if tuple(dataset.shape) != (self.channels, self.image_size, self.image_size):
             raise RefusedInput(
                 f"data.root={self.root}: its images are {tuple(dataset.shape)}: set data.channels={dataset.shape[0]}"
@@ -184,14 +179,11 @@ def write_stream(data: PackedData, folder: str | Path, chunk_bytes: int = 64_000
     Raises:
         RefusedInput: the folder is not empty, or the package is missing.
     """
-    try:
-        from litdata.streaming.writer import BinaryWriter
-    except ImportError as error:
-        raise RefusedInput(f"a stream needs the package litdata: {install_command('streaming')}") from error
+    writing = import_extra("litdata.streaming.writer", "streaming")
     folder = Path(folder)
     refuse_filled(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    writer = BinaryWriter(str(folder), chunk_bytes=chunk_bytes)
+    writer = writing.BinaryWriter(str(folder), chunk_bytes=chunk_bytes)
     for row, (image, label) in enumerate(zip(data.packed.images, data.packed.labels.tolist(), strict=True)):
         writer.add_item(row, {"image": image.numpy().copy(), "label": label})
     writer.done()

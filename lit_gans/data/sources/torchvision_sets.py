@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
 from PIL import Image, ImageOps
 from torch import Tensor
+from torchvision import datasets
 
-from lit_gans.common.errors import RefusedInput, install_command
+from lit_gans.common.errors import RefusedInput, import_extra, refusing
 from lit_gans.common.paths import cache_folder
 from lit_gans.data.images import open_picture
 from lit_gans.data.packed.datamodule import PackedData
@@ -21,7 +20,7 @@ from lit_gans.data.packed.format import PerProcess, Source
 from lit_gans.data.sources.folder import Files
 
 
-class TorchvisionData(PackedData, ABC):
+class TorchvisionData(PackedData):
     """A torchvision dataset. Files missing in `root` are downloaded, if torchvision supports it. Files are assumed not
     to change: after replacing them, delete the packed images.
 
@@ -35,10 +34,10 @@ class TorchvisionData(PackedData, ABC):
         RefusedInput: an unknown split, or files that neither exist nor can be downloaded; the message lists the files.
     """
 
+    reader: type[datasets.VisionDataset]  # of the default `open`: takes `train` instead of a split
     wanted: str  # files that users must place in `root` if they cannot be downloaded
     splits: tuple[str, ...] = ("train", "test")
     border = 0  # number of black pixels added on each side
-    extra: str | None = None  # extra with the package that the dataset requires
 
     def __init__(
         self,
@@ -56,32 +55,23 @@ class TorchvisionData(PackedData, ABC):
         if self.split not in self.splits:
             raise RefusedInput(f"split={self.split} must be one of {', '.join(self.splits)}.")
 
-    @abstractmethod
-    def open(self, datasets: ModuleType, **where: Any) -> Source:
+    def open(self, **where: Any) -> Source:
         """Returns the images.
 
         Args:
-            datasets: `torchvision.datasets`.
-            **where: `root` and `download`, as its classes take them.
+            **where: `root` and `download`, as torchvision's classes take them.
         """
+        found: Any = self.reader(train=self.split == "train", **where)
+        return self.items(found, found.targets)
 
     def items(self, dataset: Any, labels: Sequence[int] | np.ndarray | Tensor | None) -> Source:
         """Returns a torchvision dataset as a source; see `_Items`."""
         return _Items(dataset, f"{type(self).__name__} ({self.split})", labels, self.border)
 
     def source(self) -> Source:
-        from torchvision import datasets
-
-        try:
-            return self.open(datasets, root=str(self.root), download=True)
-        # zip, pickle, lmdb, urllib, gdown and packages that are missing raise different errors
-        except Exception as error:
-            reason = str(error).splitlines()[0] if str(error) else "no reason given"
-            needs = f" It needs a package: {install_command(self.extra)}" if self.extra else ""
-            raise RefusedInput(
-                f"data.root={self.root}: {type(self).__name__} cannot be read there and cannot be downloaded"
-                f" ({type(error).__name__}: {reason}): put {self.wanted} into {self.root}.{needs}"
-            ) from error
+        place = f"data.root={self.root}: {type(self).__name__} cannot be read there and cannot be downloaded"
+        with refusing(f"{place}; put {self.wanted} into {self.root}"):
+            return self.open(root=str(self.root), download=True)
 
     def identity(self) -> dict[str, Any]:
         return {"root": str(self.root.resolve()), "split": self.split}
@@ -110,14 +100,7 @@ class _Items(Source):
         return f"{self._name} number {index}"
 
     def picture(self, index: int, notes: list[str]) -> Image.Image:
-        try:
-            image = self.dataset[index][0]
-        except (OSError, SyntaxError, ValueError) as error:
-            raise RefusedInput(f"{self.name(index)} cannot be read: {error}") from error
-        return ImageOps.expand(image, self.border) if self.border else image
-
-    def label(self, index: int) -> int:
-        return 0 if self.labels is None else int(self.labels[index])
+        return ImageOps.expand(self.dataset[index][0], self.border)
 
 
 class CIFAR10(TorchvisionData):
@@ -128,11 +111,8 @@ class CIFAR10(TorchvisionData):
     """
 
     num_classes = 10
+    reader = datasets.CIFAR10
     wanted = "cifar-10-python.tar.gz"
-
-    def open(self, datasets: ModuleType, **where: Any) -> Source:
-        found = datasets.CIFAR10(train=self.split == "train", **where)
-        return self.items(found, found.targets)
 
 
 class CIFAR100(TorchvisionData):
@@ -143,11 +123,8 @@ class CIFAR100(TorchvisionData):
     """
 
     num_classes = 100
+    reader = datasets.CIFAR100
     wanted = "cifar-100-python.tar.gz"
-
-    def open(self, datasets: ModuleType, **where: Any) -> Source:
-        found = datasets.CIFAR100(train=self.split == "train", **where)
-        return self.items(found, found.targets)
 
 
 class SVHN(TorchvisionData):
@@ -158,11 +135,11 @@ class SVHN(TorchvisionData):
     """
 
     num_classes = 10
-    extra = "svhn"
     wanted = "train_32x32.mat (test_32x32.mat, extra_32x32.mat)"
     splits = ("train", "test", "extra")
 
-    def open(self, datasets: ModuleType, **where: Any) -> Source:
+    def open(self, **where: Any) -> Source:
+        import_extra("scipy", "svhn")  # by which torchvision reads the files
         found = datasets.SVHN(split=self.split, **where)
         return self.items(found, found.labels)
 
@@ -182,7 +159,7 @@ class STL10(TorchvisionData):
         super().__init__(image_size=image_size, **kwargs)
         self.num_classes = 0 if "unlabeled" in self.split else 10
 
-    def open(self, datasets: ModuleType, **where: Any) -> Source:
+    def open(self, **where: Any) -> Source:
         found = datasets.STL10(split=self.split, **where)
         return self.items(found, found.labels if self.num_classes else None)
 
@@ -195,20 +172,19 @@ class CelebA(TorchvisionData):
         **kwargs: see `TorchvisionData`.
     """
 
-    extra = "celeba"
     wanted = "celeba/img_align_celeba.zip and celeba/list_eval_partition.txt with the other lists of celeba/*.txt"
     splits = ("train", "valid", "test", "all")
 
     def __init__(self, *, image_size: int = 64, **kwargs: Any) -> None:
         super().__init__(image_size=image_size, **kwargs)
 
-    def open(self, datasets: ModuleType, **where: Any) -> Source:
+    def open(self, **where: Any) -> Source:
         found = datasets.CelebA(split=self.split, target_type="identity", **where)
         paths = [Path(found.root, found.base_folder, "img_align_celeba", name) for name in found.filename]
         return Files(paths, [0] * len(paths))
 
 
-class _Gray28(TorchvisionData, ABC):
+class _Gray28(TorchvisionData):
     """28x28 grayscale images, padded with black to 32x32."""
 
     num_classes = 10
@@ -227,11 +203,8 @@ class MNIST(_Gray28):
     """
 
     metrics = "digits"
+    reader = datasets.MNIST
     wanted = "MNIST/raw/train-images-idx3-ubyte.gz, MNIST/raw/train-labels-idx1-ubyte.gz and the two t10k files"
-
-    def open(self, datasets: ModuleType, **where: Any) -> Source:
-        found = datasets.MNIST(train=self.split == "train", **where)
-        return self.items(found, found.targets)
 
 
 class FashionMNIST(_Gray28):
@@ -242,11 +215,8 @@ class FashionMNIST(_Gray28):
         **kwargs: see `TorchvisionData`.
     """
 
+    reader = datasets.FashionMNIST
     wanted = "FashionMNIST/raw/train-images-idx3-ubyte.gz, .../train-labels-idx1-ubyte.gz and the two t10k files"
-
-    def open(self, datasets: ModuleType, **where: Any) -> Source:
-        found = datasets.FashionMNIST(train=self.split == "train", **where)
-        return self.items(found, found.targets)
 
 
 class KMNIST(_Gray28):
@@ -257,11 +227,8 @@ class KMNIST(_Gray28):
         **kwargs: see `TorchvisionData`.
     """
 
+    reader = datasets.KMNIST
     wanted = "KMNIST/raw/train-images-idx3-ubyte.gz, KMNIST/raw/train-labels-idx1-ubyte.gz and the two t10k files"
-
-    def open(self, datasets: ModuleType, **where: Any) -> Source:
-        found = datasets.KMNIST(train=self.split == "train", **where)
-        return self.items(found, found.targets)
 
 
 class EMNIST(_Gray28):
@@ -286,7 +253,7 @@ class EMNIST(_Gray28):
         self.subset = subset
         self.num_classes = {"balanced": 47, "byclass": 62, "bymerge": 47, "letters": 26}.get(subset, 10)
 
-    def open(self, datasets: ModuleType, **where: Any) -> Source:
+    def open(self, **where: Any) -> Source:
         found = datasets.EMNIST(split=self.subset, train=self.split == "train", **where)
         found.data = found.data.transpose(1, 2)  # the files are transposed, unlike MNIST's
         return self.items(found, found.targets - int(self.subset == "letters"))  # only the labels of letters start at 1
@@ -304,7 +271,6 @@ class LSUN(TorchvisionData):
         **kwargs: see `TorchvisionData`.
     """
 
-    extra = "lsun"
     splits = ("train", "val")
 
     def __init__(self, *, category: str = "bedroom", image_size: int = 64, **kwargs: Any) -> None:
@@ -312,7 +278,7 @@ class LSUN(TorchvisionData):
         self.category = category
         self.wanted = f"the unpacked folder {category}_{self.split}_lmdb"
 
-    def open(self, datasets: ModuleType, **where: Any) -> Source:
+    def open(self, **where: Any) -> Source:
         # not read by torchvision, which caches its list of keys in the current folder under an ambiguous name
         return _Scenes(self.root / f"{self.category}_{self.split}_lmdb")
 
@@ -344,6 +310,5 @@ class _Scenes(Source):
 
 
 def _database(path: Path) -> Any:
-    import lmdb
-
+    lmdb = import_extra("lmdb", "lsun")
     return lmdb.open(str(path), readonly=True, lock=False, readahead=False, meminit=False, create=False)

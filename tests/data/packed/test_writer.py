@@ -1,6 +1,5 @@
 """Packing: once, whoever asks, interrupted and damaged in every way."""
 
-import logging
 import multiprocessing
 import os
 import pickle
@@ -18,15 +17,6 @@ from lit_gans.data.packed.format import IMAGES, ROWS, PerProcess, Source, lines_
 from lit_gans.data.sources.folder import Folder
 
 from .conftest import NUM, ORDER, numbers
-
-
-def test_without_a_terminal_progress_is_logged(make, monkeypatch, caplog):
-    caplog.set_level(logging.INFO, "lit_gans")
-    monkeypatch.setattr(packing, "_CHUNK", 16)
-    monkeypatch.setattr(packing, "_EVERY", 0.0)
-    _ = make().packed
-    lines = [record.getMessage().partition(",")[0] for record in caplog.records]
-    assert lines[:2] == ["packing: 16 of 40", "packing: 32 of 40"]
 
 
 def nothing(images, rows):
@@ -141,7 +131,9 @@ def test_worker_processes_refuse_the_first_damaged_image(make, monkeypatch, tmp_
     bad = [data.source().paths[index] for index in (13, 9, 30)]
     for path in bad:
         path.write_bytes(b"")
-    with pytest.raises(RefusedInput, match=r"cannot identify image file; data\.on_error=skip leaves bad") as sentence:
+    with pytest.raises(
+        RefusedInput, match=r"cannot identify image file .*; data\.on_error=skip leaves bad"
+    ) as sentence:
         _ = make().packed
     assert str(sentence.value).startswith(str(bad[1]))
     assert len(make(on_error="skip").packed.images) == NUM - 3

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from PIL import Image, features
+from PIL import features
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.images import WHITE
@@ -32,15 +32,13 @@ def test_all_are_packed_once_and_hardly_two_are_alike(small, monkeypatch):
     assert images.shape == (2093, 3, 8, 8)
     assert len(images.flatten(1).unique(dim=0)) >= 2060  # flags of some islands are those of their country
     assert small.packed.labels.bincount().tolist() == [132, 395, 215, 131, 127, 375, 397, 321]
+    drawings = Drawings(code_points(False), 8, WHITE)
+    lemon = drawings.codes.index((0x1F34B,))
+    drawn_large = np.asarray(drawings.draw(lemon)).reshape(8, 4, 8, 4, 3).mean((1, 3))
+    assert np.abs(images[lemon].numpy() - drawn_large.transpose(2, 0, 1)).max() <= 0.51, "means of 4x4 pixels"
     monkeypatch.setattr(emoji, "_font", None)
     again = Emoji(image_size=8, cache=str(small.cache))
     assert again.packed.images.equal(images), "read from the file, since nothing can be drawn"
-
-
-def test_packed_images_are_the_drawings(small):
-    index = code_points(False).index((0x1F34B,))
-    expected = drawn(0x1F34B, size=8).transpose(2, 0, 1)
-    assert small.packed.images[index].numpy().tolist() == expected.tolist()
 
 
 def test_drawings_have_their_colors_and_their_place():
@@ -67,16 +65,6 @@ def test_several_code_points_are_one_drawing():
     assert not (astronaut == rocket).all()
 
 
-def test_every_pixel_is_the_mean_of_four_by_four_drawn(monkeypatch):
-    seen, reduce = [], Image.Image.reduce
-    monkeypatch.setattr(
-        Image.Image, "reduce", lambda self, factor: (seen.append(np.asarray(self)), reduce(self, factor))[1]
-    )
-    small = drawn(0x1F34B, size=16)
-    means = seen[0].reshape(16, 4, 16, 4, 3).mean((1, 3))
-    assert np.abs(means - small).max() <= 0.51
-
-
 def test_background_and_transparency(tmp_path):
     assert drawn(0x1F34B, background=(0, 0, 255))[0, 0].tolist() == [0, 0, 255]
     clear = drawn(0x1F34B, background=None)
@@ -91,16 +79,10 @@ def test_background_and_transparency(tmp_path):
     ("codes", "group"),
     [
         ((0x1F600,), "faces"),
-        ((0x1F648,), "faces"),
         ((0x1F44B,), "people"),
         ((0x1F469, 0x200D, 0x1F680), "people"),
-        ((0x1F436,), "nature"),
         ((0x1F34B,), "food"),
-        ((0x2615,), "food"),
-        ((0x1F680,), "places"),
-        ((0x1F455,), "objects"),
         ((0x2764, 0xFE0F), "symbols"),
-        ((0x31, 0xFE0F, 0x20E3), "symbols"),
         ((0x1F1E9, 0x1F1EA), "flags"),
         ((0x1F3F4, 0xE0067), "flags"),
         ((0x1F1E9,), "symbols"),
@@ -115,21 +97,6 @@ def test_a_pillow_without_raqm_is_refused(monkeypatch):
     monkeypatch.setattr(features, "check", lambda name: False)
     with pytest.raises(RefusedInput, match="needs a Pillow with Raqm"):
         Emoji()
-
-
-@pytest.mark.parametrize("source", [Emoji, EmojiLines])
-def test_a_missing_package_is_refused(monkeypatch, source):
-    emoji.openmoji_folder.cache_clear()
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(RefusedInput, match=r'pip install "lit-gans\[emoji\]"'):
-        source()
-
-
-def test_data_serves_batches_with_classes(small):
-    batch = next(iter(small.train_dataloader()))
-    assert batch["image"].shape == (64, 3, 8, 8)
-    assert batch["image"].dtype == torch.uint8
-    assert batch["label"].max() < small.num_classes == 8
 
 
 @pytest.fixture(scope="module")
@@ -156,19 +123,3 @@ def test_lines_are_the_dark_pixels_and_nothing_else():
     yellow = (drawing[..., 0] > 150) & (drawing[..., 2] < 130)
     assert yellow.sum() > 100
     assert lines[yellow].mean() > 200, "the filling is not part of the lines"
-
-
-def test_a_step_keeps_lines_and_drawing_together(lines):
-    batch = lines.on_after_batch_transfer(next(iter(lines.train_dataloader())), 0)
-    assert batch["input"].shape == batch["image"].shape == (64, 3, 8, 8)
-    pairs = lines.halves(lines.packed.images)
-    for lines, drawing in zip(batch["input"][:5], batch["image"][:5], strict=True):
-        index = (pairs["image"] == drawing).flatten(1).all(1)
-        assert (pairs["input"][index] == lines).flatten(1).all(1).any()
-
-
-def test_one_channel_is_gray():
-    data = EmojiLines(image_size=8, channels=1)
-    sides, _ = data.frame.fit(data.source().picture(0, []), "")
-    assert sides.shape == (2, 8, 8)
-    assert data.input_channels == 1

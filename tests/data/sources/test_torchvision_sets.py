@@ -12,6 +12,7 @@ from scipy.io import savemat
 from torchvision import datasets
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.config.source import options
 from lit_gans.data.sources.folder import Imagenet
 from lit_gans.data.sources.torchvision_sets import (
     CIFAR10,
@@ -204,19 +205,8 @@ def test_what_cannot_be_fetched_says_what_to_put_where(make, tmp_path, monkeypat
         make(SOURCES[name]).setup("fit")
     sentence = str(refused.value)
     assert f"data.root={tmp_path}" in sentence
-    assert f"put {make(SOURCES[name]).wanted} into {tmp_path}." in sentence
+    assert f"put {make(SOURCES[name]).wanted} into {tmp_path}: " in sentence
     assert "\n" not in sentence
-
-
-@pytest.mark.parametrize(("source", "package"), [(SVHN, "scipy"), (LSUN, "lmdb"), (CelebA, "gdown")])
-def test_a_missing_package_is_refused_with_the_command_that_installs_it(make, monkeypatch, source, package):
-    def missing(*_, **where):
-        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
-
-    monkeypatch.setattr(source, "open", missing)
-    with pytest.raises(RefusedInput, match=f"No module named {package!r}") as refused:
-        make(source).setup("fit")
-    assert str(refused.value).endswith(f'pip install "lit-gans[{source.extra}]"')
 
 
 def test_an_unknown_split_is_refused(make):
@@ -224,11 +214,11 @@ def test_an_unknown_split_is_refused(make):
         make(CIFAR10, split="valid")
 
 
-def test_every_usual_name_is_an_option_with_its_sizes():
-    from lit_gans import compose
-
-    for name in [name.lower() for name in SOURCES if name != "FashionMNIST"] + ["fashion_mnist"]:
-        composed = compose(f"data={name}", "data.image_size=16").data
-        channels = 1 if name.endswith("mnist") else 3
-        assert (composed.image_size, composed.channels, composed.flip) == (16, channels, False)
-    assert compose("data=imagenet", "data.root=x").data.root == "x"
+def test_every_usual_name_is_an_option_with_its_sizes(make):
+    assert {name.lower() for name in SOURCES if name != "FashionMNIST"} | {"fashion_mnist"} <= {*options("data")}
+    assert {name for name, source in SOURCES.items() if make(source).channels == 1} == {
+        "MNIST",
+        "FashionMNIST",
+        "KMNIST",
+        "EMNIST",
+    }

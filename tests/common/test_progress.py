@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from lit_gans.cli.progress import Progress
+from lit_gans.common.progress import Progress
 
 
 @pytest.fixture
