@@ -153,18 +153,16 @@ class AdversarialModule(LightningModule):
         refuse_below(1, r1_every=r1_every)
         refuse_not_positive(clip_gradients=clip_gradients)
         for name, gamma in (("r1_gamma", r1_gamma), ("r2_gamma", r2_gamma)):
-            refuse_weight(name, from_plain(gamma))
+            refuse_weight(name, gamma)
         self.save_hyperparameters(to_plain(constructor_arguments(self)), logger=False)
         self.automatic_optimization = False
         self.image_size, self.channels, self.latent_dim = image_size, channels, latent_dim
         self.n_critic, self.generator_batch_multiple = n_critic, generator_batch_multiple
         self.accumulate_gradients, self.clip_gradients_to = accumulate_gradients, clip_gradients
-        self.r1_gamma, self.r2_gamma = from_plain(r1_gamma), from_plain(r2_gamma)
-        self.r1_every, self.share_scores = r1_every, share_scores
-        self.generator_optimizer: Optimizer = from_plain(generator_optimizer)
-        self.discriminator_optimizer: Optimizer = from_plain(discriminator_optimizer)
+        self.r1_gamma, self.r2_gamma, self.r1_every, self.share_scores = r1_gamma, r2_gamma, r1_every, share_scores
+        self.generator_optimizer, self.discriminator_optimizer = generator_optimizer, discriminator_optimizer
         self.channels_last, self.compile_networks, self.seed = channels_last, compile, seed
-        self.augmentations = Augmentations(tuple(diffaugment), from_plain(augmentation))
+        self.augmentations = Augmentations(tuple(diffaugment), augmentation)
         self.finite = FiniteCheck((*self.discriminator_names, "generator"))
         self.losses: dict[str, Tensor] = {}  # of each network in the last iteration, on the device
         self.progress = Progress()  # at the start of the current iteration
