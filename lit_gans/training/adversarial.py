@@ -489,9 +489,6 @@ class AdversarialModule(LightningModule):
 
     # ---- Lightning's hooks
 
-    def configure_model(self) -> None:
-        """Does nothing, since the constructor builds the networks; Lightning's FSDP requires this hook."""
-
     def setup(self, stage: str) -> None:
         refuse_trainer(self, self.trainer)
         if not self._is_built:  # by a constructor that builds outside of `building`
