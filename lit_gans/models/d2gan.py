@@ -22,7 +22,8 @@ class D2GAN(ImageGAN):
     then minimizes the Kullback-Leibler divergences in both directions.
 
     Args:
-        alpha, beta: weights of the two logarithms, in (0, 1]. The paper's 2D experiments use 1 for both.
+        alpha: weight of the logarithm of the first discriminator, in (0, 1]; 1 in the paper's 2D experiments.
+        beta: weight of the logarithm of the second discriminator, in (0, 1]; 1 in the paper's 2D experiments.
         **kwargs: see `ImageGAN`.
     """
 

@@ -17,7 +17,6 @@ class GAN(ImageGAN):
     """Dense networks and the logistic loss; also for points in the plane.
 
     Args:
-        network: see `ImageGAN`.
         saturating: whether the generator minimizes log(1 - D(G(z))) (equation 1) instead of -log D(G(z)) (section 3).
         **kwargs: see `ImageGAN`.
     """

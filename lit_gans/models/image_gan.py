@@ -21,9 +21,10 @@ class ImageGAN(AdversarialModule):
     Args:
         network: `dcgan` (16, 32, 48, 64, 96, 128 or 256 pixels), `resnet` (16, 32, 48, 64, 128 or 256), `r3gan` (16,
             32, 64, 128 or 256), `mlp` (any).
-        generator_width, discriminator_width: channels of the finest map, or units per layer; null uses the network's
-            default: 128 and 64 for dcgan, 256 and 128 for resnet (64 and 64 beyond 32 pixels), 128 and 128 for mlp, 768
-            for r3gan at 32 pixels.
+        generator_width: channels of the generator's finest map, or units per layer; null uses the network's default:
+            128 for dcgan and mlp, 256 for resnet (64 beyond 32 pixels), 768 for r3gan at 32 pixels.
+        discriminator_width: channels of the discriminators' finest map, or units per layer; null uses the network's
+            default: 64 for dcgan, 128 for mlp, 128 for resnet (64 beyond 32 pixels), 768 for r3gan at 32 pixels.
         bias: whether convolutions before a batch norm have biases, which the batch norm cancels (dcgan).
         dense_stem: whether to add a dense layer between the latent and the generator's first convolution (dcgan).
         block: type of the convolutions inside the networks: `plain`, or the cheaper `grouped`, `separable` and

@@ -39,7 +39,8 @@ class Pix2Pix(AdversarialModule):
         l1_weight: weight of the mean absolute difference to the target; may be a schedule.
         jitter: whether to enlarge pairs by 286/256, crop them back at a random position and mirror them at random.
         input_channels: channels of the input images; null uses the number of channels of the target images.
-        generator_width, discriminator_width: channels of the finest map.
+        generator_width: channels of the generator's finest map.
+        discriminator_width: channels of the discriminator's finest map.
         patch_depth: number of downsampling layers in the discriminator; 3 classifies patches of 70x70 pixels.
         norm: normalization; `instance` equals the paper's batch norm at batch size 1.
         image_size, generator_optimizer, discriminator_optimizer: see `AdversarialModule`.

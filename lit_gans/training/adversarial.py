@@ -105,7 +105,8 @@ class AdversarialModule(LightningModule):
         share_scores: whether R1 and R2 differentiate the scores of the losses, with respect to the images before their
             augmentation: that costs no forward, and computes in the precision of the training. Otherwise each has a
             forward of its own, in float32, on the augmented images.
-        generator_optimizer, discriminator_optimizer: optimizer settings; each discriminator gets its own optimizer.
+        generator_optimizer: settings of the generator's optimizer.
+        discriminator_optimizer: settings of the discriminators' optimizers; each gets its own.
         channels_last: whether networks and images use the channels-last memory layout, which makes convolutions faster
             on CPU and CUDA.
         compile: whether to compile the networks, in place; passes whose graph a gradient penalty differentiates twice

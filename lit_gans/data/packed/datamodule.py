@@ -61,7 +61,9 @@ class PackedData(ImageData):
     Args:
         image_size: height and width of the images.
         channels: 1 for grayscale, 3 for RGB, 4 for RGBA.
-        crop, background: see `Frame`.
+        crop: `center` crops to the largest central square, a number to the central square of that many pixels; `none`
+            does not crop, which changes the aspect ratio of pictures that are not square.
+        background: red, green and blue, 0 to 255, of the background of transparent pictures, for 1 and 3 channels.
         flip: whether to flip half of the images horizontally, by a random bit of (seed, epoch, image).
         on_error: `raise` raises an error at the first unreadable file; `skip` skips such files and lists them.
         placement: where images are stored during training: on the accelerator (`device`), in main memory (`memory`), or

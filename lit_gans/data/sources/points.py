@@ -109,7 +109,6 @@ class Grid(Mixture):
     """25 Gaussians on a 5x5 grid of spacing 2 with standard deviation 0.05 (Srivastava et al. 2017, section 4.1).
 
     Args:
-        std: see `Mixture`.
         **kwargs: see `Mixture`.
     """
 

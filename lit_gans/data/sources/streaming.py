@@ -113,7 +113,7 @@ class Streaming(ImageData):
     Args:
         root: address, such as s3://bucket/folder, or a folder; the prefix `local:` treats a folder as remote.
         image_size, channels: size and number of channels, which must match the stream.
-        flip: see `PackedData`.
+        flip: whether to flip half of the images horizontally, by a random bit of (seed, epoch, image).
         window: number of images that are shuffled together; 0 shuffles all images, as all other sources do, but
             accesses all chunks continually, which suits only streams that fit on the disk.
         cache: folder for downloaded chunks; null uses LitData's default.

@@ -148,7 +148,6 @@ class STL10(TorchvisionData):
     """96x96 images of 10 classes (Coates et al. 2011): 100,000 without labels and 5,000 with, 105,000 by default.
 
     Args:
-        image_size: see `PackedData`.
         **kwargs: see `TorchvisionData`.
     """
 
@@ -168,7 +167,6 @@ class CelebA(TorchvisionData):
     """162,770 aligned faces of 178x218 (Liu et al. 2015), cropped to the central 178x178; usual sizes are 64 and 128.
 
     Args:
-        image_size: see `PackedData`.
         **kwargs: see `TorchvisionData`.
     """
 
@@ -198,7 +196,6 @@ class MNIST(_Gray28):
     """60,000 digits (LeCun et al. 1998), padded from 28x28 to 32x32.
 
     Args:
-        channels: see `PackedData`.
         **kwargs: see `TorchvisionData`.
     """
 
@@ -211,7 +208,6 @@ class FashionMNIST(_Gray28):
     """60,000 images of clothing (Xiao et al. 2017), padded from 28x28 to 32x32.
 
     Args:
-        channels: see `PackedData`.
         **kwargs: see `TorchvisionData`.
     """
 
@@ -223,7 +219,6 @@ class KMNIST(_Gray28):
     """60,000 cursive Japanese characters (Clanuwat et al. 2018), padded from 28x28 to 32x32.
 
     Args:
-        channels: see `PackedData`.
         **kwargs: see `TorchvisionData`.
     """
 
@@ -236,7 +231,6 @@ class EMNIST(_Gray28):
 
     Args:
         subset: subset of the dataset, such as letters or digits.
-        channels: see `PackedData`.
         **kwargs: see `TorchvisionData`.
     """
 
@@ -267,7 +261,6 @@ class LSUN(TorchvisionData):
 
     Args:
         category: category of the scenes, such as bedroom, church_outdoor or tower.
-        image_size: see `PackedData`.
         **kwargs: see `TorchvisionData`.
     """
 

@@ -33,7 +33,9 @@ class KernelInceptionDistance(StoredFeatures):
     Args:
         subsets: number of pairs of subsets.
         subset_size: number of images in each subset.
-        degree, gamma, coef: kernel, see `kernel_distances`; `gamma` is 1 / f by default.
+        degree: degree of the kernel.
+        gamma: factor of the dot product in the kernel; None uses 1 / f.
+        coef: constant that the kernel adds to the dot product.
 
     Raises:
         RefusedInput: `subsets` or `degree` is below 1, `subset_size` below 2, or `gamma` or `coef` is not positive.
