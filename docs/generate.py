@@ -1,52 +1,56 @@
-"""Tables of the README and of the site that come from the code: GANs, commands, configuration keys.
+"""What the README and the site show of the code: tables of GANs, groups and subpackages, and the reference.
 
-`python -m docs.generate` writes the table of the README; the site's hook writes the others at every build.
+`python -m docs.generate` writes the table of the GANs into the README. Everything else is made at every build of the
+site, of which this file is the hook.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
-import inspect
 import re
-from collections.abc import Callable
+import tomllib
 from pathlib import Path
 from typing import Any
 
+from mkdocs.structure.files import File, Files
+
+from lit_gans.cli.help import as_typed
+
 ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "lit_gans"
 BEGIN, END = "<!-- gans -->\n", "<!-- end of gans -->\n"
-NOT_KEYS = ("_target_", "image_size", "channels", "seed")  # of a model: the data and the run set them
+_TEST = re.compile(r"^<!-- test: .*? -->\n", flags=re.M | re.S)  # what the tests do with the block below
+_API = "reference/api"
 
 
-GROUPS = {
-    "experiment": "a named run: only what differs from the defaults",
-    "model": "the paper's defaults, from its signature",
-    "data": "see [data](data.md); some need an extra",
-    "strategy": "`auto` is one device; see [several processes](distributed.md)",
-    "precision": "`fp16` needs CUDA and is refused elsewhere",
-    "metrics": "see [metrics](metrics.md)",
-    "logger": "`default` is csv and tensorboard; extras `wandb`, `mlflow`",
-    "callbacks": "`callbacks.ema`, `.samples`, `.watch`, `.early_stopping`, `.checkpoint`, `.throughput`, ...",
-    "optimizer": "`optimizer@model.generator_optimizer`, `optimizer@model.discriminator_optimizer`",
-    "schedule": "`schedule@model.generator_optimizer.schedule`, and of the discriminators",
-    "score": "`score@metrics.scores.kid`, `score@metrics.scores.mifid`, `score@metrics.scores.prdc`",
-}
+def on_config(config: Any) -> Any:
+    """Lists one API page for each subpackage in the navigation."""
+    (reference,) = (entry["Reference"] for entry in config["nav"] if "Reference" in entry)
+    reference.append({"API": [{room: f"{_API}/{room}.md"} for room in sorted(rooms())]})
+    return config
 
 
-def options(group: str) -> list[str]:
-    """Returns the options of a group: files in `conf/`, and classes."""
-    from lit_gans.config import source
+def on_files(files: Files, config: Any) -> Files:
+    """Adds the generated pages."""
+    pages = {
+        "reference/cli.md": cli_reference(),
+        "reference/configuration.md": configuration_reference(),
+        "changelog.md": (ROOT / "CHANGELOG.md").read_text(),
+        **{f"{_API}/{room}.md": room_page(room, said) for room, said in rooms().items()},
+    }
+    for path, text in pages.items():
+        files.append(File.generated(config, path, content=text))
+    return files
 
-    return sorted({path.stem for path in (ROOT / "conf" / group).glob("*.yaml")} | set(source.options(group)))
 
-
-def group_table() -> str:
-    """Returns the groups of a training with their options."""
-    lines = ["| group | options | |", "|---|---|---|"]
-    lines += [
-        f"| `{group}` | {', '.join(f'`{name}`' for name in options(group))} | {said} |"
-        for group, said in GROUPS.items()
-    ]
-    return "\n".join(lines)
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Replaces the marks of generated tables by the tables, and removes what is said to the tests alone."""
+    for name, table in {"gans": gan_table, "groups": group_table, "rooms": room_table}.items():
+        mark = f"<!-- generated: {name} -->"
+        if mark in markdown:
+            markdown = markdown.replace(mark, re.sub(r"\[(`\w+`)\]\([^)]*\)", r"\1", table()))
+    return _TEST.sub("", markdown)
 
 
 def first_sentence(text: str | None) -> str:
@@ -77,86 +81,55 @@ def _paper(module: str) -> str:
     return authors[1] if authors else title[1] if title else text
 
 
-def key_table(target: Any, skip: tuple[str, ...] = ("_target_",), prefix: str = "") -> str:
-    """Returns the arguments of a class or function: key, default from the signature, meaning from the docstring."""
-    from lit_gans.config.docs import meanings
-    from lit_gans.config.signatures import schema
+def group_table() -> str:
+    """Returns the groups of a training with their options."""
+    from lit_gans.config.groups import GROUPS, options
 
-    said = meanings(target if callable(target) else type(target))  # an option of `optimizer` is a value
-    values = {name: value for name, value in schema(target).items() if name not in skip}
-    rows = [f"| `{prefix}{name}` | {_default(value)} | {said.get(name, '')} |" for name, value in values.items()]
-    return "\n".join(["| key | default | meaning |", "|---|---|---|", *rows]) if rows else "No keys of its own."
-
-
-def _default(value: Any) -> str:
-    if isinstance(value, dict) and "_target_" in value:
-        inside = ", ".join(f"{name}={_default(item).strip('`')}" for name, item in value.items() if name != "_target_")
-        return f"`{value['_target_'].rpartition('.')[2]}({inside})`"
-    shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    return "required" if shown == "???" else f"`{shown}`" if shown else "`''`"
-
-
-def commands() -> dict[str, Callable[..., Any]]:
-    """Returns the function of each command whose signature is its configuration, by name."""
-    from lit_gans.cli.commands import commands
-
-    names = [name for name, said in commands().items() if not said.text and name != "fit"]
-    return {name: getattr(importlib.import_module(f"lit_gans.cli.{name}"), name) for name in names}
-
-
-def cli_reference() -> str:
-    """Returns the page of the command line: the overview, and every command with its docstring, keys and examples."""
-    from lit_gans.cli.commands import commands as found
-    from lit_gans.cli.help import command_help
-    from lit_gans.cli.main import overview
-    from lit_gans.cli.train_help import train_help
-
-    lines = ["# Command line", "", "Written from the commands and their docstrings when the site is built.", ""]
-    lines += ["```text", overview(), "```", "", "## lit-gans train", "", "```text", train_help([]), "```", ""]
-    for words, function in commands().items():
-        said = inspect.cleandoc(function.__doc__ or "")
-        text, _, _ = said.partition("\n\nArgs:")
-        refused = re.search(r"^Raises:\n((?:[ ]{4}.*\n?)+)", said, flags=re.M)
-        lines += [f"## lit-gans {words}", "", text, "", key_table(function), ""]
-        if refused:
-            sentence = " ".join(refused[1].split()).removeprefix("RefusedInput: ").rstrip(".")
-            lines += [f"Refused with exit code 2: {sentence}.", ""]
-        lines += ["```bash", *found()[words].examples, "```", ""]
-    for name in ("compare", "tune"):
-        lines += [f"## lit-gans {name}", "", "```text", command_help(name), "```", ""]
-    lines += ["## lit-gans fit", "", "The [Lightning CLI](../guides/lightning.md) on the same classes.", ""]
+    lines = ["| group | options | |", "|---|---|---|"]
+    for name, group in GROUPS.items():
+        places = (f"`{place}`: {meaning}" if "@" in place else meaning for place, meaning in group.places.items())
+        names = ", ".join(f"`{option}`" for option in options(name))
+        lines.append(f"| `{name}` | {names} | {'; '.join(places)} |")
     return "\n".join(lines)
 
 
-def configuration_groups() -> dict[str, tuple[str, dict[str, Any], str]]:
-    """Returns the groups whose options are classes: what they are, the classes by name, the prefix of their keys."""
-    from lightning.pytorch import Callback, LightningDataModule
-    from lightning.pytorch.strategies import Strategy
+def key_table(target: Any, unset: tuple[str, ...] = (), prefix: str = "") -> str:
+    """Returns the arguments of a class: key, default from the signature, meaning from the docstring."""
+    from lit_gans.config.signatures import meanings, schema
 
-    from lit_gans.config.registry import classes, gans
-    from lit_gans.config.source import option, options
-    from lit_gans.metrics.extractors.base import Extractor
-    from lit_gans.metrics.scores.base import FeatureScore
-    from lit_gans.training.schedules import Schedule
+    said = meanings(target if isinstance(target, type) else type(target))  # an option of `optimizer` is a value
+    lines = ["| key | default | meaning |", "|---|---|---|"]
+    for name, value in schema(target).items():
+        if name in ("_target_", *unset):
+            continue
+        default = "required" if value == "???" else f"`{_default(value)}`"
+        lines.append(f"| `{prefix}{name}` | {default} | {said.get(name, '')} |")
+    return "\n".join(lines) if len(lines) > 2 else "No keys of its own."
 
-    scores = classes("lit_gans.metrics.scores", FeatureScore)
-    optimizers = {name: option(f"optimizer/{name}") for name in options("optimizer")}
-    return {
-        "model": ("GANs", gans(), "model."),
-        "data": ("sources of images", classes("lit_gans.data.sources", LightningDataModule), "data."),
-        "callbacks": ("callbacks", classes("lit_gans.callbacks", Callback), ""),
-        "metrics.extractor": ("feature extractors", classes("lit_gans.metrics.extractors", Extractor), ""),
-        "score": ("scores", scores, ""),
-        "optimizer": ("optimizers of one network", optimizers, ""),
-        "schedule": ("schedules", classes("lit_gans.training.schedules", Schedule), ""),
-        "strategy": ("strategies for several processes", classes("lit_gans.strategies", Strategy), "trainer.strategy."),
-    }
+
+def _default(value: Any) -> str:
+    if not isinstance(value, dict):
+        return as_typed(value)
+    inside = ", ".join(f"{name}={_default(item)}" for name, item in value.items() if name != "_target_")
+    return f"{value.get('_target_', '').rpartition('.')[2]}({inside})"
+
+
+def cli_reference() -> str:
+    """Returns the page of the command line: the overview, and the help of every command."""
+    from lit_gans.cli.commands import commands
+    from lit_gans.cli.help import command_help, train_help
+    from lit_gans.cli.main import overview
+
+    texts = {"train": train_help([]), "fit": "The Lightning CLI on the same classes: lit-gans fit --help"}
+    lines = ["# Command line", "", "```text", overview(), "```", ""]
+    for name in commands():
+        lines += [f"## lit-gans {name}", "", "```text", texts.get(name) or command_help(name), "```", ""]
+    return "\n".join(lines)
 
 
 def configuration_reference() -> str:
     """Returns the page of every key of every class that a configuration can name."""
-    from lit_gans.config.source import UNSET
-    from lit_gans.training.optim import Optimizer
+    from lit_gans.config.groups import GROUPS, option, options
 
     lines = [
         "# Configuration keys",
@@ -166,20 +139,45 @@ def configuration_reference() -> str:
         " composed configuration of a run.",
         "",
     ]
-    for group, (what, members, prefix) in configuration_groups().items():
-        lines += [f"## {group}", "", f"The {what}.", ""]
-        for name, cls in sorted(members.items()):
-            skip = NOT_KEYS if group == "model" else ("_target_", *UNSET.get(group, ()))
-            made = f"torch.optim.{cls.name}" if isinstance(cls, Optimizer) else cls.__name__
-            lines += [f"### {group} {name} {{ #{group.replace('.', '-')}-{name} }}", "", f"`{made}`"]
-            lines += ["", f"{first_sentence(cls.__doc__)}.", "", key_table(cls, skip, prefix), ""]
+    for name, group in GROUPS.items():
+        place = f"{name}/_schema" if group.has_files else name
+        members = {key: cls for key in options(place) if (cls := option(f"{place}/{key}"))}
+        if name == "trainer" or not members:
+            continue
+        prefix = f"{group.node or name}." if name in ("model", "data", "strategy") else ""
+        lines += [f"## {name}", "", f"{'; '.join(group.places.values())}.", ""]
+        for key, cls in sorted(members.items()):
+            unset = (*group.unset, *(group.shared if name == "model" else ()))
+            lines += [f"### {name} {key} {{ #{name}-{key} }}", "", f"{first_sentence(cls.__doc__)}.", ""]
+            lines += [key_table(cls, unset, prefix), ""]
+    return "\n".join(lines)
+
+
+def floors() -> list[list[str]]:
+    """Returns the subpackages by floor from the top down, as the import rules have them, which the tests check."""
+    rules = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(rule["layers"] for rule in rules if rule["type"] == "layers")
+    return [re.findall(r"\w+", layer) for layer in layers]
+
+
+def rooms() -> dict[str, str]:
+    """Returns what each subpackage says of itself in the first paragraph of its docstring."""
+    names = [name for floor in floors() for name in floor]
+    found = {name: ast.get_docstring(ast.parse((PACKAGE / name / "__init__.py").read_text())) or "" for name in names}
+    return {name: " ".join(text.split("\n\n")[0].split()) for name, text in found.items()}
+
+
+def room_table() -> str:
+    """Returns every subpackage with its floor and its docstring."""
+    said, lines = rooms(), ["| floor | subpackage | contents |", "|---|---|---|"]
+    for number, floor in enumerate(floors()):
+        lines += [f"| {len(floors()) - number - 1} | `{name}` | {said[name]} |" for name in floor]
     return "\n".join(lines)
 
 
 def room_page(room: str, said: str) -> str:
     """Returns the page of a subpackage's API: one mkdocstrings entry for each of its files."""
-    folder = ROOT / "lit_gans" / room
-    paths = sorted(path for path in folder.rglob("*.py") if not path.name.startswith("_"))
+    paths = sorted(path for path in (PACKAGE / room).rglob("*.py") if not path.name.startswith("_"))
     modules = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths]
     return "\n".join([f"# lit_gans.{room}", "", said, "", *(f"::: {module}\n" for module in modules)])
 

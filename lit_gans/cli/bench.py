@@ -23,20 +23,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from lightning.pytorch import LightningModule, Trainer
-from rich.console import Console
-from rich.table import Table
+from lightning.pytorch import Trainer
 from torch import Tensor
 
 from lit_gans.callbacks import EMA, Throughput
 from lit_gans.callbacks.csv_metrics import CSVMetrics
+from lit_gans.cli.tables import markdown
+from lit_gans.cli.timing import ENDLESS, timed
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput, nearest, one_line, refuse_below, refuse_not_positive
 from lit_gans.common.quiet import quiet
 from lit_gans.config.registry import gans as registered
 from lit_gans.config.run_folder import refuse_file
 from lit_gans.strategies import NAMES
-from lit_gans.training.callback import GenerativeCallback
 
 # Lightning's precision, TF32, and arguments of the module
 MODES: dict[str, tuple[Any, bool, dict[str, bool]]] = {
@@ -50,10 +49,6 @@ MODES: dict[str, tuple[Any, bool, dict[str, bool]]] = {
 _ON_CPU = ("fp32", "bf16")
 _STRATEGIES = ("auto", *(name.removeprefix("network_") for name in NAMES))
 _SMALL = ("sngan", "wgan_gp", "r3gan")  # whose papers have images of 32 pixels; the others get 64
-_WARMUP = 3  # iterations
-_BLOCK = {"cuda": 5, "cpu": 1}  # iterations between two looks at the clock, which wait for a GPU
-_FEWEST, _MOST = 3, 40  # blocks
-_ENDLESS = 10**6
 _MEBIBYTE = 2**20
 _FIRST_ESTIMATE = {False: 4.0, True: 60.0}  # seconds of a cell, by whether it compiles
 
@@ -130,16 +125,10 @@ def bench(
     sizes = {"image_size": image_size, "width": width, "seconds": seconds}
     result: dict[str, Any] = {**sizes, "minutes": minutes, **machine(where), "cells": [], "failed": {}, "not_run": []}
     _run(cells, sizes, where.type, time.monotonic() + 60 * minutes, result, output)
-    rows, notes = _rows(result), _notes(result)
-    table = Table(*rows[0], title="images/s, ms of an iteration, MiB")
-    for row in rows[1:]:
-        table.add_row(*row)
-    Console(width=None if os.isatty(1) else 160).print(table)
-    print(*notes, sep="\n")
+    text = "\n".join([*_table(result), "", *(f"- {note}" for note in _notes(result))])
+    print(text)
     if output is not None:
-        lines = [f"| {' | '.join(row)} |" for row in rows]
-        lines.insert(1, f"|{'---|' * len(rows[0])}")
-        Path(output).with_suffix(".md").write_text("\n".join([*lines, "", *(f"- {note}" for note in notes)]) + "\n")
+        Path(output).with_suffix(".md").write_text(f"{text}\n")
     return result
 
 
@@ -215,8 +204,6 @@ def _train(cell: Cell, sizes: dict[str, Any], device: str, folder: str) -> dict[
         given |= {"generator_width": width, "discriminator_width": width}
     if cell.gan == "pix2pix" and image_size < 64:
         given["patch_depth"] = 1  # three layers leave no patch of so small an image
-    _forget_peak(device)
-    clock = Clock(sizes["seconds"], _BLOCK[device])
     with _tf32(tf32):
         module = registered()[cell.gan](**given)
         trainer = Trainer(
@@ -224,9 +211,9 @@ def _train(cell: Cell, sizes: dict[str, Any], device: str, folder: str) -> dict[
             devices=cell.processes,
             strategy="auto" if cell.strategy == "auto" else f"network_{cell.strategy}",
             precision=precision,
-            max_epochs=1,
+            max_steps=ENDLESS,
             logger=CSVMetrics(folder),
-            callbacks=[EMA(), Throughput(), clock],
+            callbacks=[EMA(), Throughput()],
             log_every_n_steps=10,
             default_root_dir=folder,
             enable_checkpointing=False,
@@ -234,40 +221,10 @@ def _train(cell: Cell, sizes: dict[str, Any], device: str, folder: str) -> dict[
             enable_model_summary=False,
             use_distributed_sampler=False,
         )
-        trainer.fit(module, _Images(module, cell.batch_size * module.batches_per_step, torch.device(device)))
-    step = statistics.median(clock.times)
-    images = cell.batch_size * module.batches_per_step * cell.processes
-    return {"images_per_second": images / step, "seconds": step, "peak_memory": _peak(device)}
-
-
-class Clock(GenerativeCallback):
-    """Times blocks of iterations after a warm-up, and ends the training, on all ranks at once.
-
-    Args:
-        seconds: time after which the training ends.
-        block: number of iterations between two looks at the clock.
-
-    Attributes:
-        times: seconds of an iteration, the mean of each block.
-    """
-
-    def __init__(self, seconds: float, block: int) -> None:
-        self.seconds, self.block = seconds, block
-        self.times: list[float] = []
-        self._done, self._since = -_WARMUP, 0.0
-
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        self._done += 1
-        if self._done < 0 or self._done % self.block:
-            return
-        if pl_module.device.type == "cuda":
-            torch.cuda.synchronize()
-        now = time.perf_counter()
-        if self._done:
-            self.times.append((now - self._since) / self.block)
-            enough = len(self.times) >= _FEWEST and sum(self.times) * self.block >= self.seconds
-            trainer.should_stop = bool(trainer.strategy.broadcast(enough or len(self.times) == _MOST))
-        self._since = time.perf_counter()
+        images = _Images(module, cell.batch_size * module.batches_per_step, torch.device(device))
+        timing = timed(module, images, trainer, sizes["seconds"])
+    step = statistics.median(timing.times)
+    return {"images_per_second": timing.images / step, "seconds": step, "peak_memory": timing.peak_memory}
 
 
 class _Images:
@@ -279,10 +236,10 @@ class _Images:
         self.batches = [torch.rand(shape, generator=generator).mul(2).sub(1).to(device) for _ in range(2)]
 
     def __len__(self) -> int:
-        return _ENDLESS
+        return ENDLESS
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
-        for index in range(_ENDLESS):
+        for index in range(ENDLESS):
             images = self.batches[index % 2]
             yield {"image": images, "input": images}
 
@@ -299,28 +256,11 @@ def _tf32(allowed: bool) -> Iterator[None]:
         products.allow_tf32, convolutions.allow_tf32 = before
 
 
-def _forget_peak(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-    elif Path("/proc/self/clear_refs").exists():
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew: proc(5)
-
-
-def _peak(device: str) -> int | None:
-    """Returns the peak memory in bytes since `_forget_peak`; None on a CPU without Linux's /proc."""
-    if device == "cuda":
-        return torch.cuda.max_memory_allocated()
-    status = Path("/proc/self/status")
-    lines = status.read_text().splitlines() if status.exists() else []
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM")), None)
-
-
 # ---- the table
 
 
-def _rows(result: dict[str, Any]) -> list[list[str]]:
-    """Returns a heading, and a row for each GAN, batch size and strategy, with a column for each mode."""
+def _table(result: dict[str, Any]) -> list[str]:
+    """Returns a table with a row for each GAN, batch size and strategy, and a column for each mode."""
     modes = list(dict.fromkeys(cell["mode"] for cell in result["cells"]))
     rows: dict[tuple[str, ...], dict[str, str]] = {}
     for cell in result["cells"]:
@@ -329,10 +269,11 @@ def _rows(result: dict[str, Any]) -> list[list[str]]:
         text = f"{cell['images_per_second']:.4g}, {1000 * cell['seconds']:.4g} ms{memory}"
         rows.setdefault((cell["gan"], str(cell["batch_size"]), strategy), {})[cell["mode"]] = text
     found = [[*key, *(row.get(mode, "") for mode in modes)] for key, row in rows.items()]
-    return [["GAN", "batch", "strategy", *modes], *found]
+    return markdown([["GAN", "batch", "strategy", *modes], *found])
 
 
 def _notes(result: dict[str, Any]) -> list[str]:
-    lines = [f"on {result['device_name']}, {result['threads']} threads, torch {result['torch']}"]
+    lines = ["images/s, ms of an iteration, peak memory"]
+    lines += [f"on {result['device_name']}, {result['threads']} threads, torch {result['torch']}"]
     lines += [f"failed: {name}: {sentence}" for name, sentence in result["failed"].items()]
     return lines + ([f"not run, for want of time: {', '.join(result['not_run'])}"] if result["not_run"] else [])

@@ -6,8 +6,8 @@ function `NAME`, whose signature defines its configuration, or `main`, which tak
 
 from __future__ import annotations
 
+import ast
 import importlib
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-_DOCSTRING = r'"""`(lit-gans {}\b[^`]*)`: ([^\n]*)\.\n(.*?)Examples:\n(.*?)"""'
-
 
 @dataclass(frozen=True)
 class Command:
@@ -27,26 +25,23 @@ class Command:
     Args:
         usage: the command with its most important arguments.
         summary: what it does, in one line.
-        text: further paragraphs.
         examples: command lines.
     """
 
     usage: str
     summary: str
-    text: str
     examples: tuple[str, ...]
 
 
 def find(name: str) -> Command | None:
     """Returns the command of a name, or None if there is none."""
     path = Path(__file__).with_name(f"{name}.py")
-    if not name.isidentifier() or not path.is_file():
+    said = ast.get_docstring(ast.parse(path.read_text())) if name.isidentifier() and path.is_file() else None
+    if not said or not said.startswith(f"`lit-gans {name}"):
         return None
-    first = re.match(_DOCSTRING.format(name), path.read_text(), re.DOTALL)
-    if first is None:
-        return None
-    usage, summary, text, examples = first.groups()
-    return Command(usage, summary, text.strip(), tuple(line.strip() for line in examples.splitlines()))
+    usage, _, summary = said.splitlines()[0].partition("`: ")
+    examples = said.partition("Examples:\n")[2].splitlines()
+    return Command(usage.lstrip("`"), summary.rstrip("."), tuple(line.strip() for line in examples))
 
 
 def commands() -> dict[str, Command]:
@@ -71,7 +66,7 @@ def run(function: Callable[..., Any], arguments: list[str], **more: Any) -> int:
     """
     from lit_gans.common.quiet import quiet
     from lit_gans.config.build import resolve
-    from lit_gans.config.hydra_app import hydra_command
+    from lit_gans.config.hydra_app import function_config, hydra_command
     from lit_gans.config.signatures import schema, validated
 
     def job(composed: DictConfig) -> None:
@@ -79,4 +74,4 @@ def run(function: Callable[..., Any], arguments: list[str], **more: Any) -> int:
         function(**validated(function, given | {key: [*given[key], *items] for key, items in more.items()}))
 
     quiet()
-    return hydra_command(function.__name__, job, arguments, function)
+    return hydra_command(function_config(function), job, arguments)

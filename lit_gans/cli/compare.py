@@ -1,8 +1,5 @@
 """`lit-gans compare A.json B.json`: shows two evaluations side by side, with the better one of each score.
 
-Both files are written by lit-gans evaluate. Incomparable values (different real images, extractors or numbers of
-samples) raise an error with all reasons and exit with code 2.
-
 Examples:
     lit-gans compare A.json B.json
     lit-gans evaluate checkpoint=RUN output=A.json
@@ -15,9 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from lit_gans.cli.tables import markdown
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.reading import read_bounded
 from lit_gans.config.mistakes import refused_is_2
@@ -27,46 +22,44 @@ _MOST_BYTES = 2**24  # of the record of an evaluation
 
 
 def main(arguments: list[str]) -> int:
-    """Prints the values of two evaluations and which one is better; returns the exit code."""
+    """Runs the command, whose arguments have no names; returns the exit code."""
     return refused_is_2(lambda: _compare(arguments))
 
 
-def _compare(arguments: list[str]) -> int:
+def _compare(arguments: list[str]) -> None:
     if len(arguments) != 2:
         raise RefusedInput(f"compare takes two files of lit-gans evaluate, not {len(arguments)}: A.json B.json.")
-    one, other = (_read(Path(argument)) for argument in arguments)
-    compare(one, other, *arguments)
-    return 0
+    compare(*arguments)
 
 
-def compare(
-    one: dict[str, Any], other: dict[str, Any], name: str = "A", other_name: str = "B"
-) -> dict[str, str | None]:
-    """Prints two evaluations and returns the name of the better one for each key, or None if neither is better.
+def compare(a: str, b: str) -> dict[str, str]:
+    """Shows two evaluations side by side, with the better one of each score.
+
+    Both files are written by `lit-gans evaluate`. Values that are not comparable (different real images, extractors or
+    numbers of samples) are refused with all reasons.
 
     Args:
-        one, other: records of `lit-gans evaluate`.
-        name, other_name: names of the records, such as the paths of their files; the table labels them A and B.
+        a: JSON file of an evaluation.
+        b: JSON file of another one.
+
+    Returns:
+        `A` or `B` for each score, whichever is better, or an empty text if neither is.
 
     Raises:
         RefusedInput: incomparable values, with all reasons.
     """
+    one, other = _read(Path(a)), _read(Path(b))
     refused, noted = differences(one["protocol"], other["protocol"])
     if refused:
-        raise RefusedInput(f"{name} and {other_name} are not comparable: {'; '.join(refused)}.")
-    better: dict[str, str | None] = {}
-    table = Table("", "A", "B", "better", box=None)
-    for key, direction in one["directions"].items():
-        a, b = one[key], other[key]  # the protocols guarantee the same scores
-        leads = (a < b) == (direction == "min")
-        letter = "" if direction is None or a == b else "A" if leads else "B"
-        better[key] = {"A": name, "B": other_name, "": None}[letter]
-        table.add_row(key, f"{a:.6g}", f"{b:.6g}", letter)
-    console = Console(width=max(100, Console().width), highlight=False, soft_wrap=True)
-    console.print(f"A: {name}\nB: {other_name}", markup=False)
-    console.print(table)
-    for line in noted:
-        console.print(f"note: different {line}", markup=False)
+        raise RefusedInput(f"{a} and {b} are not comparable: {'; '.join(refused)}.")
+    better: dict[str, str] = {}
+    rows = [["", "A", "B", "better"]]
+    for key, direction in one["directions"].items():  # the protocols guarantee the same scores
+        leads = (one[key] < other[key]) == (direction == "min")
+        better[key] = "" if direction is None or one[key] == other[key] else "A" if leads else "B"
+        rows.append([key, f"{one[key]:.6g}", f"{other[key]:.6g}", better[key]])
+    print("\n".join([f"A: {a}", f"B: {b}", "", *markdown(rows)]))
+    print("\n".join(f"note: different {line}" for line in noted))
     return better
 
 

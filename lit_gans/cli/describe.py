@@ -9,19 +9,17 @@ Examples:
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor, UntypedStorage, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
 from lit_gans.cli.commands import run
+from lit_gans.cli.tables import markdown
 from lit_gans.training.adversarial import AdversarialModule
 
 logger = logging.getLogger(__name__)
@@ -62,13 +60,12 @@ def describe(model: AdversarialModule) -> list[dict[str, Any]]:
             network = networks.get_submodule(name)
             rows.append(_row(name, network, partial(scores, network)))
     sizes = f"{model.image_size}x{model.image_size}, {model.channels} channels"
-    table = Table("network", "parameters", "multiply-adds", "weights", "with Adam", "activations", title=None)
+    table = [["network", "parameters", "multiply-adds", "weights", "with Adam", "activations"]]
     for row in rows:
         mib = [f"{row[name]:,.2f} MiB" for name in ("weights_mib", "training_mib", "activations_mib")]
-        table.add_row(row["network"], f"{row['parameters']:,}", f"{row['multiply_adds']:,}", *mib)
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    console.print(f"{type(model).__name__}, {sizes}; multiply-adds and activations are those of one image, in float32")
-    console.print(table)
+        table.append([row["network"], f"{row['parameters']:,}", f"{row['multiply_adds']:,}", *mib])
+    print(f"{type(model).__name__}, {sizes}; multiply-adds and activations are those of one image, in float32\n")
+    print("\n".join(markdown(table)))
     return rows
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,6 @@ from lit_gans.callbacks.evaluation import GenerativeMetrics, Measurement
 from lit_gans.checkpoints.format import FORMAT_KEY, read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.commands import run
-from lit_gans.cli.suitable_metrics import scores_named
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.progress import Progress
@@ -69,7 +69,9 @@ class Generated:
 
 def main(arguments: list[str]) -> int:
     """Runs the command, which refuses to leave out a score that the arguments name; returns the exit code."""
-    return run(evaluate, arguments, required=scores_named(arguments))
+    # `[score@]metrics.scores.NAME=VALUE`
+    named = (re.match(r"\+{0,2}(?:score@)?metrics\.scores\.(\w+)[^=]*=(?!null$)", argument) for argument in arguments)
+    return run(evaluate, arguments, required=list(dict.fromkeys(match[1] for match in named if match)))
 
 
 def evaluate(

@@ -1,67 +1,137 @@
-"""`lit-gans COMMAND --help`: description of a command, its keys with meanings and defaults, and examples.
+"""`lit-gans COMMAND --help`: what a command does, its keys with meanings and defaults, and examples.
 
-Meanings and defaults come from the docstring and the signature of the command's function. Does not import torch.
+All of it comes from docstrings and signatures. Help of commands other than training is read from their source and does
+not import torch.
 """
 
 from __future__ import annotations
 
+import ast
 import shutil
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import docstring_parser
 
 from lit_gans.cli.commands import commands
-from lit_gans.config.docs import REQUIRED, read_function
 
-_LONGEST_NAME = 26  # longest name next to which meanings fit in a terminal
-_GROUPS = ("data", "metrics", "model")  # keys that take the name of an option: `data=digits`
+_Row = tuple[str, str, str]  # key, meaning, default
+
+_KEYS: tuple[_Row, ...] = (
+    ("seed", "seed of weights, latents, the order of the images and all other random numbers", "default: 0"),
+    (
+        "resume",
+        "none; auto, the newest run of this name; or the path of a checkpoint to continue from",
+        "default: none",
+    ),
+    ("init_from", "path of a checkpoint, or folder of a run, whose networks initialize a new run", "default: null"),
+)
+_MORE = (
+    "lit-gans train GROUP=OPTION --help, for example model=dcgan, lists the keys of an option with their meanings;"
+    " lit-gans train --cfg job prints every key with its value. -m trains every combination of values that are"
+    " separated by commas."
+)
 
 
 def command_help(name: str) -> str:
-    """Returns the help of a command other than training: what its file says, or the keys of its function."""
-    command = commands()[name]
-    if command.text:
-        summary = f"{command.summary[0].upper()}{command.summary[1:]}."
-        return "\n".join([command.usage, "", summary, "", command.text, *examples(name)])
-    found = read_function(f"lit_gans.cli.{name}", name)
-    lines = [f"lit-gans {name} key=value ...", "", *wrapped(found.summary)]
-    for paragraph in filter(None, found.description.split("\n\n")):
-        lines += ["", *wrapped(" ".join(paragraph.split()))]
-    lines += ["", "Keys"]
-    lines += table((key, _meaning(key, found.meanings.get(key, "")), found.defaults[key]) for key in found.defaults)
-    groups = [key for key in _GROUPS if key in found.defaults]
-    if groups:
-        keys = ", ".join(f"{key}=NAME" for key in groups)
-        lines += ["", *wrapped(f"lit-gans train --help lists the names for {keys}; with a name added, its keys.")]
-    return "\n".join([*lines, *examples(name)])
+    """Returns the help of a command other than training: the docstring and signature of the function of its name."""
+    path = Path(__file__).with_name(f"{name}.py")
+    functions = (node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef))
+    function = next(node for node in functions if node.name == name)
+    said = docstring_parser.parse(ast.get_docstring(function) or "", docstring_parser.DocstringStyle.GOOGLE)
+    meanings = {parameter.arg_name: parameter.description or "" for parameter in said.params}
+    keys = [argument.arg for argument in function.args.args if argument.arg in meanings]
+    defaults = [f"default: {as_typed(ast.literal_eval(value))}" for value in function.args.defaults]
+    defaults = ["required"] * (len(keys) - len(defaults)) + defaults
+    lines = [commands()[name].usage]
+    for paragraph in (said.description or "").split("\n\n"):
+        lines += ["", *_wrapped(paragraph)]
+    rows = ((key, meanings[key], default) for key, default in zip(keys, defaults, strict=True))
+    return "\n".join([*lines, "", "Keys", *_table(rows), *_examples(name)])
 
 
-def _meaning(name: str, meaning: str) -> str:
-    return f"{name}=NAME: {meaning}" if name in _GROUPS else meaning
+def train_help(arguments: list[str]) -> str:
+    """Returns the help of training: all groups and their options, or the keys of the options that the arguments choose.
+
+    Raises:
+        RefusedInput: an option that does not exist.
+    """
+    from lit_gans.config.groups import GROUPS, group_of, options
+
+    overrides = [argument for argument in arguments if not argument.startswith("-")]
+    chosen = {key: option for key, _, option in (item.partition("=") for item in overrides) if group_of(key)}
+    lines = ["lit-gans train [GROUP=OPTION ...] [key=value ...]", ""]
+    if chosen:
+        return "\n".join([*lines, *_of_options(chosen, overrides), *_examples("train")])
+    lines += _wrapped("Trains a GAN. Without arguments: digits, in about two minutes on two CPU cores.")
+    lines += ["", "Groups: GROUP=OPTION chooses one"]
+    for name, group in GROUPS.items():
+        for place, meaning in group.places.items():
+            lines += ["", *_wrapped(f"{place}: {meaning}", "  "), *_wrapped(", ".join(options(name)), "    ")]
+    return "\n".join([*lines, "", "Keys", *_table(_KEYS), "", *_wrapped(_MORE), *_examples("train")])
 
 
-def examples(name: str) -> list[str]:
-    """Returns the examples of a command as lines."""
+def _of_options(chosen: dict[str, str], overrides: list[str]) -> Iterator[str]:
+    """Yields the keys that options set, of an experiment its file."""
+    from omegaconf import DictConfig, OmegaConf
+
+    from lit_gans.config.groups import CONFIG_PACKAGE, GROUPS
+    from lit_gans.config.hydra_app import compose
+
+    config = compose(*overrides)
+    for key, option in chosen.items():
+        group, _, place = key.partition("@")
+        node = OmegaConf.select(config, place or GROUPS[group].node or group)
+        yield f"{key}={option}"
+        if group == "experiment":
+            yield from (files(CONFIG_PACKAGE) / group / f"{option}.yaml").read_text().splitlines()
+        elif isinstance(node, DictConfig):
+            yield from _table(_rows(OmegaConf.to_container(node), place or GROUPS[group].node or group))
+        else:
+            yield f"  sets {GROUPS[group].node or group}={as_typed(node)}"
+        yield ""
+
+
+def _rows(node: Any, path: str) -> Iterator[_Row]:
+    """Yields the keys of a node and of the nodes inside it."""
+    from lit_gans.config.signatures import meanings, target_class, without_remains
+
+    cls = target_class(node["_target_"], path) if "_target_" in node else None
+    said = meanings(cls) if cls else {}
+    for name, value in (without_remains(cls, node) if cls else node).items():
+        key, meaning = f"{path}.{name}", said.get(str(name), "")
+        if isinstance(value, dict) and ("_target_" in value or not cls):
+            if meaning:
+                yield key, meaning, value.get("_target_", "").rpartition(".")[2]
+            yield from _rows(value, key)
+        elif name != "_target_":
+            yield key, meaning, "required" if value == "???" else f"default: {as_typed(value)}"
+
+
+def as_typed(value: Any) -> str:
+    """Formats a value as on the command line."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(as_typed, value))}]"
+    return str(value)
+
+
+def _examples(name: str) -> list[str]:
     return ["", "Examples", *(f"  {line}" for line in commands()[name].examples)]
 
 
-def table(rows: Iterable[tuple[str, str, str]]) -> list[str]:
-    """Returns keys with their meanings and defaults as lines, wrapped to the width of the terminal."""
-    rows = list(rows)
-    longest = max((len(name) for name, _, _ in rows), default=0)
-    indent = longest + 4 if longest <= _LONGEST_NAME else 6
-    lines = []
-    for name, meaning, default in rows:
-        text = f"{meaning} [{default if default == REQUIRED else f'default: {default}'}]".strip()
-        first = f"  {name}".ljust(indent)
-        if longest > _LONGEST_NAME:  # each name has a line of its own
-            lines.append(first)
-            first = " " * indent
-        lines += wrapped(text, first, " " * indent)
-    return lines
+def _table(rows: Iterable[_Row]) -> list[str]:
+    """Returns lines with each key and its default, and its meaning below."""
+    return [line for key, meaning, default in rows for line in (f"  {key} [{default}]", *_wrapped(meaning, "      "))]
 
 
-def wrapped(text: str, first: str = "", indent: str = "") -> list[str]:
+def _wrapped(text: str, indent: str = "") -> list[str]:
     """Wraps a text to the width of the terminal."""
     width = min(max(shutil.get_terminal_size().columns, 60), 120)
-    unbroken = textwrap.TextWrapper(width, first, indent, break_long_words=False, break_on_hyphens=False)
-    return unbroken.wrap(text)
+    return textwrap.wrap(
+        text, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from collections.abc import Callable
 
 from lit_gans.cli.commands import commands, find, main_of
-from lit_gans.cli.stopped import stopped
+from lit_gans.common.errors import nearest
+from lit_gans.config.mistakes import DONE, FAILED, REFUSED, STOPPED, refused_is_2
 
 _FLAGS = ("-h", "--help")
 _LAST = """
@@ -17,11 +20,11 @@ Exit codes: 0 success, 1 failure while running, 2 invalid input (said on stderr)
 def main() -> None:
     """Entry point of the console script."""
     try:
-        code = stopped(lambda: run(sys.argv[1:]))
+        code = run(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:  # `lit-gans train --help | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
+        code = FAILED
     sys.exit(code)
 
 
@@ -37,26 +40,41 @@ def run(arguments: list[str]) -> int:
         sys.path.append(os.getcwd())
     if not arguments or arguments[0] in (*_FLAGS, "help"):
         print(overview())
-        return 0
+        return DONE
     name, *rest = arguments
     if name == "--version":
         from lit_gans import __version__
 
         print(__version__)
-        return 0
+        return DONE
     if find(name) is None:
-        from lit_gans.common.errors import nearest
-
         print(f"lit-gans: there is no command '{name}'; {nearest(name, commands())}", file=sys.stderr)
-        return 2
+        return REFUSED
     if not {*_FLAGS} & {*rest} or name == "fit":  # the Lightning CLI has a help of its own
-        return main_of(name)(rest)
-    if name == "train":
-        from lit_gans.cli.train_help import train_help
-        from lit_gans.config.mistakes import refused_is_2
+        return stopped(lambda: main_of(name)(rest))
+    from lit_gans.cli.help import command_help, train_help
 
-        return refused_is_2(lambda: print(train_help(rest)) or 0)
-    from lit_gans.cli.help import command_help
+    if name != "train":
+        print(command_help(name))
+        return DONE
+    return refused_is_2(lambda: print(train_help(rest)))
 
-    print(command_help(name))
-    return 0
+
+def stopped(command: Callable[[], int]) -> int:
+    """Returns the exit code of `command`; if Ctrl-C or SIGTERM ends it, prints a line and returns 130 or 143.
+
+    A training that has begun ends by itself, with a checkpoint; this is about what comes before it, a second signal,
+    and other commands. Lightning turns Ctrl-C into `sys.exit(1)`, and SIGTERM into a `SystemExit` of its own.
+    """
+    number = signal.SIGINT
+    try:
+        return command()
+    except KeyboardInterrupt:
+        pass
+    except SystemExit as end:
+        if type(end).__name__ == "SIGTERMException":
+            number = signal.SIGTERM
+        elif not isinstance(end.__context__, KeyboardInterrupt):
+            raise
+    print(f"lit-gans: stopped by {'Ctrl-C' if number == signal.SIGINT else 'SIGTERM'}.", file=sys.stderr)
+    return STOPPED + number

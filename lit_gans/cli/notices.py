@@ -5,6 +5,7 @@ a refusal comes alone.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from lightning.pytorch import LightningModule, Trainer
 
 from lit_gans.callbacks.evaluation import GenerativeMetrics
 from lit_gans.checkpoints.locate import checkpoints_of
-from lit_gans.cli.suitable_metrics import OF_DIGITS, SuitsMetrics
+from lit_gans.cli.train_arguments import OF_DIGITS, SuitsMetrics
 from lit_gans.common.paths import shown
 from lit_gans.config.overrides import key_of
 from lit_gans.config.registry import gans
@@ -32,16 +33,18 @@ class Notices(GenerativeCallback):
     """Logs sentences when a training begins, and sentences about its networks and data.
 
     Args:
-        notices: sentences, which are removed from the list: the first training of a sweep logs them.
+        notices: sentences.
     """
 
-    def __init__(self, notices: list[str]) -> None:
+    def __init__(self, notices: Sequence[str]) -> None:
         self.notices = notices
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        log(self.notices)
+        said = [*self.notices, *unsuitable_metrics(trainer)]
         if isinstance(pl_module, AdversarialModule):
-            log([*slow_networks(pl_module), *unused_classes(pl_module, data_of(trainer)), *unsuitable_metrics(trainer)])
+            said += [*slow_networks(pl_module), *unused_classes(pl_module, data_of(trainer))]
+        for sentence in said:
+            logger.info("%s", sentence)
 
 
 def no_effect(config: dict[str, Any], overrides: list[str]) -> list[str]:
@@ -85,9 +88,3 @@ def unused_classes(module: AdversarialModule, data: object) -> list[str]:
     takes = "num_classes" in schema(type(module))
     use = f": model.num_classes={data.num_classes} trains with them" if takes else ""
     return [f"data.root={data.root} has {data.num_classes} classes, its subfolders, which are not used{use}"]
-
-
-def log(notices: list[str]) -> None:
-    """Logs sentences and removes them from the list."""
-    while notices:
-        logger.info("%s", notices.pop(0))

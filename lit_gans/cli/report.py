@@ -12,10 +12,9 @@ from lightning.pytorch import Trainer
 from lit_gans.callbacks import Checkpoint, Samples, Throughput
 from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.callbacks.samples import FILM
-from lit_gans.cli.stopped import STOPPED
 from lit_gans.cli.sweep import Run
 from lit_gans.common.paths import shown
-from lit_gans.config.mistakes import DONE
+from lit_gans.config.mistakes import DONE, STOPPED
 from lit_gans.config.registry import IMPORT_VARIABLE
 from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.attached import callbacks_of

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
+from lit_gans.cli.tables import markdown
+
 _HEIGHT = 320  # height of each run's samples in the image
 
 
@@ -35,11 +37,7 @@ def write_summary(runs: list[Run], folder: Path) -> list[str]:
     rows = [["run", *columns]]
     for name, run in zip(names, runs, strict=True):
         rows.append([name, *(_number(run.values.get(column)) for column in columns)])
-    widths = [max(len(row[index]) for row in rows) for index in range(len(columns) + 1)]
-    lines = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
-    ]
-    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    lines = markdown(rows)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "table.md").write_text("\n".join(lines) + "\n")
     grids = [(name, run.samples) for name, run in zip(names, runs, strict=True) if run.samples.is_file()]

@@ -1,7 +1,5 @@
 """`lit-gans train [experiment=NAME] [key=value ...]`: trains a GAN, with -m a sweep; without keys: digits.
 
-Other processes of a training are started as `python -m lit_gans.cli.train`.
-
 Examples:
     lit-gans train experiment=sngan_digits trainer.max_steps=300
     lit-gans train model=wgan_gp data=folder data.root=PHOTOS data.image_size=64
@@ -14,7 +12,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +32,6 @@ from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint, resume_point
 from lit_gans.cli.notices import Notices, no_effect, replaced_run
 from lit_gans.cli.report import report, run_of
-from lit_gans.cli.stopped import STOPPED, stopped
 from lit_gans.cli.sweep import Run, write_summary
 from lit_gans.cli.train_arguments import arguments_of_job, experiment_file, given_folders, is_sweep, with_defaults
 from lit_gans.common._compat.lightning import start_others_with
@@ -45,7 +42,7 @@ from lit_gans.common.paths import shown
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import build, refuse_start, resolve, to_cli
 from lit_gans.config.hydra_app import hydra_command
-from lit_gans.config.mistakes import DONE, FAILED, refused_is_2, said
+from lit_gans.config.mistakes import DONE, FAILED, STOPPED, refused_is_2, said
 from lit_gans.config.overrides import quote
 from lit_gans.config.run_folder import (
     data_origins,
@@ -78,15 +75,13 @@ class RunOutcome:
     signal: int | None = None
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Runs a command line, by default `sys.argv`, and returns the exit code."""
+def main(arguments: list[str]) -> int:
+    """Runs a command line and returns the exit code."""
     quiet()
-    arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == [_RESOLVED]:
         config = yaml.safe_load(Path(arguments[1]).read_text())
         return refused_is_2(lambda: _failed_is_1(lambda: report(train(config))))
-    notices: list[str] = []
-    return stopped(lambda: refused_is_2(lambda: _run_or_sweep(with_defaults(arguments, notices), notices)))
+    return refused_is_2(lambda: _run_or_sweep(*with_defaults(arguments)))
 
 
 def _run_or_sweep(typed: list[str], notices: list[str]) -> int:
@@ -145,7 +140,8 @@ def _outcome(composed: DictConfig, typed: list[str], notices: list[str]) -> RunO
         nonlocal trainer, run
         with _own_environment():
             module, data, trainer = build(config)
-            fit(module, data, trainer, config, notices)
+            said = [*notices, *no_effect(config, overrides), *replaced_run(folder, checkpoint)]
+            fit(module, data, trainer, config, said)
         run = run_of(trainer, overrides, time.perf_counter() - start)
         return report(trainer, [shlex.quote(item) for item in arguments_of_job(typed, overrides)])
 
@@ -153,7 +149,6 @@ def _outcome(composed: DictConfig, typed: list[str], notices: list[str]) -> RunO
         checkpoint, reached = resume_point(config["resume"], folder)
         config["resume"] = str(checkpoint or "none")  # the same for every further process
         _find_first_networks(config)
-        notices += [*no_effect(config, overrides), *replaced_run(folder, checkpoint)]
         last = config["trainer"]["max_steps"]
         if isinstance(last, int) and 0 < last <= reached:
             print(_already(config, reached), flush=True)
@@ -242,7 +237,7 @@ def fit(
     data: LightningDataModule,
     trainer: Trainer,
     config: dict[str, Any],
-    notices: list[str] | None = None,
+    notices: Sequence[str] | None = None,
 ) -> None:
     """Trains what `build` returned for a resolved configuration.
 
@@ -258,7 +253,7 @@ def fit(
     trainer.callbacks[:0] = first  # type: ignore[attr-defined]
     checkpoint = None if config["resume"] == "none" else config["resume"]
     with _resolved(config) as file:
-        start_others_with(trainer, [sys.executable, "-m", "lit_gans.cli.train", _RESOLVED, str(file)])
+        start_others_with(trainer, [sys.executable, "-m", "lit_gans", "train", _RESOLVED, str(file)])
         try:
             trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
         except MisconfigurationException as error:  # what Lightning refuses before the first step
@@ -283,7 +278,3 @@ def _files(config: dict[str, Any]) -> dict[str, str]:
     groups = ("trainer", "logger", "callbacks")  # write into the folder; others only read
     beside = config | {name: moved(config.get(name), folder, str(Path(folder) / "fit")) for name in groups}
     return {"config.yaml": text, "run.yaml": yaml.safe_dump(to_cli(beside), sort_keys=False)}
-
-
-if __name__ == "__main__":
-    sys.exit(main())

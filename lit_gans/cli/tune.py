@@ -1,13 +1,5 @@
 """`lit-gans tune model=NAME data=NAME [minutes=2]`: finds the fastest settings on this machine.
 
-Finds the largest batch without a loss of speed, and the fastest precision, memory format, compilation, placement of the
-data and number of threads, by short trainings in turns. Prints why each is chosen or not, and writes an experiment file
-that lit-gans train experiment=FILE takes. All keys of lit-gans train are accepted.
-
-Keys
-  minutes  time of all trials together [default: 2]
-  output   file to write, in a folder named experiment [default: tuned/experiment/tuned_NAME.yaml]
-
 Examples:
     lit-gans tune
     lit-gans tune model=sngan data=cifar10 minutes=5
@@ -17,156 +9,266 @@ Examples:
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
 
-from lit_gans.cli.notices import log
+from lit_gans.cli.timing import ENDLESS, timed
 from lit_gans.cli.train_arguments import experiment_file, with_defaults
-from lit_gans.cli.tuning import LARGEST_BATCH, Tuning
-from lit_gans.common.errors import RefusedInput, refuse_above
+from lit_gans.common.errors import RefusedInput, one_line, refuse_not_positive
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import build, resolve
-from lit_gans.config.hydra_app import compose
-from lit_gans.config.mistakes import DONE, refused_is_2
-from lit_gans.config.overrides import key_of
-from lit_gans.config.run_folder import refuse_file
+from lit_gans.config.groups import group_of
+from lit_gans.config.hydra_app import hydra_command
+from lit_gans.config.run_folder import refuse_file, replacing_note
+from lit_gans.config.signatures import schema, validated
+from lit_gans.data.packed.writer import available_cores
 
-_OWN = {"minutes": "2", "output": ""}
-_UNMEASURED = ("callbacks", "metrics", "logger")  # parts of a run that the trials do not have
+Config = dict[str, Any]
+
 _NAMED = ("experiment", "model", "data")  # groups in the name of the file
-_GROUPS = (*_NAMED, "strategy", "precision", "metrics", "callbacks", "logger")
-_WRITTEN = "# lit-gans tune"  # second line of a file
-_PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+_PRECISIONS = {"32-true": "fp32", "bf16-mixed": "bf16", "16-mixed": "fp16"}
+_ROUNDS = 2  # of a comparison
+_TRIALS = 30  # of which the time is enough for about as many
+_GAIN = 1.03  # a setting must be this much faster to be chosen
+_WORTH = 0.95  # share of the best speed that the largest batch must have
+_LARGEST_BATCH = 2**16
+_COMPILING = 40.0  # seconds that compiling may take, and only if as many are left
 
 logger = logging.getLogger(__name__)
 
 
 def main(arguments: list[str]) -> int:
-    """Runs a command line and returns the exit code."""
+    """Runs a training's arguments and those of `tune`, and returns the exit code."""
     quiet()
-    return refused_is_2(lambda: _tune(arguments))
+    arguments, notices = with_defaults(arguments)
+    own = {name: value for name, value in schema(tune).items() if name not in ("config", "overrides")}
+
+    def job(composed: DictConfig) -> None:
+        given = validated(tune, {name: composed[name] for name in own}, skip=frozenset(("config", "overrides")))
+        overrides = [item for item in HydraConfig.get().overrides.task if item.lstrip("+").partition("=")[0] not in own]
+        for notice in notices:
+            logger.info("%s", notice)
+        tune(resolve(composed), overrides, **given)
+
+    added = [f"+{name}={'null' if value is None else value}" for name, value in own.items()]
+    return hydra_command("train", job, [*added, *experiment_file(arguments)])
 
 
-def _tune(arguments: list[str]) -> int:
-    given = dict(_OWN)
-    overrides = []
-    for argument in arguments:
-        word = argument.lstrip("-").partition("=")[0]
-        if word in _OWN and key_of(argument) is None:
-            raise RefusedInput(f"{argument}: settings are given as key=value; did you mean {word}=VALUE?")
-        key = key_of(argument)
-        if key in _OWN:
-            given[key] = argument.partition("=")[2]
-        else:
-            overrides.append(argument)
-    try:
-        minutes = float(given["minutes"])
-    except ValueError:
-        minutes = 0.0
-    if not 0 < minutes < 1e6:
-        raise RefusedInput(f"minutes={given['minutes']} must be a number greater than 0.")
-    notices: list[str] = []
-    overrides = with_defaults(overrides, notices)
-    _refuse_no_effect(overrides)
-    compose(*experiment_file(overrides))  # refuses what the trials leave out, and the file names
-    trained = [override for override in overrides if _part(override) not in _UNMEASURED]
-    config = resolve(compose(*experiment_file(trained), "callbacks=none", "metrics=none", "logger=none"))
-    names = _choices(overrides)
-    stem = "_".join(Path(name).stem for group, name in names.items() if group in _NAMED)
-    output = Path(given["output"] or f"tuned/experiment/tuned_{stem}.yaml")
-    if output.parent.name != "experiment" or output.suffix != ".yaml":
-        raise RefusedInput(f"output={output}: an experiment is a YAML file in a folder named experiment.")
-    refuse_file(str(output), "output")
-    _refuse_foreign(output)
-    config["trainer"] |= _one_process(config["trainer"])
-    build(config)  # refuses values that the trials replace, too
-    refuse_above(LARGEST_BATCH, **{"data.batch_size": config["data"]["batch_size"]})
-    log(notices)
-    tuning = Tuning(config, 60 * minutes)
-    logger.info("short trainings for up to %g min: larger batches first, then one setting after the other", minutes)
-    tuning.run()
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(_file(tuning, overrides))
-    threads = f"OMP_NUM_THREADS={tuning.threads} " if tuning.threads != tuning.default_threads else ""
-    print(f"\nwritten: {output}\nnext:    {threads}lit-gans train experiment={output}", flush=True)
-    return DONE
+def tune(config: Config, overrides: list[str], minutes: float = 2.0, output: str | None = None) -> Path:
+    """Finds the largest batch without a loss of speed, then the fastest precision, memory format, compilation,
+    placement of the data and number of threads, by short trainings in turns.
 
+    Prints why each is chosen or not, and writes an experiment file that `lit-gans train experiment=FILE` takes. All
+    keys of `lit-gans train` are accepted. One process trains, without callbacks, metrics and loggers; what is found
+    holds for each of several processes.
 
-def _part(override: str) -> str:
-    """Returns the first name of the node that an override sets: `metrics` of `score@metrics.scores.kid=kid`."""
-    key = key_of(override) or ""
-    return (key.partition("@")[2] or key).partition(".")[0]
+    Args:
+        minutes: time of all trials together.
+        output: file to write, in a folder named `experiment`; null writes `tuned/experiment/tuned_NAME.yaml`.
 
-
-def _refuse_no_effect(overrides: list[str]) -> None:
-    """Raises `RefusedInput` for options of Hydra, and keys of a run that short trainings do not have."""
-    for override in overrides:
-        if override.startswith("-"):
-            raise RefusedInput(f"{override}: tune measures one training, and has no options: give key=value alone.")
-        if key_of(override) in ("resume", "init_from"):
-            raise RefusedInput(f"{override}: the short trainings of tune begin from new networks; leave it out.")
-
-
-def _refuse_foreign(output: Path) -> None:
-    """Raises `RefusedInput` for a file that another hand than tune's has written."""
-    if output.exists() and f"\n{_WRITTEN}" not in output.read_text(errors="replace"):
-        raise RefusedInput(f"output={output}: the file exists, and tune has not written it; choose another output.")
-
-
-def _one_process(trainer: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what limits the trainer to one process.
-
-    Raises:
-        RefusedInput: there are, or should be, several: each would search by itself, and the trials would not fit.
+    Returns:
+        The path of the file.
     """
-    devices = trainer.get("devices")
-    given = {"trainer.devices": devices, "trainer.num_nodes": trainer.get("num_nodes")}
-    given["WORLD_SIZE"] = os.environ.get("WORLD_SIZE")
-    for name, value in given.items():
-        single = isinstance(value, list) and len(value) == 1
-        if not single and str(value) not in ("None", "auto", "1"):
-            raise RefusedInput(
-                f"{name}={value}: tune measures one process, and what it finds holds for each of several: use one."
-            )
-    return {} if isinstance(devices, list) else {"devices": 1}
+    refuse_not_positive(minutes=minutes)
+    given = {key.lstrip("+~"): value for key, _, value in (item.partition("=") for item in overrides)}
+    stem = "_".join(given[group] for group in _NAMED if group in given)
+    path = Path(output or f"tuned/experiment/tuned_{stem}.yaml")
+    if path.parent.name != "experiment" or path.suffix != ".yaml":
+        raise RefusedInput(f"output={path}: an experiment is a YAML file in a folder named experiment.")
+    refuse_file(path, "output")
+    build(config)  # refuses values that the trials replace, too
+    logger.info("short trainings for up to %g min: larger batches first, then one setting after the other", minutes)
+    search = Search(config, 60 * minutes, speed)
+    search.run()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replaced = replacing_note(path)
+    command = f"# lit-gans tune {' '.join(overrides)}"
+    notes = [*search.lines, f"threads: {search.threads}"]
+    text = yaml.safe_dump(_experiment(given, search.found), sort_keys=False)
+    path.write_text("\n".join(["# @package _global_", command, *(f"# {line}" for line in notes), text]))
+    threads = f"OMP_NUM_THREADS={search.threads} " if search.threads != torch.get_num_threads() else ""
+    print(f"\nwritten: {path}{replaced}\nnext:    {threads}lit-gans train experiment={path}", flush=True)
+    return path
 
 
-def _choices(overrides: list[str]) -> dict[str, str]:
-    """Returns the chosen options of groups, by group; `optimizer@model.generator_optimizer` is one."""
-    pairs = ((key_of(override) or "", override.partition("=")[2]) for override in overrides)
-    found = {key: value for key, value in pairs if key in _GROUPS or "@" in key}
-    order = [*_GROUPS, *found]
-    return dict(sorted(found.items(), key=lambda item: order.index(item[0])))
+def _experiment(given: dict[str, str], found: dict[str, Any]) -> Config:
+    """Returns the content of an experiment: the options and values of the command line, and those that were found."""
+    values = given | {key: value for key, value in found.items() if key != "trainer.precision"}
+    if "trainer.precision" in found:
+        values["precision"] = _PRECISIONS[found["trainer.precision"]]
+    groups = {key: name for key, name in values.items() if group_of(key)}
+    base = [groups.pop("experiment")] if "experiment" in groups else []
+    # the option of a node comes before those of the nodes inside it
+    order = sorted(groups, key=lambda key: "@" in key)
+    content: Config = {"defaults": [*base, *({f"override /{key}": groups[key]} for key in order)]}
+    for key, value in values.items():
+        if not group_of(key):
+            *folders, name = key.split(".")
+            node = content
+            for folder in folders:
+                node = node.setdefault(folder, {})
+            node[name] = yaml.safe_load(value) if isinstance(value, str) else value
+    return content
 
 
-def _file(tuning: Tuning, overrides: list[str]) -> str:
-    """Returns the experiment file."""
-    names = _choices(overrides)
-    defaults: list[Any] = [Path(names.pop("experiment")).stem] if "experiment" in names else []
-    precision = tuning.found.get("trainer.precision")
-    if precision is not None:
-        names["precision"] = {value: name for name, value in _PRECISIONS.items()}[precision]
-    defaults += [{f"override /{group}": name} for group, name in names.items()]
-    content: dict[str, Any] = {"defaults": defaults} if defaults else {}
-    chosen = {key: value for key, value in tuning.found.items() if key != "trainer.precision"}
-    for key, value in {**_plain(overrides), **chosen}.items():
-        *path, name = key.split(".")
-        node = content
-        for part in path:
-            node = node.setdefault(part, {})
-        node[name] = value
-    notes = "".join(f"# {line}\n" for line in tuning.lines)
-    command = "".join(f" {override}" for override in overrides)
-    text = yaml.safe_dump(content, sort_keys=False)
-    return f"# @package _global_\n{_WRITTEN}{command}\n{notes}# threads: {tuning.threads}\n{text}"
+def speed(config: Config, threads: int, seconds: float) -> float:
+    """Returns the real images per second of a short training on one device, with its data.
+
+    Args:
+        config: resolved configuration.
+        threads: number of torch's threads.
+        seconds: time to measure.
+    """
+    devices = config["trainer"].get("devices")
+    short = {"devices": devices if isinstance(devices, list) and len(devices) == 1 else 1, "num_nodes": 1}
+    short |= dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    short |= {"max_steps": ENDLESS, "max_epochs": -1}
+    without = dict.fromkeys(("callbacks", "metrics", "logger", "init_from"))
+    module, data, trainer = build(config | without | {"trainer": config["trainer"] | short})
+    with _threads(threads):
+        return timed(module, data, trainer, seconds).images_per_second
 
 
-def _plain(overrides: list[str]) -> dict[str, Any]:
-    """Returns the given values by dotted key."""
-    choices = _choices(overrides)
-    pairs = (override.partition("=") for override in overrides if key_of(override) not in choices)
-    return {key.lstrip("+~"): yaml.safe_load(value) for key, _, value in pairs}
+@contextmanager
+def _threads(num: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(num)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class Search:
+    """A search, one setting after the other: each is compared in turns with the best so far.
+
+    Args:
+        config: resolved configuration.
+        seconds: time of all trials together.
+        speed: returns the images per second of a configuration, a number of threads and seconds to measure.
+
+    Attributes:
+        lines: what was found, and why.
+        found: chosen values by dotted key.
+        threads: chosen number of threads.
+    """
+
+    def __init__(self, config: Config, seconds: float, speed: Callable[[Config, int, float], float]) -> None:
+        self.config, self.seconds, self._speed = config, seconds, speed
+        self.lines: list[str] = []
+        self.found: dict[str, Any] = {}
+        self.threads = torch.get_num_threads()
+        self._end = time.monotonic() + seconds
+        self._limit = seconds / _TRIALS
+        self._trial = 0.0  # seconds of the last one
+
+    def run(self) -> None:
+        """Runs all trials and prints what they found."""
+        self._batch()
+        for key, values in self._candidates().items():
+            for value in values:
+                self._compare(key, value)
+        cores = available_cores()
+        for threads in sorted({1, max(1, cores // 2), cores} - {self.threads}):
+            self._compare("threads", threads)
+
+    def _candidates(self) -> dict[str, list[Any]]:
+        """Returns values to compare with the current ones, by dotted key, in the order of the search."""
+        model, data = self.config["model"], self.config["data"]
+        cuda = torch.cuda.is_available()
+        precision = self.config["trainer"].get("precision") or "32-true"
+        wanted = ["32-true", "bf16-mixed", *(["16-mixed"] if cuda else [])]
+        candidates: dict[str, list[Any]] = {"trainer.precision": [name for name in wanted if name != precision]}
+        for name in ("channels_last", "compile"):
+            if name in model:
+                candidates[f"model.{name}"] = [not model[name]]
+        if "placement" in data:
+            places = ["device", "memory", "disk"] if cuda else ["memory", "disk"]
+            candidates["data.placement"] = [place for place in places if place != data["placement"]]
+        return candidates
+
+    def _batch(self) -> None:
+        """Doubles the batch until memory, data or a third of the time ends, and keeps the largest without a loss."""
+        until = time.monotonic() + self.seconds / 3
+        speeds: dict[int, float] = {}
+        first = size = int(self.config["data"]["batch_size"])
+        reason = "the time for it is over"
+        # a batch twice as large takes twice the time
+        while not speeds or (size <= _LARGEST_BATCH and time.monotonic() + 2 * self._trial < until):
+            try:
+                speeds[size] = self._timed(_with(self.config, "data.batch_size", size), self.threads)
+            except (RefusedInput, RuntimeError) as error:
+                if not speeds:
+                    raise RefusedInput(f"data.batch_size={size} does not work here: {one_line(error)}") from error
+                reason = one_line(error)
+                break
+            size *= 2
+        best = max(speeds.values())
+        chosen = max(size for size, speed in speeds.items() if speed >= _WORTH * best)
+        tried = ", ".join(f"{size}: {speed:.0f} images/s" for size, speed in speeds.items())
+        self._choose("data.batch_size", chosen)
+        share = f"{100 * _WORTH:.0f} % of the best speed"
+        self._say(f"batch      {chosen}, the largest with {share} ({tried}); {size}: {reason}")
+        if chosen > first:
+            times = chosen // first
+            self._say(f"{'':10} trainer.max_steps counts iterations: as many see {times} times as many images")
+
+    def _compare(self, key: str, value: Any) -> None:
+        """Chooses a value if it is faster than the current one in two rounds."""
+        label = f"{key.rpartition('.')[2]:10} {value}"
+        left = self._end - time.monotonic()
+        needed = max(self._limit, 2 * _ROUNDS * self._trial, _COMPILING if key == "model.compile" else 0.0)
+        if left < needed:
+            self._say(f"{label}: not tried, which takes {needed:.0f} s, and {max(left, 0):.0f} s are left")
+            return
+        if key == "threads":
+            trial = partial(self._timed, self.config, value)
+        else:
+            trial = partial(self._timed, _with(self.config, key, value), self.threads)
+        ratios = []
+        try:
+            for _ in range(_ROUNDS):
+                before = self._timed(self.config, self.threads)
+                ratios.append(trial() / before)
+        except (RefusedInput, RuntimeError) as error:
+            self._say(f"{label}: does not work here: {one_line(error)}")
+            return
+        chosen = min(ratios) >= _GAIN
+        verdict = "chosen" if chosen else "not chosen"
+        self._say(f"{label}: {min(ratios):.2f} to {max(ratios):.2f} times as fast, {verdict}")
+        if chosen and key == "threads":
+            self.threads = value
+        elif chosen:
+            self._choose(key, value)
+
+    def _choose(self, key: str, value: Any) -> None:
+        self.config, self.found[key] = _with(self.config, key, value), value
+
+    def _say(self, line: str) -> None:
+        self.lines.append(line)
+        print(line, flush=True)
+
+    def _timed(self, config: Config, threads: int) -> float:
+        """Returns the speed of a trial, and records how long the trial takes."""
+        start = time.monotonic()
+        found = self._speed(config, threads, self._limit / 4)
+        self._trial = time.monotonic() - start
+        return found
+
+
+def _with(config: Config, key: str, value: Any) -> Config:
+    """Returns a configuration with one value changed."""
+    changed = deepcopy(config)
+    node, _, name = key.partition(".")
+    changed[node][name] = value
+    return changed

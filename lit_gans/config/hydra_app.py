@@ -16,12 +16,11 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 
 from lit_gans.common._compat.hydra import run_hydra
 from lit_gans.common.errors import RefusedInput, nearest
-from lit_gans.config import source
+from lit_gans.config.groups import CONFIG_PACKAGE, GROUPS, group_of, register
 from lit_gans.config.mistakes import DONE, refused_is_2, said
 from lit_gans.config.overrides import is_readable, quoted, with_classes
 from lit_gans.config.signatures import schema
 
-CONFIG_PACKAGE = "lit_gans.conf"
 _OPTIONS = {"model": "dcgan", "data": "folder"}  # of commands that require one
 
 
@@ -38,25 +37,19 @@ def compose(*overrides: str, config_name: str = "train") -> DictConfig:
 
 
 def _compose(config_name: str, overrides: list[str]) -> DictConfig:
-    source.register()
+    register()
     GlobalHydra.instance().clear()
     with initialize_config_module(CONFIG_PACKAGE, version_base="1.3"):
         return hydra_compose(config_name, with_classes(overrides))
 
 
-def hydra_command(
-    config_name: str,
-    job: Callable[[DictConfig], Any],
-    arguments: list[str],
-    function: Callable[..., Any] | None = None,
-) -> int:
+def hydra_command(config_name: str, job: Callable[[DictConfig], int | None], arguments: list[str]) -> int:
     """Composes a configuration from `arguments`, runs `job` with it and returns the exit code.
 
     Args:
         config_name: name of the primary configuration.
         job: called with the configuration, once for each combination in a sweep; returns an exit code or None.
         arguments: overrides and Hydra's own options.
-        function: function whose signature defines the configuration, for commands other than training.
     """
     codes: list[int] = []
     failures: list[Exception] = []
@@ -69,9 +62,7 @@ def hydra_command(
             raise
 
     def run() -> int:
-        if function is not None:
-            ConfigStore.instance().store(name=config_name, node=_primary(function))
-        source.register()
+        register()
         with _as_said(config_name, arguments, failures):
             run_hydra(with_classes(quoted(arguments)), caught, CONFIG_PACKAGE, config_name)
         return max(codes, default=DONE)
@@ -79,17 +70,22 @@ def hydra_command(
     return refused_is_2(run)
 
 
-def _primary(function: Callable[..., Any]) -> dict[str, Any]:
-    """Returns the primary configuration of a function: its arguments, of which those named as groups are options."""
+def function_config(function: Callable[..., Any]) -> str:
+    """Stores the configuration that a function's signature defines, and returns its name.
+
+    Its keys are the arguments, of which those named as groups take the name of an option.
+    """
     arguments = schema(function)
-    groups = [name for name in ("model", "data", "metrics") if name in arguments]
+    groups = [name for name in arguments if name in GROUPS]
     shared: dict[str, Any] = {"seed": 0} if groups else {}
     if "model" in groups and "data" not in groups:
         shared["data"] = {"image_size": 64, "channels": 3}  # the sizes of the model
     options = [{name: _OPTIONS[name] if arguments[name] == MISSING else None} for name in groups]
     quiet = [{f"override hydra/{name}_logging": "none"} for name in ("job", "hydra")]
     hydra = {"job": {"name": "lit-gans"}, "run": {"dir": "."}, "output_subdir": None}
-    return {"defaults": ["_self_", *options, *quiet], "hydra": hydra, **shared, **arguments}
+    node = {"defaults": ["_self_", *options, *quiet], "hydra": hydra, **shared, **arguments}
+    ConfigStore.instance().store(name=function.__name__, node=node)
+    return function.__name__
 
 
 @contextmanager
@@ -122,7 +118,9 @@ def _as_said(config_name: str, arguments: Sequence[str], failures: Sequence[Exce
 
 def _nearest_keys(config_name: str, arguments: Sequence[str]) -> str:
     """Suggests keys of the same name, or of similar spelling, for the first argument whose key does not exist."""
-    chosen = [item for item in arguments if item.startswith("hydra.searchpath=") or _group(item) in source.GROUPS]
+    chosen = [
+        item for item in arguments if item.startswith(("+", "hydra.searchpath=")) or group_of(item.partition("=")[0])
+    ]
     try:
         keys = _keys(OmegaConf.to_container(_compose(config_name, chosen), resolve=False))
     except Exception:  # the choice of a group is the mistake
@@ -133,14 +131,10 @@ def _nearest_keys(config_name: str, arguments: Sequence[str]) -> str:
             continue
         last = key.rpartition(".")[2]
         found = [name for name in keys if name.rpartition(".")[2] == last][:3]
-        found = found or difflib.get_close_matches(key, [*keys, *source.GROUPS], n=1)
+        found = found or difflib.get_close_matches(key, [*keys, *GROUPS], n=1)
         if found:
             return f"did you mean {' or '.join(map(repr, found))}?"
     return ""
-
-
-def _group(argument: str) -> str:
-    return argument.partition("=")[0].partition("@")[0]
 
 
 def _keys(node: Any, prefix: str = "") -> list[str]:

@@ -13,17 +13,18 @@ from yaml import YAMLError
 from lit_gans.common.errors import RefusedInput, one_line
 
 DONE, FAILED, REFUSED = 0, 1, 2
+STOPPED = 128  # plus the number of the signal
 DEBUG_VARIABLE = "LIT_GANS_DEBUG"
 _MOST_LINES = 4
 
 
-def refused_is_2(command: Callable[[], int]) -> int:
-    """Returns the exit code of `command`; for `RefusedInput`, prints its message to stderr and returns 2.
+def refused_is_2(command: Callable[[], int | None]) -> int:
+    """Returns the exit code of `command`, 0 for None; for `RefusedInput`, prints its message to stderr and returns 2.
 
     With `LIT_GANS_DEBUG=1` in the environment, the traceback comes first.
     """
     try:
-        return command()
+        return command() or DONE
     except RefusedInput as error:
         if os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0"):
             traceback.print_exception(error)

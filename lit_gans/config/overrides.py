@@ -8,7 +8,7 @@ from pathlib import Path
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from lit_gans.config.source import SEARCH_PATH
+from lit_gans.config.groups import SEARCH_PATH
 
 SWEEP_FLAGS = ("-m", "--multirun")
 _KEY = re.compile(r"[+~]{0,2}([\w./@:-]+)")

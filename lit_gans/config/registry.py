@@ -65,18 +65,6 @@ def classes(package: str, base: type) -> dict[str, type]:
     return {name: cls for module in (*inside, *outside_modules()) for name, cls in _own(module, base).items()}
 
 
-def find(package: str, base: type, name: str) -> type | None:
-    """Returns a class of `classes` by name, or None, and imports only as many modules as necessary."""
-    for module in reversed(outside_modules()):
-        if name in _own(module, base):
-            return _own(module, base)[name]
-    if _places(package) and name.isidentifier() and importlib.util.find_spec(f"{package}.{name}"):
-        found = _own(importlib.import_module(f"{package}.{name}"), base)
-        if name in found:
-            return found[name]
-    return classes(package, base).get(name)
-
-
 def _own(module: ModuleType, base: type) -> dict[str, type]:
     """Returns the public subclasses of `base` that a module defines and that can be constructed, by name."""
     members = inspect.getmembers(module, inspect.isclass)

@@ -32,7 +32,10 @@ def _optimizer(plain: Any) -> Optimizer:
         return Optimizer(plain)
     if not isinstance(plain, dict):
         raise ValueError(f"{plain!r}: expected the name of an optimizer of torch.optim, or a mapping of its arguments")
-    return from_plain(plain) if "class_path" in plain else Optimizer(**from_plain(plain))
+    try:
+        return from_plain(plain) if "class_path" in plain else Optimizer(**from_plain(plain))
+    except RefusedInput as error:
+        raise ValueError(str(error)) from error  # to which jsonargparse adds the key
 
 
 register_type(Optimizer, to_plain, _optimizer)  # its arguments are those of torch's class, which a signature cannot say
@@ -55,6 +58,12 @@ def _schema(target: Target) -> dict[str, Any]:
             values[name] = MISSING
     values = _to_target(values)
     return {"_target_": f"{target.__module__}.{target.__qualname__}", **values} if inspect.isclass(target) else values
+
+
+def meanings(target: Target) -> dict[str, str]:
+    """Returns the descriptions of the arguments of a class or function from its docstring and those of its bases."""
+    found = {action.dest.removeprefix("it."): action.help or "" for action in _parser(target)._actions}
+    return {name: " ".join(text.split()) for name, text in found.items()}
 
 
 @cache
@@ -123,12 +132,11 @@ def construct(node: Any, key: str, base: type = object) -> Any:
     if not issubclass(cls, base):
         raise RefusedInput(f"{key}: {node['class_path']} is not valid: expected a class derived from {base.__name__}.")
     if cls is Optimizer:
-        return validated(_one_optimizer, {"it": node}, key)["it"]
+        try:
+            return _optimizer(node)
+        except ValueError as error:
+            raise RefusedInput(f"{key}: {error}") from error
     return built(cls, node["init_args"], key)
-
-
-def _one_optimizer(it: Optimizer) -> None:
-    """The type of an optimizer, whose arguments no signature has."""
 
 
 def built(cls: type, arguments: dict[str, Any], key: str, **made: Any) -> Any:

@@ -23,9 +23,9 @@ def test_cells_are_measured_written_and_shown(command, tmp_path):
         assert cell["peak_memory"] is None or cell["peak_memory"] > 2**20
     assert set(result["failed"]) == {"dcgan fp16 4", "wgan_gp fp16 4"}, "and the rest is measured"
     table = (tmp_path / "new/a.md").read_text()
-    assert table.startswith("| GAN | batch | strategy | fp32 | bf16 |\n|---|---|---|---|---|\n| dcgan | 4 | auto | ")
+    assert table.splitlines()[0].replace("|", "").split() == ["GAN", "batch", "strategy", "fp32", "bf16"]
+    assert table in out
     assert "- failed: dcgan fp16 4: mode fp16 needs a CUDA device." in table
-    assert "failed: dcgan fp16 4" in out
 
 
 def test_small_batches_come_first_and_what_there_is_no_time_for_is_listed(command, tmp_path):

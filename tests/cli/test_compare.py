@@ -11,30 +11,39 @@ from lit_gans.common.errors import RefusedInput
 from tests.cli.pictures import metrics, pictures, write
 
 
-@pytest.fixture
-def record(tmp_path):
-    real, fake = write(tmp_path / "real", pictures(30, 0)), write(tmp_path / "fake", pictures(30, 1))
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """The record of an evaluation."""
+    folder = tmp_path_factory.mktemp("measured")
+    real, fake = write(folder / "real", pictures(30, 0)), write(folder / "fake", pictures(30, 1))
     return evaluate(fake=fake, real=real, metrics=metrics(), device="cpu")
 
 
-def test_compares_what_compares_and_names_the_better(record, tmp_path, capsys):
-    other = copy.deepcopy(record)
+@pytest.fixture
+def files(measured, tmp_path):
+    """Writes the record and another one, and returns the paths of both."""
+
+    def write_both(other):
+        for name, content in (("a.json", measured), ("b.json", other)):
+            (tmp_path / name).write_text(json.dumps(content))
+        return str(tmp_path / "a.json"), str(tmp_path / "b.json")
+
+    return write_both
+
+
+def test_compares_what_compares_and_names_the_better(measured, files, capsys):
+    other = copy.deepcopy(measured)
     other["metric/fid_digits"] += 1
     other["metric/is_digits"] += 1
     other["protocol"]["weights"] = "ema"
-    for name, content in (("a.json", record), ("b.json", other)):
-        (tmp_path / name).write_text(json.dumps(content))
-    assert main([str(tmp_path / "a.json"), str(tmp_path / "b.json")]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == [f"A: {tmp_path / 'a.json'}", f"B: {tmp_path / 'b.json'}"]
-    assert [line.split()[-1] for line in lines if "metric/fid_digits" in line or "metric/is_digits" in line] == [
-        "A",
-        "B",
-    ]
-    assert "note: different weights: pictures and ema" in lines
-    better = compare(record, other)
+    one, two = files(other)
+    better = compare(one, two)
     assert (better["metric/fid_digits"], better["metric/is_digits"]) == ("A", "B")
-    assert better["metric/is_spread_digits"] is better["metric/recall_digits"] is None
+    assert better["metric/is_spread_digits"] == better["metric/recall_digits"] == ""
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [f"A: {one}", f"B: {two}"]
+    assert [line.split()[-2] for line in lines if "fid_digits " in line or "is_digits " in line] == ["A", "B"]
+    assert "note: different weights: pictures and ema" in lines
 
 
 @pytest.mark.parametrize(
@@ -51,11 +60,11 @@ def test_compares_what_compares_and_names_the_better(record, tmp_path, capsys):
         ("scores", {}),
     ],
 )
-def test_refuses_what_does_not_compare_and_says_why(record, field, value):
-    other = copy.deepcopy(record)
+def test_refuses_what_does_not_compare_and_says_why(measured, files, field, value):
+    other = copy.deepcopy(measured)
     other["protocol"][field] = value
-    with pytest.raises(RefusedInput, match=rf"A and B are not comparable: {field}: "):
-        compare(record, other)
+    with pytest.raises(RefusedInput, match=rf"are not comparable: {field}: "):
+        compare(*files(other))
 
 
 def test_files_that_are_no_evaluations_are_refused(tmp_path, capsys):

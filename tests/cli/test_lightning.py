@@ -10,8 +10,8 @@ from lightning.pytorch import LightningDataModule
 
 from lit_gans.cli import fit as lightning_cli
 from lit_gans.cli.train import _files
+from lit_gans.config.groups import options
 from lit_gans.config.registry import classes
-from lit_gans.config.source import options
 from lit_gans.training.optim import Optimizer
 from tests.commands import TINY, TINY_CLI
 

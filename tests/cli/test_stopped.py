@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lit_gans.cli.stopped import stopped
+from lit_gans.cli.main import stopped
 from tests.commands import TINY
 
 NUM = 3000

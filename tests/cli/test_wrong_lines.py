@@ -32,6 +32,7 @@ train TINY seed=4294967296 | seed=4294967296 must be an integer in [0, 429496729
 train TINY model.n_critic=abc | Parser key "model.n_critic": Expected a <class 'int'>. Got value: abc
 train TINY model.n_critic=null | lit-gans: model:
 train TINY model.n_critic=0 | model: n_critic=0 must be at least 1.
+train TINY model.generator_optimizer.lr=abc | Parser key "model.generator_optimizer": Not of type Optimizer: lr='abc'
 train TINY model.generator_optimizer.lr=0 | lr=0 must be greater than 0
 train TINY callbacks.ema=3 | callbacks.ema=3 is not valid: expected callbacks.ema.NAME=VALUE
 train TINY callbacks.ema.decay=2 | callbacks.ema: decay=2.0 must lie in [0, 1).
@@ -66,7 +67,7 @@ evaluate checkpoint=run metrics=digits output=empty | output=empty is a folder
 bench gans=[dcgna] | did you mean 'dcgan'?
 compare list.json nowhere.json | list.json is not an evaluation
 pack data=digits | Digits generates its images, there is nothing to pack.
-tune minutes=nan | minutes=nan must be a number greater than 0.
+tune minutes=nan | minutes=nan must be greater than 0
 tune modle=dcgan | did you mean 'model'?
 fit | the following arguments are required
 fit --model DCGAM --data Digits | Expected a dot import path string: DCGAM

@@ -13,9 +13,9 @@ from omegaconf import MISSING
 from lit_gans import RefusedInput, compose
 from lit_gans.cli.train import train
 from lit_gans.config.build import resolve
+from lit_gans.config.groups import option, options
 from lit_gans.config.registry import gans
 from lit_gans.config.signatures import construct, schema
-from lit_gans.config.source import option, options
 
 GROUPS = ("model", "optimizer", "schedule", "callbacks/_schema", "strategy/_schema", "score", "data")
 OPTIONS = [f"{group}/{name}" for group in GROUPS for name in options(group)]

@@ -7,7 +7,7 @@ import pytest
 
 from lit_gans import RefusedInput, build, compose
 from lit_gans.config.build import resolve
-from lit_gans.config.source import options
+from lit_gans.config.groups import options
 
 CONF = Path(__file__).parents[2] / "conf"
 OPTIONS = sorted(f"{path.parent.name}={path.stem}" for path in CONF.glob("*/*.yaml"))

@@ -9,8 +9,8 @@ import torch
 
 from lit_gans import RefusedInput, compose
 from lit_gans.config import registry
+from lit_gans.config.groups import SEARCH_PATH, options
 from lit_gans.config.overrides import with_classes
-from lit_gans.config.source import SEARCH_PATH, options
 from tests.commands import TINY
 
 LSGAN = '''

@@ -34,7 +34,8 @@ MODEL = (
     "defaults: [_schema/sabotaged@_here_]\nimage_size: ${data.image_size}\nchannels: ${data.channels}\nseed: ${seed}\n"
 )
 TRAIN = [
-    "lit_gans.cli.train",
+    "lit_gans",
+    "train",
     "model=sabotaged",
     "model.generator_width=4",
     "model.discriminator_width=4",

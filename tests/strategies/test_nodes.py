@@ -63,7 +63,7 @@ def assert_trained_alike(found, alone):
 def test_two_nodes_train_the_weights_of_one_process(tmp_path, alone):
     torchrun = ["torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--master-addr=127.0.0.1"]
     torchrun += [f"--master-port={free_port()}"]
-    train = ["lit_gans.cli.train", *TRAIN[1:], "data.batch_size=4", "trainer.num_nodes=2", "trainer.devices=1"]
+    train = ["lit_gans", *TRAIN, "data.batch_size=4", "trainer.num_nodes=2", "trainer.devices=1"]
     train += ["strategy=ddp", "trainer.strategy.hierarchical=true"]
     arguments = {"cwd": tmp_path, "env": environment(), "text": True}
     arguments |= {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}

@@ -12,7 +12,7 @@ from scipy.io import savemat
 from torchvision import datasets
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.config.source import options
+from lit_gans.config.groups import options
 from lit_gans.data.sources.folder import Imagenet
 from lit_gans.data.sources.torchvision_sets import (
     CIFAR10,

@@ -1,6 +1,7 @@
-"""Configuration groups from classes: each option is the signature of one class, read lazily.
+"""Groups of the configuration: the one table of what can be chosen by name, and Hydra's source of these options.
 
-Hydra queries its config sources for `group/option`; this source uses the registry, so that a class needs no YAML file:
+Hydra queries its config sources for `group/option`; this source answers with the signature of a class, read when it is
+asked for, so that a class needs no YAML file:
 
     model/NAME, data/NAME       a GAN or a data source, with shared sizes and seed
     schedule/NAME, score/NAME
@@ -10,19 +11,20 @@ Hydra queries its config sources for `group/option`; this source uses the regist
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 from dataclasses import dataclass, field
-from typing import Any
+from importlib.resources import files
 
 from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from omegaconf import OmegaConf
 
-from lit_gans.config.registry import classes, find, is_gan
+from lit_gans.config.registry import classes, is_gan
 from lit_gans.config.signatures import schema
 from lit_gans.training.optim import Optimizer, optimizer_names
 
+CONFIG_PACKAGE = "lit_gans.conf"
 SCHEME = "lit-gans"
 SEARCH_PATH = f"{SCHEME}://classes"
 
@@ -36,16 +38,25 @@ class Group:
         package: package of its classes, if it has any.
         base: path of their base class.
         others: paths of classes of other libraries, by name.
-        files: whether the options are YAML files, and the classes are the schemas below them.
+        has_files: whether the options are YAML files, and the classes are the schemas below them.
         node: node that an option sets, if its name is not that of the group.
+        shared: arguments whose values stand elsewhere in the configuration.
+        unset: arguments that no configuration sets.
     """
 
     places: dict[str, str]
     package: str = ""
     base: str = ""
     others: dict[str, str] = field(default_factory=dict)
-    files: bool = False
+    has_files: bool = False
     node: str = ""
+    shared: dict[str, str] = field(default_factory=dict)
+    unset: tuple[str, ...] = ()
+
+    def classes(self) -> dict[str, type]:
+        """Returns the classes that can be chosen, by name."""
+        found = classes(self.package, pkgutil.resolve_name(self.base)) if self.package else {}
+        return {**found, **{name: pkgutil.resolve_name(path) for name, path in self.others.items()}}
 
 
 _LOGGERS = "lightning.pytorch.loggers"
@@ -53,35 +64,48 @@ GROUPS = {
     "experiment": Group(
         {"experiment": "a tested training: model, data, metrics and values that differ from the defaults"}
     ),
-    "model": Group({"model": "the GAN"}, "lit_gans.models", "lit_gans.training.adversarial.AdversarialModule"),
-    "data": Group({"data": "the images"}, "lit_gans.data.sources", "lightning.pytorch.LightningDataModule"),
+    "model": Group(
+        {"model": "the GAN, with the defaults of its paper"},
+        "lit_gans.models",
+        "lit_gans.training.adversarial.AdversarialModule",
+        shared={"image_size": "${data.image_size}", "channels": "${data.channels}", "seed": "${seed}"},
+    ),
+    "data": Group(
+        {"data": "the images; some need an extra"},
+        "lit_gans.data.sources",
+        "lightning.pytorch.LightningDataModule",
+        shared={"seed": "${seed}"},
+    ),
     "metrics": Group(
         {"metrics": "what to measure during training"},
         "lit_gans.metrics.extractors",
         "lit_gans.metrics.extractors.base.Extractor",
-        files=True,
+        has_files=True,
     ),
     "trainer": Group(
         {"trainer": "Lightning's Trainer: iterations, devices"},
         others={"trainer": "lightning.pytorch.Trainer"},
-        files=True,
+        has_files=True,
     ),
     "strategy": Group(
-        {"strategy": "how to distribute the training over several devices"},
+        {"strategy": "how to distribute the training over several devices; auto is one device"},
         "lit_gans.strategies",
         "lightning.pytorch.strategies.Strategy",
-        files=True,
+        has_files=True,
         node="trainer.strategy",
     ),
-    "precision": Group({"precision": "numerical precision of the networks"}, node="trainer.precision"),
+    "precision": Group(
+        {"precision": "numerical precision of the networks; fp16 needs CUDA and is refused elsewhere"},
+        node="trainer.precision",
+    ),
     "callbacks": Group(
         {"callbacks": "averaged weights, samples, checkpoints, early stopping"},
         "lit_gans.callbacks",
         "lightning.pytorch.Callback",
-        files=True,
+        has_files=True,
     ),
     "logger": Group(
-        {"logger": "where values are logged"},
+        {"logger": "where values are logged; default is csv and tensorboard"},
         "lit_gans.callbacks",
         f"{_LOGGERS}.Logger",
         {
@@ -89,7 +113,7 @@ GROUPS = {
             "wandb": f"{_LOGGERS}.WandbLogger",
             "mlflow": f"{_LOGGERS}.MLFlowLogger",
         },
-        files=True,
+        has_files=True,
     ),
     "optimizer": Group(
         {
@@ -109,14 +133,9 @@ GROUPS = {
         {"score@metrics.scores.{kid,mifid,prdc}": "what to measure besides, for example score@metrics.scores.kid=kid"},
         "lit_gans.metrics.scores",
         "lit_gans.metrics.scores.base.FeatureScore",
+        # an `Evaluator` sets those of its scores
+        unset=("feature", "normalize", "reset_real_features", "seed", "input_img_size"),
     ),
-}
-_SHARED = {  # values shared across the configuration, by group and argument
-    "model": {"image_size": "${data.image_size}", "channels": "${data.channels}", "seed": "${seed}"},
-    "data": {"seed": "${seed}"},
-}
-UNSET = {  # arguments that no configuration sets, by group: an `Evaluator` sets those of its scores
-    "score": ("feature", "normalize", "reset_real_features", "seed", "input_img_size"),
 }
 
 
@@ -131,26 +150,21 @@ class ClassSource(ConfigSource):
         return True
 
     def is_group(self, config_path: str) -> bool:
-        name, _, below = config_path.strip("/").partition("/")
-        group = GROUPS.get(name)
-        generated = group is not None and (group.package or group.others or name == "optimizer")
-        return bool(generated) and below in ("", "_schema")
+        return bool(_generated(config_path)) or bool(_generated(f"{config_path}/_schema"))
 
     def is_config(self, config_path: str) -> bool:
         return option(config_path) is not None
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-        return [] if results_filter == ObjectType.GROUP else options(config_path)
+        return [] if results_filter == ObjectType.GROUP else sorted(_generated(config_path))
 
     def load_config(self, config_path: str) -> ConfigResult:
-        cls = option(config_path)
-        assert cls is not None, f"{config_path}: Hydra loads what is_config knows"
-        values = schema(cls)
-        shared = _SHARED.get(config_path.partition("/")[0], {}) if "/_schema/" not in config_path else {}
-        values |= {name: value for name, value in shared.items() if name in values}
-        values = {
-            name: value for name, value in values.items() if name not in UNSET.get(config_path.partition("/")[0], ())
-        }
+        target = option(config_path)
+        assert target is not None, f"{config_path}: Hydra loads what is_config knows"
+        group = GROUPS[config_path.partition("/")[0]]
+        values = {name: value for name, value in schema(target).items() if name not in group.unset}
+        if "/_schema/" not in config_path:
+            values |= {name: value for name, value in group.shared.items() if name in values}
         return ConfigResult(
             provider=self.provider, path=self.full_path(), config=OmegaConf.create(values), header={"package": None}
         )
@@ -161,49 +175,43 @@ def register() -> None:
     Plugins.instance().register(ClassSource)
 
 
+def group_of(key: str) -> str | None:
+    """Returns the group that a key chooses an option of, such as `optimizer` of `optimizer@model.generator_optimizer`;
+    None for the key of a value.
+    """
+    name = key.partition("@")[0]
+    return name if name in GROUPS else None
+
+
 def options(group: str) -> list[str]:
-    """Returns the names of a group's options that are generated from classes."""
-    if group == "optimizer":
-        return [name.lower() for name in optimizer_names()]
-    found = _of_classes(group)
-    if found is None:
-        return []
-    offered = classes(found.package, _import(found.base)).items() if found.package else ()
-    return sorted([*found.others, *(name for name, cls in offered if _offered(found, cls))])
+    """Returns the names of a group's options, of YAML files and of classes."""
+    folder = files(CONFIG_PACKAGE) / group
+    found = [item.name.removesuffix(".yaml") for item in folder.iterdir()] if folder.is_dir() else []
+    return sorted({*(name for name in found if not name.startswith("_")), *_generated(group)})
 
 
 def option(path: str) -> type | Optimizer | None:
     """Returns the class of an option, `group/name`, or the value of an optimizer, or None if there is none."""
     group, _, name = path.strip("/").removesuffix(".yaml").rpartition("/")
-    if group == "optimizer":
-        return next((Optimizer(each) for each in optimizer_names() if each.lower() == name), None)
-    found = _of_classes(group)
-    if found is None:
-        return None
-    if name in found.others:
-        return _import(found.others[name])
-    cls = find(found.package, _import(found.base), name) if found.package else None
-    return cls if cls is not None and _offered(found, cls) else None
+    return _generated(group).get(name)
 
 
-def _of_classes(path: str) -> Group | None:
-    """Returns the group of classes at `NAME` or `NAME/_schema`, or None if there is none."""
+def _generated(path: str) -> dict[str, type | Optimizer]:
+    """Returns the options at `GROUP` or `GROUP/_schema` that are generated from classes, by name."""
     name, _, below = path.strip("/").partition("/")
     group = GROUPS.get(name)
-    return group if group and below in (("_schema",) if group.files else ("", "_schema")) else None
+    if name == "optimizer" and not below:
+        return {each.lower(): Optimizer(each) for each in optimizer_names()}
+    if group is None or below not in (("_schema",) if group.has_files else ("", "_schema")):
+        return {}
+    return {name: cls for name, cls in group.classes().items() if _is_option(group, cls)}
 
 
-def _offered(group: Group, cls: type) -> bool:
+def _is_option(group: Group, cls: type) -> bool:
     """Whether a registered class is an option rather than a base class."""
     if group is GROUPS["model"]:
         return is_gan(cls)
     if group is GROUPS["data"]:
-        found = classes(group.package, _import(group.base)).values()
-        ours = [other for other in found if other.__module__.startswith(group.package)]
+        ours = (other for other in group.classes().values() if other.__module__.startswith(group.package))
         return not any(issubclass(other, cls) and other is not cls for other in ours)
     return True
-
-
-def _import(path: str) -> Any:
-    module, _, name = path.rpartition(".")
-    return getattr(importlib.import_module(module), name)

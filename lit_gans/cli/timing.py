@@ -1,0 +1,99 @@
+"""Short trainings that are timed, for `lit-gans tune` and `lit-gans bench`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+
+from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.callback import GenerativeCallback
+
+ENDLESS = 10**9  # iterations of a training that the clock ends
+_WARMUP = 3  # iterations
+_BLOCK = {"cuda": 5, "cpu": 1}  # iterations between two looks at the clock, which wait for a GPU
+_FEWEST, _MOST = 3, 40  # blocks
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What a short training measures.
+
+    Args:
+        times: seconds of an iteration, the mean of each block.
+        images: real images of all processes in an iteration.
+        peak_memory: most bytes in use: of torch's allocations on a GPU, of the process on a CPU; None on a CPU without
+            Linux's /proc.
+    """
+
+    times: list[float]
+    images: int
+    peak_memory: int | None
+
+    @property
+    def images_per_second(self) -> float:
+        """Real images per second, averaged over all blocks."""
+        return self.images * len(self.times) / sum(self.times)
+
+
+def timed(module: AdversarialModule, data: Any, trainer: Trainer, seconds: float) -> Timing:
+    """Trains for a moment.
+
+    Args:
+        module, data, trainer: what to train, on which datamodule or loader, and how, with `max_steps=ENDLESS`.
+        seconds: time to measure after a warm-up; at least some iterations are measured.
+    """
+    clock = _Clock(seconds)
+    trainer.callbacks.append(clock)  # type: ignore[attr-defined]
+    device = trainer.strategy.root_device.type
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    elif Path("/proc/self/clear_refs").exists():
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew: proc(5)
+    trainer.fit(module, data)
+    return Timing(clock.times, clock.images * trainer.world_size, _peak(device))
+
+
+class _Clock(GenerativeCallback):
+    """Times blocks of iterations after a warm-up, and ends the training, on all ranks at once.
+
+    Attributes:
+        times: seconds of an iteration, the mean of each block.
+        images: images of this process in the last iteration.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.times: list[float] = []
+        self.images = 0
+        self._done, self._since = -_WARMUP, 0.0
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, *_: Any
+    ) -> None:
+        block = _BLOCK.get(pl_module.device.type, 1)
+        self.images = len(batch["image"])
+        self._done += 1
+        if self._done < 0 or self._done % block:
+            return
+        if pl_module.device.type == "cuda":
+            torch.cuda.synchronize()
+        now = time.perf_counter()
+        if self._done:
+            self.times.append((now - self._since) / block)
+            enough = len(self.times) >= _FEWEST and sum(self.times) * block >= self.seconds
+            trainer.should_stop = bool(trainer.strategy.broadcast(enough or len(self.times) == _MOST))
+        self._since = time.perf_counter()
+
+
+def _peak(device: str) -> int | None:
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated()
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM")), None)
