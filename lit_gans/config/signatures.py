@@ -18,6 +18,7 @@ from jsonargparse.typing import register_type
 from omegaconf import MISSING
 
 from lit_gans.checkpoints.format import from_plain, to_plain
+from lit_gans.common._compat.jsonargparse import descriptions
 from lit_gans.common.errors import RefusedInput, nearest, one_line
 from lit_gans.config.mistakes import said
 from lit_gans.training.optim import Optimizer, optimizer_names
@@ -62,8 +63,7 @@ def _schema(target: Target) -> dict[str, Any]:
 
 def meanings(target: Target) -> dict[str, str]:
     """Returns the descriptions of the arguments of a class or function from its docstring and those of its bases."""
-    found = {action.dest.removeprefix("it."): action.help or "" for action in _parser(target)._actions}
-    return {name: " ".join(text.split()) for name, text in found.items()}
+    return {name.removeprefix("it."): text for name, text in descriptions(_parser(target)).items()}
 
 
 @cache

@@ -6,6 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from jsonargparse import ArgumentParser
+
+
+def descriptions(parser: ArgumentParser) -> dict[str, str]:
+    """Returns the descriptions of a parser's arguments, in one line each, by name.
+
+    Reads `argparse.ArgumentParser._actions`: the public `format_help` has them only in a text for people.
+    """
+    return {action.dest: " ".join((action.help or "").split()) for action in parser._actions}
+
 
 @contextmanager
 def other_class_other_arguments() -> Iterator[None]:
