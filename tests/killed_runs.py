@@ -118,7 +118,7 @@ def train(folder, name, workers=0, point=None, step=0, end=raise_killed, world_s
         devices=world_size,
         strategy=strategy,
         default_root_dir=folder,
-        logger=CSVMetrics(str(folder), flush_every=1),
+        logger=CSVMetrics(str(folder)),
         log_every_n_steps=1,
         enable_progress_bar=False,
         enable_model_summary=False,

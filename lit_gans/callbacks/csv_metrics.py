@@ -13,37 +13,34 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
 from lit_gans.common.atomic import replacing, synchronize, writing
-from lit_gans.common.errors import FailedWrite
 
 logger = logging.getLogger(__name__)
 
 Row = dict[str, float]
+_TAIL = 3  # rows: losses are logged after the measurement of a later step
 
 
 class CSVMetrics(Logger):
     """Writes `metrics.csv` to a folder, with one row per iteration in ascending order.
 
-    Rows are appended; the file is rewritten only when a new column appears, or for a row that belongs further up, so
-    that the cost is linear in the length of the run. A resumed run continues the file from its first iteration: rows
+    Rows are appended; the file is rewritten only when a new column appears, or for a row that belongs far further up,
+    so that the cost is linear in the length of the run. A resumed run continues the file from its first iteration: rows
     that an interrupted run wrote after its last checkpoint are dropped, as are truncated lines. (Lightning's
     `CSVLogger` deletes the file of the resumed run and writes one row per call.)
 
     Args:
         save_dir: folder of the file.
-        flush_every: number of calls between two writes to the file.
     """
-
-    def __init__(self, save_dir: str, flush_every: int = 10) -> None:
-        super().__init__()
-        self._path = Path(save_dir) / "metrics.csv"
-        self.flush_every = flush_every
-        self._columns: list[str] = []  # of the file, if this process has written it
-        self._rows: dict[int, Row] | None = None  # rows from byte `_offset` on; the last one may still receive values
-        self._offset = 0
-        self._unsaved = 0  # calls
 
     name = "csv"
     version = ""
+
+    def __init__(self, save_dir: str) -> None:
+        super().__init__()
+        self._path = Path(save_dir) / "metrics.csv"
+        self._columns: list[str] | None = None  # of the file, once this process has written it
+        self._tail: dict[int, Row] = {}  # its last rows, which may still receive values
+        self._offset = 0  # byte where they begin
 
     @property
     def save_dir(self) -> str:
@@ -56,39 +53,14 @@ class CSVMetrics(Logger):
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         step = int(step or 0)
-        if self._rows is None:  # of a resumed run, the row of `step` has what was measured before the checkpoint
-            self._rows = {number: row for number, row in self._read().items() if number <= step} if step else {}
-        elif self._offset and step < min(self._rows):
-            self._rows, self._offset = self._read() | self._rows, 0
-        self._rows.setdefault(step, {}).update({name: float(value) for name, value in metrics.items()})
-        self._unsaved += 1
-        if self._unsaved >= self.flush_every:
-            self.save()
-
-    @rank_zero_only
-    def save(self) -> None:
-        if self._unsaved:
-            with writing(self._path):
-                self._save(self._rows or {})
-
-    def _save(self, rows: dict[int, Row]) -> None:
-        names = {name for row in rows.values() for name in row}
-        if self._offset and names <= set(self._columns) and self._path.is_file():
-            *lines, last = self._lines(rows)
-            with self._path.open("r+b") as file:
-                file.seek(self._offset)  # of the last line, which a killed process must not lose: one write
-                file.write(b"".join([*lines, last]))
-                file.truncate()
-        else:
-            rows = self._read() | rows if self._offset else rows
-            self._columns = sorted({name for row in rows.values() for name in row})
-            self._offset = 0
-            *lines, last = [_line(["step", *self._columns]), *self._lines(rows)]
-            with replacing(self._path) as part:
-                part.write_bytes(b"".join([*lines, last]))
-        self._offset += sum(map(len, lines))
-        self._rows = dict([max(rows.items())])
-        self._unsaved = 0
+        row = {name: float(value) for name, value in metrics.items()}
+        known = self._columns is not None and row.keys() <= set(self._columns) and self._path.is_file()
+        with writing(self._path):
+            if known and step >= min(self._tail):
+                self._tail[step] = self._tail.get(step, {}) | row
+                self._append()
+            else:
+                self._rewrite(step, row)
 
     @rank_zero_only
     def save_iteration(self, step: int, values: dict[str, float]) -> None:
@@ -97,30 +69,47 @@ class CSVMetrics(Logger):
         The row may be logged again.
         """
         self.log_metrics(values, step)
-        self.save()
         with writing(self._path):
             synchronize(self._path)
 
-    @rank_zero_only
-    def finalize(self, status: str) -> None:
-        try:
-            self.save()
-        except FailedWrite as error:
-            if status != "failed":
-                raise
-            logger.warning("%s", error)  # the run ends with the error that came first
+    def _append(self) -> None:
+        """Replaces the last rows of the file."""
+        lines = self._lines(self._tail)
+        with self._path.open("r+b") as file:
+            file.seek(self._offset)
+            file.write(b"".join(lines))  # one write, so that a killed process does not lose the rows from before
+            file.truncate()
+        self._keep_tail(self._tail, lines)
+
+    def _rewrite(self, step: int, row: Row) -> None:
+        """Replaces the file."""
+        if self._columns is not None:
+            rows = self._read() | self._tail
+        else:  # of a resumed run, the row of `step` has what was measured before the checkpoint
+            rows = {number: values for number, values in self._read().items() if number <= step} if step else {}
+        rows[step] = rows.get(step, {}) | row
+        self._columns = sorted({name for values in rows.values() for name in values})
+        header, lines = _line(["step", *self._columns]), self._lines(rows)
+        with replacing(self._path) as part:
+            part.write_bytes(b"".join([header, *lines]))
+        self._offset = len(header)
+        self._keep_tail(rows, lines)
+
+    def _keep_tail(self, rows: dict[int, Row], lines: list[bytes]) -> None:
+        self._offset += sum(map(len, lines[:-_TAIL]))
+        self._tail = {step: rows[step] for step in sorted(rows)[-_TAIL:]}
 
     def _lines(self, rows: dict[int, Row]) -> list[bytes]:
-        return [_line([step, *(row.get(name, "") for name in self._columns)]) for step, row in sorted(rows.items())]
+        columns = self._columns or []
+        return [_line([step, *(row.get(name, "") for name in columns)]) for step, row in sorted(rows.items())]
 
     def _read(self) -> dict[int, Row]:
         """Returns the rows of the file without empty cells; leaves out damaged lines with a warning."""
         if not self._path.is_file():
             return {}
         header, *lines = self._path.read_text(errors="replace").splitlines(keepends=True) or [""]
-        if not (
-            header.endswith("\n") and header.startswith("step") and header[:-1].isprintable() and "\ufffd" not in header
-        ):
+        whole = header.startswith("step") and header.endswith("\n") and header[:-1].isprintable()
+        if not whole or "\ufffd" in header:
             logger.warning("%s is damaged: its header cannot be read, and its rows are left out.", self._path)
             return {}
         columns, rows, damaged = next(csv.reader([header]))[1:], {}, []

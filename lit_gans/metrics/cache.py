@@ -83,7 +83,8 @@ def save(path: Path, scores: Mapping[str, FeatureScore], halves: float) -> None:
     for owner, score in scores.items():
         with score.sync_context():
             for state, value in score.real_states().items():
-                tensors[f"{owner}/{state}"] = (score.rows(state) if state in score.lists else value).cpu().contiguous()
+                tensor = score.rows(state) if isinstance(value, list) else value
+                tensors[f"{owner}/{state}"] = tensor.cpu().contiguous()
     if place()[0] == 0:
         write(path, tensors)
 

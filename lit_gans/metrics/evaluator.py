@@ -249,13 +249,23 @@ class Evaluator:
         num = int(self._num_fake.compute())
         if num != self.num_samples:
             raise RefusedInput(f"Expected {self.num_samples} generated images, received {num}.")
-        if self.fits_gaussians and not self._warned:
-            self._warned = warn_of_few(min(self.num_real, num), self._widths.features)
+        self._warn_of_few(min(self.num_real, num))
         values: dict[str, float] = {}
         for score in self.scores.values():
             keys = score.keys(self.extractor)
             values |= {keys[name]: value for name, value in score.named(score.compute()).items()}
         return values
+
+    def _warn_of_few(self, num: int) -> None:
+        """Warns once if there are no more images than features."""
+        if self.fits_gaussians and num <= self._widths.features and not self._warned:
+            self._warned = True
+            logger.warning(
+                "%d images are no more than the %d features: covariances do not have full rank, and the FID is far too"
+                " large to compare with the FID of more images.",
+                num,
+                self._widths.features,
+            )
 
 
 def _requested(
@@ -282,19 +292,6 @@ def _requested(
             if owners.setdefault(key, name) != name:
                 raise RefusedInput(f"the scores {owners[key]} and {name} both measure {key}: keep one of them.")
     return requested
-
-
-def warn_of_few(num: int, num_features: int) -> bool:
-    """Logs a warning, and returns True, if there are no more images than features."""
-    few = num <= num_features
-    if few:
-        logger.warning(
-            "%d images are no more than the %d features: covariances do not have full rank, and the FID is far too"
-            " large to compare with the FID of more images.",
-            num,
-            num_features,
-        )
-    return few
 
 
 def with_labels(batches: Iterable[Tensor], labels: Tensor | None) -> Iterator[tuple[Tensor, Tensor | None]]:

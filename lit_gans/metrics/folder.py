@@ -9,8 +9,8 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from lit_gans.common.errors import RefusedInput, refuse_above, refuse_below
-from lit_gans.data.base import LARGEST_IMAGE, resized
+from lit_gans.common.errors import RefusedInput
+from lit_gans.data.base import resized
 from lit_gans.data.images import images_in, read_image
 
 
@@ -28,8 +28,6 @@ class PictureFolder:
     """
 
     def __init__(self, folder: str | Path, image_size: int | None = None) -> None:
-        refuse_below(1, image_size=image_size)
-        refuse_above(LARGEST_IMAGE, image_size=image_size or 1)
         self.folder, self.image_size = Path(folder), image_size
         self.paths = [path for path in images_in(self.folder) if path.name != "grid.png"]
         if not self.paths:

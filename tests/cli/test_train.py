@@ -99,7 +99,7 @@ def test_a_resumed_run_is_bitwise_the_uninterrupted_one(train, tmp_path, uninter
 @pytest.mark.faults
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_killed_run_resumes_bitwise(train, tmp_path, uninterrupted, workers):
-    settings = [*TINY, f"trainer.max_steps={MAX_STEPS}", "logger.csv.flush_every=1"]
+    settings = [*TINY, f"trainer.max_steps={MAX_STEPS}"]
     kill_at = random.randrange(7, MAX_STEPS - 5)
     process = start(tmp_path, *settings, f"data.num_workers={workers}", "hydra.run.dir=outputs/dcgan_digits/version_0")
     metrics = tmp_path / "outputs/dcgan_digits/version_0/metrics.csv"
@@ -146,7 +146,7 @@ def test_a_signal_ends_the_run_at_the_next_boundary(train, tmp_path, monkeypatch
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_a_signal_to_the_process_writes_a_checkpoint(tmp_path, number, code):
-    process = start(tmp_path, *ENDLESS, "logger.csv.flush_every=1")
+    process = start(tmp_path, *ENDLESS)
     while not (tmp_path / "run/metrics.csv").is_file():
         assert process.poll() is None, process.stdout.read()
         time.sleep(0.05)

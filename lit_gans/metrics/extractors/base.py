@@ -82,17 +82,12 @@ class ModuleExtractor(Extractor):
 
     Args:
         module: module, which is frozen and set to evaluation mode.
-        name: suffix of the metric keys: letters, digits and underscores.
+        name: suffix of the metric keys.
         num_classes: number of classes if the logits (n, k) are those of the data's classes.
-
-    Raises:
-        RefusedInput: `name` is not a valid suffix.
     """
 
     def __init__(self, module: nn.Module, name: str = "module", num_classes: int = 0) -> None:
         super().__init__()
-        if not name.isidentifier():
-            raise RefusedInput(f"name={name!r} must be letters, digits and underscores: it ends the keys.")
         self.module, self.name, self.num_classes = module, name, num_classes
         self.eval().requires_grad_(False)
 

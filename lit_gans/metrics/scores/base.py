@@ -74,7 +74,6 @@ class FeatureScore(Score):
         needs_known_classes: whether the score requires an extractor whose logits are those of the data's classes.
         needs_classes: whether the score requires a generator with classes.
         with_extractor: whether keys end with the extractor's name.
-        lists: names of the states that are lists of rows.
     """
 
     feature_network = "inception"  # the attribute that torchmetrics' FeatureShare replaces
@@ -99,7 +98,7 @@ class FeatureScore(Score):
     ) -> None:
         super().__init__(**{"dist_sync_fn": gather, **kwargs})
         self.normalize, self.reset_real_features, self.seed = normalize, reset_real_features, seed
-        self.widths, self.lists = Widths(), set[str]()
+        self.widths = Widths()
         if feature is None:
             self.add_states()
         else:
@@ -130,7 +129,7 @@ class FeatureScore(Score):
             real: whether the images are real.
 
         Raises:
-            RefusedInput: images of another type, range or shape, or a score without an extractor.
+            RefusedInput: images of another type, range or shape.
             FloatingPointError: images or features are not finite.
         """
         self.update_features(*self.extracted(imgs), real)
@@ -141,25 +140,21 @@ class FeatureScore(Score):
 
     def extracted(self, imgs: Tensor | Features) -> Features:
         """Returns the features of images; see `update`."""
-        if not isinstance(imgs, Features) and "inception" not in self._modules:
-            raise RefusedInput(f"{type(self).__name__}: give an extractor, feature=..., or Features instead of images.")
         features, logits = imgs if isinstance(imgs, Features) else self.inception(imgs)
         if self.widths == Widths():
             self.widths = Widths(features.shape[1], logits.shape[1])
             self.add_states()
         return Features(features, logits)
 
-    def add_state(self, name: str, default: Any, *args: Any, **kwargs: Any) -> None:
-        """Adds a state; see `torchmetrics.Metric`."""
-        super().add_state(name, default, *args, **kwargs)
-        if isinstance(default, list):
-            self.lists.add(name)
+    @property
+    def lists(self) -> list[str]:
+        """Names of the states that are lists of rows; those of other ranks are gathered into one tensor."""
+        return [name for name, state in self.metric_state.items() if isinstance(state, list)]
 
     def sync(self, *args: Any, **kwargs: Any) -> None:
         """Gathers the states of all ranks; ranks without images contribute rows of the right width."""
         for name in self.lists:
-            if not len(self.metric_state[name]):
-                setattr(self, name, [torch.empty(0, self.width(name))])
+            setattr(self, name, [self.rows(name)])
         super().sync(*args, **kwargs)
 
     def width(self, name: str) -> int:
@@ -183,20 +178,14 @@ class FeatureScore(Score):
         for name, state in states.items():
             setattr(self, name, state)
 
-    def accumulate(self, name: str, value: Tensor) -> None:
-        """Adds a value to a sum, or appends rows to a list, in main memory."""
-        state = self.metric_state[name]
-        if isinstance(state, list):
-            state.append(value.float().cpu())
-        else:
-            setattr(self, name, state + value)
-
     def rows(self, name: str) -> Float[Tensor, "n f"]:
-        """Returns all rows of a state that is a list, and stores them as one tensor."""
+        """Returns all rows of a list, and stores them as one tensor; those of all ranks once they are gathered."""
         state = self.metric_state[name]
-        if isinstance(state, list) and len(state) != 1:
-            state[:] = [torch.cat(state) if state else torch.empty(0, self.width(name))]
-        return state[0] if isinstance(state, list) else state
+        if not isinstance(state, list):
+            return state
+        if len(state) != 1:
+            state[:] = [torch.cat([torch.empty(0, self.width(name)), *state])]
+        return state[0]
 
     def too_few(self, num_real: float, num_fake: float) -> str | None:
         """Returns why there are too few images for the score and what would help, or None if there are enough.
@@ -256,12 +245,15 @@ class FeatureScore(Score):
 class StoredFeatures(FeatureScore):
     """Base class of scores that need the features of single images, real and generated ones, in main memory."""
 
+    real_features: list[Tensor]
+    fake_features: list[Tensor]
+
     def add_states(self) -> None:
         self.add_state("real_features", [], dist_reduce_fx="cat")
         self.add_state("fake_features", [], dist_reduce_fx="cat")
 
     def update_features(self, features: Float[Tensor, "n f"], logits: Float[Tensor, "n k"], real: bool) -> None:
-        self.accumulate("real_features" if real else "fake_features", features)
+        (self.real_features if real else self.fake_features).append(features.float().cpu())
 
     def stored(self) -> tuple[Float[Tensor, "n f"], Float[Tensor, "k f"]]:
         """Returns the features of the real and of the generated images.

@@ -55,8 +55,8 @@ class ClassCoverage(FeatureScore):
             return
         probability, label = logits.softmax(1).max(1)
         confident = label[probability >= self.confidence]
-        self.accumulate("fake_class_counts", confident.bincount(minlength=logits.shape[1]))
-        self.accumulate("fake_num", torch.tensor(len(logits), device=logits.device))
+        self.fake_class_counts += confident.bincount(minlength=logits.shape[1])
+        self.fake_num += len(logits)
 
     def compute(self) -> Float[Tensor, ""]:
         """Returns the number of covered classes."""
@@ -164,8 +164,8 @@ class ClassAccuracy(LabeledScore):
             self.add_state(name, torch.tensor(0), dist_reduce_fx="sum")
 
     def update_labeled(self, extracted: Features, real: bool, labels: Int64[Tensor, " n"]) -> None:
-        self.accumulate("fake_correct", (extracted.logits.argmax(1) == labels).sum())
-        self.accumulate("fake_num", torch.tensor(len(labels), device=labels.device))
+        self.fake_correct += (extracted.logits.argmax(1) == labels).sum()
+        self.fake_num += len(labels)
 
     def compute(self) -> Float64[Tensor, ""]:
         """Returns the fraction.

@@ -100,18 +100,21 @@ class FrechetInceptionDistance(FeatureScore):
     _real: Gaussian | None = None  # with its root, as long as the real images stay the same
 
     def add_states(self) -> None:
-        num_features = self.widths.features
+        width = self.widths.features
         for kind in ("real", "fake"):
-            sums = torch.zeros(num_features, dtype=torch.float64), torch.zeros(num_features, num_features).double()
-            self.add_state(f"{kind}_features_sum", sums[0], dist_reduce_fx="sum")
-            self.add_state(f"{kind}_features_cov_sum", sums[1], dist_reduce_fx="sum")
+            self.add_state(f"{kind}_features_sum", torch.zeros(width).double(), dist_reduce_fx="sum")
+            self.add_state(f"{kind}_features_cov_sum", torch.zeros(width, width).double(), dist_reduce_fx="sum")
             self.add_state(f"{kind}_features_num_samples", torch.tensor(0), dist_reduce_fx="sum")
 
     def update_features(self, features: Float[Tensor, "n f"], logits: Float[Tensor, "n k"], real: bool) -> None:
-        kind, wide = "real" if real else "fake", features.double()
-        self.accumulate(f"{kind}_features_sum", wide.sum(0))
-        self.accumulate(f"{kind}_features_cov_sum", wide.T @ wide)
-        self.accumulate(f"{kind}_features_num_samples", torch.tensor(len(features), device=wide.device))
+        wide, states = features.double(), self._states("real" if real else "fake")
+        for state, added in zip(states, (len(wide), wide.sum(0), wide.T @ wide), strict=True):
+            state += added
+
+    def _states(self, kind: str) -> list[Tensor]:
+        """Returns number, sum and sum of outer products of the features."""
+        states: dict[str, Any] = self.metric_state
+        return [states[f"{kind}_features_{name}"] for name in ("num_samples", "sum", "cov_sum")]
 
     def compute(self) -> Float64[Tensor, ""]:
         """Returns the distance.
@@ -119,10 +122,8 @@ class FrechetInceptionDistance(FeatureScore):
         Raises:
             RefusedInput: there are fewer than two real or two generated images.
         """
-        states: dict[str, Any] = self.metric_state
-        names = ("num_samples", "sum", "cov_sum")
-        sums = {kind: [states[f"{kind}_features_{name}"] for name in names] for kind in ("real", "fake")}
-        self.refuse_too_few(int(sums["real"][0]), int(sums["fake"][0]))
-        real, fake = (Gaussian.of_sums(int(num), total, products) for num, total, products in sums.values())
+        sums = self._states("real"), self._states("fake")
+        self.refuse_too_few(*(int(num) for num, *_ in sums))
+        real, fake = (Gaussian.of_sums(int(num), total, products) for num, total, products in sums)
         self._real = real.or_equal(self._real)
         return torch.tensor(frechet_distance(self._real, fake), dtype=torch.float64, device=self.device)

@@ -52,6 +52,8 @@ class InceptionScore(FeatureScore):
     needs_logits = higher_is_better = True
     directions = {"is": "max", "is_spread": None}
 
+    fake_logits: list[Tensor]
+
     def __init__(self, feature: nn.Module | None = None, splits: int = 10, **kwargs: Any) -> None:
         refuse_below(1, splits=splits)
         super().__init__(feature, **kwargs)
@@ -62,7 +64,7 @@ class InceptionScore(FeatureScore):
 
     def update_features(self, features: Float[Tensor, "n f"], logits: Float[Tensor, "n k"], real: bool) -> None:
         if not real:
-            self.accumulate("fake_logits", logits)
+            self.fake_logits.append(logits.float().cpu())
 
     def too_few(self, num_real: float, num_fake: float) -> str | None:
         if num_fake >= 2 * self.splits:

@@ -42,9 +42,7 @@ def test_the_sha256_is_that_of_names_and_values():
     assert DigitsExtractor().sha256 == DigitsExtractor().sha256
 
 
-def test_refusals():
-    with pytest.raises(RefusedInput, match="name='my net'"):
-        ModuleExtractor(Means(), name="my net")
+def test_what_is_no_row_of_features_for_each_image_is_refused():
     with pytest.raises(RefusedInput, match=r"returned \(2, 3, 4, 4\)"):
         ModuleExtractor(nn.Identity())(torch.zeros(2, 3, 4, 4, dtype=torch.uint8))
 
