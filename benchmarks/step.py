@@ -95,7 +95,11 @@ def step(
     settings |= {"loops": loops, "mimicry": mimicry, "log_every_n_steps": log_every_n_steps}
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     rate = matrix_product_rate(where, dtype, 256 if preset == "smoke" else 8192 if where.type == "cuda" else 2048)
-    found = {gan: _measure(gan, sizes, settings, where) for gan in gans}
+    found: dict[str, Any] = {}
+    for gan in gans:
+        found[gan] = _measure(gan, sizes, settings, where)
+        if found[gan]["steps"] < steps:  # a signal has stopped the training: what was measured until then is printed
+            break
     result = {"benchmark": "step", "preset": preset, **settings, **sizes, **environment(where)}
     result |= {"matrix_product": rate, "gans": found}
     kind = ", tiny networks" if tiny else f", {sizes['image_size']}x{sizes['image_size']}, batch {sizes['batch_size']}"
@@ -157,12 +161,16 @@ def _measure(gan: str, sizes: dict[str, Any], settings: dict[str, Any], device: 
         race = Race(by_hand, module, batches, num)
         trainer.fit(module, race)
     bare = by_hand.get("bare")
-    timed = slice(settings["warmup"], settings["warmup"] + settings["steps"])
+    rounds = min(map(len, race.seconds.values()))  # fewer than asked for where a signal has stopped the training
+    timed = slice(settings["warmup"], min(rounds, settings["warmup"] + settings["steps"]))
+    if timed.start >= timed.stop:
+        raise RefusedInput(f"{gan}: the training was stopped after {rounds} steps, before any was timed.")
     seconds = {name: times[timed] for name, times in race.seconds.items()}
     processor = {name: times[timed] for name, times in race.processor_seconds.items()}
     flops |= {"lit_gans": flops["bare"]} if "bare" in flops else {}
     tolerance = _TOLERANCE[settings["precision"], device.type]
     return {
+        "steps": timed.stop - timed.start,
         "loops": {
             name: {
                 "seconds": spread(seconds[name]),
@@ -318,6 +326,8 @@ def _notes(result: dict[str, Any]) -> list[str]:
     lines = [f"on {result['device_name']}, {result['threads']} threads, torch {result['torch']}"]
     lines.append(f"matrix product: {result['matrix_product'] / 1e9:.3g} GFLOP/s")
     for gan, found in result["gans"].items():
+        if found["steps"] < result["steps"]:
+            lines.append(f"{gan}: stopped after {found['steps']} of {result['steps']} timed steps")
         first = found["first_step"]
         verdict = "equal" if first["equal"] else "NOT equal, the ratios compare different work"
         lines.append(f"{gan}: losses of the first step: {verdict} ({first['largest_relative_difference']:.1e})")

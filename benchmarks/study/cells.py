@@ -116,11 +116,6 @@ class Cell:
     reason: str | None = None
 
 
-def cells(parts: Sequence[str], sizes: Sizes, machine: Machine) -> list[Cell]:
-    """Returns the cells of the parts."""
-    return [cell for part in parts for cell in CELLS[part](sizes, machine)]
-
-
 def _model(gan: str, image_size: int, width: int | None, device: str = "cuda") -> list[str]:
     """Returns the overrides of a GAN: the studies' networks where an experiment has them."""
     name = (_EXPERIMENTS | _ON_CPU if device == "cpu" else _EXPERIMENTS).get(gan)
@@ -284,15 +279,3 @@ def projection(sizes: Sizes, machine: Machine) -> Iterator[Cell]:
     for ranks in (ranks for ranks in machine.ranks if ranks > 1):
         labels = {"batch_size": sizes.batch_size, "device": machine.device}
         yield Cell("projection", f"dcgan, {ranks} processes", labels, overrides, _timing(sizes), "link", ranks)
-
-
-CELLS = {
-    "batch": batch,
-    "scaling": scaling,
-    "overlap": overlap,
-    "optimizations": optimizations,
-    "deepspeed": deepspeed,
-    "dual": dual,
-    "lightweight": lightweight,
-    "projection": projection,
-}

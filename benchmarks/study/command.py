@@ -17,10 +17,10 @@ from typing import Any, Literal
 import torch
 
 from benchmarks.common import environment, turn_order
-from benchmarks.study.cells import CELLS, PRESETS, Cell, Machine, Sizes, cells
+from benchmarks.study.cells import PRESETS, Cell, Machine, Sizes
+from benchmarks.study.parts import PARTS, planned, tables_of
 from benchmarks.study.processes import Processes
 from benchmarks.study.report import markdown, write_page
-from benchmarks.study.tables import tables
 from lit_gans.common.atomic import replacing
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput, nearest
@@ -62,7 +62,7 @@ def study(
         sizes: values that replace those of the preset, as in '--sizes={steps: 20, batch_sizes: [8, 16]}'; the fields of
             `benchmarks.study.cells.Sizes`.
     """
-    _refuse_unknown("parts", parts, CELLS)
+    _refuse_unknown("parts", parts, PARTS)
     _refuse_unknown("gans", gans, registered())
     where = chosen_device(device).type
     name = preset if preset != "auto" else "full" if where == "cuda" else "cpu"
@@ -76,7 +76,7 @@ def study(
         return {}
     devices = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
     machine = Machine(where, devices, processes.numbers(where, max_ranks), cores, gans or sorted(registered()))
-    plan = cells(parts or list(CELLS), chosen, machine)
+    plan = planned(parts or list(PARTS), chosen, machine)
     results = Results(Path(output) / "results.json", stamp(where), asdict(chosen), plan, any_commit)
     try:
         _run(plan, results, processes, repeats, None if minutes is None else time.monotonic() + 60 * minutes)
@@ -84,7 +84,7 @@ def study(
         processes.close()
     path = Path(output) / "report.html"
     write_page(path, results.rows, {"Machine": results.stamp, "Sizes": results.settings})
-    for part, found in tables(results.rows).items():
+    for part, found in tables_of(results.rows).items():
         for table in found if part in {cell.part for cell in plan} else ():
             print(f"\n{part}: {table.title}\n\n{markdown(table.frame)}", *table.notes, sep="\n")
     print("", path, results.path, sep="\n")

@@ -19,6 +19,7 @@ import pandas as pd
 
 from benchmarks import scaling_study
 from benchmarks.study import tables
+from benchmarks.study.parts import PARTS
 from benchmarks.study.report import markdown, write_page
 from benchmarks.study.tables import Rows, Table, measured
 
@@ -125,7 +126,7 @@ def deepspeed(rows: Rows, stamp: Stamp) -> Table:
 
 def _of(part: str, title: str) -> Callable[[Rows, Stamp], Table]:
     """Returns what makes a table of the report, by the beginning of its title."""
-    return lambda rows, stamp: next(table for table in tables.PARTS[part](rows) if table.title.startswith(title))
+    return lambda rows, stamp: next(table for table in PARTS[part].tables(rows) if table.title.startswith(title))
 
 
 TABLES: dict[str, Callable[[Rows, Stamp], Table]] = {

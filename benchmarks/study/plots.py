@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 import pandas as pd
@@ -21,12 +21,6 @@ from benchmarks.study.tables import DEVICES, SCORES, SHARES, Rows, measured, med
 
 Picture = tuple[str, str, bytes]  # title, kind of file, and its content
 Points = Sequence[tuple[float, float]]
-
-
-def plots(rows: Rows, part: str) -> Iterator[Picture]:
-    """Yields the plots of a part, and its film."""
-    if part in _PLOTS and len(measured(rows, part)):
-        yield from _PLOTS[part](rows)
 
 
 def _axes() -> Axes:
@@ -82,14 +76,16 @@ def _curves(frame: pd.DataFrame, label: str, x: str, y: str) -> dict[str, Points
     return {str(name): list(zip(own[x], own[y], strict=True)) for name, own in frame.groupby(label, sort=False)}
 
 
-def _batch(rows: Rows) -> Iterator[Picture]:
+def batch(rows: Rows) -> Iterator[Picture]:
+    """Yields plots of images per second by batch size."""
     found = medians(measured(rows, "batch"), "device", "gan", "batch_size")
     for device, own in found.groupby("device", sort=False):
         curves = _curves(own, "gan", "batch_size", "generator_images_per_second")
         yield _lines(f"Images per second on {device}", curves, "batch size", "images/s", "xy")
 
 
-def _scaling(rows: Rows) -> Iterator[Picture]:
+def scaling(rows: Rows) -> Iterator[Picture]:
+    """Yields plots of images per second by number of processes."""
     for kind, own in tables.scaling_medians(rows).groupby("kind", sort=False):
         curves = _curves(own, "gan", "ranks", "generator_images_per_second")
         ideal = _curves(own.assign(ideal=own["one"] * own["ranks"]), "gan", "ranks", "ideal")
@@ -97,7 +93,8 @@ def _scaling(rows: Rows) -> Iterator[Picture]:
         yield _lines(title, curves, "processes", "images/s", "xy", ideal)
 
 
-def _overlap(rows: Rows) -> Iterator[Picture]:
+def overlap(rows: Rows) -> Iterator[Picture]:
+    """Yields plots of the milliseconds of a step."""
     steps = tables.median_steps(rows).set_index("cell")
     axes = _axes()
     (100 * steps[list(SHARES)].div(steps["sum"], axis=0)).plot.bar(stacked=True, ax=axes, legend=False)
@@ -105,7 +102,8 @@ def _overlap(rows: Rows) -> Iterator[Picture]:
     yield _finished("Shares of a step, by GAN and number of processes", axes)
 
 
-def _optimizations(rows: Rows) -> Iterator[Picture]:
+def optimizations(rows: Rows) -> Iterator[Picture]:
+    """Yields plots of the speed of each setting."""
     found = tables.relative_speeds(rows).dropna(subset="ratio")
     for gan, own in found.groupby("gan", sort=False):
         axes = _axes()
@@ -118,20 +116,23 @@ def _optimizations(rows: Rows) -> Iterator[Picture]:
         yield _finished(f"Speed of {gan} relative to its baseline", axes)
 
 
-def _deepspeed(rows: Rows) -> Iterator[Picture]:
+def deepspeed(rows: Rows) -> Iterator[Picture]:
+    """Yields plots of the seconds of an epoch of CelebA."""
     found = medians(measured(rows, "deepspeed"), "loop", "ranks")
     found = found.assign(epoch=found.apply(tables.epoch, axis=1))
     curves = _curves(found, "loop", "ranks", "epoch")
     yield _lines("Seconds an epoch", curves, "processes", "seconds an epoch", "xy")
 
 
-def _lightweight(rows: Rows) -> Iterator[Picture]:
+def lightweight(rows: Rows) -> Iterator[Picture]:
+    """Yields plots of speed and FID by number of parameters."""
     found = medians(measured(rows, "lightweight"), "block", "multiplier")
     curves = _curves(found, "block", "parameters", "images_per_second")
     yield _lines("Speed of blocks and widths", curves, "parameters", "images/s", "x")
 
 
-def _dual(rows: Rows) -> Iterator[Picture]:
+def dual(rows: Rows) -> Iterator[Picture]:
+    """Yields plots of scores by iterations and by seconds, and a film of samples."""
     for data, frame in measured(rows, "dual").groupby("data", sort=False):
         for size, of_size in frame.groupby("batch_size", sort=False):
             for key, (name, _) in SCORES[str(data)].items():
@@ -178,7 +179,8 @@ def film(runs: Mapping[str, Sequence[str]]) -> bytes:
     return file.getvalue()
 
 
-def _projection(rows: Rows) -> Iterator[Picture]:
+def projection(rows: Rows) -> Iterator[Picture]:
+    """Yields plots of predicted and measured images per second."""
     cluster = scaling_study.calibrate(scaling_study.POINTS)
     points = [point for point in scaling_study.POINTS if point.kind == "weak"]
     known: dict[str, Points] = {
@@ -196,15 +198,3 @@ def _projection(rows: Rows) -> Iterator[Picture]:
     found.rename(lambda name: textwrap.fill(name, 16)).plot.bar(ax=axes, rot=0, fontsize="small", legend=False)
     axes.set(xlabel="", ylabel="images/s")
     yield _finished("Predicted and measured here", axes)
-
-
-_PLOTS: dict[str, Callable[[Rows], Iterator[Picture]]] = {
-    "batch": _batch,
-    "scaling": _scaling,
-    "overlap": _overlap,
-    "optimizations": _optimizations,
-    "deepspeed": _deepspeed,
-    "dual": _dual,
-    "lightweight": _lightweight,
-    "projection": _projection,
-}

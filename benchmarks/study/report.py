@@ -10,8 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks.study.plots import plots
-from benchmarks.study.tables import Rows, Table, tables
+from benchmarks.study.parts import PARTS, pictures_of, tables_of
+from benchmarks.study.tables import Rows, Table
 
 _TITLE = "GAN training on this machine"
 _STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:70em;margin:2em auto;padding:0 1em}
@@ -19,39 +19,6 @@ table{border-collapse:collapse;margin:1em 0;font-size:14px;font-variant-numeric:
 td,th{border:1px solid #ccc;padding:.2em .6em;text-align:right}td:first-child,th:first-child{text-align:left}
 figure{display:inline-block;margin:1em}img{max-width:100%}figcaption{font-size:14px}"""
 _TYPES = {"svg": "image/svg+xml", "gif": "image/gif"}
-HEADINGS = {
-    "batch": "Batch sizes",
-    "scaling": "Scaling",
-    "overlap": "Overlap of computation and communication",
-    "optimizations": "Optimizations",
-    "deepspeed": "DeepSpeed's tutorial",
-    "dual": "Dual discriminators",
-    "lightweight": "Lightweight networks",
-    "projection": "Projection",
-}
-QUESTIONS = {
-    "batch": "Real images per second, seconds for an epoch of CelebA's 202,599 images, seconds of the measured training"
-    " from start to end, and peak memory, by batch size. Images per second count each real image of a generator"
-    " iteration once, as the scaling study does; all critic steps of an iteration are in its time.",
-    "scaling": "Real images per second of all processes together under strategy=ddp, and efficiency: the share of n"
-    " times the speed of one process. Weak scaling has the same batch in each process, strong scaling the same in all."
-    " On a CPU the processes share its cores: n processes that lose nothing have an efficiency of 1 / n.",
-    "overlap": "Milliseconds of a step in which a process only computes, only communicates, does both, only waits for"
-    " data, or does nothing. On a CPU, from the times at which DDP starts and finishes each all-reduce, and the host"
-    " waits for it; on CUDA, from the profiler's kernels. Real images from files, packed as in a training.",
-    "optimizations": "Which setting makes a step faster, and do the losses after the same images stay the same?",
-    "deepspeed": "Seconds for an epoch of CelebA's 202,599 images, batch size per process as in the tutorial: the plain"
-    " loop on one device (three backward passes, losses fetched in each step), strategy=ddp, and one engine for each"
-    " network.",
-    "dual": "Scores by iterations and by seconds of training (without the measurements), seconds until a given FID, and"
-    " how busy processor and device are. A digit classifier or EfficientNet-Lite0 judges: the scores are comparable"
-    " with each other, not with the study's FID on 64 features.",
-    "lightweight": "Parameters and multiply-adds of one image (forward, torch's counter), images per second, speed-up"
-    " over plain convolutions of full width, and FID on the digits after equal time.",
-    "projection": "A cost model (computation per step, bytes and messages per step, latency and bandwidth of each level"
-    " of the network, overlap) predicts images per second on 1 to 1,024 devices. It is compared with steps of several"
-    " processes, and with the scaling study's tables.",
-}
 
 
 def markdown(frame: pd.DataFrame) -> str:
@@ -81,12 +48,13 @@ def write_page(path: Path, rows: Rows, about: Mapping[str, Mapping[str, Any]]) -
     for heading, values in about.items():
         frame = pd.DataFrame([(name, str(value)) for name, value in values.items()], columns=["", " "])
         lines += [f"<h2>{html.escape(heading)}</h2>", html_table(Table("", frame))]
-    for part, found in tables(rows).items():
-        lines += [f"<h2>{html.escape(HEADINGS[part])}</h2>", f"<p>{html.escape(QUESTIONS[part])}</p>"]
+    for name, found in tables_of(rows).items():
+        part = PARTS[name]
+        lines += [f"<h2>{html.escape(part.heading)}</h2>", f"<p>{html.escape(part.question)}</p>"]
         for table in found:
             lines += [f"<h3>{html.escape(table.title)}</h3>", html_table(table)]
             lines += [f"<p>{html.escape(note)}</p>" for note in table.notes]
-        for title, kind, data in plots(rows, part):
+        for title, kind, data in pictures_of(rows, name):
             image = f"data:{_TYPES[kind]};base64,{base64.b64encode(data).decode()}"
             caption = html.escape(title)
             lines.append(f'<figure><img alt="{caption}" src="{image}"><figcaption>{caption}</figcaption></figure>')

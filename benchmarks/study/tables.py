@@ -60,16 +60,6 @@ def missing(rows: Rows, part: str) -> Table:
     return Table("Not measured here", pd.DataFrame(cells, columns=["cell", "reason"]))
 
 
-def tables(rows: Rows) -> dict[str, list[Table]]:
-    """Returns the tables of all parts that have rows, in the order of the report."""
-    found = {}
-    for part, make in PARTS.items():
-        if any(row["part"] == part for row in rows):
-            own = make(rows) if len(measured(rows, part)) else []
-            found[part] = [table for table in [*own, missing(rows, part)] if len(table.frame)]
-    return found
-
-
 def medians(frame: pd.DataFrame, *keys: str) -> pd.DataFrame:
     """Returns the medians of the repeats of each cell, with `n`, and `low` and `high`, the quartiles of its speed."""
     groups = frame.groupby(list(keys), sort=False, dropna=False)
@@ -499,15 +489,3 @@ def _far(title: str, cluster: Cluster, step: Any) -> Table:
         " the others have one device a node."
     )
     return Table(f"{title}: prediction", pd.DataFrame(rows), [note])
-
-
-PARTS: dict[str, Callable[[Rows], list[Table]]] = {
-    "batch": batch,
-    "scaling": scaling,
-    "overlap": overlap,
-    "optimizations": optimizations,
-    "deepspeed": deepspeed,
-    "dual": dual,
-    "lightweight": lightweight,
-    "projection": projection,
-}

@@ -3,8 +3,8 @@
 import pytest
 
 from benchmarks.study import pages
+from benchmarks.study.parts import PARTS, tables_of
 from benchmarks.study.report import html_table
-from benchmarks.study.tables import PARTS, tables
 
 (RECORDED, ABOUT), (COMPARED, _) = pages.read(pages.RESULTS), pages.read(pages.COMPARED)
 AGAIN = "run: python -m benchmarks.study.pages"
@@ -23,7 +23,7 @@ def test_the_recorded_report_is_that_of_the_recorded_results():
     report = pages.REPORT.read_text()
     assert len(report) < 2e6
     assert ABOUT["stamp"]["commit"] in report
-    for found in tables(RECORDED).values():
+    for found in tables_of(RECORDED).values():
         assert all(html_table(table) in report for table in found), AGAIN
 
 
@@ -34,14 +34,14 @@ def test_the_recorded_run_has_every_part_and_no_failed_cell():
 
 def test_the_shares_of_a_step_add_up():
     """Each share's own median over three repeats would not."""
-    (shares,) = (table.frame for table in PARTS["overlap"](RECORDED) if table.title == "Shares of a step")
+    (shares,) = (table.frame for table in PARTS["overlap"].tables(RECORDED) if table.title == "Shares of a step")
     sums = [sum(float(share.removesuffix(" %")) for share in row[2:]) for row in shares.itertuples(index=False)]
     assert sums == [pytest.approx(100, abs=0.3)] * len(sums)
 
 
 def test_the_projection_is_as_close_as_promised():
     """Within 20 % between processes of one machine, within 25 % between hosts on a limited link."""
-    measured = PARTS["projection"](RECORDED)[0].frame
+    measured = PARTS["projection"].tables(RECORDED)[0].frame
     errors = {row[0]: float(row[-2].removesuffix(" %")) for row in measured.itertuples(index=False)}
     assert [name.split(", ")[1] for name in errors] == ["2 processes", "2 hosts", "3 hosts", "4 hosts"]
     assert all(abs(error) <= (20 if "processes" in name else 25) for name, error in errors.items())

@@ -1,6 +1,8 @@
 """The step benchmark: what it reports, and that its loops do the same work. No timing is asserted."""
 
 import json
+import os
+import signal
 
 import pytest
 import torch
@@ -60,6 +62,24 @@ def test_bf16_of_tiny_networks():
     assert found["largest_weight_difference"] == 0
     assert found["first_step"]["equal"]
     assert (result["threads"], result["width"]) == (1, 2)
+
+
+def test_a_signal_ends_with_what_was_measured(monkeypatch, capsys):
+    steps, by_hand = [], BareLoop.step
+
+    def stopped(loop, real):
+        steps.append(len(real))
+        if len(steps) == 8:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return by_hand(loop, real)
+
+    monkeypatch.setattr(BareLoop, "step", stopped)
+    result = step(["dcgan", "sngan"], "smoke", steps=100, warmup=1, loops=["bare"], device="cpu")
+    found = result["gans"].pop("dcgan")
+    assert not result["gans"], "the next training does not begin"
+    assert 1 <= found["steps"] < 10
+    assert found["largest_weight_difference"] == 0
+    assert f"dcgan: stopped after {found['steps']} of 100 timed steps" in capsys.readouterr().out
 
 
 def test_freezing_saves_the_discriminators_weight_gradients(smoke):

@@ -7,10 +7,10 @@ import pytest
 from torch.autograd import DeviceType
 
 from benchmarks.study import command, processes
-from benchmarks.study.cells import CELLS, PRESETS, Machine, Sizes, cells
+from benchmarks.study.cells import PRESETS, Machine, Sizes
 from benchmarks.study.command import study
+from benchmarks.study.parts import PARTS, planned, tables_of
 from benchmarks.study.report import markdown
-from benchmarks.study.tables import tables
 from benchmarks.study.timeline import device_shares, divide
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.hydra_app import compose
@@ -49,7 +49,7 @@ def test_reasons_and_errors_are_listed_and_errors_forgotten(tmp_path, monkeypatc
     monkeypatch.setattr(processes.Processes, "measure", lambda *_: next(answers))
     monkeypatch.setattr(command, "commit", lambda: "abc")
     monkeypatch.setattr(command, "write_page", lambda *_: None)
-    monkeypatch.setattr(command, "tables", lambda _: {})
+    monkeypatch.setattr(command, "tables_of", lambda _: {})
     arguments = {"parts": ["batch"], "preset": "smoke", "gans": ["gan"], "repeats": 1, "output": str(tmp_path)}
     assert study(**arguments)["failed"] == ["batch: gan, batch 4, cpu"]
     rows = json.loads((tmp_path / "results.json").read_text())["rows"]
@@ -67,7 +67,7 @@ def test_each_cell_is_measured_once_before_any_is_repeated_and_late_ones_are_not
 
     monkeypatch.setattr(processes.Processes, "measure", measure)
     monkeypatch.setattr(command, "write_page", lambda *_: None)
-    monkeypatch.setattr(command, "tables", lambda _: {})
+    monkeypatch.setattr(command, "tables_of", lambda _: {})
     arguments = {"parts": ["batch"], "preset": "smoke", "gans": ["gan"], "repeats": 3}
     study(**arguments, output=str(tmp_path / "all"))
     assert order == [2, 4, 4, 2, 2, 4]
@@ -77,8 +77,8 @@ def test_each_cell_is_measured_once_before_any_is_repeated_and_late_ones_are_not
 
 def test_every_part_has_cells_whose_overrides_compose():
     sizes = Sizes(**PRESETS["smoke"])
-    found = cells(list(CELLS), sizes, MACHINE)
-    assert {cell.part for cell in found} == {*CELLS}
+    found = planned(list(PARTS), sizes, MACHINE)
+    assert {cell.part for cell in found} == {*PARTS}
     assert len({(cell.part, cell.name) for cell in found}) == len(found)
     json.dumps([dict(cell.labels) for cell in found])
     for overrides in {
@@ -89,7 +89,7 @@ def test_every_part_has_cells_whose_overrides_compose():
 
 def test_settings_that_cannot_be_measured_say_why():
     alone = Machine("cpu", ("cpu",), (1,), 1, ["dcgan"])
-    reasons = {cell.name: cell.reason for cell in cells(["optimizations"], Sizes(**PRESETS["smoke"]), alone)}
+    reasons = {cell.name: cell.reason for cell in planned(["optimizations"], Sizes(**PRESETS["smoke"]), alone)}
     assert reasons["dcgan, compression fp16"] == "one process has nobody to communicate with."
     assert reasons["dcgan, compile"].endswith("takes a minute.")
     assert reasons["dcgan, baseline"] is None
@@ -119,6 +119,6 @@ def test_every_part_is_measured(tmp_path):
     result = study(preset="smoke", gans=["dcgan"], repeats=1, output=str(tmp_path), max_ranks=2)
     assert result["failed"] == []
     rows = json.loads((tmp_path / "results.json").read_text())["rows"]
-    assert {part: {row["cell"] for row in rows if row["part"] == part and "reason" not in row} for part in CELLS}
-    assert set(tables(rows)) == {*CELLS}
-    assert all(markdown(table.frame) for found in tables(rows).values() for table in found)
+    assert {part: {row["cell"] for row in rows if row["part"] == part and "reason" not in row} for part in PARTS}
+    assert set(tables_of(rows)) == {*PARTS}
+    assert all(markdown(table.frame) for found in tables_of(rows).values() for table in found)
