@@ -36,22 +36,12 @@ def find_checkpoint(path: str | Path) -> Path:
             if found is not None:
                 logger.info("checkpoint  %s", found)
                 return found
-    raise RefusedInput(f"{path} {_what_is_right(path)}")
-
-
-def _what_is_right(folder: Path) -> str:
-    """Returns the end of the message about a folder that is not a checkpoint, which suggests nearby checkpoints."""
-    lasts = [*folder.glob(f"*/{FOLDER}/{_BEST}"), *folder.glob(f"*/{FOLDER}/{_LAST}")]
-    if lasts:
-        newest = max(lasts, key=lambda path: path.stat().st_mtime)
-        return f"holds several runs: name one of them, the newest is {newest.parent.parent}."
-    files = sorted(folder.glob("*.ckpt"))
-    if files:
-        return f"holds no best.ckpt and no last.ckpt: name the file, for example {files[-1]}."
-    for name in (_BEST, _LAST):
-        if (folder.parent / FOLDER / name).exists():
-            return f"holds no checkpoint: that of this run is {folder.parent / FOLDER / name}."
-    return f"is neither the folder of a run nor a sharded checkpoint: it has no {FOLDER}/{_BEST} and no {REST}."
+    near = [*path.glob("*.ckpt"), *path.glob(f"*/{FOLDER}/*.ckpt")]
+    hint = f"; the newest below it is {max(near, key=lambda found: found.stat().st_mtime)}" if near else ""
+    raise RefusedInput(
+        f"{path} is neither the folder of a run nor a sharded checkpoint: it has no {FOLDER}/{_BEST}, no"
+        f" {FOLDER}/{_LAST} and no {REST}{hint}."
+    )
 
 
 def run_of(checkpoint: Path) -> Path:

@@ -22,7 +22,6 @@ from lit_gans.data.sources.torchvision_sets import MNIST
 from lit_gans.export.safetensors import load_generator, save_generator
 from lit_gans.metrics import cache
 from lit_gans.metrics.extractors.weights import read_weights
-from lit_gans.strategies.deepspeed import settings
 
 from .killed_saves import save_file, save_folder
 
@@ -102,11 +101,6 @@ READERS = {
     "configuration of a generator": Reader(generator_folder, load_generator, "config.json", 0.3),
     "record of an evaluation": Reader(
         write_json({"protocol": {"num": 3}, "directions": {"fid": "min"}, "fid": 4.5}), _read, refused=0.3
-    ),
-    "settings of DeepSpeed": Reader(
-        write_json({"zero_optimization": {"reduce_bucket_size": 1000}, "steps_per_print": 10}),
-        lambda path: settings.read(str(path)),
-        refused=0.3,
     ),
 }
 RECORDS = {

@@ -52,19 +52,14 @@ def test_a_checkpoint_whose_replacement_was_interrupted_is_found(tmp_path):
     assert find_checkpoint(run) == run / "checkpoints/last.ckpt.old"
 
 
-def test_what_is_no_checkpoint_is_pointed_to_one(tmp_path):
+def test_what_is_no_checkpoint_is_pointed_to_the_newest_below_it(tmp_path):
     for version in (0, 1):
         folder = run_folder(tmp_path / f"name/version_{version}", "last.ckpt")
         os.utime(folder / "checkpoints/last.ckpt", (version + 1, version + 1))
-    (tmp_path / "name/version_1/samples").mkdir()
-    (tmp_path / "others").mkdir()
-    (tmp_path / "others/mine.ckpt").write_text("")
     (tmp_path / "empty").mkdir()
     for name, sentence in {
         "nowhere": "there is no checkpoint at",
-        "name": f"name holds several runs: name one of them, the newest is {tmp_path / 'name/version_1'}.",
-        "name/version_1/samples": f"that of this run is {tmp_path / 'name/version_1/checkpoints/last.ckpt'}.",
-        "others": f"name the file, for example {tmp_path / 'others/mine.ckpt'}.",
+        "name": f"the newest below it is {tmp_path / 'name/version_1/checkpoints/last.ckpt'}.",
         "empty": "empty is neither the folder of a run nor a sharded checkpoint: it has no checkpoints/best.ckpt",
     }.items():
         with pytest.raises(RefusedInput, match=re.escape(sentence)):

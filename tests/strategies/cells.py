@@ -16,13 +16,13 @@ from tests.gans import GANS
 
 SETTINGS = {
     "sngan": {"network": "resnet", "generator_batch_multiple": 2, "n_critic": 2},
-    "wgan_gp": {"network": "dcgan", "critic_norm": "layer", "n_critic": 5},
+    "wgan_gp": {"network": "dcgan", "critic_norm": "layer", "n_critic": 2},
     "gan": {"r1_gamma": 1.0},
     "dcgan": {"num_classes": 10},
     "r3gan": {"r1_gamma": 1.0, "r2_gamma": 0.5},
     "pix2pix": {"patch_depth": 2, "l1_weight": 10.0},
 }
-STEPS = 3
+STEPS = 2
 BATCH_SIZE = 8  # of all ranks together
 
 

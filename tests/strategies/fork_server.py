@@ -14,6 +14,7 @@ import signal
 import sys
 import traceback
 import warnings
+from functools import cache
 from pathlib import Path
 
 PRELOADED = (
@@ -36,9 +37,12 @@ def preload():
     warnings.simplefilter("ignore")
     for name in PRELOADED:
         importlib.import_module(name)
+    from lightning.fabric.utilities import registry
+
     from tests.strategies.cells import many_images
 
     many_images()
+    registry.entry_points = cache(registry.entry_points)  # else each Trainer reads the metadata of all packages
     num_threads = len(os.listdir("/proc/self/task")) if Path("/proc/self/task").is_dir() else 1
     assert num_threads == 1, f"{num_threads} threads: forked ranks would lack all but one"
     gc.collect()
@@ -75,8 +79,9 @@ def execute(function, arguments):
 
     torch.use_deterministic_algorithms(True)  # fills memory that nobody has initialized with NaN
     place, _, name = function.rpartition(".")
-    kwargs = torch.load(arguments, weights_only=False)
-    result = getattr(importlib.import_module(place), name)(**kwargs)
+    run, kwargs = getattr(importlib.import_module(place), name), torch.load(arguments, weights_only=False)
+    gc.freeze()  # DeepSpeed collects garbage whenever it makes an engine
+    result = run(**kwargs)
     torch.save(result, f"{arguments}.{os.environ.get('RANK', 0)}")
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()

@@ -7,7 +7,7 @@ from torch.distributed.fsdp import register_fsdp_forward_method
 from torch.nn.functional import softplus
 from torch.utils.data import DataLoader
 
-from lit_gans.strategies.base import backward_arguments, block_backward_sync
+from lit_gans.strategies.base import backward_arguments
 
 
 class Own(LightningModule):
@@ -72,13 +72,6 @@ class Penalized(Undeclared):
 class TwoBackwards(Own):
     def critic_backward(self, real, fake):
         self.manual_backward(softplus(-self.critic(real)).mean())
-        self.manual_backward(softplus(self.critic(fake)).mean())
-
-
-class AddedUp(TwoBackwards):
-    def critic_backward(self, real, fake):
-        with block_backward_sync(self.trainer.strategy):
-            self.manual_backward(softplus(-self.critic(real)).mean())
         self.manual_backward(softplus(self.critic(fake)).mean())
 
 

@@ -13,7 +13,7 @@ from lit_gans.strategies.base import sharding
 from . import ranks
 from .test_own_module import STRATEGIES, Own, train
 
-SHOWN = ["ddp", "deepspeed_2", "deepspeed_3", "fsdp_layer"]
+SHOWN = ["ddp", "deepspeed_3", "fsdp_layer"]
 
 
 class Trajectory(NetworkAverage):

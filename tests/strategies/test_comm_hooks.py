@@ -160,19 +160,3 @@ def test_powersgd_reduces_one_bucket_after_the_other(tmp_path):
     first, second = ranks.run("tests.strategies.test_comm_hooks.on_a_rank_with_buckets", tmp_path)
     assert first[0] == second[0] == [0, 2 * 64, 2 * 64] * BUCKETS
     torch.testing.assert_close(first[1], second[1], rtol=0, atol=0)
-
-
-def test_nodes_are_consecutive_ranks(tmp_path):
-    assert ranks.run("tests.strategies.test_comm_hooks.groups", tmp_path, 3, node_size=2) == [
-        ([0, 1], 0, [0, 2]),
-        ([0, 1], 0, None),
-        ([2], 2, [0, 2]),
-    ]
-
-
-def groups():
-    dist.init_process_group("gloo")
-    nodes = Nodes.of_size(2)
-    inside = nodes.leaders is not dist.GroupMember.NON_GROUP_MEMBER  # a rank outside a group cannot list it
-    leaders = dist.get_process_group_ranks(nodes.leaders) if inside else None
-    return dist.get_process_group_ranks(nodes.own), nodes.leader, leaders

@@ -1,5 +1,5 @@
-"""Processes that others start: `torchrun --nnodes 2` twice on one machine, over loopback, on the command line that a
-user types; and the same line as srun and DeepSpeed's launcher start it.
+"""Processes that others start, on the command line that a user types: two nodes on one machine, over loopback, as
+`torchrun --nnodes 2` starts them; and the same line as srun and DeepSpeed's launcher start it.
 """
 
 import os
@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from .ranks import command_line, free_port
+from .ranks import command_line, environments, free_port
 from .sabotage import environment
 
-STEPS = 20
+STEPS = 6
 TRAIN = [
     "train",
     "model=wgan_gp",
@@ -60,11 +60,19 @@ def assert_trained_alike(found, alone):
         torch.testing.assert_close(found["state_dict"][name], value, rtol=0, atol=1e-6)
 
 
+NODE = ["data.batch_size=4", "trainer.num_nodes=2", "trainer.devices=1", "strategy=ddp"]
+NODE += ["trainer.strategy.hierarchical=true"]
+
+
 def test_two_nodes_train_the_weights_of_one_process(tmp_path, alone):
+    assert_trained_alike(finish([*TRAIN, *NODE], tmp_path / "nodes", environments(2, node_size=1)), alone)
+
+
+@pytest.mark.slow
+def test_so_they_do_where_torchrun_starts_them(tmp_path, alone):
     torchrun = ["torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--master-addr=127.0.0.1"]
     torchrun += [f"--master-port={free_port()}"]
-    train = ["lit_gans", *TRAIN, "data.batch_size=4", "trainer.num_nodes=2", "trainer.devices=1"]
-    train += ["strategy=ddp", "trainer.strategy.hierarchical=true"]
+    train = ["lit_gans", *TRAIN, *NODE]
     arguments = {"cwd": tmp_path, "env": environment(), "text": True}
     arguments |= {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     nodes = [

@@ -14,7 +14,6 @@ from lit_gans.strategies.fsdp import NetworkFSDP
 
 from . import ranks
 from .own_modules import (
-    AddedUp,
     Automatic,
     BeginsFrozen,
     Clips,
@@ -34,40 +33,40 @@ from .own_modules import (
     Undeclared,
 )
 
-DEEPSPEED = {f"deepspeed_{stage}": partial(NetworkDeepSpeed, stage=stage) for stage in (0, 1, 2, 3)}
-FSDP = {f"fsdp_{wrap}": partial(NetworkFSDP, wrap=wrap) for wrap in ("network", "layer")}
-STRATEGIES = {"ddp": NetworkDDP, **DEEPSPEED, **FSDP}
-ONE_OF_EACH = {name: STRATEGIES[name] for name in ("ddp", "deepspeed_2", "deepspeed_3", "fsdp_layer")}
+STRATEGIES = {
+    "ddp": NetworkDDP,
+    **{f"deepspeed_{stage}": partial(NetworkDeepSpeed, stage=stage) for stage in (0, 1, 2, 3)},
+    **{f"fsdp_{wrap}": partial(NetworkFSDP, wrap=wrap) for wrap in ("network", "layer")},
+    "ddp_unused": partial(NetworkDDP, find_unused_parameters=True),
+}
+ONE_OF_EACH = ("ddp", "deepspeed_2", "deepspeed_3", "fsdp_layer")
 
 PARITY = {
-    "own": (Own, STRATEGIES),
-    "penalized": (Penalized, {name: make for name, make in STRATEGIES.items() if name != "deepspeed_3"}),
-    "added_up": (AddedUp, ONE_OF_EACH),
-    "drops": (Drops, STRATEGIES),
-    "seeded_by_rank": (SeededByRank, ONE_OF_EACH),
-    "two_optimizers": (TwoOptimizers, ONE_OF_EACH),
-    "names": (Names, STRATEGIES),
-    "steps_the_bare_optimizer": (StepsTheBareOptimizer, ONE_OF_EACH),
-    "clips": (Clips, {"ddp": NetworkDDP, **FSDP}),
-    "samples": (Samples, ONE_OF_EACH),
-    "automatic": (Automatic, {"ddp": NetworkDDP, **FSDP}),
-    "partly": (Partly, {**ONE_OF_EACH, "ddp": partial(NetworkDDP, find_unused_parameters=True)}),
+    Own: ONE_OF_EACH,
+    Penalized: ("ddp", "deepspeed_2", "fsdp_layer"),
+    Drops: ("deepspeed_2", "deepspeed_3", "fsdp_layer"),
+    SeededByRank: ONE_OF_EACH,
+    TwoOptimizers: ("ddp", "deepspeed_3", "fsdp_layer"),
+    Names: ("ddp", "deepspeed_0", "deepspeed_1", "fsdp_network"),
+    StepsTheBareOptimizer: ("ddp", "deepspeed_2", "deepspeed_3"),
+    Samples: ("deepspeed_3", "fsdp_layer"),
+    Automatic: ("ddp", "fsdp_layer"),
+    Partly: ("ddp_unused", "deepspeed_2", "deepspeed_3", "fsdp_layer"),
 }
-CELLS = [(kind, name) for kind, (_, strategies) in PARITY.items() for name in strategies]
+CELLS = [(module, name) for module, names in PARITY.items() for name in names]
 
 REFUSED = {
-    Undeclared: (["fsdp_network", "fsdp_layer", "deepspeed_3"], "differentiated again"),
-    TwoBackwards: (["deepspeed_1", "deepspeed_2"], "two backwards of critic before its step"),
-    Automatic: (["deepspeed_2"], "Automatic has automatic optimization, which NetworkDeepSpeed does not train"),
-    Clips: (["deepspeed_0", "deepspeed_2"], 'NetworkDeepSpeed(config={"gradient_clipping": VALUE})'),
-    StepsItsOwn: ([*DEEPSPEED], "step the optimizer that self.optimizers() returns"),
-    BeginsFrozen: ([*ONE_OF_EACH], "an optimizer steps critic.0.weight, which is frozen"),
-    Misnames: (
-        [*ONE_OF_EACH],
-        "manual_backward(loss, network='crtic') names no network of the module: it has generator, critic",
-    ),
+    (Undeclared, "fsdp_network"): "differentiated again",
+    (Undeclared, "fsdp_layer"): "differentiated again",
+    (Undeclared, "deepspeed_3"): "differentiated again",
+    (TwoBackwards, "deepspeed_1"): "two backwards of critic before its step",
+    (Automatic, "deepspeed_2"): "Automatic has automatic optimization, which NetworkDeepSpeed does not train",
+    (Clips, "deepspeed_0"): 'NetworkDeepSpeed(config={"gradient_clipping": VALUE})',
+    (StepsItsOwn, "deepspeed_0"): "step the optimizer that self.optimizers() returns",
+    (StepsItsOwn, "deepspeed_3"): "step the optimizer that self.optimizers() returns",
+    (BeginsFrozen, "fsdp_layer"): "an optimizer steps critic.0.weight, which is frozen",
+    (Misnames, "deepspeed_2"): "network='crtic') names no network of the module: it has generator, critic",
 }
-MISTAKES = [(module, name) for module, (names, _) in REFUSED.items() for name in names]
 
 
 def train(module=Own, **arguments):
@@ -99,18 +98,17 @@ def saved(path, **arguments):
 
 def on_a_rank(where):
     """Returns the weights of each cell, and the refusal of each mistake; writes a checkpoint under each strategy."""
-    for name, strategy in STRATEGIES.items():
-        saved(where / f"{name}.ckpt", devices=2, strategy=strategy())
+    for name in ONE_OF_EACH:
+        saved(where / f"{name}.ckpt", devices=2, strategy=STRATEGIES[name]())
     weights, refusals = {}, {}
-    for kind, name in CELLS:
-        module = train(PARITY[kind][0], devices=2, strategy=PARITY[kind][1][name]())
-        weights[kind, name] = module.trainer.strategy.lightning_module_state_dict()
-    for module, name in MISTAKES:
+    for module, name in CELLS:
+        strategy = train(module, devices=2, strategy=STRATEGIES[name]()).trainer.strategy
+        weights[module, name] = strategy.lightning_module_state_dict()
+    for module, name in REFUSED:
         try:
             train(module, devices=2, strategy=STRATEGIES[name]())
-            refusals[module.__name__, name] = "nothing"
         except RefusedInput as refused:
-            refusals[module.__name__, name] = str(refused)
+            refusals[module, name] = str(refused)
     return weights, refusals
 
 
@@ -121,14 +119,13 @@ def trained(tmp_path_factory):
 
 
 @pytest.mark.filterwarnings("ignore:The total number of parameters")
-@pytest.mark.parametrize(("kind", "name"), CELLS)
-def test_two_ranks_train_the_weights_of_one_process(trained, kind, name):
-    module = PARITY[kind][0]
+@pytest.mark.parametrize(("module", "name"), CELLS)
+def test_two_ranks_train_the_weights_of_one_process(trained, module, name):
     alone, start = trained_alone(module), module().state_dict()
     moved = [(alone[key] - start[key]).abs().max() for key in ("generator.0.weight", "critic.0.weight")]
     assert min(moved) > 1e-4
     for weights, _ in trained[0]:
-        torch.testing.assert_close(weights[kind, name], alone, rtol=0, atol=1e-6)
+        torch.testing.assert_close(weights[module, name], alone, rtol=0, atol=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +134,7 @@ def saved_alone(tmp_path_factory):
 
 
 @pytest.mark.filterwarnings("ignore:The total number of parameters")
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_a_checkpoint_has_tied_layers_and_the_moments_of_what_is_frozen(trained, saved_alone, name):
     found, alone = torch.load(trained[1] / f"{name}.ckpt", weights_only=True), saved_alone
     assert {"critic.0.weight", "critic.2.weight"} <= alone["state_dict"].keys()
@@ -146,7 +143,7 @@ def test_a_checkpoint_has_tied_layers_and_the_moments_of_what_is_frozen(trained,
         torch.testing.assert_close(one["state"], other["state"], rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize(("module", "name"), MISTAKES, ids=str)
+@pytest.mark.parametrize(("module", "name"), REFUSED)
 def test_mistakes_are_refused_on_every_rank(trained, module, name):
     for _, refusals in trained[0]:
-        assert REFUSED[module][1] in refusals[module.__name__, name]
+        assert REFUSED[module, name] in refusals[module, name]

@@ -1,4 +1,4 @@
-"""DeepSpeed's settings, which are read, validated and completed, and the import of DeepSpeed."""
+"""DeepSpeed's settings: they are read, validated and completed; and the import of DeepSpeed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lit_gans.common._compat.deepspeed import forbid_compiled_operations
-from lit_gans.common.errors import RefusedInput, install_command, nearest, one_line
-from lit_gans.common.reading import read_bounded
+from lit_gans.common.errors import RefusedInput, install_command, nearest
 
 _LARGEST_BUCKET = 50_000_000  # elements; DeepSpeed's own default is ten times that, for each engine
 _KEYS = (  # settings that affect the engines; DeepSpeed silently ignores others
@@ -33,44 +32,17 @@ _KEYS = (  # settings that affect the engines; DeepSpeed silently ignores others
     "zero_allow_untested_optimizer",
     "zero_force_ds_cpu_optimizer",
 )
-_INSTEAD = {
-    "optimizer": "the module has its own",
-    "scheduler": "the module has its own",
-    "fp16": "use the Trainer's precision",
-    "bf16": "use the Trainer's precision",
-    "bfloat16": "use the Trainer's precision",
-    "amp": "use the Trainer's precision",
-    "torch_autocast": "use the Trainer's precision",
-    "gradient_accumulation_steps": "use block_backward_sync, or accumulate_gradients of our modules",
-    "train_batch_size": "use the batch size of the data",
-    "train_micro_batch_size_per_gpu": "use the batch size of the data",
-}
 
 
 def read(config: dict[str, Any] | str | None) -> dict[str, Any]:
-    """Reads DeepSpeed's settings from a JSON file, or returns a dictionary of them.
-
-    Raises:
-        RefusedInput: the file cannot be read, or its settings, or those of `zero_optimization`, are no mapping.
-    """
-    settings = _read_json(Path(config)) if isinstance(config, str) else dict(config or {})
-    if not isinstance(settings, dict) or not isinstance(settings.get("zero_optimization", {}), dict):
-        raise RefusedInput(f"config={config}: the settings and zero_optimization must be mappings, {{NAME: VALUE}}.")
-    return settings
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(read_bounded(path))
-    except RefusedInput as error:
-        raise RefusedInput(f"config={error}") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise RefusedInput(f"config={path} cannot be read as JSON: {one_line(error)}.") from error
+    """Reads DeepSpeed's settings from a JSON file, or returns a copy of a dictionary of them."""
+    settings = json.loads(Path(config).read_text()) if isinstance(config, str) else config or {}
+    return {"zero_optimization": {}} | settings
 
 
 def refuse(config: Mapping[str, Any], stage: int) -> None:
     """Raises `RefusedInput` for settings that are invalid or would have no effect."""
-    if type(stage) is not int or stage not in (0, 1, 2, 3):  # 0.0 and True equal a stage
+    if stage not in (0, 1, 2, 3):
         raise RefusedInput(f"stage={stage} is not a stage of ZeRO: use one of the stages 0, 1, 2 and 3.")
     if "offload_optimizer" in config["zero_optimization"] and not stage:
         raise RefusedInput(
@@ -78,10 +50,11 @@ def refuse(config: Mapping[str, Any], stage: int) -> None:
             " or 3."
         )
     for key in config:
-        if key in _INSTEAD:
-            raise RefusedInput(f"{key} in the DeepSpeed config has no effect here: {_INSTEAD[key]}, and leave it out.")
         if key not in _KEYS:
-            raise RefusedInput(f"{key} in the DeepSpeed config has no effect here; {nearest(key, _KEYS)}")
+            raise RefusedInput(
+                f"{key} in the DeepSpeed config has no effect here; {nearest(key, _KEYS)} Optimizers and accumulation"
+                " are those of the module, the precision is that of the Trainer, and the batch size that of the data."
+            )
 
 
 def engine_config(config: Mapping[str, Any], stage: int, num_parameters: int, clip: float | None) -> dict[str, Any]:

@@ -73,7 +73,7 @@ class NetworkDeepSpeed(NetworkStrategy):
         process_group_backend: Literal["nccl", "gloo"] | None = None,
     ) -> None:
         super().__init__(timeout=timeout, process_group_backend=process_group_backend)
-        self.config = {"zero_optimization": {}} | deepspeed_settings.read(config)
+        self.config = deepspeed_settings.read(config)
         self.config["zero_optimization"] = {"stage": stage} | self.config["zero_optimization"]
         if offload_optimizer:
             self.config["zero_optimization"].setdefault("offload_optimizer", {"device": "cpu"})
