@@ -13,23 +13,6 @@ def dense(network):
     return [layer for layer in network.layers if isinstance(layer, nn.Linear)]
 
 
-@pytest.mark.parametrize("image_size", [1, 5, 16])
-@pytest.mark.parametrize("channels", [1, 2, 3])
-@pytest.mark.parametrize("depth", [1, 2, 4])
-def test_shapes(image_size, channels, depth):
-    images = MLPGenerator(4, channels, image_size, 6, depth)(torch.randn(3, 4))
-    assert images.shape == (3, channels, image_size, image_size)
-    assert MLPDiscriminator(channels, image_size, 6, depth)(images).shape == (3,)
-
-
-@pytest.mark.parametrize(("image_size", "bounded"), [(1, False), (4, True)])
-def test_images_are_in_range_and_points_have_no_bounds(image_size, bounded):
-    torch.manual_seed(0)
-    generator = MLPGenerator(4, 2, image_size, 6)
-    nn.init.constant_(dense(generator)[-1].bias, 5.0)
-    assert (generator(torch.randn(8, 4)).abs().max() <= 1) == bounded
-
-
 @pytest.mark.parametrize("image_size", [1, 3])
 def test_the_generator_is_dense_layers_and_relus(image_size):
     torch.manual_seed(0)

@@ -3,7 +3,6 @@ import torch
 from torch import nn
 from torch.nn.functional import avg_pool2d, conv2d, interpolate, relu
 
-from lit_gans.networks.blocks import ConditionalBatchNorm2d
 from lit_gans.networks.resnet import SIZES, ResNetDiscriminator, ResNetGenerator
 
 LABELS = torch.tensor([0, 2, 1])
@@ -128,15 +127,3 @@ def test_weights_have_glorot_s_deviation_with_the_gain_of_a_relu_inside_and_bias
                 assert layer.weight.abs().max().item() == pytest.approx(bound, rel=0.2 if "head" in name else 0.1), name
                 assert layer.weight.abs().max().item() <= bound
                 assert not layer.bias.any(), name
-
-
-def test_labels_choose_among_images_and_among_scores():
-    generator, discriminator = ResNetGenerator(5, 1, 16, 2, num_classes=3), ResNetDiscriminator(1, 16, 2, num_classes=3)
-    torch.manual_seed(0)
-    latents = torch.randn(1, 5).expand(3, 5)
-    images = shaken(generator).eval()(latents, LABELS)
-    assert not any(torch.equal(images[i], images[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
-    torch.testing.assert_close(images.flip(0), generator(latents, LABELS.flip(0)))
-    scores = shaken(discriminator)(images[:1].expand(3, -1, -1, -1), LABELS)
-    assert len(set(scores.tolist())) == 3
-    assert sum(isinstance(layer, ConditionalBatchNorm2d) for layer in generator.modules()) == 2 * 2
