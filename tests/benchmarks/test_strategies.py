@@ -9,6 +9,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.config.registry import gans
 from lit_gans.strategies.base import running_statistics
 
+pytestmark = pytest.mark.slow
 GANS = ["dcgan", "wgan_gp", "d2gan"]
 SIZES = {"image_size": 16, "generator_width": 4, "discriminator_width": 4}
 

@@ -81,10 +81,11 @@ def test_every_part_has_cells_whose_overrides_compose():
     assert {cell.part for cell in found} == {*PARTS}
     assert len({(cell.part, cell.name) for cell in found}) == len(found)
     json.dumps([dict(cell.labels) for cell in found])
-    for overrides in {
-        tuple(cell.overrides) for cell in found if cell.labels.get("gan", "dcgan") in ("dcgan", "pix2pix")
-    }:
-        compose(*overrides)
+    composed = set()
+    for cell in found:
+        if {*cell.overrides} - composed and cell.labels.get("gan", "dcgan") in ("dcgan", "pix2pix"):
+            compose(*cell.overrides)
+            composed |= {*cell.overrides}
 
 
 def test_settings_that_cannot_be_measured_say_why():

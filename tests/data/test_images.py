@@ -164,8 +164,6 @@ def test_the_camera_s_orientation_is_applied(folder, orientation, turned):
 
 def test_empty_folders_and_too_few_pictures(folder, caplog):
     root, data = folder
-    with pytest.raises(RefusedInput, match=r"the data has 2 images, one step needs 3 .*use data\.batch_size=2 or less"):
-        data(batch_size=3).setup("fit")
     for name in ("cats", "dogs", "empty"):
         (root / name).mkdir()
     (root / "a.png").rename(root / "cats" / "a.png")

@@ -7,7 +7,6 @@ import torch
 from lightning.pytorch import Callback, Trainer
 from PIL import Image
 
-from lit_gans.common.errors import RefusedInput
 from lit_gans.data.packed.format import open_packed
 from lit_gans.data.sources.folder import Folder
 
@@ -124,9 +123,3 @@ def test_a_received_dataset_maps_the_file_itself(make):
     assert torch.equal(received[rows]["image"], dataset[rows]["image"])
     assert torch.equal(received[rows]["image"][0], received[rows]["image"][1].flip(-1))
     assert open_packed(dataset.path).about["source"] == "Folder"
-
-
-def test_fewer_images_than_a_batch_end_in_a_sentence_and_one_batch_trains(make, tiny_gan, fit):
-    with pytest.raises(RefusedInput, match=rf"the data has {NUM} images, one step needs 41 .*data\.batch_size=40 or"):
-        fit(tiny_gan(), make(image_size=16, channels=1, batch_size=NUM + 1), max_steps=1)
-    assert fit(tiny_gan(), make(image_size=16, channels=1, batch_size=NUM), max_steps=3).global_step == 3

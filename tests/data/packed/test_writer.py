@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import pickle
 import shutil
 import sys
 import threading
@@ -194,12 +193,6 @@ def test_damaged_images_are_reported_and_packed_again(make, caplog, file, damage
     assert torch.equal(data._resident.images[:NUM], data.packed.images)
 
 
-def test_another_label_is_found_when_the_images_are_opened(make):
-    rows = make().packed.path / ROWS
-    rows.write_bytes(rows.read_bytes().replace(b'"labels": [0', b'"labels": [1'))
-    assert make().packed.labels.tolist() == [0] * 20 + [1] * 20, "packed again"
-
-
 def test_a_missing_line_is_found(make, monkeypatch):
     """Its checksum is right in every line that is left."""
     monkeypatch.setattr(packing, "_CHUNK", 4)
@@ -208,12 +201,6 @@ def test_a_missing_line_is_found(make, monkeypatch):
     assert len(list(lines_in(path / ROWS))) == 1 + NUM // 4
     (path / ROWS).write_bytes(b"".join(lines[:5] + lines[6:]))
     assert not packing.is_good(path)
-
-
-def test_unwritable_cache_is_refused(make, tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(RefusedInput, match=r"cannot be written .* choose another data.cache"):
-        _ = make(cache=str(tmp_path / "file" / "inside")).packed
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux")
@@ -228,9 +215,3 @@ def test_each_process_opens_its_own_once():
     assert queue.get() == [(None, child.pid, 2)] * 2
     child.join()
     assert opened() == (None, os.getpid(), 1)
-
-
-def test_it_is_sent_closed():
-    opened = PerProcess(os.getpid)
-    opened()
-    assert pickle.loads(pickle.dumps(opened))._opened is None

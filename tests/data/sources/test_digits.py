@@ -1,10 +1,8 @@
 import gzip
 
 import numpy as np
-import pytest
 import torch
 
-from lit_gans.common.errors import RefusedInput
 from lit_gans.data.base import resized
 from lit_gans.data.sources import digits
 from lit_gans.data.sources.digits import Digits
@@ -29,21 +27,3 @@ def test_resizing_averages_and_rounds():
     lines = torch.tensor([255, 0, 0, 0] * 16, dtype=torch.uint8).expand(1, 1, 64, 64)
     inside = resized(lines, 16)[:, :, :, 2:-2].float()
     assert (inside - 255 / 4).abs().max() < 10, "without antialiasing they vanish"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [({"channels": 2}, "channels=2 must be 1 or 3"), ({"batch_size": 0}, "batch_size=0 must be at least 1")],
-)
-def test_refusals(arguments, sentence):
-    with pytest.raises(RefusedInput, match=sentence):
-        Digits(**arguments)
-
-
-def test_every_image_comes_once_in_the_order_of_the_file():
-    data = Digits()
-    batches = list(data.real_batches(999))
-    assert [len(batch) for batch in batches] == [999] * 5 + [5]
-    assert torch.equal(torch.cat(batches), data.dataset.images)
-    assert torch.equal(data.real_labels(), data.dataset.labels)
-    assert data.real_labels().bincount().min() > 0

@@ -47,14 +47,6 @@ def test_a_point_belongs_to_the_mode_within_three_deviations_and_else_to_none():
         assert data.modes_of(points[:, :, None, None]).tolist() == list(expected)
 
 
-def test_real_points_are_in_their_own_mode_but_for_the_tail_of_a_gaussian():
-    data = Ring(num_points=20_000)
-    modes = data.modes_of(data.dataset.images)
-    inside = modes >= 0
-    assert torch.equal(modes[inside], data.dataset.labels[inside])
-    assert inside.float().mean().item() == pytest.approx(1 - math.exp(-4.5), abs=0.003)
-
-
 def test_points_depend_on_the_seed_alone():
     torch.manual_seed(1)
     first = Ring(num_points=50).dataset

@@ -46,13 +46,6 @@ def test_triples_depend_on_the_seed_alone_and_are_spread_over_the_classes(data):
     assert (data.num_classes, data.num_modes) == (1000, 1000)
 
 
-def test_every_image_comes_once_in_order(data):
-    batches = list(data.real_batches(300))
-    assert [len(batch) for batch in batches] == [300, 300, 300, 100]
-    assert torch.equal(torch.cat(batches), data.dataset[torch.arange(1000)]["image"])
-    assert torch.equal(data.real_labels(), data.dataset[torch.arange(1000)]["label"])
-
-
 def idx(array):
     """The bytes of an array in the format of MNIST's files."""
     header = np.array([0x0800 + array.ndim, *array.shape], dtype=">i4")
