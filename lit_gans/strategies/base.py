@@ -85,9 +85,9 @@ class NetworkStrategy(DDPStrategy):
 
     # ---- setup and end
 
-    def _configure_launcher(self) -> None:  # Lightning's hook for it, though its name is private
-        super()._configure_launcher()
-        if not self.cluster_environment.creates_processes_externally:
+    def set_world_ranks(self) -> None:  # which Lightning calls before it starts further processes
+        super().set_world_ranks()
+        if self.cluster_environment is not None and not self.cluster_environment.creates_processes_externally:
             announce_parent()
 
     def setup_environment(self) -> None:

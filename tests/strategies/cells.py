@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 
 import torch
-from lightning.pytorch import Trainer
 from torch import nn
 
 from lit_gans.config.registry import gans
 from lit_gans.training.optim import Optimizer
 from tests.gans import GANS
+
+from .ranks import quiet_trainer
 
 SETTINGS = {
     "sngan": {"network": "resnet", "generator_batch_multiple": 2, "n_critic": 2},
@@ -86,18 +87,15 @@ def build(cell):
 
 def train(cell, data_class, world_size=1, callbacks=(), num_nodes=1, **arguments):
     """Trains a cell and returns its module."""
-    torch.set_num_threads(1)
     module = build(cell)
     data = data_class(image_size=16, channels=1, batch_size=BATCH_SIZE // world_size // cell.accumulate)
-    switches = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-    trainer = Trainer(
+    trainer = quiet_trainer(
         max_epochs=-1,
-        accelerator="cpu",
         devices=world_size // num_nodes,
         num_nodes=num_nodes,
         precision=cell.precision,
         callbacks=[*callbacks],
-        **{"max_steps": STEPS, **dict.fromkeys(switches, False), **arguments},
+        **{"max_steps": STEPS, "use_distributed_sampler": True, **arguments},
     )
     trainer.fit(module, datamodule=data)
     return module

@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 
 import torch
+from lightning.pytorch import Trainer
 from torch.distributed import TCPStore
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +43,14 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def quiet_trainer(**arguments):
+    """Returns a trainer on the CPU that logs, shows and saves nothing, with the data as the module gives them."""
+    torch.set_num_threads(1)
+    switches = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+    quiet = dict.fromkeys((*switches, "use_distributed_sampler"), False)
+    return Trainer(accelerator="cpu", **(quiet | arguments))
 
 
 class Server:

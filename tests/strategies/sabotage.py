@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -22,7 +22,7 @@ from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP
 from lit_gans.strategies.processes import limit_waiting
 
-from .ranks import ROOT
+from .ranks import ROOT, quiet_trainer
 
 STRATEGIES = {"ddp": NetworkDDP, "fsdp": NetworkFSDP, "deepspeed": NetworkDeepSpeed}
 STEPS = 6
@@ -77,16 +77,8 @@ def fail(how, other):
 def train(strategy, how="", rank=-1, folder="."):
     """Trains on two ranks, from the last checkpoint where there is one, and returns the number of steps."""
     os.chdir(folder)
-    torch.set_num_threads(1)
-    switches = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-    trainer = Trainer(
-        max_steps=STEPS,
-        max_epochs=-1,
-        accelerator="cpu",
-        devices=2,
-        strategy=STRATEGIES[strategy](),
-        callbacks=[SaveAlways()],
-        **dict.fromkeys(switches, False),
+    trainer = quiet_trainer(
+        max_steps=STEPS, max_epochs=-1, devices=2, strategy=STRATEGIES[strategy](), callbacks=[SaveAlways()]
     )
     last = Path("last.ckpt")
     trainer.fit(Fragile(how, rank), ckpt_path=last if last.exists() else None, weights_only=True)

@@ -38,10 +38,7 @@ def without_the_rest():
     importlib.import_module("lit_gans")  # registers the names, since Lightning is there
     module = importlib.import_module("tests.strategies.own_modules").Own()
     before = [parameter.clone() for parameter in module.parameters()]
-    switches = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-    trainer = Trainer(
-        strategy="network_ddp", devices=1, accelerator="cpu", max_steps=2, **dict.fromkeys(switches, False)
-    )
+    trainer = ranks.quiet_trainer(strategy="network_ddp", devices=1, max_steps=2)
     trainer.fit(module)
     assert not any(torch.equal(one, other) for one, other in zip(before, module.parameters(), strict=True))
     return type(trainer.strategy).__name__, [name for name in sys.modules if name.startswith(BLOCKED)]

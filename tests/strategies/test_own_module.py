@@ -4,7 +4,6 @@ from functools import cache, partial
 
 import pytest
 import torch
-from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import LambdaCallback
 
 from lit_gans.common.errors import RefusedInput
@@ -71,10 +70,7 @@ REFUSED = {
 
 def train(module=Own, **arguments):
     module = module()
-    switches = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-    trainer = Trainer(
-        max_epochs=1, accelerator="cpu", use_distributed_sampler=False, **dict.fromkeys(switches, False), **arguments
-    )
+    trainer = ranks.quiet_trainer(max_epochs=1, **arguments)
     trainer.fit(module)
     return module
 

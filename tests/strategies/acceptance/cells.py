@@ -3,13 +3,11 @@
 from dataclasses import dataclass
 from functools import cache, partial
 
-import torch
-from lightning.pytorch import Trainer
-
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP
+from tests.strategies.ranks import quiet_trainer
 
 from .autoencoder import Autoencoder
 from .distillation import Distillation
@@ -56,17 +54,9 @@ ADAM = [Cell(e, strategy, adam=True) for e in EXAMPLES for strategy in STRATEGIE
 
 def train(cell, resume=None, **arguments):
     """Trains a cell for an epoch, or for another one from a checkpoint, and returns its module."""
-    torch.set_num_threads(1)
     module = EXAMPLES[cell.example](accumulate=cell.accumulate, clip=cell.clip, adam=cell.adam)
     module = module.double() if cell.adam else module
-    switches = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-    trainer = Trainer(
-        max_epochs=1 if resume is None else 2,
-        accelerator="cpu",
-        use_distributed_sampler=False,
-        **dict.fromkeys(switches, False),
-        **arguments,
-    )
+    trainer = quiet_trainer(max_epochs=1 if resume is None else 2, **arguments)
     trainer.fit(module, ckpt_path=resume, weights_only=True)
     assert trainer.fit_loop.epoch_loop.batch_progress.current.completed == STEPS
     return module
