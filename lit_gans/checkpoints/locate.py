@@ -16,7 +16,6 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "checkpoints"  # of a run
 _BEST, _LAST = "best.ckpt", "last.ckpt"
-_LONGEST = 2**16  # bytes of a line of metrics.csv that are read at once
 
 
 def find_checkpoint(path: str | Path) -> Path:
@@ -129,11 +128,10 @@ def _loss(run: Path, path: Path, iteration: int) -> str:
 def _last_logged(metrics: Path) -> int:
     """Returns the last iteration that a run logged, or 0."""
     try:
-        with metrics.open("rb") as file:
-            cells = (line.partition(b",")[0] for line in iter(lambda: file.readline(_LONGEST), b""))
-            return max((int(cell) for cell in cells if cell.isdigit() and len(cell) < 16), default=0)
+        cells = [line.partition(b",")[0] for line in metrics.read_bytes().splitlines()]
     except OSError:
         return 0
+    return max((int(cell) for cell in cells if cell.isdigit() and len(cell) < 16), default=0)
 
 
 @rank_zero_only

@@ -63,7 +63,7 @@ class NetworkStrategy(DDPStrategy):
     timeout applies once all ranks have started. Parameters and buffers are broadcast from rank 0 at the start. Running
     statistics of norms are averaged over the ranks after each training step; other buffers remain local to each rank.
 
-    A subclass overrides `refuse`, `prepare_networks` or Lightning's hooks.
+    A subclass overrides `refuse` or Lightning's hooks.
     """
 
     clips_gradients = False  # whether the strategy clips gradients itself, so that the module must not
@@ -113,11 +113,7 @@ class NetworkStrategy(DDPStrategy):
         self.refuse(self.lightning_module, str(trainer.precision))
         scale_each_network(self)
         broadcast_from_first_rank(self.lightning_module, self.root_device)
-        self.prepare_networks(trainer)
         self.lightnings_setup(trainer)
-
-    def prepare_networks(self, trainer: Trainer) -> None:
-        """Prepares the networks before they are moved to the device; does nothing by default."""
 
     def configure_ddp(self) -> None:
         """Does nothing, since the networks are known only from the optimizers."""

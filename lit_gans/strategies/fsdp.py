@@ -105,7 +105,7 @@ class NetworkFSDP(NetworkStrategy):
                 " use precision=bf16-mixed, which computes it so, and leave param_dtype out."
             )
 
-    def prepare_networks(self, trainer: Trainer) -> None:
+    def _wrap(self, trainer: Trainer) -> None:
         module = self.lightning_module
         mesh = self._mesh()
         self.limit_waiting()
@@ -127,6 +127,7 @@ class NetworkFSDP(NetworkStrategy):
                 self._hooks += (call_in_backward(root, partial(self._refuse_accumulation, network)),)
 
     def lightnings_setup(self, trainer: Trainer) -> None:
+        self._wrap(trainer)
         self.accelerator.setup(trainer)  # and does nothing that needs full copies
         self.model = self.precision_plugin.convert_module(self.model)
         self.model_to_device()
