@@ -3,12 +3,15 @@
 from contextlib import nullcontext
 
 import pytest
+import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+from torch import nn
 
 from lit_gans.checkpoints.format import CheckpointFiles
 from lit_gans.strategies import base
 from lit_gans.strategies.ddp import NetworkDDP
+from lit_gans.strategies.deepspeed.optimizer import EngineOptimizer
 from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP
 from lit_gans.strategies.grad_scaling import NetworkScaling
@@ -57,3 +60,15 @@ def test_only_lightnings_default_reader_of_checkpoints_is_replaced(tiny_gan, ran
     arguments = {"strategy": NetworkDDP()} if own else {}
     trainer = fit(tiny_gan("gan"), random_images(), 1, plugins=[given()] if given else None, **arguments)
     assert type(trainer.strategy.checkpoint_io) is (given or CheckpointFiles)
+
+
+def test_the_settings_of_an_engine_are_those_of_the_users_optimizer():
+    layer = nn.Linear(2, 1)
+    given = torch.optim.SGD(layer.parameters(), 0.1)
+    (group,) = EngineOptimizer("layer", given, 2, lambda full, _: full, lambda full: full).param_groups
+    given.param_groups[0]["params"] = [torch.zeros(3)]  # as ZeRO replaces them
+    group["lr"] = 0.3
+    assert given.param_groups[0]["lr"] == 0.3
+    given.param_groups[0]["lr"] = 0.2  # by a scheduler
+    assert group["lr"] == 0.2
+    assert group["params"] == [*layer.parameters()]
