@@ -129,7 +129,9 @@ def test_the_weights_move():
     for cell in COVERING:
         start, alone = build(cell).state_dict(), trained_alone(cell)
         floats = {name: value for name, value in start.items() if value.is_floating_point()}
-        assert max((alone[name] - value).abs().max() for name, value in floats.items()) > 1e-3
+        assert (
+            max((alone[name] - value).abs().max() for name, value in floats.items()) > 3e-4
+        )  # the comparisons allow 1e-6
 
 
 @pytest.mark.parametrize("name", dict.fromkeys(name for name, *_ in OTHERWISE))
