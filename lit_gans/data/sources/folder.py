@@ -101,11 +101,6 @@ class Imagenet(_ClassFolders):
 
     def __init__(self, *, root: str, split: Literal["train", "val"] = "train", **kwargs: Any) -> None:
         inside = Path(root).expanduser() / split
-        if not inside.is_dir():
-            raise RefusedInput(
-                f"data.root={root}: there is no folder {split} in it: unpack ILSVRC2012_img_{split}.tar so that"
-                f" {inside} holds one folder for each class."
-            )
         super().__init__(str(inside), **kwargs)
         if not self.classes:
             raise RefusedInput(f"data.root={root}: {inside} itself holds images, not one folder for each class.")

@@ -7,14 +7,13 @@ from lightning.pytorch.callbacks import LambdaCallback, TQDMProgressBar
 from lit_gans.callbacks import EMA, Checkpoint, ProgressBar, Throughput
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.callbacks.watch import Watch
-from lit_gans.config.registry import gans
 from lit_gans.training import finite
 from lit_gans.training.augmentation import Adaptive
 from lit_gans.training.schedules import Linear
+from tests.gans import GANS
 
 from ..host import Guarded, HostWaits, reading_a_copy, without_waiting
 
-GANS = sorted(name for name, cls in gans().items() if cls.__module__.startswith("lit_gans."))
 SHAPES = ("d2gan", "dcgan", "sngan")  # of the loop; the others run on the CPU in the slow tier
 STEPS, LOGS = 6, 3
 SETTINGS = {
