@@ -50,6 +50,13 @@ def test_two_ranks_with_half_the_batch_get_the_images_of_one_rank(num_batches, w
     assert torch.equal(torch.cat([steps(2, rank, 2) for rank in (0, 1)], 2), steps(4, 0, 1))
 
 
+def test_whether_an_image_is_mirrored_does_not_depend_on_the_order():
+    rows = [torch.cat(list(StepSampler(50, 1, 1, 0, 1, 0, True, window, CHUNKS))) for window in (0, 14)]
+    mirrored, again = ({row - 50 for row in each.tolist() if row >= 50} for each in rows)
+    assert mirrored == again
+    assert 10 < len(mirrored) < 40
+
+
 @pytest.mark.parametrize(("workers", "boundary"), [*((0, boundary) for boundary in range(1, 7)), (2, 2), (2, 6)])
 def test_resumes_at_every_step_boundary(workers, boundary):
     """Workers fetch ahead, and what they fetched does not count."""

@@ -36,7 +36,7 @@ class Source:
         labels: class of each picture; None without classes.
     """
 
-    labels: Sequence[int] | None = None
+    labels: Sequence[int] | np.ndarray | None = None
 
     def __len__(self) -> int:
         raise NotImplementedError
