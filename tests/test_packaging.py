@@ -2,10 +2,8 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
-import tomllib
 import zipfile
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
@@ -53,13 +51,6 @@ def test_importing_a_gan_brings_little_beside_lightning():
 
     more = {name.partition(".")[0] for name in modules("from lit_gans import DCGAN") - modules("import lightning")}
     assert more <= {"lit_gans", "jaxtyping", "wadler_lindig"}
-
-
-def test_the_extra_of_the_notebooks_has_a_front_end_that_opens_them():
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    names = {re.split("[^a-z]", text)[0] for text in extras["notebook"]}
-    assert names & {"jupyterlab", "notebook"}
-    assert "pandas" in names, "what the notebooks import"
 
 
 def test_notebooks_are_stored_without_output():

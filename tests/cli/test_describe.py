@@ -7,7 +7,6 @@ from lit_gans.config.registry import gans
 from lit_gans.models.gan import GAN
 from lit_gans.networks.blocks import PooledConv2d, UpsampledConv2d
 from lit_gans.networks.r3gan import Resample
-from tests.gans import GANS
 
 MIB = 2**20
 
@@ -63,10 +62,11 @@ def multiply_adds(network, forward):
     return sum(counted)
 
 
-CASES = [(name, {}) for name in GANS] + [
-    ("dcgan", {"num_classes": 10}),
+CASES = [
+    ("pix2pix", {}),
+    ("d2gan", {}),
+    ("r3gan", {}),
     ("sngan", {"network": "resnet", "num_classes": 10, "image_size": 32}),
-    ("dcgan", {"block": "separable"}),
     ("wgan_gp", {"network": "resnet", "block": "inverted_residual"}),
 ]
 
@@ -91,15 +91,6 @@ def test_numbers_are_those_of_the_real_networks(tiny_gan, name, settings):
         assert row["multiply_adds"] == products
         assert row["weights_mib"] * MIB == pytest.approx(4 * row["parameters"])
         assert row["activations_mib"] > 0
-
-
-@pytest.mark.parametrize("name", GANS)
-def test_no_weight_is_made(tiny_gan, name):
-    module = tiny_gan(name)
-    before = torch.get_rng_state()
-    describe(module)
-    assert {tensor.device.type for tensor in (*module.parameters(), *module.buffers())} == {"cpu"}, "its own stay"
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_the_command_makes_no_weight(command):

@@ -3,23 +3,10 @@
 import json
 import sys
 
-import pytest
 import torch
 
-from lit_gans.cli import main as cli
 from lit_gans.metrics import PrecisionRecallDensityCoverage
 from tests.cli.pictures import pictures, write
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    def run(*arguments):
-        monkeypatch.setattr("sys.argv", ["lit-gans", *arguments])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        return stopped.value.code, capsys.readouterr()
-
-    return run
 
 
 def test_a_module_from_a_user_s_file_is_an_extractor_also_for_kid_and_prdc(tmp_path, monkeypatch, command):
@@ -29,28 +16,26 @@ def test_a_module_from_a_user_s_file_is_an_extractor_also_for_kid_and_prdc(tmp_p
         "    def forward(self, images):\n"
         "        return torch.nn.functional.adaptive_avg_pool2d(images, self.size).flatten(1)\n"
     )
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", list(sys.path))
     folders = [f"{name}={write(tmp_path / name, pictures(30, seed))}" for seed, name in enumerate(("fake", "real"))]
     own = ["metrics=module", "metrics.extractor.module._target_=own_features.Pooled", "output=a.json", "device=cpu"]
-    code, said = command(
+    code, _, err = command(
         "evaluate", *folders, *own, "metrics.scores.kid.subset_size=10", "+metrics.extractor.module.size=2"
     )
-    assert code == 0, said.err
+    assert code == 0, err
     record = json.loads((tmp_path / "a.json").read_text())
     found = {key for key in record if key.startswith("metric/")}
     assert found == {
         f"metric/{name}_module" for name in ("fid", "kid", "kid_spread", *PrecisionRecallDensityCoverage.directions)
     }
     assert record["left_out"] == {"inception_score": "the extractor has no class logits."}
-    code, said = command("evaluate", *folders, *own[:1])
-    assert (code, "metrics.extractor.module._target_: Missing mandatory value" in said.err) == (2, True)
-    code, said = command("evaluate", *folders, *own, "metrics.extractor.module.size=2")
-    assert (code, "To append to your config use +metrics.extractor.module.size=2" in said.err) == (2, True)
+    code, _, err = command("evaluate", *folders, *own[:1])
+    assert (code, "metrics.extractor.module._target_: Missing mandatory value" in err) == (2, True)
+    code, _, err = command("evaluate", *folders, *own, "metrics.extractor.module.size=2")
+    assert (code, "To append to your config use +metrics.extractor.module.size=2" in err) == (2, True)
 
 
 def test_the_command_line_takes_scores_and_extractors(tmp_path, monkeypatch, command):
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
     folders = [f"{name}={write(tmp_path / name, pictures(30, seed))}" for seed, name in enumerate(("fake", "real"))]
     scores = [
@@ -59,20 +44,20 @@ def test_the_command_line_takes_scores_and_extractors(tmp_path, monkeypatch, com
         "metrics.scores.kid.subsets=3",
         "metrics.scores.fid=null",
     ]
-    code, said = command("evaluate", *folders, "metrics=digits", *scores, "output=a.json", "device=cpu")
-    assert code == 0, said.err
+    code, _, err = command("evaluate", *folders, "metrics=digits", *scores, "output=a.json", "device=cpu")
+    assert code == 0, err
     record = json.loads((tmp_path / "a.json").read_text())
     assert [key for key in record if "metric/" in key] == [
         *("metric/is_digits", "metric/is_spread_digits", "metric/classes_covered"),
         *("metric/kid_digits", "metric/kid_spread_digits"),
     ]
     assert record["protocol"]["scores"]["KernelInceptionDistance"].items() >= {"subsets": 3, "subset_size": 10}.items()
-    code, said = command("evaluate", *folders, "metrics=digits", "score@metrics.scores.kid=kid", "device=cpu")
-    assert (code, "asked for cannot be measured: kid: 30 images are too few" in said.err) == (2, True)
+    code, _, err = command("evaluate", *folders, "metrics=digits", "score@metrics.scores.kid=kid", "device=cpu")
+    assert (code, "asked for cannot be measured: kid: 30 images are too few" in err) == (2, True)
     assert command("compare", "a.json", "a.json")[0] == 0
-    code, said = command("compare", "a.json", "b.json")
-    assert (code, "b.json: there is no such file" in said.err) == (2, True)
-    code, said = command("evaluate", *folders, "metrics=inception")
-    assert (code, f"put it at {tmp_path / 'hub'}" in said.err) == (2, True)
-    code, said = command("evaluate", *folders, "metrics=modes")
-    assert (code, "metrics" in said.err) == (2, True)
+    code, _, err = command("compare", "a.json", "b.json")
+    assert (code, "b.json: there is no such file" in err) == (2, True)
+    code, _, err = command("evaluate", *folders, "metrics=inception")
+    assert (code, f"put it at {tmp_path / 'hub'}" in err) == (2, True)
+    code, _, err = command("evaluate", *folders, "metrics=modes")
+    assert (code, "metrics" in err) == (2, True)

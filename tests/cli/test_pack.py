@@ -41,9 +41,3 @@ def test_a_folder_of_photographs_trains_and_packs(command, tmp_path, monkeypatch
     fit = ["--data", "Folder", "--data.root=photos", "--data.on_error=skip", "--trainer.max_steps=1"]
     code, _, err = command(*TINY_CLI, *fit)
     assert code == 0, err
-    code, _, err = command("pack", "data=digits")
-    assert (code, "generates its images" in err) == (2, True)
-    code, _, err = command("train", "data=folder", "data.root=nowhere")
-    assert (code, "nowhere: there is no such folder" in err) == (2, True)
-    code, _, err = command("train", "data=folder")
-    assert (code, "Missing mandatory value: root" in err) == (2, True)

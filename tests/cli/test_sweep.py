@@ -126,7 +126,7 @@ def test_one_run_has_no_table(train, tmp_path):
 def test_a_run_that_diverges_stays_in_the_table_and_the_sweep_goes_on(train, tmp_path):
     tiny = ["model=gan", "data=ring", "metrics=none", "logger=none", "data.num_points=500", "data.batch_size=50"]
     sgd = [f"optimizer@model.{name}_optimizer=sgd" for name in ("generator", "discriminator")]
-    decays = "model.generator_optimizer.weight_decay=0,1000,1e-4"  # weights grow ninefold in a step
+    decays = "model.generator_optimizer.weight_decay=1e6,0"  # weights grow ten thousandfold in a step
     assert (
         train(
             "-m",
@@ -134,14 +134,14 @@ def test_a_run_that_diverges_stays_in_the_table_and_the_sweep_goes_on(train, tmp
             *sgd,
             "model.generator_optimizer.lr=0.01",
             decays,
-            "trainer.max_steps=60",
+            "trainer.max_steps=15",
             "trainer.accelerator=cpu",
         )
         == 1
     )
     assert "lit-gans: the loss of the" in train.err
     (table,) = tmp_path.glob("outputs/sweeps/version_0/table.md")
-    assert len(table.read_text().splitlines()) == 2 + 3
+    assert len(table.read_text().splitlines()) == 2 + 2
 
 
 def test_a_signal_ends_a_sweep_whose_folder_is_deleted(train, tmp_path, monkeypatch):

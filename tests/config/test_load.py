@@ -4,7 +4,6 @@ import types
 import pytest
 import torch
 
-import lit_gans
 from lit_gans import RefusedInput, load
 from lit_gans.callbacks import EMA
 from lit_gans.checkpoints.format import flat, from_plain, read_checkpoint, to_plain
@@ -32,13 +31,6 @@ def test_the_module_has_the_settings_and_weights_of_the_checkpoint(path):
     averaged = checkpoint["generator_ema"]["state_dict"]
     torch.testing.assert_close(dict(module.averaged_generator.state_dict()), dict(averaged), rtol=0, atol=0)
     assert not any(parameter.requires_grad for parameter in module.averaged_generator.parameters())
-
-
-def test_the_public_name_is_this_function():
-    assert lit_gans.load is load
-    assert lit_gans.DCGAN is DCGAN
-    with pytest.raises(AttributeError, match="no attribute 'NoSuchGAN'"):
-        _ = lit_gans.NoSuchGAN
 
 
 def test_missing_damaged_and_foreign_files_are_refused(path, tmp_path):

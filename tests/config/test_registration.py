@@ -135,12 +135,6 @@ def test_common_bases_are_no_options():
         compose("model=dcgam")
 
 
-def test_a_configuration_is_not_changed_by_another():
-    one = compose("model=sngan")
-    one.model.generator_optimizer.betas[0] = 0.1
-    assert compose("model=sngan").model.generator_optimizer.betas[0] != 0.1
-
-
 @pytest.mark.parametrize(
     ("given", "expected"),
     [

@@ -27,14 +27,6 @@ def fresh():
     registry.classes.cache_clear()
 
 
-def test_modules_from_outside(fresh, monkeypatch):
-    module = types.ModuleType("outside")
-    module.OutsideGAN = types.new_class("OutsideGAN", (DCGAN,), exec_body=lambda ns: ns.update(__module__="outside"))
-    monkeypatch.setitem(sys.modules, "outside", module)
-    monkeypatch.setenv("LIT_GANS_IMPORT", "outside")
-    assert registry.gans()["outside_gan"] is module.OutsideGAN
-
-
 def test_a_module_that_cannot_be_imported_is_refused(fresh, monkeypatch, tmp_path):
     monkeypatch.setenv("LIT_GANS_IMPORT", "nowhere_to_be_found")
     with pytest.raises(RefusedInput, match=r"nowhere_to_be_found .* cannot be imported"):

@@ -8,7 +8,7 @@ Every block is run: Python is executed, YAML and TOML are read, and commands are
 - `<!-- test: slow, REASON -->`: run by `pytest -m slow`, otherwise only checked: its commands compose.
 - `<!-- test: check, REASON -->`: cannot run in a test, and is checked as far as possible.
 
-`tests/docs/test_code_blocks.py` lists the blocks with the last two comments. A block with a `title="FILE"`, or whose
+A block with a `title="FILE"`, or whose
 first line is the comment `# FILE`, is also written to that file.
 """
 

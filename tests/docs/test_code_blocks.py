@@ -16,60 +16,7 @@ from tests.docs.checking import check_command
 from tests.docs.running import run_command
 
 WITH_BLOCKS = [path for path in PAGES if blocks(path)]
-NEVER_RUN = {  # page, and beginning of the block
-    ("CONTRIBUTING.md", "git clone"),
-    ("CONTRIBUTING.md", "pytest "),
-    ("CONTRIBUTING.md", "python -m tests.golden.record"),
-    ("README.md", "git clone"),
-    ("README.md", 'python -m pip install -e ".[test]" && pytest'),
-    ("docs/extend/gan.md", "python -m docs.generate && python -m tests.strategies.matrix"),
-    ("docs/get_started.md", "git clone"),
-    ("docs/guides/distributed.md", "deepspeed --num_gpus 2"),
-    ("docs/guides/gpu.md", "pytest -o addopts="),
-    ("docs/benchmarks.md", "python -m benchmarks step --gans=[sngan,wgan_gp]"),
-    ("docs/guides/gpu.md", "lit-gans bench batch_sizes"),
-    ("docs/guides/gpu.md", "lit-gans train -m"),
-    ("docs/guides/gpu.md", "python -m benchmarks step"),
-    ("docs/studies/index.md", "python -m benchmarks study --minutes=55"),
-    ("docs/studies/characterization.md", "python -m benchmarks study --parts=[batch"),
-    ("docs/studies/colossal.md", "python -m benchmarks study --parts=[optimizations]"),
-    ("docs/studies/deepspeed.md", "python -m benchmarks study --parts=[deepspeed]"),
-    ("docs/studies/dual_discriminators.md", "python -m benchmarks study --parts=[dual,overlap]"),
-    ("docs/studies/lightweight.md", "python -m benchmarks study --parts=[lightweight]"),
-    ("docs/studies/dual_discriminators.md", "taskset -c 0 python -m benchmarks study --parts=[dual] --gans="),
-    ("docs/guides/metrics.md", "lit-gans evaluate checkpoint=outputs/dcgan_digits/version_0 metrics=inception"),
-}
-_TWO_PROCESSES = "lit-gans train strategy=ddp trainer.devices=2 trainer.accelerator=cpu"
-RUN_IN_THE_SLOW_TIER = {
-    ("docs/guides/configuration.md", "lit-gans tune model=dcgan data=digits minutes=2"),
-    ("docs/benchmarks.md", "lit-gans train -m experiment=gan_digits,"),
-    ("docs/benchmarks.md", "lit-gans train -m experiment=dcgan_digits_classes,"),
-    ("docs/benchmarks.md", "lit-gans train -m experiment=gan_ring,"),
-    ("docs/benchmarks.md", "python -m benchmarks step --tiny=true"),
-    ("docs/benchmarks.md", "python -m benchmarks strategies"),
-    ("docs/benchmarks.md", "python -m benchmarks data"),
-    ("docs/benchmarks.md", "python -m benchmarks metrics"),
-    ("docs/extend/strategy.md", "LIT_GANS_IMPORT=patient_ddp lit-gans train"),
-    ("docs/guides/data.md", "lit-gans train experiment=dcgan_emoji"),
-    ("docs/guides/data.md", "OMP_NUM_THREADS=1 lit-gans train -m experiment=dcgan_emoji,"),
-    ("docs/guides/data.md", "lit-gans train experiment=pix2pix_emoji"),
-    ("docs/guides/data.md", "lit-gans train -m experiment=gan_ring,"),
-    ("docs/guides/distributed.md", f"{_TWO_PROCESSES}\n"),
-    ("docs/guides/distributed.md", f"{_TWO_PROCESSES} trainer.strategy.gradient_compression=bf16"),
-    ("docs/guides/metrics.md", "lit-gans train trainer.max_steps=200 metrics.every_n_steps=50"),
-    ("docs/guides/lightning.md", "lit-gans fit --model DCGAN --data Digits --trainer.max_steps 200 --trainer.strategy"),
-}
-
-
-def test_blocks_that_are_not_run_are_listed():
-    """A block that cannot run, or is slow, is added here too, so that nobody adds one unnoticed."""
-    for kind, listed in (("check", NEVER_RUN), ("slow", RUN_IN_THE_SLOW_TIER)):
-        missing = set(listed)
-        for block in (block for path in PAGES for block in blocks(path) if kind in block.comments):
-            found = {(page, begin) for page, begin in missing if page == block.page and block.source.startswith(begin)}
-            assert len(found) == 1, f"{block.place} is not run by default: {found}"
-            missing -= found
-        assert not missing
+SLOW = [path for path in WITH_BLOCKS if any("slow" in block.comments for block in blocks(path))]
 
 
 @pytest.mark.parametrize("path", WITH_BLOCKS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -85,9 +32,9 @@ def test_code_blocks_of_a_page(path, documented, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("page", sorted({page for page, _ in RUN_IN_THE_SLOW_TIER}))
-def test_slow_code_blocks_of_a_page(page, documented, monkeypatch):
-    run_page(ROOT / page, documented, monkeypatch, unless=("check",))
+@pytest.mark.parametrize("path", SLOW, ids=lambda path: str(path.relative_to(ROOT)))
+def test_slow_code_blocks_of_a_page(path, documented, monkeypatch):
+    run_page(path, documented, monkeypatch, unless=("check",))
 
 
 def run_page(path, folder, monkeypatch, unless):
