@@ -10,23 +10,19 @@ from __future__ import annotations
 
 import warnings
 from argparse import ArgumentError
-from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-from lightning.pytorch import Callback, LightningDataModule, Trainer
+from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
-from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.common._compat.jsonargparse import other_class_other_arguments
 from lit_gans.common._compat.lightning import KeepsGivenSettings
 from lit_gans.common.errors import RefusedInput, one_line
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import fp16_refused_on_cpu
+from lit_gans.config.groups import GROUPS
 from lit_gans.config.mistakes import DONE, refused_is_2
-from lit_gans.config.registry import classes, gans
-from lit_gans.config.run_folder import refuse_folder
 from lit_gans.training.adversarial import AdversarialModule
 
 _LINKED = ("image_size", "channels")
@@ -62,26 +58,13 @@ def _buried_refusal(error: BaseException | None) -> RefusedInput | None:
     return error
 
 
-def _refuse_paths(arguments: list[str]) -> None:
-    """Raises `RefusedInput` for a checkpoint that is none, and a folder of the run that cannot be used."""
-    for before, argument in pairwise(["", *arguments]):
-        name, given, value = argument.partition("=")
-        option, path = (name, value) if given else (before, argument)
-        if option == "--ckpt_path" and Path(path).is_file():
-            read_checkpoint(path)
-        if option == "--trainer.default_root_dir":
-            refuse_folder(path, option)
-
-
 def _run(arguments: list[str]) -> int:
     for argument in arguments:
         name = argument.partition("=")[0].removeprefix("--model.").removeprefix("init_args.")
         if argument.startswith("--model.") and name in _LINKED:  # the link would silently overwrite it
             raise RefusedInput(f"--model.{name}: the model takes it from the data: use --data.{name}.")
-    _refuse_paths(arguments)
-    gans()  # imports the classes, so that `--model DCGAN` needs no module path
-    classes("lit_gans.data.sources", LightningDataModule)
-    classes("lit_gans.callbacks", Callback)
+    for group in ("model", "data", "callbacks"):
+        GROUPS[group].classes()  # imports them, so that `--model DCGAN` needs no module path
     try:
         with other_class_other_arguments(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*LightningCLI's args parameter.*")  # they are those of sys.argv
@@ -96,6 +79,6 @@ def _run(arguments: list[str]) -> int:
                 seed_everything_default=0,
                 save_config_kwargs={"overwrite": True},
             )
-    except (ArgumentError, MisconfigurationException, TypeError, ValueError, UserWarning) as error:
+    except (ArgumentError, MisconfigurationException, OSError, TypeError, ValueError, UserWarning) as error:
         raise _buried_refusal(error) or RefusedInput(one_line(error)) from error
     return DONE

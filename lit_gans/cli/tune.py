@@ -29,6 +29,7 @@ from lit_gans.common.quiet import quiet
 from lit_gans.config.build import build, resolve
 from lit_gans.config.groups import group_of
 from lit_gans.config.hydra_app import hydra_command
+from lit_gans.config.mistakes import refused_is_2
 from lit_gans.config.run_folder import refuse_file, replacing_note
 from lit_gans.config.signatures import schema, validated
 from lit_gans.data.packed.writer import available_cores
@@ -48,13 +49,17 @@ logger = logging.getLogger(__name__)
 
 
 def main(arguments: list[str]) -> int:
-    """Runs a training's arguments and those of `tune`, and returns the exit code."""
+    """Runs the command with the arguments of a training, and of `tune`; returns the exit code."""
     quiet()
-    arguments, notices = with_defaults(arguments)
-    own = {name: value for name, value in schema(tune).items() if name not in ("config", "overrides")}
+    return refused_is_2(lambda: _tune(*with_defaults(arguments)))
+
+
+def _tune(arguments: list[str], notices: list[str]) -> int:
+    given_to_it = frozenset(("config", "overrides"))
+    own = {name: value for name, value in schema(tune).items() if name not in given_to_it}
 
     def job(composed: DictConfig) -> None:
-        given = validated(tune, {name: composed[name] for name in own}, skip=frozenset(("config", "overrides")))
+        given = validated(tune, {name: composed[name] for name in own}, skip=given_to_it)
         overrides = [item for item in HydraConfig.get().overrides.task if item.lstrip("+").partition("=")[0] not in own]
         for notice in notices:
             logger.info("%s", notice)

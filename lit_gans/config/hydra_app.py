@@ -127,7 +127,7 @@ def _nearest_keys(config_name: str, arguments: Sequence[str]) -> str:
         return ""
     for argument in arguments:
         key = argument.lstrip("+~-").partition("=")[0].replace("-", "_")
-        if not key or key in keys or "@" in key or key.startswith("hydra"):
+        if not key or key in keys or group_of(key) or key.startswith("hydra"):
             continue
         last = key.rpartition(".")[2]
         found = [name for name in keys if name.rpartition(".")[2] == last][:3]

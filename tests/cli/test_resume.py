@@ -1,19 +1,31 @@
 """What resuming promises beside the numbers: a refused run leaves nothing, a finished one is not trained again."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
+from lit_gans.cli import main as cli
 from tests.commands import TINY
 
 RUN = Path("outputs/dcgan_digits/version_0")
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The folder `outputs` of a run of two iterations with every logger."""
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert cli.run(["train", *TINY, "logger=default", "trainer.max_steps=2"]) == 0
+    return folder / "outputs"
+
+
 @pytest.fixture
-def finished(train):
-    """A run of two iterations with every logger, and what is in its folder."""
-    assert train(*TINY, "logger=default", "trainer.max_steps=2") == 0
+def finished(trained, train):
+    """A copy of the run in the current folder, and what is in it."""
+    shutil.copytree(trained, "outputs")
     return contents()
 
 
