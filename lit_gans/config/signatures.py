@@ -134,8 +134,8 @@ def construct(node: Any, key: str, base: type = object) -> Any:
     if cls is Optimizer:
         try:
             return _optimizer(node)
-        except ValueError as error:
-            raise RefusedInput(f"{key}: {error}") from error
+        except Exception as error:  # whatever the constructor of a class raises for its arguments
+            raise RefusedInput(f"{key}: {said(error)}") from error
     return built(cls, node["init_args"], key)
 
 
