@@ -7,7 +7,6 @@ import pytest
 
 from lit_gans.strategies.fsdp import NetworkFSDP
 from tests.strategies import ranks
-from tests.threads.on_ranks import PARITY
 
 from .cells import (
     ADAM,
@@ -30,9 +29,9 @@ REFUSED = {
     Cell("WGANGP", "deepspeed stage=3"): FREED.format("critic"),
     Cell("Autoencoder", "deepspeed stage=3"): FREED.format("decoder"),
 }
-BY_THREAD = {cell for cells in PARITY.values() for cell in cells}  # which tests/threads trains by default
-FIRST = [
-    *(cell for cell in PLAIN if cell.strategy in ("ddp", "fsdp wrap=layer") and cell not in BY_THREAD),
+FIRST = [  # beside those that tests/threads trains
+    *(Cell(example, "ddp") for example in ("Autoencoder", "Distillation")),
+    *(Cell(example, "fsdp wrap=layer") for example in ("Autoencoder", "Distillation", "WGANGP")),
     *(Cell(example, "deepspeed stage=3") for example in ("Vocoder", "Distillation", "WGANGP")),
     Cell("Autoencoder", "deepspeed stage=2"),
     Cell("Vocoder", "fsdp wrap=layer", 2, 0.05),
