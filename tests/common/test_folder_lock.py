@@ -4,6 +4,7 @@ import os
 import signal
 
 import pytest
+from lightning.pytorch import Callback
 
 from lit_gans.callbacks import Checkpoint
 from lit_gans.common import folder_lock
@@ -48,12 +49,23 @@ def test_a_second_training_in_a_folder_is_refused_until_the_first_is_dead(tiny_g
     assert [path.name for path in tmp_path.rglob("*")] == ["checkpoints", "last.ckpt"]
 
 
-def test_a_training_that_fails_releases_the_folder(tmp_path):
+def test_a_training_that_fails_releases_the_folder(tiny_gan, random_images, fit, tmp_path):
+    class Fails(Callback):
+        def on_train_batch_start(self, *_):
+            assert in_use(tmp_path)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fit(tiny_gan("gan"), random_images(), 1, callbacks=[Fails(), Checkpoint()], enable_checkpointing=True)
+    assert not in_use(tmp_path)
+
+
+def test_one_process_locks_a_folder_once(tmp_path):
     lock, inner = FolderLock(), FolderLock()
     lock.acquire(tmp_path / "run")
     lock.acquire(tmp_path / "run")
     inner.acquire(tmp_path / "run")
-    assert (lock.held, inner.held) == (True, False), "one process locks a folder once"
+    assert (lock.held, inner.held) == (True, False)
     inner.release()
     assert in_use(tmp_path / "run")
     lock.release()
