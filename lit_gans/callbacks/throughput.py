@@ -50,24 +50,23 @@ class Throughput(GenerativeCallback):
         self.time_to = {name.removeprefix(_METRIC): float(value) for name, value in (time_to or {}).items()}
         self.reached: dict[str, float] = {}
         self.images_per_second = 0.0
-        self.utilization: dict[str, float] = {}
         self._all_images, self._all_seconds, self._earlier_seconds = 0, 0.0, 0.0
-        self._start = self._excluded = 0.0
-        self._images = 0
-        self._waited, self._step_end, self._processor = 0.0, 0.0, 0.0
-        self._excluded_then = 0.0
+        # since values were logged; the times of the clock are moved by what is excluded
+        self._start: float | None = None
+        self._step_end: float | None = None
+        self._images, self._waited, self._processor = 0, 0.0, 0.0
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for name in self.time_to:  # every callback knows by now what it measures
             refuse_unmeasured(trainer, f"time_to.{name}", _METRIC + name)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._step_end = 0.0
+        self._step_end = None
         self._restart()
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        if self._step_end:
-            self._waited += time.monotonic() - self._step_end - (self._excluded - self._excluded_then)
+        if self._step_end is not None:
+            self._waited += time.perf_counter() - self._step_end
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -76,24 +75,27 @@ class Throughput(GenerativeCallback):
         self._images += len(image) * trainer.world_size
         every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]  # set by a connector; 0 logs nothing
         if every and trainer.global_step % every == 0:
-            seconds = max(time.perf_counter() - self._start - self._excluded, 1e-9)
+            seconds = max(self._seconds_since_logged(), 1e-9)
             self.images_per_second = self._images / seconds
             self._all_images, self._all_seconds = self._all_images + self._images, self._all_seconds + seconds
-            self.utilization = self._utilization(seconds, pl_module.device)
             pl_module.log("throughput/images_per_second", self.images_per_second)
-            pl_module.log_dict(self.utilization)
+            pl_module.log_dict(self._utilization(seconds, pl_module.device))
             self._restart()
-        self._step_end, self._excluded_then = time.monotonic(), self._excluded
+        self._step_end = time.perf_counter()
 
     def on_measure_end(self, trainer: Trainer) -> None:
         directions = directions_of(trainer)
         for name, wanted in self.time_to.items():
-            value, sign = (
-                trainer.callback_metrics.get(_METRIC + name),
-                -1 if directions.get(_METRIC + name) == "max" else 1,
-            )
-            if value is not None and name not in self.reached and sign * float(value) <= sign * wanted:
-                self.reached[name] = self.seconds
+            value = trainer.callback_metrics.get(_METRIC + name)
+            if value is not None and name not in self.reached:
+                larger_is_better = directions.get(_METRIC + name) == "max"
+                if value >= wanted if larger_is_better else value <= wanted:
+                    self.reached[name] = self.seconds
+
+    def exclude(self, seconds: float) -> None:
+        """Leaves seconds that have just passed out of all values."""
+        self._start = None if self._start is None else self._start + seconds
+        self._step_end = None if self._step_end is None else self._step_end + seconds
 
     def state_dict(self) -> dict[str, Any]:
         return {"seconds": self.seconds, "reached": self.reached}
@@ -121,8 +123,10 @@ class Throughput(GenerativeCallback):
     @property
     def seconds(self) -> float:
         """Seconds of training until now, those before a resume included."""
-        since_logged = time.perf_counter() - self._start - self._excluded if self._start else 0.0
-        return self._earlier_seconds + self._all_seconds + since_logged
+        return self._earlier_seconds + self._all_seconds + self._seconds_since_logged()
+
+    def _seconds_since_logged(self) -> float:
+        return 0.0 if self._start is None else time.perf_counter() - self._start
 
     def _utilization(self, seconds: float, device: torch.device) -> dict[str, float]:
         found = {
@@ -135,8 +139,8 @@ class Throughput(GenerativeCallback):
         return found
 
     def _restart(self) -> None:
-        self._start, self._excluded, self._images = time.perf_counter(), 0.0, 0
-        self._waited, self._processor = 0.0, time.process_time()
+        self._start, self._processor = time.perf_counter(), time.process_time()
+        self._images, self._waited = 0, 0.0
 
 
 def _device_utilization(device: torch.device) -> dict[str, float]:
@@ -155,4 +159,4 @@ def paused(trainer: Trainer) -> Iterator[None]:
         yield
     finally:
         for callback in callbacks_of(trainer, Throughput):
-            callback._excluded += time.perf_counter() - start
+            callback.exclude(time.perf_counter() - start)

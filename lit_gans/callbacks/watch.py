@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Int64
 from lightning.pytorch import Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
@@ -89,7 +89,7 @@ class Watch(GenerativeCallback):
                 " learning rate, r1_gamma or another model.",
             )
         elif len(fake) > 1:
-            diversity = (_distances(fake).mean() / _distances(batch["image"]).mean()).item()
+            diversity = _diversity(batch["image"], fake)
             self._judge(
                 trainer.global_step,
                 {"samples": diversity < self.min_diversity},
@@ -122,20 +122,14 @@ class Watch(GenerativeCallback):
             rank_zero_warn(f"iterations {min(lasting.values())} to {iteration}: {sentence.format(classes=classes)}")
 
 
-def _distances(images: Tensor) -> Float[Tensor, " pairs"]:
-    return torch.pdist(images.float().flatten(1))
+def _diversity(real: Tensor, fake: Tensor) -> float:
+    """Returns the mean distance between two samples divided by that between two real images."""
+    ours, theirs = (torch.pdist(images.float().flatten(1)).mean() for images in (fake, real))
+    return (ours / theirs).item()
 
 
 def _diversity_of_classes(real: Tensor, fake: Tensor, labels: Int64[Tensor, " n"]) -> dict[int, float]:
-    """Returns, for each class, the mean distance between two samples divided by that between two real images.
-
-    Skips classes with fewer than two images.
-    """
-    first, second = torch.triu_indices(len(labels), len(labels), 1, device=labels.device)  # in the order of pdist
-    of_one = labels[first] == labels[second]
-    classes = labels[first][of_one]
-    sums = [
-        torch.zeros(int(labels.max()) + 1, device=labels.device).index_add_(0, classes, _distances(images)[of_one])
-        for images in (fake, real)
-    ]
-    return {label: (sums[0][label] / sums[1][label]).item() for label in classes.unique().tolist()}
+    """Returns the diversity of each class with two images or more."""
+    classes, numbers = labels.unique(return_counts=True)
+    rows = {label: labels == label for label in classes[numbers > 1].tolist()}
+    return {label: _diversity(real[of_one], fake[of_one]) for label, of_one in rows.items()}

@@ -50,14 +50,6 @@ def test_a_resumed_run_waits_on(tiny_gan, random_images, fit):
     assert trainer.global_step == 1
 
 
-def test_best_checkpoint_follows_the_scale_of_the_value(tiny_gan, random_images, fit):
-    for direction, best in (("max", 7.0), ("min", 3.0)):
-        checkpoint = Checkpoint(monitor="metric/given")
-        measured = Given((1.0, 5.0, 7.0, 3.0), direction)
-        fit(tiny_gan(), random_images(), 3, callbacks=[measured, checkpoint], enable_checkpointing=True)
-        assert checkpoint.best_value == best
-
-
 @pytest.mark.parametrize("callback", [EarlyStopping, Checkpoint])
 def test_refusals(tiny_gan, random_images, fit, callback):
     settings = {"patience": 1} if callback is EarlyStopping else {}

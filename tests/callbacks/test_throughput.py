@@ -9,78 +9,46 @@ from lit_gans.callbacks import Throughput
 from lit_gans.callbacks.throughput import paused
 
 
-def on_the_cpu():
-    module = create_autospec(LightningModule, instance=True)
-    module.device = torch.device("cpu")
-    return module
-
-
-def test_counts_real_images_of_all_updates_and_leaves_out_what_is_paused(tiny_gan, random_images, fit, monkeypatch):
-    clock = iter(range(1000))  # every look at the clock is one second later
-    monkeypatch.setattr(time, "perf_counter", lambda: float(next(clock)))
-    callback = Throughput()
-    trainer = fit(
-        tiny_gan(n_critic=2), random_images(batch_size=8), max_steps=2, callbacks=[callback], log_every_n_steps=2
-    )
-    assert callback.images_per_second == pytest.approx(2 * 2 * 8 / 1)
-    with paused(trainer):
-        pass
-    assert callback._excluded == 1
-
-
-def test_counts_the_images_of_all_ranks_in_every_kind_of_batch(tiny_gan, random_images, fit, monkeypatch):
-    clock = iter(range(1000))
-    monkeypatch.setattr(time, "perf_counter", lambda: float(next(clock)))
-    callback = Throughput()
-    trainer = fit(tiny_gan(), random_images(batch_size=8), max_steps=4, callbacks=[callback], log_every_n_steps=2)
-    assert callback.images_per_second == pytest.approx(2 * 8 / 1)
-    assert trainer.callback_metrics["throughput/images_per_second"].item() == pytest.approx(16)
-    monkeypatch.setattr(type(trainer), "world_size", 3)
-    module = on_the_cpu()
-    images = torch.zeros(5, 1, 2, 2)
-    for batch in ({"image": images}, [images, torch.zeros(5)], images):
-        callback.on_train_start(trainer, module)
-        callback.on_train_batch_end(trainer, module, None, batch, 0)
-        assert callback.images_per_second == pytest.approx(5 * 3 / 1)
-
-
-def test_time_that_is_paused_is_taken_off(tiny_gan, monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    callback, trainer = Throughput(), create_autospec(Trainer, instance=True)
-    trainer.callbacks, trainer.world_size, trainer.global_step, trainer.log_every_n_steps = [callback], 1, 2, 2
-    module = on_the_cpu()
-    callback.on_train_start(trainer, module)
-    with paused(trainer):
-        now[0] = 8.0
-    now[0] = 10.0
-    callback.on_train_batch_end(trainer, module, None, torch.zeros(6, 1, 2, 2), 0)
-    module.log.assert_called_once_with("throughput/images_per_second", pytest.approx(6 / 2))
-    now[0] = 11.0
-    callback.on_train_batch_end(trainer, module, None, torch.zeros(6, 1, 2, 2), 0)
-    assert callback.images_per_second == pytest.approx(6 / 1), "images and time begin anew after each value"
-
-
 @pytest.fixture
 def clocks(monkeypatch):
     """Wall and processor time that a test sets."""
     now = {"wall": 100.0, "processor": 7.0}
-    for name in ("perf_counter", "monotonic"):
-        monkeypatch.setattr(time, name, lambda: now["wall"])
+    monkeypatch.setattr(time, "perf_counter", lambda: now["wall"])
     monkeypatch.setattr(time, "process_time", lambda: now["processor"])
     return now
 
 
-def trainer_of(callback, **settings):
-    trainer = create_autospec(Trainer, instance=True)
+def attached(callback, **settings):
+    """A trainer with the callback, and a module on the CPU."""
+    trainer, module = create_autospec(Trainer, instance=True), create_autospec(LightningModule, instance=True)
     trainer.callbacks, trainer.world_size, trainer.log_every_n_steps = [callback], 1, 2
     vars(trainer).update(settings)
-    return trainer
+    module.device = torch.device("cpu")
+    return trainer, module
+
+
+IMAGES = torch.zeros(6, 1, 2, 2)
+
+
+@pytest.mark.parametrize("batch", [{"image": IMAGES}, [IMAGES, torch.zeros(6)], IMAGES])
+def test_counts_the_images_of_all_ranks_and_leaves_out_what_is_paused(clocks, batch):
+    callback = Throughput()
+    trainer, module = attached(callback, global_step=2, world_size=3)
+    callback.on_train_start(trainer, module)
+    with paused(trainer):
+        clocks["wall"] += 8.0
+    clocks["wall"] += 2.0
+    callback.on_train_batch_end(trainer, module, None, batch, 0)
+    module.log.assert_called_once_with("throughput/images_per_second", pytest.approx(6 * 3 / 2))
+    clocks["wall"] += 1.0
+    callback.on_train_batch_end(trainer, module, None, batch, 0)
+    assert callback.images_per_second == pytest.approx(6 * 3 / 1), "images and time begin anew after each value"
+    assert callback.mean_images_per_second == pytest.approx(2 * 6 * 3 / 3)
 
 
 def test_utilization_is_processor_time_and_the_share_between_steps_without_what_is_paused(clocks):
     callback = Throughput()
-    trainer, module = trainer_of(callback), on_the_cpu()
+    trainer, module = attached(callback)
     callback.on_train_start(trainer, module)
     clocks["wall"] += 50.0  # before the first step nothing waits for a previous one
     for step, waits in ((1, 0.0), (2, 3.0)):
@@ -89,7 +57,7 @@ def test_utilization_is_processor_time_and_the_share_between_steps_without_what_
         clocks["wall"] += 1.0
         clocks["processor"] += 6.5
         trainer.global_step = step
-        callback.on_train_batch_end(trainer, module, None, torch.zeros(6, 1, 2, 2), 0)
+        callback.on_train_batch_end(trainer, module, None, IMAGES, 0)
         with paused(trainer):
             clocks["wall"] += 5.0
     module.log_dict.assert_called_once()  # at the logged iteration alone
@@ -101,10 +69,12 @@ def test_utilization_is_processor_time_and_the_share_between_steps_without_what_
     assert callback.seconds == pytest.approx(seconds)
 
 
-def test_every_run_logs_its_utilization(tiny_gan, random_images, fit):
+def test_every_run_logs_its_throughput_of_all_updates_and_its_utilization(tiny_gan, random_images, fit):
     callback = Throughput()
-    trainer = fit(tiny_gan(), random_images(batch_size=8), max_steps=2, callbacks=[callback], log_every_n_steps=1)
+    trainer = fit(tiny_gan(n_critic=2), random_images(), max_steps=2, callbacks=[callback], log_every_n_steps=1)
+    assert callback._all_images == 2 * 2 * 8
     logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
+    assert logged["throughput/images_per_second"] == pytest.approx(callback.images_per_second)
     assert logged["utilization/processor"] > 0
     assert 0 < logged["utilization/waiting"] < 1
     assert "utilization/device" not in logged, "a CPU has no such counter"

@@ -16,15 +16,15 @@ from lit_gans.training.penalties import r1_penalty, zero_centered_penalty
 from lit_gans.training.scored import Scored, tensors_of
 
 
-@pytest.mark.parametrize("name", ["dcgan", "sngan", "d2gan", "pix2pix"])
+@pytest.mark.parametrize("name", ["sngan", "pix2pix"])
 def test_a_training_with_a_watch_is_bitwise_the_one_without(tiny_gan, random_images, fit, name):
     first, second = tiny_gan(name), tiny_gan(name)
-    fit(first, random_images(batch_size=4), max_steps=5, callbacks=[Watch(every_n_steps=1)])
-    fit(second, random_images(batch_size=4), max_steps=5)
+    fit(first, random_images(batch_size=4), max_steps=3, callbacks=[Watch(every_n_steps=1)])
+    fit(second, random_images(batch_size=4), max_steps=3)
     torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", ["dcgan", "sngan", "pix2pix"])
+@pytest.mark.parametrize("name", ["sngan", "pix2pix"])
 def test_a_look_leaves_modes_random_state_and_buffers_as_they_were(tiny_gan, random_images, fit, name):
     module, data = tiny_gan(name, n_critic=1), random_images()
     trainer = fit(module, data, max_steps=1)
@@ -124,8 +124,7 @@ class MultiScaleGAN(AdversarialModule):
         return sum(softplus(-scores).mean() for scores in tensors_of(self.discriminator(fake)))
 
 
-@pytest.mark.parametrize("shares", [False, True])
-@pytest.mark.parametrize("threshold", [True, False])
+@pytest.mark.parametrize(("shares", "threshold"), [(False, True), (True, False)])
 def test_a_multi_scale_discriminator_trains_with_every_default_callback(random_images, fit, shares, threshold):
     class GAN(MultiScaleGAN):
         def classified_as_real(self, name, scores):
@@ -138,8 +137,16 @@ def test_a_multi_scale_discriminator_trains_with_every_default_callback(random_i
         "augmentation": Adaptive(target=-0.9, over=2000),
     }
     module = GAN(image_size=16, channels=1, latent_dim=6, **settings)
-    callbacks = [EMA(), Throughput(), Samples(num=4), Watch(), EarlyStopping(), Checkpoint(), ProgressBar()]
-    fit(module, random_images(), 110, callbacks=callbacks, enable_checkpointing=True, enable_progress_bar=True)
+    callbacks = [
+        EMA(),
+        Throughput(),
+        Samples(num=4),
+        Watch(every_n_steps=20),
+        EarlyStopping(),
+        Checkpoint(),
+        ProgressBar(),
+    ]
+    fit(module, random_images(), 40, callbacks=callbacks, enable_checkpointing=True, enable_progress_bar=True)
     assert 0 < module.augmentations.augmenter.probability(module.augmentations.state, module.progress) <= 1
 
 

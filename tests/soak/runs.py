@@ -18,7 +18,7 @@ from lit_gans.checkpoints.locate import checkpoints_of, verified_iteration
 from lit_gans.common.errors import RefusedInput
 
 STEPS, SAVED_EVERY, MEASURED_EVERY, KEPT = 16, 2, 4, 3
-PATIENCE = 900.0  # seconds that a training may take on a busy machine
+PATIENCE = 300.0  # seconds that a training may take on a busy machine
 OF_GAN = {
     "sngan": ["model.spectral_generator=true"],
     "wgan_gp": ["model.critic_norm=layer", "model.n_critic=2"],

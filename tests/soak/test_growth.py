@@ -17,7 +17,7 @@ def held(process):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(sys.platform != "linux", reason="counts open files in /proc")
 @pytest.mark.parametrize("processes", [1, 2])
 def test_nothing_grows(tmp_path, processes):
