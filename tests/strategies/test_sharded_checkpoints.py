@@ -1,11 +1,13 @@
 """Checkpoints of shards: folders that two ranks write, from which any strategy goes on, and which one process reads."""
 
+import json
 import shutil
 from functools import partial
 
 import pytest
 
 from lit_gans.checkpoints.format import read_checkpoint
+from lit_gans.checkpoints.sharded import COMMIT
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP
@@ -44,9 +46,12 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_folder_of_two_ranks_is_the_file_of_one_process(folder, name):
-    assert (folder / f"{name}.ckpt").is_dir()
+    path = folder / f"{name}.ckpt"
     assert not list(folder.glob("*.part"))
-    assert_same(folder / f"{name}.ckpt", folder / "one.ckpt")
+    files = {file.name for file in path.iterdir()}
+    assert sum(file.endswith(".safetensors") for file in files) >= 2, "of each rank"
+    assert json.loads((path / COMMIT).read_text())["files"].keys() == files - {COMMIT}
+    assert_same(path, folder / "one.ckpt")
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
