@@ -66,6 +66,7 @@ def test_values_are_appended_and_the_file_is_rewritten_for_a_new_column_alone(tm
         for step in (300, 299):  # a measurement is logged before the losses of the iteration before
             logger.log_metrics({"loss": float(step)}, step=step)
         assert os.fstat(first.fileno()).st_nlink == 1, "the same file"
+        assert [int(row["step"]) for row in rows(tmp_path)] == [*range(301)]
         logger.log_metrics({"fid": 3.5}, step=300)
         assert os.fstat(first.fileno()).st_nlink == 0, "another file: there is a new column"
     assert losses(tmp_path) == {step: step for step in range(301)}

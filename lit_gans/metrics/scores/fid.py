@@ -107,9 +107,11 @@ class FrechetInceptionDistance(FeatureScore):
             self.add_state(f"{kind}_features_num_samples", torch.tensor(0), dist_reduce_fx="sum")
 
     def update_features(self, features: Float[Tensor, "n f"], logits: Float[Tensor, "n k"], real: bool) -> None:
-        wide, states = features.double(), self._states("real" if real else "fake")
-        for state, added in zip(states, (len(wide), wide.sum(0), wide.T @ wide), strict=True):
-            state += added
+        wide = features.double()
+        num, total, products = self._states("real" if real else "fake")
+        num += len(wide)
+        total += wide.sum(0)
+        products += wide.T @ wide
 
     def _states(self, kind: str) -> list[Tensor]:
         """Returns number, sum and sum of outer products of the features."""
