@@ -173,6 +173,26 @@ def test_a_second_training_in_the_folder_of_a_running_one_takes_nothing_from_it(
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["000001.png"]
 
 
+@pytest.mark.faults
+def test_a_second_process_in_the_folder_of_a_running_training_takes_nothing_from_it(train, tmp_path):
+    grids = tmp_path / "run/samples"
+    first = start(tmp_path, *ENDLESS, "callbacks.samples.every_n_steps=1")
+    try:
+        while not (grids / "000001.png").is_file():
+            assert first.poll() is None, first.stdout.read()
+            time.sleep(0.05)
+        before = len([*grids.iterdir()])
+        assert train(*TINY, "trainer.max_steps=1", "hydra.run.dir=run") == 2
+        assert "run is in use by another training" in train.err
+        assert first.poll() is None
+        numbers = sorted(int(path.stem) for path in grids.glob("[0-9]*.png"))  # not one that is being written
+        assert numbers == [*range(len(numbers))], "no grid is missing"
+        assert len(numbers) > before
+    finally:
+        first.kill()
+        first.communicate()
+
+
 TWO = ["trainer.devices=2", "trainer.strategy=ddp_find_unused_parameters_true", "trainer.max_steps=2"]
 
 
