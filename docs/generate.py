@@ -1,7 +1,7 @@
 """What the README and the site show of the code: tables of GANs, groups and subpackages, and the reference.
 
-`python -m docs.generate` writes the table of the GANs into the README. Everything else is made at every build of the
-site, of which this file is the hook.
+`python -m docs.generate` writes the tables of the GANs and of the subpackages, which are read in the repository too.
+Everything else is made at every build of the site, of which this file is the hook.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from lit_gans.cli.help import as_typed
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "lit_gans"
-BEGIN, END = "<!-- gans -->\n", "<!-- end of gans -->\n"
 _TEST = re.compile(r"^<!-- test: .*? -->\n", flags=re.M | re.S)  # what the tests do with the block below
 _API = "reference/api"
 
@@ -46,7 +45,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Replaces the marks of generated tables by the tables, and removes what is said to the tests alone."""
-    for name, table in {"gans": gan_table, "groups": group_table, "rooms": room_table}.items():
+    for name, table in {"gans": gan_table, "groups": group_table}.items():
         mark = f"<!-- generated: {name} -->"
         if mark in markdown:
             markdown = markdown.replace(mark, re.sub(r"\[(`\w+`)\]\([^)]*\)", r"\1", table()))
@@ -172,7 +171,7 @@ def room_table() -> str:
     said, lines = rooms(), ["| floor | subpackage | contents |", "|---|---|---|"]
     for number, floor in enumerate(floors()):
         lines += [f"| {len(floors()) - number - 1} | `{name}` | {said[name]} |" for name in floor]
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n"
 
 
 def room_page(room: str, said: str) -> str:
@@ -182,13 +181,17 @@ def room_page(room: str, said: str) -> str:
     return "\n".join([f"# lit_gans.{room}", "", said, "", *(f"::: {module}\n" for module in modules)])
 
 
-def write_readme() -> None:
-    """Writes the table of the GANs into the README."""
-    path = ROOT / "README.md"
-    text = path.read_text()
-    begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-    path.write_text(text[:begin] + gan_table() + text[end:])
+WRITTEN = {ROOT / "README.md": ("gans", gan_table), ROOT / "docs/explain/architecture.md": ("rooms", room_table)}
+
+
+def written(path: Path) -> str:
+    """Returns the text of a file with its table as it should be."""
+    name, table = WRITTEN[path]
+    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
+    before, _, rest = path.read_text().partition(begin)
+    return f"{before}{begin}{table()}{end}{rest.partition(end)[2]}"
 
 
 if __name__ == "__main__":
-    write_readme()
+    for file in WRITTEN:
+        file.write_text(written(file))

@@ -1,5 +1,6 @@
-"""What a command has chosen by itself, and what a user may not expect of the training, is said once it begins, so that
-a refusal comes alone.
+"""Notices about what a command has chosen by itself, or what a user may not expect of the training.
+
+They are logged when the training begins, so that an error message stands alone.
 """
 
 from __future__ import annotations

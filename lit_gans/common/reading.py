@@ -1,4 +1,4 @@
-"""Files of others that are read as a whole: their sizes are checked before memory is taken."""
+"""Checks the size of a file before it is read as a whole."""
 
 from __future__ import annotations
 

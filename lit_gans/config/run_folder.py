@@ -120,7 +120,7 @@ def refuse_folder(path: str | Path, key: str) -> None:
     if not first.is_dir():
         raise RefusedInput(f"{key}={path}: the folder cannot be created, {first} is not a folder.")
     try:
-        with TemporaryDirectory(dir=first, prefix=".lit_gans_"):  # permissions alone do not say it to an administrator
+        with TemporaryDirectory(dir=first, prefix=".lit_gans_"):  # whatever the permissions say
             pass
     except OSError as error:
         raise RefusedInput(

@@ -99,7 +99,8 @@ class Evaluator:
     def choose(self, real: Tensor | RealImages, labels: Tensor | None = None) -> None:
         """Reads the real images and chooses the scores that images and extractor allow.
 
-        The others are left out; those about classes without a word where there are none, unless they are required.
+        The others are left out, with a reason in `left_out`; scores of classes need no reason where the data have none,
+        unless they are required.
 
         Args:
             real, labels: see `add_real`.

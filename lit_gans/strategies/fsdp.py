@@ -206,7 +206,7 @@ class NetworkFSDP(NetworkStrategy):
             )
 
     def _average_loose(self) -> None:
-        """Averages the gradients of unsharded parameters, to no effect on those that have been averaged before."""
+        """Averages the gradients of unsharded parameters; those that have been averaged before do not change."""
         loose = [parameter for network in self.networks.values() for parameter in network.loose.values()]
         average_over_ranks([p.grad for p in loose if p.requires_grad and p.grad is not None])
 

@@ -28,8 +28,8 @@ class ScaledGradients:
     """Notes the gradients of scaled losses after each backward, to warn if they change before they are unscaled.
 
     What clips scaled gradients clips to a wrong norm, silently. Changes in place, as by
-    `torch.nn.utils.clip_grad_norm_`, are counted by torch itself, so that no device is waited for; a gradient scaler's
-    own unscaling is not counted.
+    `torch.nn.utils.clip_grad_norm_`, are counted by torch itself, which does not wait for the device; a gradient
+    scaler's own unscaling is not counted.
     """
 
     def __init__(self) -> None:

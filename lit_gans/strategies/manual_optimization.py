@@ -1,4 +1,4 @@
-"""What Lightning leaves to manual optimization without a word: it is said, or one callback changes it."""
+"""Callbacks that count iterations, and warn about mistakes in manual optimization that Lightning does not report."""
 
 from __future__ import annotations
 

@@ -269,18 +269,18 @@ class AdversarialModule(LightningModule):
         seed_dropout(self.device, mix(self.seed, iteration, self.rank_of[0]))  # the same after a resume
         batch = prepare_batch(data, self.channels_last)
         self.progress = self.progress.next(iteration, len(batch["image"]) * self.trainer.world_size)
-        reuses = self.reuses_fake and self.generator_batch_multiple == 1
+        reuses_latents = self.reuses_fake and self.generator_batch_multiple == 1
+        shares_forward = reuses_latents and self.accumulate_gradients == 1  # whose graph serves both steps
         losses: dict[str, Tensor] = {}
-        batches = split_batch(batch, self.n_critic)
-        for critic_step, batch in enumerate(batches):
-            microbatches = self._microbatches(batch, ("discriminator", iteration, critic_step))
-            if reuses and self.accumulate_gradients == 1 and critic_step == self.n_critic - 1:
-                # one forward, with its graph, for both steps
+        real = split_batch(batch, self.n_critic)
+        for critic_step, own in enumerate(real):
+            microbatches = self._microbatches(own, ("discriminator", iteration, critic_step))
+            if shares_forward and critic_step == self.n_critic - 1:
                 microbatches[0]["fake"] = self.generate(self.generator, microbatches[0])
             losses |= self._update(self.discriminator_names, microbatches, self.discriminator_terms)
-        if not reuses:
-            batch = repeat_batch(batches[-1], self.generator_batch_multiple)
-            microbatches = self._microbatches(batch, ("generator", iteration))
+        if not reuses_latents:  # else the generator's step has the microbatches of the last critic step
+            own = repeat_batch(real[-1], self.generator_batch_multiple)
+            microbatches = self._microbatches(own, ("generator", iteration))
         losses |= self._update(("generator",), microbatches, self.generator_terms)
         self.losses = losses
         self._end_iteration(iteration + 1)
@@ -396,8 +396,8 @@ class AdversarialModule(LightningModule):
     def training_only(self, names: tuple[str, ...]) -> Iterator[None]:
         """Context in which only networks of these names are trained.
 
-        What is not frozen of all other networks is frozen, so that no gradients of their weights are computed. Each
-        spectral norm runs one power iteration.
+        The parameters of all other networks are frozen, so that no gradients of their weights are computed; those that
+        were frozen before stay frozen at the end. Each spectral norm runs one power iteration.
         """
         others = [parameter for name, own in self._trainable.items() if name not in names for parameter in own]
         frozen = [parameter for parameter in others if parameter.requires_grad]
@@ -758,7 +758,7 @@ class AdversarialModule(LightningModule):
 
         Every save, sample and measurement begins with it, so that none is made of a training that has diverged.
         """
-        self.finite.refuse()
+        self.finite.raise_if_diverged()
         if sharding(self._strategy) is None:
             return
         for callback in callbacks_of(self.trainer, GenerativeCallback):

@@ -19,8 +19,8 @@ class GenerativeCallback(Callback):
     updates_average: bool = False  # whether the callback updates `module.averaged_generator`
     # every key `metric/...` that the callback measures, and whether its `min` or its `max` is best; None for neither
     directions: Mapping[str, str | None] = {}
-    # whether it reads losses in every iteration from `trainer.callback_metrics`, where they are otherwise as old as the
-    # last row of the loggers; `module.losses` are always those of the last iteration
+    # whether it reads the losses of every iteration from `trainer.callback_metrics`, which otherwise holds those of the
+    # last row of the loggers; `module.losses` always holds those of the last iteration
     reads_logged: bool = False
     left_out: Mapping[str, str] = {}  # why a score that was asked for is not measured, by name
 

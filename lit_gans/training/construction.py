@@ -11,9 +11,18 @@ from typing import Any
 def constructor_arguments(module: object) -> dict[str, Any]:
     """Returns the arguments with which `type(module)(**arguments)` builds the same module; for its base constructor.
 
-    These are the arguments of the constructor that was called, and what it leaves at the defaults of its bases. An
-    argument that a subclass fixes is none: the subclass fixes it again. Lightning's `save_hyperparameters` reads the
-    same frames, but also stores what is fixed, and stops at a decorated constructor.
+    With
+
+        class Base:
+            def __init__(self, a=1, b=2): ...
+
+        class Fixed(Base):
+            def __init__(self, c, **kwargs):
+                super().__init__(b=5, **kwargs)
+
+    `Fixed(7)` has the arguments `c=7` and `a=1`, the default of its base. `b` is not among them: `Fixed` passes it
+    again. Lightning's `save_hyperparameters` reads the same frames, but also stores `b`, which `Fixed` does not accept, and
+    stops at a decorated constructor.
     """
     found: dict[str, Any] = {}
     seen: set[str] = set()

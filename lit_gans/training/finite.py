@@ -31,7 +31,8 @@ class FiniteCheck:
 
     The error names the network and the first such value in the order of computation. On the CPU, an iteration's values
     are read at its end. On CUDA they are copied to the host without waiting, and read at the end of the next iteration,
-    so that the device always has an iteration of work queued; `refuse` reads them at once, before anything is written.
+    so that the device always has an iteration of work queued; `raise_if_diverged` reads them at once, before anything is
+    written.
 
     Args:
         networks: names of the networks in the order of their steps.
@@ -68,18 +69,18 @@ class FiniteCheck:
         reading = self._read(iteration)
         late = self.late if self.late is not None else reading is not None and reading.copied is not None
         earlier, self._pending = self._pending, reading
-        _refuse(earlier)
+        _raise_if_broken(earlier)
         if not late:
-            self.refuse()
+            self.raise_if_diverged()
 
-    def refuse(self) -> None:
+    def raise_if_diverged(self) -> None:
         """Reads the values of the last iteration; to be called before anything is written.
 
         Raises:
             FloatingPointError: a value is not finite.
         """
         pending, self._pending = self._pending, None
-        _refuse(pending)
+        _raise_if_broken(pending)
 
     def _read(self, iteration: int) -> _Reading | None:
         weights = [full_precision(tensor) for tensors in self._weights.values() for tensor in tensors]
@@ -100,7 +101,7 @@ class FiniteCheck:
         return _Reading(iteration, names, host, copied)
 
 
-def _refuse(reading: _Reading | None) -> None:
+def _raise_if_broken(reading: _Reading | None) -> None:
     if reading is None:
         return
     if reading.copied is not None:

@@ -17,7 +17,13 @@ from lit_gans.training.schedules import Constant, Progress, Schedule
 
 # a step of LBFGS needs a closure, SparseAdam sparse gradients, and Muon weights that are all matrices
 _OTHERS = ("Optimizer", "LBFGS", "SparseAdam", "Muon")
-_HOW = ("params", "foreach", "capturable", "differentiable", "fused")  # arguments of how torch computes, not what
+_HOW = (
+    "params",
+    "foreach",
+    "capturable",
+    "differentiable",
+    "fused",
+)  # change only how torch computes
 _FUSED = ("Adam", "AdamW")
 
 

@@ -109,9 +109,9 @@ class FrechetInceptionDistance(FeatureScore):
     def update_features(self, features: Float[Tensor, "n f"], logits: Float[Tensor, "n k"], real: bool) -> None:
         wide = features.double()
         num, total, products = self._states("real" if real else "fake")
-        num += len(wide)
-        total += wide.sum(0)
-        products += wide.T @ wide
+        num.add_(len(wide))
+        total.add_(wide.sum(0))
+        products.add_(wide.T @ wide)
 
     def _states(self, kind: str) -> list[Tensor]:
         """Returns number, sum and sum of outer products of the features."""
