@@ -87,7 +87,7 @@ def data(
         widths = {"generator_width": sizes["width"], "discriminator_width": sizes["width"]}
         module = DCGAN(seed=seed, image_size=sizes["image_size"], **widths)
         trainer.fit(module, datamodule=Folder(str(jpegs), placement=placement, **served))
-        waiting = throughput.utilization["utilization/waiting"]
+        waiting = float(trainer.callback_metrics["utilization/waiting"])
     result = {"benchmark": "data", "preset": preset, "rounds": rounds, "steps": steps, "precision": precision, **sizes}
     result |= {"num_pictures": num, "cores": available_cores(), **environment(where), **found}
     result |= {"waiting": waiting, "images_per_second": throughput.images_per_second}

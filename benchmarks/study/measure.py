@@ -267,7 +267,7 @@ class _Trace(GenerativeCallback):
         step = trainer.global_step
         images = step * self._cell.labels["batch_size"] * module.n_critic
         reached = {"images": images, "s": self._throughput.seconds}
-        self._average(reached["s"])
+        self._average(trainer, reached["s"])
         if all(not due or reached[key] < due[0] for key, due in self._due.items()):
             return
         self._due = {key: [value for value in due if value > reached[key]] for key, due in self._due.items()}
@@ -281,11 +281,12 @@ class _Trace(GenerativeCallback):
         self.points.append({"iteration": step, **reached, **{key: values[key] for key in self._scores}})
         trainer.should_stop = not any(self._due.values())
 
-    def _average(self, seconds: float) -> None:
+    def _average(self, trainer: Trainer, seconds: float) -> None:
         share = (seconds - self._seconds) / seconds  # of the last iteration in all seconds until now
-        for name, value in self._throughput.utilization.items():
-            mean = self.utilization.get(name, 0.0)
-            self.utilization[name] = mean + share * (value - mean)
+        for name, value in trainer.callback_metrics.items():
+            if name.startswith("utilization/"):
+                mean = self.utilization.get(name, 0.0)
+                self.utilization[name] = mean + share * (float(value) - mean)
         self._seconds = seconds
 
 

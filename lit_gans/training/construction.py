@@ -21,8 +21,8 @@ def constructor_arguments(module: object) -> dict[str, Any]:
                 super().__init__(b=5, **kwargs)
 
     `Fixed(7)` has the arguments `c=7` and `a=1`, the default of its base. `b` is not among them: `Fixed` passes it
-    again. Lightning's `save_hyperparameters` reads the same frames, but also stores `b`, which `Fixed` does not accept, and
-    stops at a decorated constructor.
+    again. Lightning's `save_hyperparameters` reads the same frames, but also stores `b`, which `Fixed` does not accept,
+    and stops at a decorated constructor.
     """
     found: dict[str, Any] = {}
     seen: set[str] = set()

@@ -31,8 +31,8 @@ class FiniteCheck:
 
     The error names the network and the first such value in the order of computation. On the CPU, an iteration's values
     are read at its end. On CUDA they are copied to the host without waiting, and read at the end of the next iteration,
-    so that the device always has an iteration of work queued; `raise_if_diverged` reads them at once, before anything is
-    written.
+    so that the device always has an iteration of work queued; `raise_if_diverged` reads them at once, before anything
+    is written.
 
     Args:
         networks: names of the networks in the order of their steps.
