@@ -1,7 +1,12 @@
-"""The notebooks under test: the numbers of steps and of samples are smaller, and fewer parts of the study are drawn."""
+"""Marks the tests of this folder as those of `pytest -m "docs and not slow"`."""
 
-import os
+from pathlib import Path
 
-os.environ.setdefault("LIT_GANS_NOTEBOOK_STEPS", "6")
-os.environ.setdefault("LIT_GANS_NOTEBOOK_SAMPLES", "300")
-os.environ.setdefault("LIT_GANS_NOTEBOOK_PARTS", "scaling projection")
+import pytest
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("docs")

@@ -2,6 +2,7 @@
 
 import io
 import shutil
+from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
@@ -14,6 +15,13 @@ from lit_gans.cli import main as cli
 from lit_gans.common.paths import cache_folder
 from tests.data.sources.test_torchvision_sets import write_cifar
 from tests.docs.running import SMALL_METRICS, TINY, WIDTHS
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("docs")
 
 
 @pytest.fixture(scope="session")
