@@ -32,13 +32,13 @@ SETTINGS = {
 @pytest.fixture(autouse=True)
 def finite_check(monkeypatch):
     """Lets the check of finite numbers read, as on CUDA, the values of the iteration before, and no others."""
-    refuse = finite._refuse
+    refuse = finite._raise_if_broken
 
     def read(reading):
         with reading_a_copy():
             refuse(reading)
 
-    monkeypatch.setattr(finite, "_refuse", read)
+    monkeypatch.setattr(finite, "_raise_if_broken", read)
 
 
 def run(module, device, train, tmp_path, **arguments):
