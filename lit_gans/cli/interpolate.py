@@ -17,8 +17,8 @@ from torchvision.utils import save_image
 from lit_gans.cli.sample import loaded, refuse_many, refuse_numbers
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.run_folder import made_folder, replacing_note
+from lit_gans.latents.interpolation import slerp
 from lit_gans.models.pix2pix import Pix2Pix
-from lit_gans.training.interpolation import slerp
 from lit_gans.training.sampling import Weights
 
 logger = logging.getLogger(__name__)

@@ -2,7 +2,7 @@ import math
 
 import torch
 
-from lit_gans.training.interpolation import slerp
+from lit_gans.latents.interpolation import slerp
 
 
 def test_a_walk_keeps_the_length_and_turns_by_equal_angles():

@@ -1,0 +1,46 @@
+import pytest
+import torch
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.latents.projection import project, pyramid_distance
+
+
+def test_the_distance_is_the_mean_difference_at_every_scale():
+    one, other = torch.rand(2, 3, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+    blocks = lambda images, size: images.unfold(2, size, size).unfold(3, size, size).mean((-1, -2))  # noqa: E731
+    expected = sum((blocks(one, size) - blocks(other, size)).abs().mean((1, 2, 3)) for size in (1, 2, 4))
+    torch.testing.assert_close(pyramid_distance(one, other), expected)
+    assert pyramid_distance(one, one).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("num_classes", [0, 10])
+def test_finds_images_that_the_generator_can_make(tiny_gan, num_classes):
+    module = tiny_gan("gan", num_classes=num_classes, generator_width=32)
+    labels = torch.tensor([3, 1, 4]) if num_classes else None
+    targets = module.decode(module.latents(3, seed=5), labels=labels)
+    before, losses = {name: value.clone() for name, value in module.state_dict().items()}, []
+    latents, distances = project(
+        module, targets, labels=labels, steps=200, prior=0.0, on_step=lambda _, loss: losses.append(loss)
+    )
+    assert latents.shape == (3, 6)
+    assert not latents.requires_grad
+    assert distances.max() < 0.02
+    assert losses[-1] < 0.2 * losses[0]
+    torch.testing.assert_close(pyramid_distance(module.decode(latents, labels=labels), targets), distances)
+    again, _ = project(module, targets, labels=labels, steps=200, prior=0.0)
+    assert torch.equal(again, latents), "the seed alone decides"
+    torch.testing.assert_close(dict(module.state_dict()), before, rtol=0, atol=0)
+    assert module.generator.training
+    assert all(parameter.requires_grad for parameter in module.generator.parameters())
+
+
+def test_the_prior_pulls_latents_to_the_origin(tiny_gan):
+    module = tiny_gan("gan")
+    targets = torch.rand(2, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+    free, typical = (project(module, targets, steps=50, prior=prior)[0] for prior in (0.0, 10.0))
+    assert typical.norm() < 0.5 * free.norm()
+
+
+def test_images_of_another_size_are_refused(tiny_gan):
+    with pytest.raises(RefusedInput, match=r"the images have shape \(3, 16, 16\), the model \(1, 16, 16\): resize"):
+        project(tiny_gan(), torch.zeros(2, 3, 16, 16))

@@ -1,0 +1,28 @@
+import pytest
+import torch
+from scipy import stats
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.latents.truncation import truncated
+
+LATENTS = torch.randn(200, 50, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("bound", [0.3, 1.0, 2.5])
+def test_numbers_have_the_truncated_normal_distribution_in_their_order(bound):
+    found = truncated(LATENTS, bound)
+    assert found.dtype == LATENTS.dtype
+    assert found.abs().max() <= bound
+    assert stats.kstest(found.flatten().numpy(), stats.truncnorm(-bound, bound).cdf).pvalue > 0.01
+    assert (found.flatten()[LATENTS.flatten().argsort()].diff() >= 0).all()
+
+
+def test_no_bound_and_a_bound_beyond_all_numbers_change_nothing():
+    assert truncated(LATENTS, None) is LATENTS
+    torch.testing.assert_close(truncated(LATENTS, 7.0), LATENTS)
+
+
+@pytest.mark.parametrize("bound", [0.0, -1.0, float("nan"), float("inf")])
+def test_other_bounds_are_refused(bound):
+    with pytest.raises(RefusedInput, match=r"truncation=.* must be greater than 0"):
+        truncated(LATENTS, bound)
