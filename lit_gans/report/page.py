@@ -1,0 +1,165 @@
+"""One self-contained HTML page of a run: pictures over time, curves, samples, their nearest real images, settings."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from jaxtyping import Float, UInt8
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from matplotlib.figure import Figure
+from torch import Tensor
+from torchvision.utils import make_grid, save_image
+
+from lit_gans.report.neighbors import nearest_images
+
+_SHOWN = 8  # pictures over time, and samples beside their nearest real images
+_WIDE = 20  # times the smallest value: wider ranges are drawn on a logarithmic axis
+_LARGE = 256  # pixels: smaller images are enlarged for the page, without smoothing
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture of the page.
+
+    Args:
+        source: the PNG as a data URL.
+        caption: what it shows.
+    """
+
+    source: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the folder of a run says, without its checkpoints.
+
+    Args:
+        folder: the folder.
+        config: its resolved configuration.
+        rows: rows of `metrics.csv`, with numbers by name.
+    """
+
+    folder: Path
+    config: dict[str, Any]
+    rows: list[dict[str, float]]
+
+    @classmethod
+    def read(cls, folder: Path) -> Run:
+        """Reads a run's configuration and metrics."""
+        config = yaml.safe_load((folder / "config.yaml").read_text())
+        rows = []
+        if (folder / "metrics.csv").is_file():
+            with (folder / "metrics.csv").open() as file:
+                rows = [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
+        return cls(folder, config, rows)
+
+    def curve(self, name: str) -> tuple[list[float], list[float]]:
+        """Returns the iterations and values of a column."""
+        found = [(row["step"], row[name]) for row in self.rows if name in row]
+        return [step for step, _ in found], [value for _, value in found]
+
+    def columns(self, prefix: str) -> list[str]:
+        """Returns the names of the columns that begin with a prefix, in their order."""
+        return list(dict.fromkeys(name for row in self.rows for name in row if name.startswith(prefix)))
+
+    def pictures(self, num: int) -> Iterator[Path]:
+        """Yields grids of samples, spread evenly over the training, the first and the last among them."""
+        grids = sorted((self.folder / "samples").glob("[0-9]*.png"))
+        places = torch.linspace(0, len(grids) - 1, min(num, len(grids))).round().int().unique().tolist()
+        for index in places:
+            yield grids[index]
+
+
+def page(
+    run: Run,
+    samples: Float[Tensor, "n c h w"],
+    by_class: Float[Tensor, "m c h w"] | None = None,
+    num_classes: int = 0,
+    real: Iterator[UInt8[Tensor, "b c h w"]] | None = None,
+    commands: tuple[str, ...] = (),
+) -> str:
+    """Returns the page as HTML.
+
+    Args:
+        run: the run.
+        samples: generated images in [0, 1].
+        by_class: generated images in [0, 1], `num_classes` for each row; None without classes.
+        num_classes: number of classes.
+        real: batches of the real images, of which the nearest ones are shown; None leaves them out.
+        commands: commands that go on from here.
+    """
+    over_time = [Picture(_url(path.read_bytes()), f"iteration {int(path.stem):,}") for path in run.pictures(_SHOWN)]
+    neighbors = None
+    if real is not None:
+        own = samples[:_SHOWN]
+        found, distances = nearest_images(own, real, 3)
+        neighbors = [
+            (_picture(sample, ""), [_picture(near.float() / 255, f"{far:.3f}") for near, far in zip(*row, strict=True)])
+            for sample, *row in zip(own, found, distances, strict=True)
+        ]
+    names = run.columns("metric/")
+    scores = {name.removeprefix("metric/"): run.curve(name) for name in names if "_spread_" not in name}
+    losses = {name.removeprefix("loss/"): run.curve(name) for name in run.columns("loss/")}
+    environment = Environment(loader=PackageLoader("lit_gans.report", "."), autoescape=True, undefined=StrictUndefined)
+    return environment.get_template("page.html").render(
+        title=run.folder.parent.name + "/" + run.folder.name,
+        model=_name(run.config.get("model")),
+        data=_name(run.config.get("data")),
+        iterations=int(max((row["step"] for row in run.rows), default=0)),
+        last={name: values[-1] for name, (_, values) in scores.items()},
+        samples=_grid(samples, max(1, round(len(samples) ** 0.5))),
+        by_class=None if by_class is None else _grid(by_class, num_classes),
+        over_time=over_time,
+        curves=[_plot(losses, "loss"), *(_plot({name: curve}, name) for name, curve in scores.items())],
+        neighbors=neighbors,
+        settings=yaml.safe_dump(run.config, sort_keys=False),
+        commands=commands,
+    )
+
+
+def _name(node: Any) -> str:
+    return str(node.get("_target_", "")).rpartition(".")[2] if isinstance(node, dict) else str(node)
+
+
+def _url(png: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(png).decode()
+
+
+def _picture(image: Tensor, caption: str) -> Picture:
+    file = io.BytesIO()
+    times = max(1, _LARGE // 2 // image.shape[-1])
+    save_image(image.repeat_interleave(times, -1).repeat_interleave(times, -2), file, format="png")
+    return Picture(_url(file.getvalue()), caption)
+
+
+def _grid(images: Tensor, columns: int) -> Picture:
+    return _picture(make_grid(images.cpu(), nrow=columns), "")
+
+
+def _plot(curves: dict[str, tuple[list[float], list[float]]], title: str) -> str:
+    """Returns a plot as SVG, which has the sizes of the page."""
+    figure = Figure(figsize=(5, 2.8), layout="constrained")
+    axes = figure.add_subplot()
+    for name, (steps, values) in curves.items():
+        axes.plot(steps, values, label=name, marker="." if len(steps) < 20 else "", linewidth=1.2)
+    if len(curves) > 1:
+        axes.legend(frameon=False)
+    drawn = [value for _, values in curves.values() for value in values]
+    if drawn and min(drawn) > 0 and max(drawn) > _WIDE * min(drawn):
+        axes.set_yscale("log")
+    axes.set_title(title, loc="left")
+    axes.set_xlabel("iteration")
+    axes.spines[["top", "right"]].set_visible(False)
+    file = io.StringIO()
+    figure.savefig(file, format="svg")
+    text = file.getvalue()
+    return text[text.index("<svg") :]

@@ -1,0 +1,77 @@
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import pytest
+import torch
+from PIL import Image
+
+from lit_gans.report.page import Run, page
+
+SAMPLES = torch.rand(9, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The folder of a short run."""
+    folder = tmp_path / "dcgan_photos/version_3"
+    (folder / "samples").mkdir(parents=True)
+    for step in range(0, 2100, 100):
+        Image.new("RGB", (40, 40), (step // 10, 0, 0)).save(folder / "samples" / f"{step:06d}.png")
+    (folder / "config.yaml").write_text("model: {_target_: lit_gans.DCGAN, lr: <b>1</b>}\ndata: {_target_: x.Folder}\n")
+    rows = ["step,loss/generator,loss/discriminator,metric/fid_x,metric/is_spread_x"]
+    rows += [f"{step},{1 + step},0.5,," for step in range(0, 2000, 10)] + ["1000,,,300.5,0.1", "2000,,,20.25,0.1"]
+    (folder / "metrics.csv").write_text("\n".join(rows) + "\n")
+    return Run.read(folder)
+
+
+class Links(HTMLParser):
+    """Collects what a page loads and shows."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.loaded, self.shown = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.loaded += [value for name, value in attributes if name in ("src", "href") and not value.startswith("#")]
+
+    def handle_data(self, data):
+        self.shown.append(data)
+
+
+def test_a_page_needs_no_other_file_and_shows_what_the_folder_holds(run):
+    real = iter([(SAMPLES[:4] * 255).byte()])
+    text = page(run, SAMPLES, SAMPLES[:6], 3, real, ("lit-gans sample checkpoint=a b",))
+    links = Links(text)
+    shown = " ".join(links.shown)
+    assert links.loaded
+    assert all(link.startswith("data:image/png;base64,") for link in links.loaded)
+    assert len(links.loaded) == 1 + 1 + 8 + 8 + 8 * 3, "samples, classes, over time, 8 samples and their neighbors"
+    for expected in ("dcgan_photos/version_3", "DCGAN", "Folder", "fid_x", "20.25", "iteration 2,000", "iteration 0"):
+        assert expected in shown
+    assert "is_spread_x" not in shown
+    assert "<b>1</b>" not in text, "settings are text"
+    assert text.count("<svg") == 2, "losses and one score"
+    assert "lit-gans sample checkpoint=a b" in shown
+
+
+def test_a_run_without_metrics_and_samples_has_a_page(tmp_path):
+    (tmp_path / "config.yaml").write_text("model: null\ndata: null\n")
+    text = page(Run.read(tmp_path), SAMPLES)
+    assert "Nearest" not in text
+    assert "Over time" not in text
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no browser")
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_is_cut_off_in_a_browser(run, tmp_path, width):
+    script = "<script>document.title = document.documentElement.scrollWidth + ' ' + innerWidth</script></body>"
+    text = page(run, SAMPLES, SAMPLES[:6], 3, iter([(SAMPLES[:4] * 255).byte()]), ("lit-gans train " + "x" * 300,))
+    (tmp_path / "page.html").write_text(text.replace("</body>", script))
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},900", "--dump-dom"]
+    done = subprocess.run([*command, f"file://{tmp_path}/page.html"], capture_output=True, text=True, timeout=120)
+    wide, window = map(int, re.search(r"<title>(\d+) (\d+)</title>", done.stdout).groups())
+    assert wide <= window
