@@ -1,0 +1,1 @@
+"""A web page to explore a generator."""

@@ -1,0 +1,42 @@
+import numpy as np
+import torch
+
+from lit_gans.demo.explore import Explorer
+
+
+def test_an_image_is_that_of_the_seed_enlarged(tiny_gan):
+    module = tiny_gan("gan", channels=3)
+    image = Explorer(module).image(4)
+    assert (image.shape, image.dtype) == ((384, 384, 3), np.uint8)
+    expected = module.sample(1, seed=4)[0].permute(1, 2, 0).mul(255).round().byte()
+    assert np.array_equal(image[::24, ::24], expected.numpy())
+
+
+def test_a_direction_a_class_and_truncation_change_the_image(tiny_gan):
+    module = tiny_gan("gan", num_classes=10, generator_width=16)
+    explorer = Explorer(module, num_directions=3)
+    plain = explorer.image(1, label=2)
+    assert np.array_equal(plain, explorer.image(1, label=2, amounts=(0.0, 0.0, 0.0)))
+    moved = explorer.image(1, label=2, amounts=(0.0, 2.0))
+    latent = module.latents(1, 1) + 2 * explorer.directions[1]
+    expected = module.decode(latent, labels=torch.tensor([2]))[0, 0].mul(255).round().byte().numpy()
+    assert np.array_equal(moved[::24, ::24, 0], expected)
+    others = [moved, explorer.image(1, label=3), explorer.image(1, label=2, truncation=0.5)]
+    assert not any(np.array_equal(plain, other) for other in others)
+
+
+def test_a_walk_ends_at_its_seeds(tiny_gan):
+    explorer = Explorer(tiny_gan("dcgan"))
+    walk = explorer.walk(3, 8, steps=4)
+    assert len(walk) == 4
+    for image, seed in ((walk[0], 3), (walk[-1], 8)):
+        assert np.abs(image.astype(int) - explorer.image(seed)).max() <= 1
+
+
+def test_a_generator_without_directions_has_no_sliders(tiny_gan):
+    module = tiny_gan("gan")
+    module.generator = torch.nn.Sequential(
+        torch.nn.Unflatten(1, (6, 1, 1)), torch.nn.Upsample(16), torch.nn.Conv2d(6, 1, 1)
+    )
+    assert len(Explorer(module).directions) == 0
+    Explorer(module).image(0)
