@@ -66,5 +66,6 @@ def app(module: AdversarialModule, title: str = "", num_directions: int = 5) -> 
             control.change(image, inputs, picture)
         again.click(lambda value: int(value) + 1, seed, seed)
         go.click(walk, [first, second, truncation, label], gallery)
+        blocks.load(walk, [first, second, truncation, label], gallery, api_name="walk")
         blocks.load(image, inputs, picture, api_name="image")
     return blocks

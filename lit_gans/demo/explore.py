@@ -62,7 +62,5 @@ class Explorer:
         images = self.module.decode(latents, labels=labels).cpu()
         times = max(1, _SHOWN // images.shape[-1])
         large = images.repeat_interleave(times, -1).repeat_interleave(times, -2).mul(255).round().byte()
-        return [
-            image.expand(3, -1, -1).permute(1, 2, 0).numpy() if len(image) == 1 else image.permute(1, 2, 0).numpy()
-            for image in large
-        ]
+        colored = large.expand(-1, 3, -1, -1) if large.shape[1] == 1 else large
+        return [*colored.permute(0, 2, 3, 1).numpy()]

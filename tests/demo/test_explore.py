@@ -1,5 +1,6 @@
 import numpy as np
 import torch
+from torch import nn
 
 from lit_gans.demo.explore import Explorer
 
@@ -35,8 +36,6 @@ def test_a_walk_ends_at_its_seeds(tiny_gan):
 
 def test_a_generator_without_directions_has_no_sliders(tiny_gan):
     module = tiny_gan("gan")
-    module.generator = torch.nn.Sequential(
-        torch.nn.Unflatten(1, (6, 1, 1)), torch.nn.Upsample(16), torch.nn.Conv2d(6, 1, 1)
-    )
+    module.generator = nn.Sequential(nn.Unflatten(1, (6, 1, 1)), nn.Upsample(16), nn.Conv2d(6, 1, 1))
     assert len(Explorer(module).directions) == 0
     Explorer(module).image(0)
