@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from jaxtyping import Float, Int64
@@ -43,7 +43,7 @@ def project(
     prior: float = 1e-3,
     weights: Weights | None = None,
     seed: int = 0,
-    on_step: Callable[[int, float], None] | None = None,
+    follow: Callable[[Iterable[int]], Iterable[int]] = iter,
 ) -> tuple[Float[Tensor, "n z"], Float[Tensor, " n"]]:
     """Finds latents whose images resemble given ones, by gradient descent (Zhu et al. 2016, section 3.1).
 
@@ -61,7 +61,7 @@ def project(
         prior: weight of the density of latents: a larger one finds more typical images.
         weights: see `AdversarialModule.sample`.
         seed: seed of the random latents.
-        on_step: called with the number of each finished step and the mean loss.
+        follow: wraps the steps, for example `tqdm.tqdm`.
 
     Returns:
         The latents, and the `pyramid_distance` of their images.
@@ -90,7 +90,7 @@ def project(
             optimizer = torch.optim.Adam([latents], lr=lr)
             schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
             generator = torch.Generator(device).manual_seed(seed)
-            for step in range(steps):
+            for step in follow(range(steps)):
                 spread = 0.5 * max(0.0, 1 - step / (0.75 * steps)) ** 2
                 noise = torch.randn(latents.shape, generator=generator, device=device) * spread
                 distance = pyramid_distance(images_of(latents + noise, labels), targets)
@@ -99,8 +99,6 @@ def project(
                 loss.sum().backward()
                 optimizer.step()
                 schedule.step()
-                if on_step is not None:
-                    on_step(step + 1, loss.mean().item())
         with torch.no_grad():
             found = latents.detach()
             return found.cpu(), pyramid_distance(images_of(found, labels), targets).cpu()

@@ -1,44 +1,70 @@
-"""The demo in a browser, and through its interface for programs."""
+"""The demo as its user starts it, in a browser and through its interface for programs."""
 
+import os
 import re
 import shutil
+import socket
 import subprocess
+import sys
+import time
+import urllib.request
 
-import numpy as np
 import pytest
 
-gradio = pytest.importorskip("gradio")
-
-from lit_gans.demo.app import app  # noqa: E402
-
+pytest.importorskip("gradio")
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
-pytestmark = pytest.mark.filterwarnings("ignore")  # of gradio and its web server
+CLIENT = """
+import sys
+from gradio_client import Client
+from PIL import Image
+
+path = Client(sys.argv[1], verbose=False).predict(5, 3.0, 1, 0.0, 1.0, api_name="/image")
+print(Image.open(path if isinstance(path, str) else path["path"]).size)
+"""
 
 
-@pytest.fixture
-def served(tiny_gan):
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
     """Serves the demo of a GAN with three classes; returns its address."""
-    blocks = app(tiny_gan("gan", num_classes=3), "A test of the demo", num_directions=2)
-    _, address, _ = blocks.launch(prevent_thread_lock=True, quiet=True, server_name="127.0.0.1")
-    yield address
-    blocks.close()
+    from lightning.pytorch import Trainer
+
+    from lit_gans.config.registry import gans
+    from tests.conftest import SMALL, WIDTHS
+
+    folder = tmp_path_factory.mktemp("demo") / "gan_photos/version_0"
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar"), False)
+    trainer = Trainer(accelerator="cpu", max_steps=0, **quiet)
+    trainer.strategy.connect(gans()["gan"](**SMALL, **WIDTHS, num_classes=3))
+    trainer.save_checkpoint(folder / "checkpoints/last.ckpt")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "lit_gans", "demo", f"checkpoint={folder}", f"port={port}", "directions=2"]
+    address = f"http://127.0.0.1:{port}"
+    with subprocess.Popen(command, env=os.environ | {"GRADIO_ANALYTICS_ENABLED": "False"}) as process:
+        try:
+            for _ in range(200):
+                try:
+                    urllib.request.urlopen(address).close()
+                    break
+                except OSError:
+                    assert process.poll() is None, "the demo ended"
+                    time.sleep(0.5)
+            yield address
+        finally:
+            process.terminate()
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no browser")
-def test_a_browser_shows_the_controls_and_the_image(served):
-    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", "--dump-dom"]
-    page = subprocess.run([*command, served], capture_output=True, text=True, timeout=120).stdout
-    for label in ("A test of the demo", "Seed", "Class", "Truncation", "Direction 2", "Walk from A to B"):
+def test_a_browser_shows_the_controls_and_the_images(served):
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=60000", "--dump-dom"]
+    page = subprocess.run([*command, served], capture_output=True, text=True, timeout=200).stdout
+    for label in ("gan_photos", "Seed", "Class", "Truncation", "Direction 2", "Walk from A to B"):
         assert label in page
     assert "Direction 3" not in page
     assert re.search(r"<img[^>]+src=\"[^\"]*/gradio_api/file=", page), "the image of seed 0"
 
 
 def test_a_program_gets_the_image(served):
-    from gradio_client import Client
-    from PIL import Image
-
-    client = Client(served, verbose=False)
-    path = client.predict(5, 3.0, 1, 0.0, 1.0, api_name="/image")
-    with Image.open(path if isinstance(path, str) else path["path"]) as image:
-        assert np.asarray(image).shape[:2] == (384, 384)
+    done = subprocess.run([sys.executable, "-c", CLIENT, served], capture_output=True, text=True, timeout=200)
+    assert done.stdout.split("\n")[-2] == "(384, 384)", done.stderr

@@ -18,14 +18,11 @@ def test_finds_images_that_the_generator_can_make(tiny_gan, num_classes):
     module = tiny_gan("gan", num_classes=num_classes, generator_width=32)
     labels = torch.tensor([3, 1, 4]) if num_classes else None
     targets = module.decode(module.latents(3, seed=5), labels=labels)
-    before, losses = {name: value.clone() for name, value in module.state_dict().items()}, []
-    latents, distances = project(
-        module, targets, labels=labels, steps=200, prior=0.0, on_step=lambda _, loss: losses.append(loss)
-    )
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    latents, distances = project(module, targets, labels=labels, steps=200, prior=0.0)
     assert latents.shape == (3, 6)
     assert not latents.requires_grad
     assert distances.max() < 0.02
-    assert losses[-1] < 0.2 * losses[0]
     torch.testing.assert_close(pyramid_distance(module.decode(latents, labels=labels), targets), distances)
     again, _ = project(module, targets, labels=labels, steps=200, prior=0.0)
     assert torch.equal(again, latents), "the seed alone decides"

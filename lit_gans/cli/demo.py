@@ -1,0 +1,35 @@
+"""`lit-gans demo checkpoint=PATH`: a web page with seeds, classes, truncation, directions and walks.
+
+Examples:
+    lit-gans demo checkpoint=outputs/dcgan_digits/version_0
+    lit-gans demo checkpoint=outputs/dcgan_digits/version_0 port=8000 directions=8
+    lit-gans demo checkpoint=outputs/dcgan_digits/version_0 host=0.0.0.0
+"""
+
+from __future__ import annotations
+
+from lit_gans.cli.sample import loaded
+from lit_gans.common.errors import RefusedInput, refuse_above, refuse_below
+from lit_gans.demo.app import app
+from lit_gans.models.pix2pix import Pix2Pix
+
+
+def demo(checkpoint: str, port: int = 7860, host: str = "127.0.0.1", directions: int = 5) -> None:
+    """Serves a page to explore a generator, until Ctrl-C. Needs the extra `demo-app`.
+
+    Args:
+        checkpoint: path of a checkpoint, or folder of a run, which uses its best checkpoint, or the last if there is
+            none; or a folder of `lit-gans export`.
+        port: port of the page.
+        host: address that is listened on: 0.0.0.0 shows the page to other machines.
+        directions: number of sliders for directions.
+    """
+    refuse_below(1, port=port, directions=directions)
+    refuse_above(65535, port=port)
+    module, folder = loaded(checkpoint, None)
+    if isinstance(module, Pix2Pix) or module.image_size == 1:
+        raise RefusedInput(f"{checkpoint}: the demo shows a generator of images from latents.")
+    try:
+        app(module, folder.parent.parent.name, directions).launch(server_name=host, server_port=port, show_error=True)
+    except OSError as error:
+        raise RefusedInput(f"port={port}: {error}") from error

@@ -1,0 +1,80 @@
+"""`lit-gans project checkpoint=PATH input=FOLDER`: finds the latents whose images are closest to your images.
+
+Examples:
+    lit-gans project checkpoint=outputs/dcgan_digits/version_0 input=PHOTOS
+    lit-gans project checkpoint=outputs/dcgan_digits/version_0 input=PHOTOS steps=1000 prior=0.01
+    lit-gans project checkpoint=outputs/dcgan_digits/version_0 input=PHOTOS label=3 output=projected
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import torch
+from torchvision.utils import save_image
+
+from lit_gans.cli.sample import loaded
+from lit_gans.common.errors import RefusedInput
+from lit_gans.common.progress import Progress
+from lit_gans.config.run_folder import made_folder, replacing_note
+from lit_gans.data.images import read_folder
+from lit_gans.latents.projection import project as found_latents
+from lit_gans.models.pix2pix import Pix2Pix
+from lit_gans.training.sampling import Weights
+
+
+def project(
+    checkpoint: str,
+    input: str,
+    label: int | None = None,
+    steps: int = 500,
+    starts: int = 16,
+    prior: float = 1e-3,
+    seed: int = 0,
+    weights: Weights | None = None,
+    output: str | None = None,
+) -> Path:
+    """Writes pairs of an image and the closest image that the generator makes, and their latents.
+
+    Args:
+        checkpoint: path of a checkpoint, or folder of a run, which uses its best checkpoint, or the last if there is
+            none; or a folder of `lit-gans export`.
+        input: folder of images, which are resized to the size of the model.
+        label: class of all images, for a model that was trained with classes; null cycles through all classes.
+        steps: number of optimization steps.
+        starts: number of random latents of which each image begins with the best.
+        prior: weight of the density of latents: a larger one finds more typical images.
+        seed: seed of the random latents.
+        weights: `ema` or `raw`; null uses the averaged weights if they exist.
+        output: output folder; null uses `generated/` in the run's folder.
+
+    Returns:
+        The path of the grid, the images above their projections; `projected.pt` beside it holds the latents (n, z).
+    """
+    module, folder = loaded(checkpoint, output)
+    if isinstance(module, Pix2Pix) or module.image_size == 1:
+        raise RefusedInput(f"{checkpoint}: only a generator of images from latents has latents of an image.")
+    paths, pictures = read_folder(input, module.image_size, module.channels)
+    targets = pictures.float() / 255
+    labels = module.labels(len(targets), label)
+    with Progress() as progress:
+        follow = partial(progress.follow, "projecting", total=steps, size=lambda _: 1)
+        latents, distances = found_latents(
+            module,
+            targets,
+            labels=labels,
+            steps=steps,
+            starts=starts,
+            prior=prior,
+            weights=weights,
+            seed=seed,
+            follow=follow,
+        )
+    images = module.decode(latents, labels=labels, weights=weights).cpu()
+    path = made_folder(folder, "output") / "projected.png"
+    replaced = replacing_note(path)
+    save_image(torch.stack([targets, images], 1).flatten(0, 1), path, nrow=2 * max(1, round((len(paths) / 2) ** 0.5)))
+    torch.save(latents, folder / "projected.pt")
+    print(f"{len(paths)} images, mean distance {distances.mean():.4f}: {path}{replaced}")
+    return path

@@ -1,0 +1,65 @@
+"""`lit-gans directions` and `project` on a checkpoint, as their users call them."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from lit_gans import load
+
+
+@pytest.fixture
+def last(tiny_gan, random_images, fit, tmp_path):
+    """A checkpoint of a GAN with classes."""
+    trainer = fit(tiny_gan("gan", num_classes=10, generator_width=16), random_images(), max_steps=1)
+    trainer.save_checkpoint(tmp_path / "run/checkpoints/last.ckpt")
+    return str(tmp_path / "run/checkpoints/last.ckpt")
+
+
+def test_directions_writes_rows_around_the_latent_and_the_vectors(command, last, tmp_path):
+    assert command("directions", f"checkpoint={last}", "num=2", "steps=3", "reach=2", "seed=4")[0] == 0
+    vectors = torch.load(tmp_path / "run/generated/directions.pt", weights_only=True)
+    assert vectors.shape == (2, 6)
+    module = load(last)
+    latents = torch.cat([module.latents(1, 4) + amount * vectors[1] for amount in (-2, 0, 2)])
+    expected = module.decode(latents, labels=torch.zeros(3, dtype=torch.long))[:, 0].mul(255)
+    with Image.open(tmp_path / "run/generated/directions.png") as image:
+        pixels = torch.from_numpy(np.asarray(image.convert("L")).copy()).float()
+    for column in range(3):
+        found = pixels[20:36, 2 + 18 * column : 18 + 18 * column]
+        assert (found - expected[column]).abs().max() <= 1
+
+
+def test_project_writes_pairs_and_the_latents(command, last, tmp_path):
+    module = load(last)
+    images = module.decode(module.latents(2, 7), labels=torch.tensor([3, 3]))
+    (tmp_path / "pictures").mkdir()
+    for name, image in zip("ab", images, strict=True):
+        Image.fromarray(image[0].mul(255).round().byte().numpy()).save(tmp_path / f"pictures/{name}.png")
+    code, out, err = command("project", f"checkpoint={last}", "input=pictures", "label=3", "steps=100", "prior=0")
+    assert code == 0, err
+    assert "2 images, mean distance 0.0" in out
+    latents = torch.load(tmp_path / "run/generated/projected.pt", weights_only=True)
+    made = module.decode(latents, labels=torch.tensor([3, 3]))
+    assert (made - images).abs().mean() < 0.05
+    with Image.open(tmp_path / "run/generated/projected.png") as grid:
+        assert grid.size == (2 + 2 * 18, 2 + 2 * 18)
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (("directions", "steps=2"), "steps=2 must be at least 3"),
+        (("directions", "num=7"), "num=7 must be at least 1 and at most latent_dim=6"),
+        (("directions", "reach=0"), "reach=0.0 must be greater than 0"),
+        (("project", "input=nothing"), "nothing"),
+        (("project", "input=.", "label=11"), "label=11: the model knows the classes 0 to 9"),
+        (("demo", "port=99999"), "port=99999 must be at most 65535"),
+    ],
+)
+def test_wrong_lines(command, last, tmp_path, line, sentence):
+    Image.new("L", (20, 20)).save(tmp_path / "one.png")
+    code, _, err = command(line[0], f"checkpoint={last}", *line[1:])
+    assert code == 2
+    assert sentence in err
+    assert len(err.strip().splitlines()) <= 3
