@@ -61,7 +61,7 @@ def app(module: AdversarialModule, title: str = "", num_directions: int = 5) -> 
             first, second = (gradio.Number(n, label=f"Seed {name}", precision=0) for n, name in ((0, "A"), (1, "B")))
             go = gradio.Button("Walk from A to B")
         gallery = gradio.Gallery(label="Walk", columns=9, type="numpy")
-        inputs = [seed, truncation, label, *sliders]
+        inputs: list[Any] = [seed, truncation, label, *sliders]
         for control in inputs:
             control.change(image, inputs, picture)
         again.click(lambda value: int(value) + 1, seed, seed)

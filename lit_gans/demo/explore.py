@@ -51,8 +51,8 @@ class Explorer:
         self, first: int, second: int, steps: int = 9, label: int | None = None, truncation: float | None = None
     ) -> list[UInt8[np.ndarray, "h w c"]]:
         """Returns images between two seeds, both included."""
-        ends = (self._latent(seed, truncation) for seed in (first, second))
-        return self._shown(slerp(*ends, steps)[0], label)
+        start, end = (self._latent(seed, truncation) for seed in (first, second))
+        return self._shown(slerp(start, end, steps)[0], label)
 
     def _latent(self, seed: int, truncation: float | None) -> Float[Tensor, "1 z"]:
         return truncated(self.module.latents(1, int(seed)), truncation)

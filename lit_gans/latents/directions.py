@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -64,7 +62,7 @@ def _first_weight(module: AdversarialModule, generator: nn.Module) -> Float[Tens
             f"the generator of {type(module).__name__} does not begin with a dense layer or transposed convolution of"
             " its latents: it has no such directions."
         )
-    weight = cast(Tensor, first[0].weight)
+    weight = first[0].weight
     rows = weight if isinstance(first[0], nn.Linear) else weight.flatten(1).T  # (in, out, k, k)
     return rows[:, : module.latent_dim]  # the others are multiplied with an embedding of the class
 
