@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import logging
+
 from lightning.pytorch import Trainer
 
-from lit_gans.checkpoints.format import read_checkpoint
+from lit_gans.checkpoints.format import EMA_KEY, read_checkpoint
+from lit_gans.common.errors import RefusedInput
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.callback import GenerativeCallback
+from lit_gans.training.transfer import transfer
+
+logger = logging.getLogger(__name__)
+
+_LEAST = 0.1  # share of a network's weights; less is most likely a mistake
 
 
 class InitFrom(GenerativeCallback):
-    """Loads the trained (raw) networks of a checkpoint into a new run; optimizers, averages and counters are reset.
+    """Loads the networks of a checkpoint into a new run, also those of other sizes as far as they fit.
 
-    Does nothing in a resumed run, which restores its own weights.
+    Generator, discriminators and, where there is one, the averaged generator are loaded, see
+    `lit_gans.training.transfer`; optimizers and counters begin anew. What was loaded is logged. Does nothing in a
+    resumed run, which restores its own weights.
 
     Args:
         checkpoint: path of the checkpoint.
@@ -22,7 +32,23 @@ class InitFrom(GenerativeCallback):
         self.checkpoint = checkpoint
 
     def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
-        if stage == "fit" and trainer.ckpt_path is None:
-            checkpoint = read_checkpoint(self.checkpoint)
-            pl_module.refuse_other_architecture(checkpoint)
-            pl_module.load_state_dict(checkpoint["state_dict"])
+        if stage != "fit" or trainer.ckpt_path is not None:
+            return
+        checkpoint = read_checkpoint(self.checkpoint)
+        for name in pl_module.network_names:
+            prefix = f"{name}."
+            state = {
+                key.removeprefix(prefix): value
+                for key, value in checkpoint["state_dict"].items()
+                if key.startswith(prefix)
+            }
+            found = transfer(pl_module.get_submodule(name), state)
+            if found.share < _LEAST:
+                raise RefusedInput(
+                    f"init_from={self.checkpoint}: only {found.share:.0%} of the {name} fit the checkpoint: choose the"
+                    " same model, network and widths."
+                )
+            logger.info("init_from: %s: %s", name, found)
+        average = checkpoint.get(EMA_KEY)
+        if average is not None:
+            transfer(pl_module.start_average(), average["state_dict"])

@@ -70,6 +70,7 @@ from lit_gans.training.resuming import (
 from lit_gans.training.sampling import GeneratorCopies, Weights, evaluating
 from lit_gans.training.schedules import Number, Progress, is_zero, refuse_weight, value_at
 from lit_gans.training.scored import Scored, flat_scores, loss_of, scores_of
+from lit_gans.training.transfer import freeze_finest
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +112,8 @@ class AdversarialModule(LightningModule):
             on CPU and CUDA.
         compile: whether to compile the networks, in place; passes whose graph a gradient penalty differentiates twice
             run uncompiled.
+        freeze_discriminator: number of convolutions of each discriminator, from the images on, that keep their weights,
+            which is for fine-tuning (Mo et al. 2020).
         diffaugment: augmentations of all images that the discriminators see, for small datasets (Zhao et al. 2020).
         augmentation: blits, geometry, color and cutout of all images that the discriminators see, with a probability
             that is scheduled or adaptive (Karras et al. 2020); null for none.
@@ -144,6 +147,7 @@ class AdversarialModule(LightningModule):
         discriminator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.5, 0.999)),
         channels_last: bool = True,
         compile: bool = False,
+        freeze_discriminator: int = 0,
         diffaugment: tuple[Augmentation, ...] = (),
         augmentation: Augmenter | None = None,
         seed: int = 0,
@@ -152,6 +156,7 @@ class AdversarialModule(LightningModule):
         refuse_below(1, image_size=image_size, channels=channels, latent_dim=latent_dim, n_critic=n_critic)
         refuse_below(1, generator_batch_multiple=generator_batch_multiple, accumulate_gradients=accumulate_gradients)
         refuse_below(1, r1_every=r1_every)
+        refuse_below(0, freeze_discriminator=freeze_discriminator)
         refuse_not_positive(clip_gradients=clip_gradients)
         for name, gamma in (("r1_gamma", r1_gamma), ("r2_gamma", r2_gamma)):
             refuse_weight(name, gamma)
@@ -162,6 +167,7 @@ class AdversarialModule(LightningModule):
         self.accumulate_gradients, self.clip_gradients_to = accumulate_gradients, clip_gradients
         self.r1_gamma, self.r2_gamma, self.r1_every, self.share_scores = r1_gamma, r2_gamma, r1_every, share_scores
         self.generator_optimizer, self.discriminator_optimizer = generator_optimizer, discriminator_optimizer
+        self.freeze_discriminator = freeze_discriminator
         self.channels_last, self.compile_networks, self.seed = channels_last, compile, seed
         self.augmentations = Augmentations(tuple(diffaugment), augmentation)
         self.finite = FiniteCheck((*self.discriminator_names, "generator"))
@@ -191,6 +197,8 @@ class AdversarialModule(LightningModule):
                 network.to(memory_format=torch.channels_last)
             if self.compile_networks:
                 network.compile()  # in place, so that state-dict keys do not change
+            if self.freeze_discriminator and name != "generator":
+                freeze_finest(network, self.freeze_discriminator)
         self._is_built = True
 
     def rebuilt(self) -> AdversarialModule:

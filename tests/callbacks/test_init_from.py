@@ -18,8 +18,25 @@ def test_a_new_run_begins_with_the_trained_networks_and_nothing_else(tiny_gan, r
     trainer = fit(second, random_images(), max_steps=1, callbacks=[InitFrom(str(path)), EMA()])
     torch.testing.assert_close(started[0], dict(first.state_dict()), rtol=0, atol=0)
     assert trainer.global_step == 1
-    with pytest.raises(RefusedInput, match="another architecture"):
+    with pytest.raises(RefusedInput, match=r"only \d% of the generator fit the checkpoint"):
         fit(tiny_gan(generator_width=8), random_images(), max_steps=1, callbacks=[InitFrom(str(path))])
+
+
+def test_networks_of_another_size_begin_with_what_fits_and_say_so(tiny_gan, random_images, fit, tmp_path, caplog):
+    small, large = tiny_gan("sngan", network="resnet"), tiny_gan("sngan", network="resnet", image_size=32, seed=2)
+    trainer = fit(small, random_images(), max_steps=1, callbacks=[EMA()])
+    trainer.save_checkpoint(tmp_path / "some.ckpt")
+    with caplog.at_level("INFO", "lit_gans"):
+        fit(
+            large,
+            random_images(image_size=32, batch_size=4),
+            max_steps=1,
+            callbacks=[InitFrom(str(tmp_path / "some.ckpt")), EMA()],
+        )
+    said = [message for message in caplog.messages if message.startswith("init_from: ")]
+    assert [message.split(": ")[1] for message in said] == ["generator", "discriminator"]
+    assert all("of the weights; new: " in message for message in said)
+    assert large.averaged_generator is not None
 
 
 def test_a_resumed_run_keeps_its_own_weights(tiny_gan, random_images, fit, tmp_path):
