@@ -1,83 +1,78 @@
-"""Report of `lit-gans train` at the end of a run, and the row of a run in the table of a sweep."""
+"""`lit-gans report run=FOLDER`: one HTML page of a run: pictures over time, curves, nearest real images.
+
+Examples:
+    lit-gans report run=outputs/dcgan_digits/version_0
+    lit-gans report run=outputs/dcgan_digits/version_0 num=36 neighbors=false
+    lit-gans report run=outputs/dcgan_digits/version_0 output=report.html
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+import logging
 from pathlib import Path
-from shlex import quote
 
-from lightning.pytorch import Trainer
+import torch
 
-from lit_gans.callbacks import Checkpoint, Samples, Throughput
-from lit_gans.callbacks.evaluation import Measurement
-from lit_gans.callbacks.samples import FILM
-from lit_gans.cli.sweep import Run
+from lit_gans.checkpoints.format import FORMAT_KEY, read_checkpoint
+from lit_gans.checkpoints.locate import find_checkpoint
+from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.paths import shown
-from lit_gans.config.mistakes import DONE, STOPPED
-from lit_gans.config.registry import IMPORT_VARIABLE
+from lit_gans.config.load import module_from
+from lit_gans.config.run_folder import refuse_file, replacing_note
+from lit_gans.config.trained_with import trained_with
+from lit_gans.data.contracts import RealImages
 from lit_gans.models.pix2pix import Pix2Pix
-from lit_gans.training.attached import callbacks_of
+from lit_gans.report.page import Run, page
 
-_METRIC = "metric/"
-_ALWAYS = ("loss/", "throughput/", "utilization/")  # logged by every run and reported elsewhere
+logger = logging.getLogger(__name__)
+
+_ROWS = 8  # of samples by class
 
 
-def report(trainer: Trainer, overrides: Sequence[str] = ("<the same overrides>",)) -> int:
-    """Prints where the results are and returns the exit code: 128 plus the signal's number, otherwise 0.
+def report(run: str, num: int = 64, neighbors: bool = True, seed: int = 0, output: str | None = None) -> Path:
+    """Writes one self-contained HTML page of a run, which also opens on a phone.
+
+    It shows samples of the best checkpoint, pictures over time, losses and scores, samples by class, the real images
+    that are closest to samples, and the settings.
 
     Args:
-        trainer: trainer after the training.
-        overrides: the command line of the run, quoted for a shell.
+        run: folder of a run.
+        num: number of samples.
+        neighbors: whether to look for the nearest real images, for which the data of the training are read.
+        seed: seed of the samples.
+        output: HTML file to write; null writes `report.html` in the folder of the run.
+
+    Returns:
+        The path of the page.
     """
-    checkpoint = next(iter(callbacks_of(trainer, Checkpoint)), None)
-    samples = next(iter(callbacks_of(trainer, Samples)), None)
-    folder = shown(Path(trainer.default_root_dir))
-    step, signal = trainer.global_step, checkpoint.received_signal if checkpoint else None
-    module = f"{IMPORT_VARIABLE}={quote(os.environ[IMPORT_VARIABLE])} " if os.environ.get(IMPORT_VARIABLE) else ""
-    lines = [f"{'Stopped after' if signal else 'Done:'} {step} iterations in {folder}"]
-    for metrics in callbacks_of(trainer, Measurement):
-        if metrics.values:
-            lines += metrics.summary()
-    for throughput in callbacks_of(trainer, Throughput):
-        lines += throughput.reached_lines()
-    grid = folder / "samples" / f"{step:06d}.png"
-    if samples is not None and grid.exists():
-        over_time = f", over time: {FILM} beside it" if grid.with_name(FILM).exists() else ""
-        lines.append(f"samples     {grid}{over_time}")
-    if checkpoint is not None:
-        paths = {name: folder / "checkpoints" / f"{name}.ckpt" for name in ("best", "last")}
-        described = checkpoint.describe_best(trainer)
-        best = paths["last"] if described is None else paths["best"]
-        if described is not None and best.exists():
-            lines.append(f"best        {best} ({described})")
-        last = paths["last"]
-        if last.exists():
-            lines.append(f"last        {last} (iteration {step})")
-        what = "input=FOLDER" if isinstance(trainer.lightning_module, Pix2Pix) else "num=64"
-        if signal and last.exists():
-            again = [*(item for item in overrides if not item.startswith("resume=")), quote(f"resume={last}")]
-            lines.append(f"next        {module}lit-gans train {' '.join(again)}")
-            at = step if best == last else checkpoint.best_step
-            lines.append(
-                f"until then  lit-gans sample {quote(f'checkpoint={folder}')} takes {best.name}, iteration {at}"
-            )
-        elif best.exists():
-            lines.append(f"next        {module}lit-gans sample {quote(f'checkpoint={best}')} {what}")
-    if trainer.is_global_zero:
-        print("\n  ".join(lines), flush=True)
-    return STOPPED + signal if signal else DONE
-
-
-def run_of(trainer: Trainer, overrides: list[str], seconds: float) -> Run:
-    """Returns a run's entry in the table of a sweep: metrics, and other values that a custom GAN logs."""
-    logged = {name: float(value) for name, value in trainer.callback_metrics.items() if not name.startswith(_ALWAYS)}
-    values = {name.removeprefix(_METRIC): value for name, value in logged.items() if name.startswith(_METRIC)}
-    values |= {name: value for name, value in logged.items() if not name.startswith(_METRIC)}
-    values = {name: value for name, value in values.items() if "_spread_" not in name}  # the table is for a terminal
-    speed = next((c.mean_images_per_second for c in callbacks_of(trainer, Throughput)), None)
-    for throughput in callbacks_of(trainer, Throughput):
-        values |= throughput.reached_columns()
-    values |= {"images/s": speed or float("nan"), "seconds": seconds}
-    samples = Samples.folder(trainer) / f"{trainer.global_step:06d}.png"
-    return Run(overrides, values, Path(trainer.default_root_dir), samples)
+    refuse_below(1, num=num)
+    folder = Path(run)
+    if not (folder / "config.yaml").is_file():
+        raise RefusedInput(f"run={run}: there is no config.yaml in it: give the folder of a run.")
+    target = Path(output) if output else folder / "report.html"
+    refuse_file(target, "output")
+    checkpoint = find_checkpoint(folder)
+    content = read_checkpoint(checkpoint)
+    module = module_from(content, checkpoint)
+    if isinstance(module, Pix2Pix) or module.image_size == 1:
+        raise RefusedInput(f"run={run}: only runs of GANs that map latents to images have a report yet.")
+    logger.info("generating %s images", f"{num:,}")
+    samples = module.sample(num, seed=seed)
+    by_class = None
+    if module.num_classes:
+        latents = module.latents(_ROWS, seed).repeat_interleave(module.num_classes, 0)
+        by_class = module.decode(latents, labels=torch.arange(module.num_classes).repeat(_ROWS))
+    real = None
+    if neighbors:
+        data = trained_with(content.get(FORMAT_KEY, {}).get("config", {}), "data")
+        real = data.real_batches() if isinstance(data, RealImages) else None
+    commands = (
+        f"lit-gans sample checkpoint={shown(folder)} num=64",
+        f"lit-gans evaluate checkpoint={shown(folder)}",
+        f"lit-gans directions checkpoint={shown(folder)}",
+        f"lit-gans demo checkpoint={shown(folder)}",
+    )
+    replaced = replacing_note(target)
+    target.write_text(page(Run.read(folder), samples, by_class, module.num_classes, real, commands))
+    print(f"the report of {folder}: {target}{replaced}")
+    return target

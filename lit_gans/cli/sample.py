@@ -24,6 +24,7 @@ from lit_gans.config.load import load
 from lit_gans.config.run_folder import made_folder, refuse_folder, replacing_note
 from lit_gans.data.images import read_folder
 from lit_gans.export.safetensors import is_generator, load_generator
+from lit_gans.latents.truncation import truncated
 from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.sampling import Weights
@@ -39,6 +40,7 @@ def sample(
     seed: int = 0,
     label: int | None = None,
     input: str | None = None,
+    truncation: float | None = None,
     weights: Weights | None = None,
     output: str | None = None,
 ) -> Path:
@@ -51,6 +53,8 @@ def sample(
         seed: seed of the latents.
         label: class of all images, for a model that was trained with classes; null cycles through all classes.
         input: folder of images to translate, for pix2pix; the output has as many images, with the same names.
+        truncation: bound of the numbers of latents: a smaller one makes more typical images of less variety; null for
+            none.
         weights: `ema` or `raw`; null uses the averaged weights if they exist.
         output: output folder; null uses `generated/` in the run's folder.
 
@@ -69,7 +73,8 @@ def sample(
         refuse_many(module, num)
         logger.info("generating %s images", f"{num:,}")
         names = [f"{index:05d}" for index in range(num)]
-        images = module.sample(num, seed=seed, label=label, weights=weights)
+        latents = truncated(module.latents(num, seed), truncation)
+        images = module.decode(latents, labels=module.labels(num, label), weights=weights, seed=seed)
     made_folder(folder, "output")
     if module.image_size == 1:
         return _write_points(images, folder)

@@ -31,7 +31,7 @@ from lit_gans.callbacks import Checkpoint, RunConfig
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint, resume_point
 from lit_gans.cli.notices import Notices, no_effect, replaced_run
-from lit_gans.cli.report import report, run_of
+from lit_gans.cli.outcome import report, run_of
 from lit_gans.cli.sweep import Run, write_summary
 from lit_gans.cli.train_arguments import arguments_of_job, experiment_file, given_folders, is_sweep, with_defaults
 from lit_gans.common._compat.lightning import start_others_with

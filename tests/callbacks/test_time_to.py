@@ -7,7 +7,7 @@ import torch
 from lightning.pytorch import Callback, Trainer
 
 from lit_gans.callbacks import Throughput
-from lit_gans.cli.report import report, run_of
+from lit_gans.cli.outcome import report, run_of
 from lit_gans.common.errors import RefusedInput
 from lit_gans.training.callback import GenerativeCallback
 

@@ -95,5 +95,5 @@ def test_examples_compose(command, example):
 
 def test_a_command_is_one_file_and_has_three_examples():
     assert {"train", "sample", "compare", "fit"} <= {*commands()}
-    assert not {"main", "help", "report", "timing"} & {*commands()}
+    assert not {"main", "help", "outcome", "timing"} & {*commands()}
     assert {name: len(said.examples) for name, said in commands().items()} == dict.fromkeys(commands(), 3)

@@ -17,6 +17,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import load
 from lit_gans.data.images import read_folder
 from lit_gans.data.sources.points import Ring
+from lit_gans.latents.truncation import truncated
 
 
 @pytest.fixture
@@ -184,3 +185,16 @@ def test_an_exported_generator_gives_the_samples_of_its_checkpoint(saved, tmp_pa
     assert command("interpolate", "checkpoint=exported", "num=1")[0] == 0
     assert (tmp_path / "generated/interpolation.png").is_file()
     assert "no averaged weights" in command("sample", "checkpoint=exported", "weights=ema")[2]
+
+
+def test_truncation_moves_latents_towards_the_origin(saved, tmp_path):
+    path = saved()
+    for name, bound in (("plain", None), ("bounded", 0.5)):
+        sample(path, num=2, seed=4, truncation=bound, output=str(tmp_path / name))
+    module = load(path)
+    for name, bound in (("plain", None), ("bounded", 0.5)):
+        expected = module.decode(truncated(module.latents(2, 4), bound))[1, 0]
+        assert (pixels(tmp_path / name / "00001.png") - expected).abs().max() < 0.01
+    assert not torch.equal(pixels(tmp_path / "plain/00001.png"), pixels(tmp_path / "bounded/00001.png"))
+    with pytest.raises(RefusedInput, match="truncation=-1 must be greater than 0"):
+        sample(path, truncation=-1)

@@ -1,0 +1,55 @@
+"""The report at the end of a run names only files that exist."""
+
+from lit_gans.callbacks import Checkpoint, Samples
+from lit_gans.checkpoints.locate import find_checkpoint
+from lit_gans.cli.outcome import report
+from tests.callbacks.test_early_stopping import Given
+
+
+def test_only_existing_files_are_named(tiny_gan, random_images, fit, tmp_path, capsys):
+    callbacks = [Samples(num=4), Checkpoint()]
+    trainer = fit(tiny_gan(), random_images(), max_steps=1, callbacks=callbacks, enable_checkpointing=True)
+    assert report(trainer) == 0
+    named = capsys.readouterr().out
+    assert all(word in named for word in ("000001.png", "training.gif", "last.ckpt", "lit-gans sample"))
+    for path in (*tmp_path.rglob("*.png"), *tmp_path.rglob("*.gif"), *tmp_path.rglob("*.ckpt")):
+        path.unlink()
+    assert report(trainer) == 0
+    named = capsys.readouterr().out
+    assert "Done: 1 iterations" in named
+    assert not any(word in named for word in (".png", ".gif", ".ckpt", "lit-gans sample"))
+
+
+def test_a_stopped_run_continues_with_the_printed_line(tiny_gan, random_images, fit, capsys, monkeypatch):
+    checkpoint = Checkpoint()
+    trainer = fit(tiny_gan(), random_images(), max_steps=1, callbacks=[checkpoint], enable_checkpointing=True)
+    checkpoint._signals.received = 2
+    assert report(trainer, ["model=dcgan", "'data.root=my photos'", "resume=auto"]) == 128 + 2
+    assert "next        lit-gans train model=dcgan 'data.root=my photos' resume=" in capsys.readouterr().out
+    monkeypatch.setenv("LIT_GANS_IMPORT", "mine")
+    report(trainer, ["model=my_gan"])
+    assert "next        LIT_GANS_IMPORT=mine lit-gans train model=my_gan resume=" in capsys.readouterr().out
+
+
+def test_a_value_that_untrained_networks_had_already_is_not_called_the_best(tiny_gan, random_images, fit, capsys):
+    for values, beside in (((9.0, 3.0, 4.0), ""), ((1.0, 3.0, 4.0), "; untrained: 1.00")):
+        callbacks = [Given(values), Checkpoint(monitor="metric/given")]
+        trainer = fit(tiny_gan(), random_images(), max_steps=2, callbacks=callbacks, enable_checkpointing=True)
+        report(trainer)
+        printed = capsys.readouterr().out
+        assert f"best.ckpt (3.00 at iteration 1, the best of the trained networks{beside})\n" in printed
+        assert ("best: given 3 at iteration 1" in printed) == (not beside)
+
+
+def test_a_stopped_run_says_of_which_iteration_sample_takes_weights(tiny_gan, random_images, fit, tmp_path, capsys):
+    for others, name, step in (([Given((9.0, 3.0, 4.0))], "best", 1), ([], "last", 2)):
+        checkpoint = Checkpoint(monitor="metric/given" if others else "auto")
+        callbacks = [*others, checkpoint]
+        trainer = fit(tiny_gan(), random_images(), max_steps=2, callbacks=callbacks, enable_checkpointing=True)
+        checkpoint._signals.received = 2
+        report(trainer)
+        printed = capsys.readouterr().out
+        assert f"sample checkpoint={tmp_path} takes {name}.ckpt, iteration {step}" in printed
+        assert find_checkpoint(tmp_path).name == f"{name}.ckpt"
+        find_checkpoint(tmp_path).unlink()
+        assert "last.ckpt (iteration 2)" in printed
