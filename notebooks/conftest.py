@@ -1,4 +1,4 @@
-"""Marks the tests of this folder as those of `pytest -m "docs and not slow"`."""
+"""Marks the tests of this folder as those of `pytest -m docs`."""
 
 from pathlib import Path
 
@@ -8,5 +8,5 @@ import pytest
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items):
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if Path(__file__).parent in item.path.parents and not item.get_closest_marker("slow"):
             item.add_marker("docs")

@@ -20,7 +20,7 @@ from tests.docs.running import SMALL_METRICS, TINY, WIDTHS
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items):
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if Path(__file__).parent in item.path.parents and not item.get_closest_marker("slow"):
             item.add_marker("docs")
 
 
