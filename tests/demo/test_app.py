@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("gradio")
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = pytest.mark.docs
 CLIENT = """
 import sys
 from gradio_client import Client
