@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("gradio")
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
-pytestmark = pytest.mark.docs
+pytestmark = pytest.mark.slow
 CLIENT = """
 import sys
 from gradio_client import Client
@@ -53,7 +53,7 @@ def served(tmp_path_factory):
                     time.sleep(0.5)
             yield address
         finally:
-            process.terminate()
+            process.kill()
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no browser")
