@@ -13,11 +13,10 @@ from pathlib import Path
 import torch
 from torchvision.utils import save_image
 
-from lit_gans.cli.sample import loaded, refuse_many, refuse_numbers
+from lit_gans.cli.sample import loaded, maps_latents_to_images, refuse_many, refuse_numbers
 from lit_gans.common.errors import RefusedInput, refuse_not_positive
 from lit_gans.config.run_folder import made_folder, replacing_note
 from lit_gans.latents.directions import directions as found_directions
-from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.sampling import Weights
 
 
@@ -52,7 +51,7 @@ def directions(
     if steps < 3:
         raise RefusedInput(f"steps={steps} must be at least 3: both ends and the latent.")
     module, folder = loaded(checkpoint, output)
-    if isinstance(module, Pix2Pix) or module.image_size == 1:
+    if not maps_latents_to_images(module):
         raise RefusedInput(f"{checkpoint}: only a generator of images from latents has directions.")
     refuse_many(module, num * steps)
     vectors, _ = found_directions(module, num, module.sampling_generator(weights))

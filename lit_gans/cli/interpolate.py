@@ -14,11 +14,10 @@ from pathlib import Path
 import torch
 from torchvision.utils import save_image
 
-from lit_gans.cli.sample import loaded, refuse_many, refuse_numbers
+from lit_gans.cli.sample import loaded, maps_latents_to_images, refuse_many, refuse_numbers
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.run_folder import made_folder, replacing_note
 from lit_gans.latents.interpolation import slerp
-from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.sampling import Weights
 
 logger = logging.getLogger(__name__)
@@ -50,7 +49,7 @@ def interpolate(
         raise RefusedInput(f"steps={steps} must be at least 2, for the two ends.")
     refuse_numbers(seed, num, steps)
     module, folder = loaded(checkpoint, output)
-    if isinstance(module, Pix2Pix) or module.image_size == 1:
+    if not maps_latents_to_images(module):
         raise RefusedInput(f"{checkpoint}: only a generator of images from latents can walk between latents.")
     refuse_many(module, num * steps)
     start, end = module.latents(2 * num, seed).split(num)

@@ -14,13 +14,12 @@ from pathlib import Path
 import torch
 from torchvision.utils import save_image
 
-from lit_gans.cli.sample import loaded
+from lit_gans.cli.sample import loaded, maps_latents_to_images
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.progress import Progress
 from lit_gans.config.run_folder import made_folder, replacing_note
 from lit_gans.data.images import read_folder
 from lit_gans.latents.projection import project as found_latents
-from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.sampling import Weights
 
 
@@ -53,7 +52,7 @@ def project(
         The path of the grid, the images above their projections; `projected.pt` beside it holds the latents (n, z).
     """
     module, folder = loaded(checkpoint, output)
-    if isinstance(module, Pix2Pix) or module.image_size == 1:
+    if not maps_latents_to_images(module):
         raise RefusedInput(f"{checkpoint}: only a generator of images from latents has latents of an image.")
     paths, pictures = read_folder(input, module.image_size, module.channels)
     targets = pictures.float() / 255

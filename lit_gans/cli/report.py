@@ -15,13 +15,13 @@ import torch
 
 from lit_gans.checkpoints.format import FORMAT_KEY, read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
+from lit_gans.cli.sample import maps_latents_to_images
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.paths import shown
 from lit_gans.config.load import module_from
 from lit_gans.config.run_folder import refuse_file, replacing_note
 from lit_gans.config.trained_with import trained_with
 from lit_gans.data.contracts import RealImages
-from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.report.page import Run, page
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ def report(run: str, num: int = 64, neighbors: bool = True, seed: int = 0, outpu
     checkpoint = find_checkpoint(folder)
     content = read_checkpoint(checkpoint)
     module = module_from(content, checkpoint)
-    if isinstance(module, Pix2Pix) or module.image_size == 1:
+    if not maps_latents_to_images(module):
         raise RefusedInput(f"run={run}: only runs of GANs that map latents to images have a report yet.")
     logger.info("generating %s images", f"{num:,}")
     samples = module.sample(num, seed=seed)

@@ -138,6 +138,11 @@ def loaded(checkpoint: str, output: str | None) -> tuple[AdversarialModule, Path
     return (load_generator if exported else load)(path), folder
 
 
+def maps_latents_to_images(module: AdversarialModule) -> bool:
+    """Whether a module generates images from latents, rather than translations or points."""
+    return not isinstance(module, Pix2Pix) and module.image_size > 1
+
+
 def refuse_numbers(seed: int, num: int, steps: int = 1) -> None:
     """Raises `RefusedInput` for too few or too many images, and a seed that 64 bits do not hold."""
     refuse_below(1, num=num)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.sampling import evaluating
 
 _LAYERS = (nn.Linear, nn.ConvTranspose2d)
 
@@ -50,11 +51,10 @@ def _first_weight(module: AdversarialModule, generator: nn.Module) -> Float[Tens
 
     layers = [layer for layer in generator.modules() if isinstance(layer, (*_LAYERS, nn.Conv2d))]
     hooks = [layer.register_forward_pre_hook(note) for layer in layers]
-    was_training = generator.training
     try:
-        module.generate(generator.eval(), module.sampling_batch(*_inputs(module), 0))
+        with evaluating(generator):
+            module.generate(generator, module.sampling_batch(*_inputs(module), 0))
     finally:
-        generator.train(was_training)
         for hook in hooks:
             hook.remove()
     if not first or not isinstance(first[0], _LAYERS):

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.sampling import Weights
+from lit_gans.training.sampling import Weights, evaluating
 
 _SMALLEST = 4  # pixels of the coarsest scale
 
@@ -78,14 +78,14 @@ def project(
     targets = targets.to(device)
     labels = module.labels(len(targets)) if labels is None else labels
     labels = None if labels is None else labels.to(device)
-    was_training, frozen = network.training, [each for each in network.parameters() if each.requires_grad]
-    network.eval().requires_grad_(False)
+    frozen = [each for each in network.parameters() if each.requires_grad]
+    network.requires_grad_(False)
 
     def images_of(latents: Tensor, of_labels: Tensor | None) -> Tensor:
         return module.to_unit_range(module.generate(network, module.sampling_batch(latents, of_labels, 0)).float())
 
     try:
-        with torch.enable_grad():
+        with evaluating(network), torch.enable_grad():
             latents = _best_starts(module, images_of, targets, labels, starts, seed).requires_grad_()
             optimizer = torch.optim.Adam([latents], lr=lr)
             schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
@@ -99,11 +99,10 @@ def project(
                 loss.sum().backward()
                 optimizer.step()
                 schedule.step()
-        with torch.no_grad():
+        with evaluating(network), torch.no_grad():
             found = latents.detach()
             return found.cpu(), pyramid_distance(images_of(found, labels), targets).cpu()
     finally:
-        network.train(was_training)
         for parameter in frozen:
             parameter.requires_grad_(True)
 
