@@ -1,5 +1,8 @@
+from copy import deepcopy
+
 import pytest
 import torch
+from lightning.pytorch.callbacks import LambdaCallback
 
 from lit_gans.callbacks import EMA, InitFrom
 from lit_gans.common.errors import RefusedInput
@@ -20,6 +23,14 @@ def test_a_new_run_begins_with_the_trained_networks_and_nothing_else(tiny_gan, r
     assert trainer.global_step == 1
     with pytest.raises(RefusedInput, match=r"only \d% of the generator fit the checkpoint"):
         fit(tiny_gan(generator_width=8), random_images(), max_steps=1, callbacks=[InitFrom(str(path))])
+
+
+def test_the_average_begins_as_that_of_the_checkpoint(tiny_gan, random_images, fit, tmp_path):
+    first, second, found = tiny_gan(seed=1), tiny_gan(seed=2), []
+    fit(first, random_images(), max_steps=2, callbacks=[EMA(0.5)]).save_checkpoint(tmp_path / "some.ckpt")
+    look = LambdaCallback(on_train_start=lambda *_: found.append(deepcopy(second.averaged_generator.state_dict())))
+    fit(second, random_images(), max_steps=1, callbacks=[InitFrom(str(tmp_path / "some.ckpt")), look, EMA()])
+    torch.testing.assert_close(found[0], first.averaged_generator.state_dict(), rtol=0, atol=0)
 
 
 def test_networks_of_another_size_begin_with_what_fits_and_say_so(tiny_gan, random_images, fit, tmp_path, caplog):
