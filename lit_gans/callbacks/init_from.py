@@ -10,6 +10,7 @@ from lit_gans.checkpoints.format import EMA_KEY, read_checkpoint
 from lit_gans.common.errors import RefusedInput
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.callback import GenerativeCallback
+from lit_gans.training.resuming import changed_settings
 from lit_gans.training.transfer import transfer
 
 logger = logging.getLogger(__name__)
@@ -44,9 +45,10 @@ class InitFrom(GenerativeCallback):
             }
             found = transfer(pl_module.get_submodule(name), state)
             if found.share < _LEAST:
+                changed = changed_settings(pl_module, checkpoint, most=3)
                 raise RefusedInput(
-                    f"init_from={self.checkpoint}: only {found.share:.0%} of the {name} fit the checkpoint: choose the"
-                    " same model, network and widths."
+                    f"init_from={self.checkpoint}: only {found.share:.0%} of the {name} fit the checkpoint"
+                    f"{f' ({changed})' if changed else ''}: choose the same model, network and widths."
                 )
             logger.info("init_from: %s: %s", name, found)
         average = checkpoint.get(EMA_KEY)

@@ -242,7 +242,7 @@ def test_fine_tuning_begins_with_the_networks_of_a_checkpoint(train, tmp_path):
     assert read(tmp_path / "second")["global_step"] == 1
     before = read(tmp_path / "first")["state_dict"]
     assert train(*TINY, "model.generator_width=8", f"init_from={path}") == 2
-    assert "(DCGAN; generator_width=4 there, 8 here)" in train.err
+    assert "0% of the generator fit the checkpoint (generator_width=4 there, 8 here)" in train.err
     torch.testing.assert_close(read(tmp_path / "first")["state_dict"], before, rtol=0, atol=0)
 
 
