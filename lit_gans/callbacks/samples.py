@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Trainer
+from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from PIL import Image
+from torchvision.transforms.functional import pil_to_tensor
 from torchvision.utils import save_image
 
 from lit_gans.callbacks.throughput import paused
@@ -20,6 +22,7 @@ from lit_gans.training.attached import data_of
 from lit_gans.training.callback import GenerativeCallback
 
 FILM = "training.gif"
+_KEY = "samples"  # of the grids in loggers
 _MOST_IMAGES = 10_000  # of a grid
 _MAX_FRAMES, _MAX_FRAME_SIZE = 100, 768  # of the film; a frame's size in pixels
 
@@ -27,7 +30,8 @@ _MAX_FRAMES, _MAX_FRAME_SIZE = 100, 768  # of the film; a frame's size in pixels
 class Samples(GenerativeCallback):
     """Writes sample grids to `samples/<iteration>.png` in the run folder, and at the end `samples/training.gif`.
 
-    Samples of `Plottable` data, such as points, are plotted; grids of pix2pix show inputs, translations and targets.
+    The loggers of TensorBoard, Weights & Biases and MLflow receive the same grids, see `log_grid`. Samples of
+    `Plottable` data, such as points, are plotted; grids of pix2pix show inputs, translations and targets.
 
     Args:
         every_n_steps: number of generator iterations between two grids.
@@ -79,6 +83,27 @@ class Samples(GenerativeCallback):
             else:
                 images, columns = module.sample_grid(self.num, self.seed, data)
                 save_image(images, part, nrow=columns)
+        with paused(trainer):
+            for logger in trainer.loggers:
+                log_grid(logger, path, trainer.global_step)
+
+
+def log_grid(logger: Logger, path: Path, step: int) -> None:
+    """Shows a grid as `samples` in TensorBoard, Weights & Biases or MLflow; other loggers do not receive it.
+
+    Args:
+        logger: a logger of Lightning.
+        path: path of the grid, a PNG.
+        step: generator iteration of the grid.
+    """
+    if isinstance(logger, WandbLogger):
+        logger.log_image(_KEY, [str(path)], step)
+    elif isinstance(logger, TensorBoardLogger | MLFlowLogger):
+        with Image.open(path) as grid:
+            if isinstance(logger, TensorBoardLogger):
+                logger.experiment.add_image(_KEY, pil_to_tensor(grid), step)
+            else:
+                logger.experiment.log_image(logger.run_id, grid, key=_KEY, step=step)
 
 
 def write_film(folder: Path, frames_per_second: float) -> Path:

@@ -1,13 +1,17 @@
+import sys
 from contextlib import contextmanager
 from unittest.mock import create_autospec
 
 import pytest
 import torch
 from lightning.pytorch import Trainer
+from lightning.pytorch.loggers import MLFlowLogger, TensorBoardLogger, WandbLogger
 from PIL import Image
 from torch import nn
+from torchvision.transforms.functional import pil_to_tensor
 
 from lit_gans.callbacks import Samples
+from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.callbacks.samples import write_film
 from lit_gans.training.optim import Optimizer
 
@@ -122,3 +126,69 @@ def test_a_film_has_the_size_of_the_first_grid_scaled_down_where_it_is_large(tmp
         Image.new("RGB", (size, size), (100 * step, 0, 0)).save(tmp_path / f"{step:06d}.png")
     with Image.open(write_film(tmp_path, frames_per_second=4.0)) as film:
         assert (film.n_frames, film.size) == (2, film_size)
+
+
+def pixels(path):
+    with Image.open(path) as image:
+        return pil_to_tensor(image.convert("RGB"))
+
+
+@pytest.fixture
+def logged(tiny_gan, random_images, fit, tmp_path):
+    """Trains for four iterations with a logger, and returns the pixels of the grids of iterations 0, 2 and 4."""
+
+    def run(*loggers):
+        module = tiny_gan(generator_optimizer=Optimizer("SGD", lr=1.0))  # so that no two grids are alike
+        fit(
+            module,
+            random_images(),
+            4,
+            callbacks=[Samples(every_n_steps=2, num=4)],
+            logger=list(loggers),
+            log_every_n_steps=2,
+        )
+        return {step: pixels(tmp_path / f"samples/{step:06d}.png") for step in (0, 2, 4)}
+
+    return run
+
+
+def test_tensorboard_shows_every_grid_at_its_iteration(logged, tmp_path, monkeypatch):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for name in ("wandb", "mlflow"):
+        monkeypatch.setitem(sys.modules, name, None)  # an import fails
+    logger = TensorBoardLogger(tmp_path, name="", version="tensorboard")
+    grids = logged(CSVMetrics(str(tmp_path)), logger)
+    events = EventAccumulator(logger.log_dir, {"images": 0}).Reload()
+    shown = {event.step: event.encoded_image_string for event in events.Images("samples")}
+    assert shown.keys() == grids.keys()
+    for step, encoded in shown.items():
+        path = tmp_path / "shown.png"
+        path.write_bytes(encoded)
+        assert torch.equal(pixels(path), grids[step])
+
+
+@pytest.mark.filterwarnings("default")  # of other packages
+def test_weights_and_biases_shows_every_grid(logged, tmp_path, monkeypatch):
+    wandb = pytest.importorskip("wandb")
+    logger = WandbLogger(save_dir=tmp_path, project="test", offline=True)
+    rows, log = [], logger.experiment.log
+    monkeypatch.setattr(logger.experiment, "log", lambda row: (rows.append(row), log(row)))
+    grids = logged(logger)
+    wandb.finish()
+    assert [row["trainer/global_step"] for row in rows if "samples" in row] == [0, 2, 4]
+    shown = sorted((tmp_path / "wandb").rglob("offline-run*/files/media/images/*.png"), key=lambda path: path.name)
+    assert len(shown) == 3
+    for path, grid in zip(shown, grids.values(), strict=True):
+        assert torch.equal(pixels(path), grid)
+
+
+@pytest.mark.filterwarnings("default")  # of other packages
+def test_mlflow_shows_every_grid_at_its_iteration(logged, tmp_path):
+    pytest.importorskip("mlflow")
+    logger = MLFlowLogger(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db", artifact_location=str(tmp_path / "mlflow"))
+    grids = logged(logger)
+    shown = sorted((tmp_path / "mlflow").rglob("images/samples+step*.png"), key=lambda path: path.name)
+    assert [path.name.split("+")[2] for path in shown] == ["0", "2", "4"]
+    for path, grid in zip(shown, grids.values(), strict=True):
+        assert torch.equal(pixels(path), grid)
