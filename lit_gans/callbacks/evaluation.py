@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ class Measurement(GenerativeCallback):
         values, first: the last and the first measured values by key.
         best: the best value of each key and its generator iteration.
         measured_at: generator iteration of the last measurement.
+        seconds: duration of the last measurement, without what is prepared once.
         protocol: plain values, besides the training, that the measured values depend on.
         left_out: reason why each requested but unmeasured score is left out, by name.
 
@@ -74,7 +76,7 @@ class Measurement(GenerativeCallback):
         self.values: dict[str, float] = {}
         self.first: dict[str, float] = {}
         self.best: dict[str, tuple[float, int]] = {}
-        self.measured_at = 0
+        self.measured_at, self.seconds = 0, 0.0
         self.protocol: dict[str, Any] = {}
         self.left_out: dict[str, str] = {}
         self._begun = False  # whether this training has measured
@@ -157,14 +159,19 @@ class Measurement(GenerativeCallback):
                 self.begin(trainer, module)
                 self.protocol, self._begun = self.stamp(trainer, module), True
                 self._write_protocol(trainer)
+            start = time.monotonic()
             self.values = self.measure(trainer, module)
-            self.measured_at = trainer.global_step
+            self.measured_at, self.seconds = trainer.global_step, time.monotonic() - start
             self._keep_best()
             self._log(trainer)
             for logger in trainer.loggers:
                 logger.log_metrics(self.values, step=trainer.global_step)
         for callback in callbacks_of(trainer, GenerativeCallback):
             callback.on_measure_end(trainer)
+
+    def num_left(self, total: int) -> int:
+        """Returns the number of measurements to come in a training of `total` iterations."""
+        return -(-total // self.every_n_steps) - self.measured_at // self.every_n_steps
 
     def _log(self, trainer: Trainer) -> None:
         """Hands the last values to callbacks, such as Lightning's `ModelCheckpoint`, and to progress bars.

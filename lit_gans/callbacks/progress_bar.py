@@ -1,4 +1,4 @@
-"""Progress bar of a run, with iteration, losses, images per second and the last measured value, for example the FID."""
+"""Progress bar of a run: iteration, time left, losses, images per second and the last measured value, as the FID."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ProgressBar as LightningProgressBar
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.callbacks.throughput import Throughput
+from lit_gans.callbacks.time_left import TimeLeft
 from lit_gans.common.paths import shown
+from lit_gans.common.progress import in_words
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.attached import callbacks_of
 from lit_gans.training.callback import GenerativeCallback
@@ -35,7 +37,7 @@ class _TwoLines(Progress):
 
 class ProgressBar(GenerativeCallback, LightningProgressBar):
     """Shows a bar over generator iterations in a terminal or notebook; prints 20 lines per run elsewhere, and
-    some more early in a run and in long ones.
+    some more early in a run and in long ones. Both say how long the run still takes, see `TimeLeft`.
 
     Args:
         refresh_every: number of iterations between two updates of the numbers, which copy losses from the device.
@@ -46,6 +48,7 @@ class ProgressBar(GenerativeCallback, LightningProgressBar):
         self.refresh_every = max(1, refresh_every)
         self._enabled = True
         self._progress: _TwoLines | None = None
+        self._time_left = TimeLeft()
 
     def disable(self) -> None:
         self._enabled = False
@@ -56,7 +59,7 @@ class ProgressBar(GenerativeCallback, LightningProgressBar):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not self._enabled or not trainer.is_global_zero:
             return
-        self._console = Console()
+        self._console, self._time_left = Console(), TimeLeft()
         total = trainer.estimated_stepping_batches
         self._total = int(total) if total != float("inf") else None
         first, last = trainer.global_step + 1, self._total or "?"
@@ -69,26 +72,37 @@ class ProgressBar(GenerativeCallback, LightningProgressBar):
             MofNCompleteColumn(),
             BarColumn(bar_width=None),
             TimeElapsedColumn(),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[left]}"),
             console=self._console,
         )
         self._progress.start()
-        self._task = self._progress.add_task("", total=self._total, completed=trainer.global_step)
+        self._task = self._progress.add_task("", total=self._total, completed=trainer.global_step, left="")
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         if not self._enabled or not trainer.is_global_zero:
             return
         step = trainer.global_step
+        self._time_left.end_iteration(step)
         if self._progress is not None:
             self._progress.update(self._task, completed=step)
             if step % self.refresh_every == 0 or step == self._total:
+                self._progress.update(self._task, left=self._left(trainer))
                 self._progress.numbers = self._numbers(trainer)
         elif step in _EARLY or step % min(max(1, (self._total or 100 * _LINES) // _LINES), _MOST) == 0:
-            self._console.print(f"iteration {step}/{self._total or '?'}  {self._numbers(trainer)}", soft_wrap=True)
+            parts = [f"iteration {step}/{self._total or '?'}", self._left(trainer), self._numbers(trainer)]
+            self._console.print("  ".join(part for part in parts if part), soft_wrap=True)
 
     def on_measure_start(self, trainer: Trainer, description: str) -> None:
+        self._time_left.pause()
         if self._progress is not None:
             self._progress.numbers = f"measuring {description}"
+
+    def on_measure_end(self, trainer: Trainer) -> None:
+        self._time_left.go_on()
+
+    def _left(self, trainer: Trainer) -> str:
+        seconds = self._time_left.seconds(trainer, self._total)
+        return "" if seconds is None else f"about {in_words(seconds)} left"
 
     def _numbers(self, trainer: Trainer) -> str:
         module = trainer.lightning_module

@@ -1,4 +1,4 @@
-"""Progress of a command on stderr: bars in a terminal or notebook, log lines elsewhere."""
+"""Progress of a command on stderr: bars in a terminal or notebook, log lines elsewhere; durations in words."""
 
 from __future__ import annotations
 
@@ -74,3 +74,17 @@ class Progress:
                 logger.info("%s: %s of %s", stage, f"{done:,}", f"{total:,}")
                 logged, since = done, now
         self._bars.remove_task(task)
+
+
+def in_words(seconds: float) -> str:
+    """Returns a duration that is only about known: `40 s`, `12 min`, `2 h 10 min` or `3 days`."""
+    if seconds < 95:
+        return f"{max(1, round(seconds / 10)) * 10} s"
+    minutes = round(seconds / 60)
+    if minutes < 95:
+        return f"{minutes} min"
+    hours, rest = divmod(round(minutes / 10) * 10, 60)
+    if hours < 24:
+        return f"{hours} h {rest} min" if rest else f"{hours} h"
+    hours = round(minutes / 60)
+    return f"{hours} h" if hours < 60 else f"{round(hours / 24)} days"
