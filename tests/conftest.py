@@ -14,6 +14,7 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 from lightning.pytorch import Trainer  # noqa: E402
 
+from lit_gans.common.size import sides  # noqa: E402
 from lit_gans.config.registry import gans  # noqa: E402
 from lit_gans.data.base import PairedData  # noqa: E402
 
@@ -47,7 +48,7 @@ class RandomImages(PairedData):
 
     def pairs(self, held_out):
         generator = torch.Generator().manual_seed(int(held_out))
-        shape = (2, self.num_images, self.channels, self.image_size, self.image_size)
+        shape = (2, self.num_images, self.channels, *sides(self.image_size))
         images, pictures = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
         return {"input": pictures, "image": images}
 

@@ -10,6 +10,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, TensorDataset
 
 from lit_gans import build, compose, load
+from lit_gans.common.errors import RefusedInput
 from lit_gans.config.registry import gans
 from tests.commands import TINY
 from tests.gans import GANS
@@ -20,8 +21,9 @@ def overrides(name):
     common = [item for item in TINY if not item.startswith(("model=", "data=", "metrics=", "model.latent"))]
     data = "digit_edges" if name == "pix2pix" else "digits"
     depth = ["model.patch_depth=2"] if name == "pix2pix" else []
+    size = ["data.image_size=[16,32]"] if name == "d2gan" else []  # a rectangle, whose numbers are all different
     measured = ["metrics=digits", "metrics.num_samples=40", "metrics.batch_size=20"]
-    return [f"model={name}", f"data={data}", *depth, *common, *measured, "data.batch_size=50"]
+    return [f"model={name}", f"data={data}", *depth, *common, *size, *measured, "data.batch_size=50"]
 
 
 COMPLETE = ("d2gan", "pix2pix")  # latents to images with two discriminators, and images to images
@@ -64,6 +66,19 @@ def test_hydra_then_sample_interpolate_evaluate_then_the_lightning_cli_and_a_not
     by_hand, data, trainer = build(compose(*overrides(name), "trainer.max_steps=2", "trainer.default_root_dir=nb"))
     trainer.fit(by_hand, datamodule=data)
     torch.testing.assert_close(by_hand.state_dict(), module.state_dict(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", GANS)
+def test_rectangles_train_and_are_loaded_again(tiny_gan, random_images, fit, tmp_path, name):
+    module = tiny_gan(name, n_critic=1, image_size=(32, 16))
+    trainer = fit(module, random_images(image_size=(32, 16)), max_steps=1)
+    trainer.save_checkpoint(tmp_path / "last.ckpt")
+    again = gans()[name].load_from_checkpoint(tmp_path / "last.ckpt")
+    assert again.image_size == (32, 16)
+    images, _ = again.sample_grid(6, 0, random_images(image_size=(32, 16)))
+    assert images.shape == (6, 1, 32, 16)
+    with pytest.raises(RefusedInput, match=r"the data has image_size=16 and the model image_size=\(32, 16\)"):
+        fit(again, random_images(), max_steps=1)
 
 
 @pytest.mark.parametrize("name", GANS)

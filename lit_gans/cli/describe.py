@@ -20,6 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lit_gans.cli.commands import run
 from lit_gans.cli.tables import markdown
+from lit_gans.common.size import size_text
 from lit_gans.training.adversarial import AdversarialModule
 
 logger = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ def describe(model: AdversarialModule) -> list[dict[str, Any]]:
         batch = model.dummy_batch(1)
         generator = networks.generator
         rows = [_row("generator", generator, lambda: model.generate(generator, batch))]
-        images = torch.empty(1, model.channels, model.image_size, model.image_size)
+        images = torch.empty(1, *model.image_shape)
 
         def scores(network: nn.Module) -> Any:
             return network(images, *model.condition(batch))
@@ -59,7 +60,7 @@ def describe(model: AdversarialModule) -> list[dict[str, Any]]:
         for name in model.discriminator_names:
             network = networks.get_submodule(name)
             rows.append(_row(name, network, partial(scores, network)))
-    sizes = f"{model.image_size}x{model.image_size}, {model.channels} channels"
+    sizes = f"{size_text(model.image_size)}, {model.channels} channels"
     table = [["network", "parameters", "multiply-adds", "weights", "with Adam", "activations"]]
     for row in rows:
         mib = [f"{row[name]:,.2f} MiB" for name in ("weights_mib", "training_mib", "activations_mib")]

@@ -26,6 +26,7 @@ from lit_gans.cli.commands import run
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.progress import Progress
+from lit_gans.common.size import Size, as_size, size_text
 from lit_gans.config.load import module_from
 from lit_gans.config.run_folder import made_folder, refuse_file, replacing_note
 from lit_gans.config.trained_with import trained_with
@@ -80,7 +81,7 @@ def evaluate(
     real: str | None = None,
     data: ImageData | None = None,
     metrics: Measurement | None = None,
-    image_size: int | None = None,
+    image_size: Size | None = None,
     weights: Weights | None = None,
     output: str | None = None,
     device: str | None = None,
@@ -142,15 +143,16 @@ def _by_features(metrics: Measurement) -> GenerativeMetrics:
 
 
 def _measured(
-    generated: Generated, images: Real, evaluator: Evaluator, image_size: int | None, store: bool, progress: Progress
+    generated: Generated, images: Real, evaluator: Evaluator, image_size: Size | None, store: bool, progress: Progress
 ) -> dict[str, Any]:
     """Returns the record: values, scores left out, and the protocol."""
     num_real = len(images) if isinstance(images, PictureFolder) else len(images.dataset)
     shape = next(images.real_batches(1)).shape[1:]
     if shape[1:] != generated.shape[1:]:
+        ours, theirs = (size_text(as_size(found[1:])) for found in (generated.shape, shape))
         raise RefusedInput(
-            f"generated images are {generated.shape[1]}x{generated.shape[2]}, real images {shape[1]}x{shape[2]}:"
-            " both must have the same size; for folders, image_size=N resizes both."
+            f"generated images are {ours}, real images {theirs}:"
+            " both must have the same size; for folders, image_size=N or [HEIGHT,WIDTH] resizes both."
         )
     labels = None
     if isinstance(images, Labeled) and generated.num_classes and images.num_classes:
@@ -160,12 +162,12 @@ def _measured(
     evaluator.choose(real, labels)
     stored = evaluator.stored_bytes()
     if stored:
-        size_text = f"{stored / 2**20:,.1f} MiB" if stored >= 2**20 else f"{stored / 2**10:,.1f} KiB"
-        logger.info("features and logits of single images are stored in memory: %s", size_text)
+        amount = f"{stored / 2**20:,.1f} MiB" if stored >= 2**20 else f"{stored / 2**10:,.1f} KiB"
+        logger.info("features and logits of single images are stored in memory: %s", amount)
     evaluator.extract(real, store)
     fake = progress.follow(f"{name} features of the generated images", generated.batches, generated.num)
     values = evaluator.measure(fake, generated.labels)
-    resize = f"pictures to {image_size}x{image_size}, antialiased, uint8" if image_size else None
+    resize = f"pictures to {size_text(as_size(image_size))}, antialiased, uint8" if image_size else None
     halves = {f"fid_{name} between two halves of the real images": evaluator.real_halves}
     return {
         **generated.source,
@@ -229,14 +231,14 @@ def _samples(
             to_uint8(module.decode(microbatch, labels=classes, weights=weights, seed=metrics.seed))
             for microbatch, classes in with_labels(inputs.split(metrics.batch_size), labels)
         ),
-        (module.channels, module.image_size, module.image_size),
+        module.image_shape,
         "raw" if weights == "raw" or module.averaged_generator is None else "ema",
         module.num_classes,
         labels,
     )
 
 
-def _images_of(folder: str, image_size: int | None, metrics: GenerativeMetrics) -> Generated:
+def _images_of(folder: str, image_size: Size | None, metrics: GenerativeMetrics) -> Generated:
     images = PictureFolder(folder, image_size)
     shape = tuple(next(images.real_batches(1)).shape[1:])
     return Generated({"fake": folder}, len(images), images.real_batches(metrics.batch_size), shape, "pictures")

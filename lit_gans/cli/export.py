@@ -58,5 +58,5 @@ def export(
     if format == "onnx":
         shapes = (f"{name} ({', '.join(map(str, ['n', *x.shape[1:]]))})" for name, x in example_inputs(module).items())
         print(f"  inputs    {', '.join(shapes)}")
-        print(f"  output    images (n, {module.channels}, {module.image_size}, {module.image_size})")
+        print(f"  output    images (n, {', '.join(map(str, module.image_shape))})")
     return written

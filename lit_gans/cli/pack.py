@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.size import as_size, size_text
 from lit_gans.config.run_folder import refuse_folder
 from lit_gans.data.base import ImageData
 from lit_gans.data.packed.datamodule import PackedData
@@ -42,8 +43,8 @@ def pack(data: ImageData, stream: str | None = None) -> dict[str, Any]:
     fresh = not data.packed_path.exists()  # packing lists what it skips
     packed = data.packed
     packed.verify()
-    num, channels, size, _ = packed.images.shape
-    print(f"{num} images of {size}x{size}, {channels} channels, checksum correct: {packed.path}")
+    num, channels, *size = packed.images.shape
+    print(f"{num} images of {size_text(as_size(size))}, {channels} channels, checksum correct: {packed.path}")
     if not fresh or not packed.about["skipped"]:
         print("\n".join(list_of_skipped(packed.about["skipped"])) or "no file was left out")
     if stream is not None:

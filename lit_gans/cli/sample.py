@@ -84,7 +84,7 @@ def sample(
 
 def _translations(
     module: Pix2Pix, folder: str | None, seed: int, weights: Weights | None
-) -> tuple[list[str], Float[Tensor, "n c s s"]]:
+) -> tuple[list[str], Float[Tensor, "n c h w"]]:
     """Returns the names and translations of the images in a folder."""
     if folder is None:
         raise RefusedInput("pix2pix translates images: add input=FOLDER.")
@@ -99,7 +99,7 @@ def _translations(
     return names, translations
 
 
-def _write_images(images: Float[Tensor, "n c s s"], names: list[str], columns: int, folder: Path) -> Path:
+def _write_images(images: Float[Tensor, "n c h w"], names: list[str], columns: int, folder: Path) -> Path:
     """Writes each image and a grid of all images; returns the path of the grid."""
     grid = folder / "grid.png"
     replaced = replacing_note(grid)
@@ -140,7 +140,7 @@ def loaded(checkpoint: str, output: str | None) -> tuple[AdversarialModule, Path
 
 def maps_latents_to_images(module: AdversarialModule) -> bool:
     """Whether a module generates images from latents, rather than translations or points."""
-    return not isinstance(module, Pix2Pix) and module.image_size > 1
+    return not isinstance(module, Pix2Pix) and module.image_size != 1
 
 
 def refuse_numbers(seed: int, num: int, steps: int = 1) -> None:
@@ -153,5 +153,5 @@ def refuse_numbers(seed: int, num: int, steps: int = 1) -> None:
 
 def refuse_many(module: AdversarialModule, num: int) -> None:
     """Raises `RefusedInput` for more images than memory holds."""
-    needed = num * 4 * module.channels * module.image_size**2
+    needed = num * 4 * math.prod(module.image_shape)
     refuse_memory(needed, f"{num} images", "generate fewer at once, with several seeds")

@@ -13,9 +13,10 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from lit_gans.common.errors import RefusedInput, refuse_above, refuse_below
+from lit_gans.common.size import Size, as_size, sides
 from lit_gans.data.loader import ResumableLoader, StepSampler
 
-Pairs = dict[str, UInt8[Tensor, "n c s s"]]  # `input`, and `image`, its target
+Pairs = dict[str, UInt8[Tensor, "n c h w"]]  # `input`, and `image`, its target
 LARGEST_IMAGE = 2**14  # pixels of height and width
 
 
@@ -52,7 +53,7 @@ class ImageData(LightningDataModule):
     """Serves the images of a source. Sources override `load`.
 
     Args:
-        image_size: height and width of the images.
+        image_size: height and width of the images: one number for squares, or [height, width].
         channels: number of channels of the images, 1 or 3.
         batch_size: number of images per process and discriminator step, before gradient accumulation.
         num_workers: number of processes that gather batches; 0 gathers in the training process, which is fastest for
@@ -69,19 +70,20 @@ class ImageData(LightningDataModule):
     possible_channels: tuple[int, ...] = (1, 3)
 
     def __init__(
-        self, image_size: int = 32, channels: int = 1, batch_size: int = 64, num_workers: int = 0, seed: int = 0
+        self, image_size: Size = 32, channels: int = 1, batch_size: int = 64, num_workers: int = 0, seed: int = 0
     ) -> None:
         super().__init__()
-        refuse_below(1, image_size=image_size, batch_size=batch_size)
+        refuse_below(1, batch_size=batch_size)
         refuse_below(0, num_workers=num_workers)
-        refuse_above(LARGEST_IMAGE, image_size=image_size)
+        self.image_size = as_size(image_size)
+        refuse_above(LARGEST_IMAGE, image_size=max(sides(self.image_size)))
         if channels not in self.possible_channels:
             raise RefusedInput(f"channels={channels} must be {' or '.join(map(str, self.possible_channels))}.")
-        self.image_size, self.channels = image_size, channels
+        self.channels = channels
         self.batch_size, self.num_workers, self.seed = batch_size, num_workers, seed
         self._dataset: Any = None
 
-    def load(self) -> tuple[UInt8[Tensor, "n c s s"], Int64[Tensor, " n"]]:
+    def load(self) -> tuple[UInt8[Tensor, "n c h w"], Int64[Tensor, " n"]]:
         """Returns all images at `image_size` and their labels (zeros without labels)."""
         raise NotImplementedError
 
@@ -111,7 +113,7 @@ class ImageData(LightningDataModule):
         step = (self.batch_size, num_batches, rank, world_size)
         return StepSampler(len(self.dataset), *step, self.seed, self.flip, **settings)
 
-    def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c s s"]]:
+    def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c h w"]]:
         """Returns an iterator over every image once, in the order of the source."""
         return (self.dataset[rows]["image"] for rows in torch.arange(len(self.dataset)).split(batch_size))
 
@@ -120,11 +122,11 @@ class ImageData(LightningDataModule):
         return self.dataset.labels
 
 
-def resized(images: UInt8[Tensor, "n c h w"], image_size: int) -> UInt8[Tensor, "n c s s"]:
+def resized(images: UInt8[Tensor, "n c h w"], image_size: Size) -> UInt8[Tensor, "n c h2 w2"]:
     """Resizes images with antialiasing and rounds to uint8; returns images of the right size unchanged."""
-    if images.shape[-2:] == (image_size, image_size):
+    size = sides(image_size)
+    if images.shape[-2:] == size:
         return images
-    size = (image_size, image_size)
     floats = torch.nn.functional.interpolate(images.float(), size, mode="bilinear", antialias=True)
     return floats.round().clamp(0, 255).to(torch.uint8)
 

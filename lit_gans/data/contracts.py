@@ -15,6 +15,8 @@ from typing import Protocol, runtime_checkable
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
+from lit_gans.common.size import Size
+
 
 @runtime_checkable
 class RealImages(Protocol):
@@ -30,12 +32,12 @@ class ImageSource(RealImages, Protocol):
     """Data that serve images of one size, as all sources in `lit_gans.data.sources`.
 
     Attributes:
-        image_size: height and width of the images.
+        image_size: height and width of the images: one number for squares, or both.
         channels: number of channels of the images.
         num_classes: number of classes of the labels, 0 without labels.
     """
 
-    image_size: int
+    image_size: Size
     channels: int
     num_classes: int
 
@@ -92,7 +94,7 @@ class Paired(Protocol):
     """
 
     @property
-    def held_out(self) -> Mapping[str, UInt8[Tensor, "n c s s"]]:
+    def held_out(self) -> Mapping[str, UInt8[Tensor, "n c h w"]]:
         """Pairs that are excluded from training, with the keys `input` and `image`."""
         ...
 

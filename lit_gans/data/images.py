@@ -18,9 +18,10 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput, refusing
+from lit_gans.common.size import Size, sides, size_value
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
-Crop = Literal["center", "none"] | int
+Crop = Literal["center", "none"] | Size
 Background = tuple[int, int, int]
 WHITE: Background = (255, 255, 255)
 _RANGE_NOISE = 1e-4  # rounding of an image that was scaled to [0, 1]
@@ -32,14 +33,15 @@ class Frame:
     """Converts pictures to images of one size: crops, then resizes (bilinear, antialiased).
 
     Args:
-        image_size: height and width of the images.
+        image_size: height and width of the images: one number for squares, or both.
         channels: 1 for grayscale, 3 for RGB, 4 for RGBA.
-        crop: `center` crops to the largest central square, a number to the central square of that many pixels; `none`
-            does not crop, which changes the aspect ratio of pictures that are not square.
+        crop: `center` crops to the largest central part with the aspect ratio of the images, a number to the central
+            square of that many pixels, [height, width] to a central rectangle; `none` does not crop. Where the aspect
+            ratio is not that of the images, it changes.
         background: red, green and blue, 0 to 255, of the background of transparent pictures, for 1 and 3 channels.
     """
 
-    image_size: int
+    image_size: Size
     channels: int
     crop: Crop = "center"
     background: Background = WHITE
@@ -47,9 +49,9 @@ class Frame:
     @property
     def shape(self) -> tuple[int, int, int]:
         """Channels, height and width of what `fit` returns."""
-        return self.channels, self.image_size, self.image_size
+        return self.channels, *sides(self.image_size)
 
-    def fit(self, picture: Image.Image, name: str) -> tuple[UInt8[np.ndarray, "c s s"], list[str]]:
+    def fit(self, picture: Image.Image, name: str) -> tuple[UInt8[np.ndarray, "c h w"], list[str]]:
         """Returns an image and notes for the user about its conversion.
 
         Args:
@@ -62,9 +64,9 @@ class Frame:
         notes: list[str] = []
         picture = plain(picture, self.channels, self.background, name, notes)
         width, height = picture.size
-        size = (self.image_size, self.image_size)
+        size = sides(self.image_size)[::-1]  # Pillow's order
         box = self._box(width, height, name)
-        if min(box[2] - box[0], box[3] - box[1]) < self.image_size:
+        if box[2] - box[0] < size[0] or box[3] - box[1] < size[1]:
             notes.append("smaller than image_size, enlarged")
         picture = picture.crop(box)  # `resize(box=...)` would mix in pixels outside the box
         if picture.size != size:
@@ -74,11 +76,18 @@ class Frame:
     def _box(self, width: int, height: int, name: str) -> tuple[int, int, int, int]:
         if self.crop == "none":
             return 0, 0, width, height
-        side = min(width, height) if self.crop == "center" else int(self.crop)
-        if not 1 <= side <= min(width, height):  # beyond, Pillow would add black pixels
-            raise RefusedInput(f"{name} is {width}x{height} pixels: crop={side} must be 1 to {min(width, height)}.")
-        left, top = (width - side) // 2, (height - side) // 2
-        return left, top, left + side, top + side
+        if isinstance(self.crop, str):  # center
+            rows, columns = sides(self.image_size)
+            rows, columns = min(height, max(1, width * rows // columns)), min(width, max(1, height * columns // rows))
+        else:
+            rows, columns = sides(self.crop)
+        if not (1 <= rows <= height and 1 <= columns <= width):  # beyond, Pillow would add black pixels
+            raise RefusedInput(
+                f"{name} is {width}x{height} pixels: crop={size_value((rows, columns))} must be at least 1,"
+                f" and at most {height} high and {width} wide."
+            )
+        left, top = (width - columns) // 2, (height - rows) // 2
+        return left, top, left + columns, top + rows
 
 
 def open_picture(source: Path | bytes, name: str, notes: list[str]) -> Image.Image:
@@ -167,7 +176,7 @@ def images_in(folder: Path, nested: bool = False) -> list[Path]:
     return sorted(found)
 
 
-def read_folder(folder: str | Path, image_size: int, channels: int) -> tuple[list[Path], UInt8[Tensor, "n c s s"]]:
+def read_folder(folder: str | Path, image_size: Size, channels: int) -> tuple[list[Path], UInt8[Tensor, "n c h w"]]:
     """Reads all images of a folder, sorted by name, uncropped, at one size.
 
     Raises:

@@ -34,7 +34,7 @@ class GeneratorGraph(nn.Module):
         self.names = list(example_inputs(module))
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Returns images (n, channels, size, size) in [0, 1]; points as they are."""
+        """Returns images (n, channels, height, width) in [0, 1]; points as they are."""
         generate, to_unit_range = self._parts  # methods, so that the other networks are not exported
         return to_unit_range(generate(self.generator, dict(zip(self.names, inputs, strict=True))))
 

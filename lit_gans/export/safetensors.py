@@ -146,6 +146,6 @@ Trained with lit_gans. `{WEIGHTS}` contains the generator's weights, `{CONFIG}` 
 ```python
 from lit_gans.export.safetensors import load_generator
 
-images = load_generator("FOLDER or owner/name").sample(16, seed=0)  # (16, channels, size, size) in [0, 1]
+images = load_generator("FOLDER or owner/name").sample(16, seed=0)  # (16, channels, height, width) in [0, 1]
 ```
 """

@@ -70,7 +70,7 @@ def project(
         RefusedInput: the images have another size, or a number is out of range.
     """
     refuse_below(1, steps=steps, starts=starts)
-    expected = (module.channels, module.image_size, module.image_size)
+    expected = module.image_shape
     if tuple(targets.shape[1:]) != expected:
         raise RefusedInput(f"the images have shape {tuple(targets.shape[1:])}, the model {expected}: resize them.")
     network = module.sampling_generator(weights)

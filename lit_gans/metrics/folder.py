@@ -10,6 +10,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.size import Size, as_size
 from lit_gans.data.base import resized
 from lit_gans.data.images import images_in, read_image
 
@@ -27,8 +28,8 @@ class PictureFolder:
         RefusedInput: the folder does not exist or contains no image files.
     """
 
-    def __init__(self, folder: str | Path, image_size: int | None = None) -> None:
-        self.folder, self.image_size = Path(folder), image_size
+    def __init__(self, folder: str | Path, image_size: Size | None = None) -> None:
+        self.folder, self.image_size = Path(folder), None if image_size is None else as_size(image_size)
         self.paths = [path for path in images_in(self.folder) if path.name != "grid.png"]
         if not self.paths:
             raise RefusedInput(f"{folder} contains no images but grid.png.")
@@ -50,7 +51,8 @@ class PictureFolder:
                 if image.shape != first.shape:
                     one, other = (f"{shape[3]}x{shape[2]}" for shape in (image.shape, first.shape))
                     raise RefusedInput(
-                        f"{path} is {one}, {self.paths[0].name} {other}: add image_size=N to resize all."
+                        f"{path} is {one}, {self.paths[0].name} {other}: add image_size=N or"
+                        " [HEIGHT,WIDTH] to resize all."
                     )
             yield torch.cat(batch)
 

@@ -19,8 +19,8 @@ class ImageGAN(AdversarialModule):
     Points in the plane are images with 2 channels and 1 pixel, for the `mlp` networks.
 
     Args:
-        network: `dcgan` (16, 32, 48, 64, 96, 128 or 256 pixels), `resnet` (16, 32, 48, 64, 128 or 256), `r3gan` (16,
-            32, 64, 128 or 256), `mlp` (any).
+        network: `dcgan`, `resnet` and `r3gan` make squares and rectangles whose shorter side has 4, 5, 6 or 7 times a
+            power of two pixels, from 16 on, and whose longer side is a multiple of that power; `mlp` makes any.
         generator_width: channels of the generator's finest map, or units per layer; null uses the network's default:
             128 for dcgan and mlp, 256 for resnet (64 beyond 32 pixels), 768 for r3gan at 32 pixels.
         discriminator_width: channels of the discriminators' finest map, or units per layer; null uses the network's
@@ -100,7 +100,7 @@ class ImageGAN(AdversarialModule):
 
     def refuse_batch(self, batch: Batch) -> None:
         """Raises `RefusedInput` if images or labels are not those that the model expects."""
-        shape, expected = tuple(batch["image"].shape[1:]), (self.channels, self.image_size, self.image_size)
+        shape, expected = tuple(batch["image"].shape[1:]), self.image_shape
         if shape != expected:
             raise RefusedInput(
                 f"the loader yields images of shape {shape} and the model expects {expected}: resize them, or set"

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.noise import Noise, mix
+from lit_gans.common.size import Size, sides
 from lit_gans.data.contracts import Paired
 from lit_gans.networks.blocks import Norm
 from lit_gans.networks.patchgan import PatchGAN
@@ -58,7 +59,7 @@ class Pix2Pix(AdversarialModule):
         discriminator_width: int = 64,
         patch_depth: int = 3,
         norm: Norm = "instance",
-        image_size: int = 256,
+        image_size: Size = 256,
         generator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.5, 0.999), schedule=ConstantThenLinear()),
         discriminator_optimizer: Optimizer = Optimizer(
             "Adam", lr=2e-4, betas=(0.5, 0.999), schedule=ConstantThenLinear()
@@ -103,12 +104,12 @@ class Pix2Pix(AdversarialModule):
     # ---- the batch: pairs, one crop for both images, and dropout noise
 
     def sample_noise(self, noise: Noise, num: int) -> Inputs:
-        shapes = cast(UNet, self.generator).dropout_shapes
+        shapes = cast(UNet, self.generator).dropout_shapes(*sides(self.image_size))
         drawn = {f"dropout_{index}": noise.uniform(f"dropout {index}", num, *s) for index, s in enumerate(shapes)}
         return cast(Inputs, drawn | {"jitter": noise.uniform("jitter", num, 3)})
 
     def dummy_batch(self, num: int) -> Inputs:
-        return {"input": torch.empty(num, self.input_channels, self.image_size, self.image_size)}
+        return {"input": torch.empty(num, self.input_channels, *sides(self.image_size))}
 
     def augment(self, batch: Batch) -> Batch:
         if not self.jitter:
@@ -142,8 +143,8 @@ class Pix2Pix(AdversarialModule):
     # ---- samples
 
     def translate(
-        self, pictures: Float[Tensor, "n a s s"], *, seed: int = 0, weights: Weights | None = None, batch_size: int = 64
-    ) -> Float[Tensor, "n c s s"]:
+        self, pictures: Float[Tensor, "n a h w"], *, seed: int = 0, weights: Weights | None = None, batch_size: int = 64
+    ) -> Float[Tensor, "n c h w"]:
         """Returns translations in [0, 1] of images in [0, 1]; `seed` seeds dropout."""
         return self.decode(pictures * 2 - 1, weights=weights, seed=seed, batch_size=batch_size)
 

@@ -8,8 +8,9 @@ from typing import Any, Literal
 from torch import nn
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.size import Size
 from lit_gans.networks import dcgan, mlp, r3gan, resnet
-from lit_gans.networks.blocks import refuse_size
+from lit_gans.networks.blocks import coarsest_map
 
 NetworkName = Literal["dcgan", "resnet", "mlp", "r3gan"]
 
@@ -19,14 +20,13 @@ _PAIRS: dict[str, tuple[type[nn.Module], type[nn.Module]]] = {
     "mlp": (mlp.MLPGenerator, mlp.MLPDiscriminator),
     "r3gan": (r3gan.R3GANGenerator, r3gan.R3GANDiscriminator),
 }
-_SIZES = {"dcgan": dcgan.SIZES, "resnet": resnet.SIZES, "r3gan": r3gan.SIZES}
 _WITHOUT = (None, False, 0, "plain", "none")  # values of an option that are valid for a network without it
 
 
-def refuse_options(network: NetworkName, image_size: int, **options: Any) -> None:
+def refuse_options(network: NetworkName, image_size: Size, **options: Any) -> None:
     """Raises `RefusedInput` if neither of the named networks supports a size or an option."""
-    if network in _SIZES:
-        refuse_size(image_size, _SIZES[network], network)
+    if network != "mlp":
+        coarsest_map(image_size, network)
     known = {name for cls in _PAIRS[network] for name in inspect.signature(cls).parameters}
     _supported(network, known, options)
 

@@ -15,6 +15,7 @@ from torch.nn import functional
 from torchvision.ops.misc import SqueezeExcitation
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.size import Size, as_size, sides, size_value
 
 Block = Literal["plain", "grouped", "separable", "inverted_residual"]
 Norm = Literal["none", "batch", "layer", "instance"]
@@ -172,9 +173,35 @@ class ScoreHead(nn.Linear):
         return scores + (self.projection(labels) * features).sum(1)
 
 
-def refuse_size(image_size: int, sizes: tuple[int, ...], network: str) -> None:
-    """Raises `RefusedInput` if the network does not support an image size."""
-    if image_size not in sizes:
-        known = ", ".join(map(str, sizes))
+def coarsest_map(image_size: Size, network: str) -> tuple[tuple[int, int], int]:
+    """Returns height and width of the coarsest map of a network, and how often it is doubled to the size of the images.
+
+    Its shorter side has 4 to 7 pixels: images of 64 pixels have a 4x4 map that is doubled four times, those of 96 a 6x6
+    map, and images 96 high and 160 wide a map 6 high and 10 wide.
+
+    Raises:
+        RefusedInput: the images are smaller than 16 pixels, or doubling cannot give their size.
+    """
+    height, width = sides(image_size)
+    step = _step(min(height, width))
+    if step < 4 or height % step or width % step:
         points = "; points need network=mlp" if image_size == 1 else ""
-        raise RefusedInput(f"image_size={image_size}: the {network} networks support {known} pixels{points}.")
+        raise RefusedInput(
+            f"image_size={size_value(image_size)}: the {network} networks double a map whose shorter side has 4 to 7"
+            f" pixels, as for 16, 20, 24, 28, 32, 40, 48, 56, 64 and so on; the nearest size is"
+            f" {size_value(_nearest_size(height, width))}{points}."
+        )
+    return (height // step, width // step), step.bit_length() - 1
+
+
+def _step(shorter: int) -> int:
+    """Returns the power of two of which the shorter side of an image has 4 to 7."""
+    return 1 << max(0, (shorter // 4).bit_length() - 1)
+
+
+def _nearest_size(height: int, width: int) -> Size:
+    """Returns the nearest size that doubling gives; the shorter side comes first, the longer one follows its step."""
+    step = _step(min(height, width))
+    shorter = max(16, round(min(height, width) / step) * step)
+    step = _step(shorter)
+    return as_size([max(shorter, round(side / step) * step) for side in (height, width)])

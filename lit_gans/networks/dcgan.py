@@ -1,6 +1,6 @@
-"""DCGAN's convolutional networks (Radford et al. 2016), from a 4x4 map, or a 6x6 map for 48 and 96 pixels.
+"""DCGAN's convolutional networks (Radford et al. 2016), from a 4x4 map, or a larger one for other sizes and rectangles.
 
-Shapes: N batch, Z latent size, C image channels, S image size.
+Shapes: N batch, Z latent size, C image channels, H and W height and width.
 """
 
 from __future__ import annotations
@@ -11,35 +11,24 @@ from itertools import pairwise
 from jaxtyping import Float, Int64
 from torch import Tensor, cat, nn
 
+from lit_gans.common.size import Size
 from lit_gans.networks.blocks import (
     Block,
     Norm,
     ScoreHead,
     class_embedding,
+    coarsest_map,
     convolution,
     is_cheap,
     normalization,
-    refuse_size,
 )
 
-SIZES = (16, 32, 48, 64, 96, 128, 256)
 _WIDEST = 8  # limits layers to 8 x width, as in the paper at 64x64
 
 
-def smallest_map(image_size: int) -> int:
-    """Returns the size of the generator's first map and the discriminator's last map.
-
-    Raises:
-        RefusedInput: the networks do not support this image size.
-    """
-    refuse_size(image_size, SIZES, "dcgan")
-    return 6 if image_size % 6 == 0 else 4
-
-
-def _widths(image_size: int, width: int) -> list[int]:
-    """Returns the channels of each feature map, from the finest to the smallest."""
-    scales = round(math.log2(image_size / smallest_map(image_size)))
-    return [width * min(2**scale, _WIDEST) for scale in range(scales)]
+def _widths(doublings: int, width: int) -> list[int]:
+    """Returns the channels of each feature map, from the finest to the coarsest."""
+    return [width * min(2**scale, _WIDEST) for scale in range(doublings)]
 
 
 def initialize(network: nn.Module) -> None:
@@ -63,12 +52,12 @@ def _norm(channels: int, wanted: bool) -> list[nn.Module]:
 
 
 class DCGANGenerator(nn.Module):
-    """Maps latents (N, Z) to images (N, C, S, S) in [-1, 1] by transposed 4x4 convolutions.
+    """Maps latents (N, Z) to images (N, C, H, W) in [-1, 1] by transposed 4x4 convolutions.
 
     Args:
         latent_dim: Z.
         channels: C.
-        image_size: S, one of `SIZES`.
+        image_size: H and W, see `coarsest_map`.
         width: channels of the last hidden map; each coarser map has twice as many, up to 8 x width.
         bias: whether convolutions before a batch norm have biases, which the batch norm cancels.
         dense_stem: whether to add a dense layer Z -> Z before the first convolution.
@@ -82,7 +71,7 @@ class DCGANGenerator(nn.Module):
         self,
         latent_dim: int,
         channels: int,
-        image_size: int,
+        image_size: Size,
         width: int = 128,
         bias: bool = False,
         dense_stem: bool = False,
@@ -91,12 +80,12 @@ class DCGANGenerator(nn.Module):
         num_classes: int = 0,
     ) -> None:
         super().__init__()
-        widths = _widths(image_size, width)[::-1]
-        smallest = smallest_map(image_size)
+        coarsest, doublings = coarsest_map(image_size, "dcgan")
+        widths = _widths(doublings, width)[::-1]
         self.embedding = class_embedding(num_classes, latent_dim) if num_classes else None
         stem_size = latent_dim * (2 if num_classes else 1)
         self.stem = nn.Linear(stem_size, stem_size) if dense_stem else nn.Identity()
-        layers: list[nn.Module] = [nn.ConvTranspose2d(stem_size, widths[0], smallest, smallest, bias=bias)]
+        layers: list[nn.Module] = [nn.ConvTranspose2d(stem_size, widths[0], coarsest, bias=bias)]
         for wide, narrow in pairwise(widths):
             layers += [*_norm(wide, not single_norm or wide == widths[-2]), nn.ReLU(inplace=True)]
             layers += [convolution(block, wide, narrow, 4, 2, 1, bias, transposed=True)]
@@ -107,18 +96,18 @@ class DCGANGenerator(nn.Module):
 
     def forward(
         self, latents: Float[Tensor, "n z"], labels: Int64[Tensor, " n"] | None = None
-    ) -> Float[Tensor, "n c s s"]:
+    ) -> Float[Tensor, "n c h w"]:
         if self.embedding is not None:
             latents = cat([latents, self.embedding(labels)], 1)
         return self.layers(self.stem(latents)[:, :, None, None])
 
 
 class DCGANDiscriminator(nn.Module):
-    """Maps images (N, C, S, S) to logits (N,) by 4x4 convolutions of stride 2 and one dense layer.
+    """Maps images (N, C, H, W) to logits (N,) by 4x4 convolutions of stride 2 and one dense layer.
 
     Args:
         channels: C.
-        image_size: S, one of `SIZES`.
+        image_size: H and W, see `coarsest_map`.
         width: channels of the first map; each coarser map has twice as many, up to 8 x width.
         bias: whether convolutions before a batch norm have biases, which the batch norm cancels.
         norm: normalization after every convolution but the first.
@@ -130,7 +119,7 @@ class DCGANDiscriminator(nn.Module):
     def __init__(
         self,
         channels: int,
-        image_size: int,
+        image_size: Size,
         width: int = 64,
         bias: bool = False,
         norm: Norm = "batch",
@@ -139,17 +128,18 @@ class DCGANDiscriminator(nn.Module):
         num_classes: int = 0,
     ) -> None:
         super().__init__()
-        widths = [*_widths(image_size, width), *([top_width] if top_width else [])]
+        coarsest, doublings = coarsest_map(image_size, "dcgan")
+        widths = [*_widths(doublings, width), *([top_width] if top_width else [])]
         layers: list[nn.Module] = [nn.Conv2d(channels, widths[0], 4, 2, 1), nn.LeakyReLU(0.2, inplace=True)]
         for narrow, wide in pairwise(widths):
             layers += [convolution(block, narrow, wide, 4, 2, 1, bias or norm != "batch")]
             layers += [normalization(norm, wide), nn.LeakyReLU(0.2, inplace=True)]
         self.layers = nn.Sequential(*layers)
-        last = smallest_map(image_size) // (2 if top_width else 1)
-        self.head = ScoreHead(widths[-1] * last**2, num_classes)
+        places = math.prod(side // (2 if top_width else 1) for side in coarsest)
+        self.head = ScoreHead(widths[-1] * places, num_classes)
         initialize(self)
 
     def forward(
-        self, images: Float[Tensor, "n c s s"], labels: Int64[Tensor, " n"] | None = None
+        self, images: Float[Tensor, "n c h w"], labels: Int64[Tensor, " n"] | None = None
     ) -> Float[Tensor, " n"]:
         return self.head(self.layers(images).flatten(1), labels)

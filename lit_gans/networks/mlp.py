@@ -1,27 +1,29 @@
 """Dense networks (Goodfellow et al. 2014), for images and points; a point in the plane is an image with 2 channels and
 one pixel.
 
-Shapes: N batch, Z latent size, C image channels, S image size.
+Shapes: N batch, Z latent size, C image channels, H and W height and width.
 """
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 from jaxtyping import Float, Int64
 from torch import Tensor, cat, nn
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.size import Size, sides
 from lit_gans.networks.blocks import Norm, ScoreHead, class_embedding
 
 
 class MLPGenerator(nn.Module):
-    """Maps latents (N, Z) to images (N, C, S, S) in [-1, 1], or to unbounded points (N, C, 1, 1) if S is 1.
+    """Maps latents (N, Z) to images (N, C, H, W) in [-1, 1], or to unbounded points (N, C, 1, 1) if H and W are 1.
 
     Args:
         latent_dim: Z.
         channels: C.
-        image_size: S.
+        image_size: H and W.
         width: units of a hidden layer.
         depth: hidden layers.
         num_classes: number of classes, concatenated with the latent as an embedding of size Z; 0 for an unconditional
@@ -32,7 +34,7 @@ class MLPGenerator(nn.Module):
         self,
         latent_dim: int,
         channels: int,
-        image_size: int,
+        image_size: Size,
         width: int = 128,
         depth: int = 2,
         num_classes: int = 0,
@@ -43,23 +45,24 @@ class MLPGenerator(nn.Module):
         layers: list[nn.Module] = []
         for size_in, size_out in pairwise(sizes):
             layers += [nn.Linear(size_in, size_out), nn.ReLU(inplace=True)]
-        layers += [nn.Linear(sizes[-1], channels * image_size**2), nn.Unflatten(1, (channels, image_size, image_size))]
-        self.layers = nn.Sequential(*layers, nn.Tanh() if image_size > 1 else nn.Identity())
+        shape = (channels, *sides(image_size))
+        layers += [nn.Linear(sizes[-1], math.prod(shape)), nn.Unflatten(1, shape)]
+        self.layers = nn.Sequential(*layers, nn.Identity() if image_size == 1 else nn.Tanh())
 
     def forward(
         self, latents: Float[Tensor, "n z"], labels: Int64[Tensor, " n"] | None = None
-    ) -> Float[Tensor, "n c s s"]:
+    ) -> Float[Tensor, "n c h w"]:
         if self.embedding is not None:
             latents = cat([latents, self.embedding(labels)], 1)
         return self.layers(latents)
 
 
 class MLPDiscriminator(nn.Module):
-    """Maps images or points (N, C, S, S) to logits (N,).
+    """Maps images or points (N, C, H, W) to logits (N,).
 
     Args:
         channels: C.
-        image_size: S.
+        image_size: H and W.
         width: units of a hidden layer.
         depth: hidden layers.
         norm: `none` or `layer`, after each hidden layer.
@@ -73,7 +76,7 @@ class MLPDiscriminator(nn.Module):
     def __init__(
         self,
         channels: int,
-        image_size: int,
+        image_size: Size,
         width: int = 128,
         depth: int = 2,
         norm: Norm = "none",
@@ -83,7 +86,7 @@ class MLPDiscriminator(nn.Module):
         if norm not in ("none", "layer"):
             raise RefusedInput(f"norm={norm}: the mlp networks have the norms none and layer.")
         layers: list[nn.Module] = [nn.Flatten()]
-        sizes = [channels * image_size**2] + [width] * depth
+        sizes = [math.prod((channels, *sides(image_size)))] + [width] * depth
         for size_in, size_out in pairwise(sizes):
             layers += [nn.Linear(size_in, size_out), nn.LayerNorm(size_out) if norm == "layer" else nn.Identity()]
             layers += [nn.LeakyReLU(0.2, inplace=True)]
@@ -91,6 +94,6 @@ class MLPDiscriminator(nn.Module):
         self.head = ScoreHead(sizes[-1], num_classes)
 
     def forward(
-        self, images: Float[Tensor, "n c s s"], labels: Int64[Tensor, " n"] | None = None
+        self, images: Float[Tensor, "n c h w"], labels: Int64[Tensor, " n"] | None = None
     ) -> Float[Tensor, " n"]:
         return self.head(self.layers(images), labels)

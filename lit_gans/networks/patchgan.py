@@ -7,18 +7,19 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.size import Size, sides, size_value
 from lit_gans.networks.blocks import Norm, normalization
 
 _WIDEST = 8
 
 
 class PatchGAN(nn.Module):
-    """Maps images (N, C, S, S) and the inputs (N, A, S, S) that they translate to logits (N, P, P).
+    """Maps images (N, C, H, W) and the inputs (N, A, H, W) that they translate to logits (N, P, Q).
 
     Args:
         input_channels: A.
         channels: C.
-        image_size: S.
+        image_size: H and W.
         width: channels of the first map; each further map has twice as many, up to 8 x width.
         depth: number of convolutions with stride 2.
         norm: normalization after every convolution but the first and the last.
@@ -31,14 +32,15 @@ class PatchGAN(nn.Module):
         self,
         input_channels: int,
         channels: int,
-        image_size: int,
+        image_size: Size,
         width: int = 64,
         depth: int = 3,
         norm: Norm = "instance",
     ) -> None:
         super().__init__()
-        if image_size // 2**depth < 3:
-            raise RefusedInput(f"patch_depth={depth}: an image of {image_size} pixels is too small; use a smaller one.")
+        if min(sides(image_size)) // 2**depth < 3:
+            size = size_value(image_size)
+            raise RefusedInput(f"patch_depth={depth}: an image of {size} pixels is too small; use a smaller one.")
         bias = norm != "batch" and norm != "instance"
         widths = [width * min(2**scale, _WIDEST) for scale in range(depth + 1)]
         layers: list[nn.Module] = [
@@ -54,5 +56,5 @@ class PatchGAN(nn.Module):
             if isinstance(layer, nn.Conv2d):
                 nn.init.normal_(layer.weight, 0.0, 0.02)
 
-    def forward(self, images: Float[Tensor, "n c s s"], inputs: Float[Tensor, "n a s s"]) -> Float[Tensor, "n p p"]:
+    def forward(self, images: Float[Tensor, "n c h w"], inputs: Float[Tensor, "n a h w"]) -> Float[Tensor, "n p q"]:
         return self.layers(torch.cat([inputs, images], 1)).mean(1)  # not a view, which FSDP would not track

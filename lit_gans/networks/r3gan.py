@@ -1,13 +1,14 @@
 """The residual networks of R3GAN (Huang et al. 2024, section 3 and appendix), without normalization.
 
-Every resolution from 4 pixels on is a stage of residual blocks. The finest stages compute in half precision under
-autocast, the coarse ones always in float32.
+Every resolution from the coarsest map on, 4x4 for a power of two, is a stage of residual blocks. The finest stages
+compute in half precision under autocast, the coarse ones always in float32.
 
-Shapes: N batch, Z latent size, C image channels, S image size, K channels of a stage, H and W height and width.
+Shapes: N batch, Z latent size, C image channels, K channels of a stage, H and W height and width.
 """
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import torch
@@ -17,9 +18,9 @@ from torch.nn import functional
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.precision import autocast_precision, full_precision, without_autocast
-from lit_gans.networks.blocks import refuse_size
+from lit_gans.common.size import Size
+from lit_gans.networks.blocks import coarsest_map
 
-SIZES = (16, 32, 64, 128, 256)
 _SMALLEST = 4
 _WIDEST = 768
 _EXPANSION = 2
@@ -28,14 +29,13 @@ _GAIN = (2 / (1 + _SLOPE**2)) ** 0.5  # of the leaky ReLU
 _NUM_HALF = 4  # at most: the finest stages that compute in half precision; the coarsest never does
 
 
-def _widths(image_size: int, width: int | None, constant_until: int) -> list[int]:
+def _widths(doublings: int, width: int | None, constant_until: int) -> list[int]:
     """Returns the channels of the stages, the coarsest first."""
     if constant_until < _SMALLEST or constant_until.bit_count() != 1:
         raise RefusedInput(f"constant_until={constant_until} must be 4, 8, 16 or a larger power of two.")
-    beyond = max(1, image_size // constant_until)
+    beyond = max(1, (_SMALLEST << doublings) // constant_until)
     finest = width or _WIDEST // beyond
-    num = (image_size // _SMALLEST).bit_length()
-    return [finest * min(2**scale, beyond) for scale in reversed(range(num))]
+    return [finest * min(2**scale, beyond) for scale in reversed(range(doublings + 1))]
 
 
 def _halves(num: int) -> list[bool]:
@@ -102,26 +102,27 @@ def _downsample(narrow: int, wide: int) -> list[nn.Module]:
 
 
 class _FromLatents(nn.Module):
-    """A learned basis of 4x4 maps, each weighted by a linear function of the latents."""
+    """A learned basis of maps of the coarsest size, each weighted by a linear function of the latents."""
 
-    def __init__(self, latent_dim: int, channels: int) -> None:
+    def __init__(self, latent_dim: int, channels: int, coarsest: tuple[int, int]) -> None:
         super().__init__()
-        self.basis = nn.Parameter(torch.randn(channels, _SMALLEST, _SMALLEST))
+        self.basis = nn.Parameter(torch.randn(channels, *coarsest))
         self.linear = _scaled(nn.Linear(latent_dim, channels, bias=False), latent_dim)
 
-    def forward(self, latents: Float[Tensor, "n z"]) -> Float[Tensor, "n k 4 4"]:
+    def forward(self, latents: Float[Tensor, "n z"]) -> Float[Tensor, "n k h w"]:
         return self.basis * self.linear(latents)[:, :, None, None]
 
 
 class _ToFeatures(nn.Module):
-    """One number for each 4x4 map, then a linear function of them."""
+    """One number for each map of the coarsest size, then a linear function of them."""
 
-    def __init__(self, channels: int, features: int) -> None:
+    def __init__(self, channels: int, features: int, coarsest: tuple[int, int]) -> None:
         super().__init__()
-        self.basis = _scaled(nn.Conv2d(channels, channels, _SMALLEST, groups=channels, bias=False), _SMALLEST**2)
+        whole = nn.Conv2d(channels, channels, coarsest, groups=channels, bias=False)
+        self.basis = _scaled(whole, math.prod(coarsest))
         self.linear = _scaled(nn.Linear(channels, features, bias=False), channels)
 
-    def forward(self, features: Float[Tensor, "n k 4 4"]) -> Float[Tensor, "n f"]:
+    def forward(self, features: Float[Tensor, "n k h w"]) -> Float[Tensor, "n f"]:
         return self.linear(self.basis(features).flatten(1))
 
 
@@ -140,12 +141,12 @@ class _Stage(nn.Sequential):
 
 
 class R3GANGenerator(nn.Module):
-    """Maps latents (N, Z) to images (N, C, S, S), which are not bounded.
+    """Maps latents (N, Z) to images (N, C, H, W), which are not bounded.
 
     Args:
         latent_dim: Z.
         channels: C.
-        image_size: S, one of `SIZES`.
+        image_size: H and W, see `coarsest_map`.
         width: channels of the finest stage; `None` for so many that the coarsest has 768.
         blocks: residual blocks of a stage.
         group_width: channels of a group of the 3x3 convolutions, before their expansion to twice as many.
@@ -159,7 +160,7 @@ class R3GANGenerator(nn.Module):
         self,
         latent_dim: int,
         channels: int,
-        image_size: int,
+        image_size: Size,
         width: int | None = None,
         blocks: int = 2,
         group_width: int = 8,
@@ -167,10 +168,10 @@ class R3GANGenerator(nn.Module):
         num_classes: int = 0,
     ) -> None:
         super().__init__()
-        refuse_size(image_size, SIZES, "r3gan")
-        widths = _widths(image_size, width, constant_until)
+        coarsest, doublings = coarsest_map(image_size, "r3gan")
+        widths = _widths(doublings, width, constant_until)
         self.embedding = _scaled(nn.Embedding(num_classes, latent_dim), num_classes) if num_classes else None
-        starts: list[list[nn.Module]] = [[_FromLatents(latent_dim * (2 if num_classes else 1), widths[0])]]
+        starts: list[list[nn.Module]] = [[_FromLatents(latent_dim * (2 if num_classes else 1), widths[0], coarsest)]]
         starts += [_upsample(*pair) for pair in pairwise(widths)]
         self.stages = nn.ModuleList(
             _Stage(*start, *(_Block(each, len(widths) * blocks, group_width) for _ in range(blocks)), half=half)
@@ -180,7 +181,7 @@ class R3GANGenerator(nn.Module):
 
     def forward(
         self, latents: Float[Tensor, "n z"], labels: Int64[Tensor, " n"] | None = None
-    ) -> Float[Tensor, "n c s s"]:
+    ) -> Float[Tensor, "n c h w"]:
         features = latents if self.embedding is None else torch.cat([latents, self.embedding(labels)], 1)
         for stage in self.stages:
             features = stage(features)
@@ -188,11 +189,11 @@ class R3GANGenerator(nn.Module):
 
 
 class R3GANDiscriminator(nn.Module):
-    """Maps images (N, C, S, S) to logits (N,): the generator's stages in reverse.
+    """Maps images (N, C, H, W) to logits (N,): the generator's stages in reverse.
 
     Args:
         channels: C.
-        image_size: S, one of `SIZES`.
+        image_size: H and W, see `coarsest_map`.
         width: see `R3GANGenerator`.
         blocks: see `R3GANGenerator`.
         group_width: see `R3GANGenerator`.
@@ -204,7 +205,7 @@ class R3GANDiscriminator(nn.Module):
     def __init__(
         self,
         channels: int,
-        image_size: int,
+        image_size: Size,
         width: int | None = None,
         blocks: int = 2,
         group_width: int = 8,
@@ -212,13 +213,13 @@ class R3GANDiscriminator(nn.Module):
         num_classes: int = 0,
     ) -> None:
         super().__init__()
-        refuse_size(image_size, SIZES, "r3gan")
-        widths = _widths(image_size, width, constant_until)[::-1]
+        coarsest, doublings = coarsest_map(image_size, "r3gan")
+        widths = _widths(doublings, width, constant_until)[::-1]
         features = widths[-1] if num_classes else 1
         self.from_image = _scaled(nn.Conv2d(channels, widths[0], 1, bias=False), channels)
         ends: list[list[nn.Module]] = [
             *(_downsample(*pair) for pair in pairwise(widths)),
-            [_ToFeatures(widths[-1], features)],
+            [_ToFeatures(widths[-1], features, coarsest)],
         ]
         self.stages = nn.ModuleList(
             _Stage(*(_Block(each, len(widths) * blocks, group_width) for _ in range(blocks)), *end, half=half)
@@ -229,7 +230,7 @@ class R3GANDiscriminator(nn.Module):
             self.embedding = _scaled(nn.Embedding(num_classes, features), num_classes, features**-0.5)
 
     def forward(
-        self, images: Float[Tensor, "n c s s"], labels: Int64[Tensor, " n"] | None = None
+        self, images: Float[Tensor, "n c h w"], labels: Int64[Tensor, " n"] | None = None
     ) -> Float[Tensor, " n"]:
         features = self.from_image(images)
         for stage in self.stages:

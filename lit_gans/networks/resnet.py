@@ -1,16 +1,18 @@
 """The residual networks of SNGAN (Miyato et al. 2018, tables 4 and 5), also WGAN-GP's at 32x32 (Gulrajani et al. 2017).
 
-Shapes: N batch, Z latent size, C image channels, S image size.
+Shapes: N batch, Z latent size, C image channels, H and W height and width.
 """
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional
 
+from lit_gans.common.size import Size, sides
 from lit_gans.networks.blocks import (
     Block,
     ConditionalBatchNorm2d,
@@ -18,21 +20,32 @@ from lit_gans.networks.blocks import (
     PooledConv2d,
     ScoreHead,
     UpsampledConv2d,
+    coarsest_map,
     convolution,
     is_cheap,
     normalization,
-    refuse_size,
 )
 
-# up to 32 pixels all maps have the same width, beyond that widths double up to 16 x width; for a discriminator:
-# (number of blocks, number of blocks that halve the map)
+# a discriminator's number of blocks, and of those that halve the map, from a length of the shorter side on
 _DISCRIMINATOR = {16: (4, 2), 32: (4, 2), 48: (5, 4), 64: (5, 5), 128: (6, 5), 256: (7, 6)}
-SIZES = tuple(_DISCRIMINATOR)
 _WIDEST = 16
 
 
-def _widths(image_size: int, width: int, num: int) -> list[int]:
-    return [width * (1 if image_size <= 32 else min(2**scale, _WIDEST)) for scale in range(num)]
+def _widths(image_size: Size, width: int | None, width_of_small: int, num: int) -> list[int]:
+    """Returns the channels of each map, from the finest on: the same below 48 pixels, where a discriminator halves few
+    maps; beyond, they double up to 16 times those of the finest.
+    """
+    small = min(sides(image_size)) < 48
+    finest = width or (width_of_small if small else 64)
+    return [finest * (1 if small else min(2**scale, _WIDEST)) for scale in range(num)]
+
+
+def _blocks(image_size: Size) -> tuple[int, int]:
+    """Returns the number of blocks of a discriminator, and of those that halve the map, which stays even until then."""
+    height, width = sides(image_size)
+    num, halving = next(found for side, found in reversed(_DISCRIMINATOR.items()) if side <= min(height, width))
+    both = height | width
+    return num, min(halving, (both & -both).bit_length() - 1)
 
 
 def _initialize(network: nn.Module) -> None:
@@ -104,13 +117,13 @@ class _DownBlock(nn.Module):
 
 
 class ResNetGenerator(nn.Module):
-    """Maps latents (N, Z) to images (N, C, S, S) in [-1, 1].
+    """Maps latents (N, Z) to images (N, C, H, W) in [-1, 1].
 
     Args:
         latent_dim: Z.
         channels: C.
-        image_size: S, one of `SIZES`.
-        width: channels of the finest map; `None` for 256 up to 32 pixels, where all maps have the same width, and 64
+        image_size: H and W, see `coarsest_map`.
+        width: channels of the finest map; `None` for 256 below 48 pixels, where all maps have the same width, and 64
             beyond, where each coarser map has twice as many, up to 1,024.
         block: type of the convolutions inside the residual blocks.
         num_classes: number of classes of the conditional batch norms in the blocks; 0 for an unconditional network.
@@ -120,18 +133,16 @@ class ResNetGenerator(nn.Module):
         self,
         latent_dim: int,
         channels: int,
-        image_size: int,
+        image_size: Size,
         width: int | None = None,
         block: Block = "plain",
         num_classes: int = 0,
     ) -> None:
         super().__init__()
-        refuse_size(image_size, SIZES, "resnet")
         self.num_classes = num_classes
-        self.smallest = 6 if image_size == 48 else 4
-        scales = (image_size // self.smallest).bit_length() - 1
-        widths = _widths(image_size, width or (256 if image_size <= 32 else 64), scales + 1)[::-1]
-        self.stem = nn.Linear(latent_dim, widths[0] * self.smallest**2)
+        self.coarsest, doublings = coarsest_map(image_size, "resnet")
+        widths = _widths(image_size, width, 256, doublings + 1)[::-1]
+        self.stem = nn.Linear(latent_dim, widths[0] * math.prod(self.coarsest))
         self.blocks = nn.ModuleList(_UpBlock(wide, narrow, block, num_classes) for wide, narrow in pairwise(widths))
         self.norm = nn.BatchNorm2d(widths[-1])
         self.to_image = nn.Conv2d(widths[-1], channels, 3, 1, 1)
@@ -139,20 +150,20 @@ class ResNetGenerator(nn.Module):
 
     def forward(
         self, latents: Float[Tensor, "n z"], labels: Int64[Tensor, " n"] | None = None
-    ) -> Float[Tensor, "n c s s"]:
-        features = self.stem(latents).unflatten(1, (-1, self.smallest, self.smallest))
+    ) -> Float[Tensor, "n c h w"]:
+        features = self.stem(latents).unflatten(1, (-1, *self.coarsest))
         for block in self.blocks:
             features = block(features, (labels,) if self.num_classes else ())
         return self.to_image(functional.relu(self.norm(features))).tanh()
 
 
 class ResNetDiscriminator(nn.Module):
-    """Maps images (N, C, S, S) to logits (N,).
+    """Maps images (N, C, H, W) to logits (N,).
 
     Args:
         channels: C.
-        image_size: S, one of `SIZES`.
-        width: channels of the finest map; `None` for 128 up to 32 pixels, where all maps have the same width, and 64
+        image_size: H and W, see `coarsest_map`.
+        width: channels of the finest map; `None` for 128 below 48 pixels, where all maps have the same width, and 64
             beyond, where each coarser map has twice as many, up to 1,024.
         norm: normalization before every ReLU, except on the input of the first block.
         block: type of the convolutions inside the residual blocks.
@@ -162,16 +173,16 @@ class ResNetDiscriminator(nn.Module):
     def __init__(
         self,
         channels: int,
-        image_size: int,
+        image_size: Size,
         width: int | None = None,
         norm: Norm = "none",
         block: Block = "plain",
         num_classes: int = 0,
     ) -> None:
         super().__init__()
-        refuse_size(image_size, SIZES, "resnet")
-        num, halving = _DISCRIMINATOR[image_size]
-        widths = [channels, *_widths(image_size, width or (128 if image_size <= 32 else 64), num)]
+        coarsest_map(image_size, "resnet")  # refuses what the generator cannot make
+        num, halving = _blocks(image_size)
+        widths = [channels, *_widths(image_size, width, 128, num)]
         self.blocks = nn.Sequential(
             *(
                 _DownBlock(narrow, wide, index < halving, index == 0, norm, block)
@@ -182,6 +193,6 @@ class ResNetDiscriminator(nn.Module):
         _initialize(self)
 
     def forward(
-        self, images: Float[Tensor, "n c s s"], labels: Int64[Tensor, " n"] | None = None
+        self, images: Float[Tensor, "n c h w"], labels: Int64[Tensor, " n"] | None = None
     ) -> Float[Tensor, " n"]:
         return self.head(functional.relu(self.blocks(images)).sum((2, 3)), labels)

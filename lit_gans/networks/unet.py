@@ -1,6 +1,6 @@
 """pix2pix's generator (Isola et al. 2017, section 6.1.1): an encoder-decoder with skips between maps of equal size.
 
-Shapes: N batch, A input channels, C image channels, S image size.
+Shapes: N batch, A input channels, C image channels, H and W height and width.
 """
 
 from __future__ import annotations
@@ -12,32 +12,40 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lit_gans.networks.blocks import Norm, normalization, refuse_size
+from lit_gans.common.errors import RefusedInput
+from lit_gans.common.size import Size, as_size, sides, size_value
+from lit_gans.networks.blocks import Norm, normalization
 
-SIZES = (16, 32, 64, 128, 256, 512)
+_FEWEST = 4  # scales: images of 16 pixels
 _WIDEST = 8  # limits maps to 8 x width
 _DROPPED = 3  # number of decoder maps with dropout
 _RATE = 0.5
 
 
 class UNet(nn.Module):
-    """Maps input images (N, A, S, S) to images (N, C, S, S) in [-1, 1] through a bottleneck of one pixel.
+    """Maps input images (N, A, H, W) to images (N, C, H, W) in [-1, 1] through a bottleneck.
+
+    It halves images as often as both sides allow, down to one pixel where they are a power of two. It is convolutional:
+    what was built for one size also translates any other whose sides are multiples of `multiple`.
 
     Args:
         input_channels: A.
         channels: C.
-        image_size: S, one of `SIZES`.
+        image_size: H and W, multiples of 16.
         width: channels of the finest map; each coarser map has twice as many, up to 8 x width.
         norm: normalization after every convolution but the outermost ones and the innermost one of the encoder;
             `instance` equals the paper's batch norm at batch size 1.
+
+    Raises:
+        RefusedInput: a side is not a multiple of 16.
     """
 
     def __init__(
-        self, input_channels: int, channels: int, image_size: int, width: int = 64, norm: Norm = "instance"
+        self, input_channels: int, channels: int, image_size: Size, width: int = 64, norm: Norm = "instance"
     ) -> None:
         super().__init__()
-        refuse_size(image_size, SIZES, "unet")
-        scales = image_size.bit_length() - 1
+        scales = _scales(image_size)
+        self.multiple = 2**scales
         widths = [width * min(2**scale, _WIDEST) for scale in range(scales)]
         bias = norm != "batch" and norm != "instance"  # which cancel it
         self.encoder, self.decoder = nn.ModuleList(), nn.ModuleList()
@@ -54,12 +62,20 @@ class UNet(nn.Module):
             self.decoder.append(
                 nn.Sequential(nn.ReLU(), convolution, nn.Tanh() if last else normalization(norm, shallow))
             )
-        self.dropout_shapes = [(widths[-2 - index], 2 ** (index + 1), 2 ** (index + 1)) for index in range(_DROPPED)]
+        self._dropped_widths = [widths[-2 - index] for index in range(_DROPPED)]
         for layer in self.modules():
             if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
                 nn.init.normal_(layer.weight, 0.0, 0.02)
 
-    def forward(self, inputs: Float[Tensor, "n a s s"], uniform: Sequence[Tensor] = ()) -> Float[Tensor, "n c s s"]:
+    def dropout_shapes(self, height: int, width: int) -> list[tuple[int, int, int]]:
+        """Returns the shape of each decoder map with dropout, for inputs of a size."""
+        factors = [2 ** (index + 1) / self.multiple for index in range(_DROPPED)]
+        return [
+            (channels, int(height * factor), int(width * factor))
+            for channels, factor in zip(self._dropped_widths, factors, strict=True)
+        ]
+
+    def forward(self, inputs: Float[Tensor, "n a h w"], uniform: Sequence[Tensor] = ()) -> Float[Tensor, "n c h w"]:
         """Translates images.
 
         Args:
@@ -79,3 +95,17 @@ class UNet(nn.Module):
             if maps:
                 features = torch.cat([features, maps.pop()], 1)
         return features
+
+
+def _scales(image_size: Size) -> int:
+    """Returns how often both sides can be halved."""
+    both = sides(image_size)[0] | sides(image_size)[1]
+    scales = (both & -both).bit_length() - 1
+    if scales < _FEWEST:
+        least = 2**_FEWEST
+        nearest = as_size([max(least, round(side / least) * least) for side in sides(image_size)])
+        raise RefusedInput(
+            f"image_size={size_value(image_size)}: the unet halves images at least {_FEWEST} times, so that height and"
+            f" width must be multiples of {least} pixels; the nearest size is {size_value(nearest)}."
+        )
+    return scales

@@ -3,7 +3,7 @@
 Images are in [-1, 1], random numbers in [0, 1), a row for each image. All operations can be differentiated twice, as
 gradient penalties need. Unlike the paper's, geometric operations sample bilinearly, without low-pass filters.
 
-Shapes: N batch, C channels (1 or 3), S image size.
+Shapes: N batch, C channels (1 or 3), H and W height and width.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from lit_gans.common.precision import full_precision, without_autocast
 
-Images = Float[Tensor, "n c s s"]
+Images = Float[Tensor, "n c h w"]
 NUM_NUMBERS = 31
 _COLOR = 0.5  # probability of an operation on colors, relative to the others (train.py of R3GAN)
 _SCALE = 0.2  # standard deviations of log2 of the scales, and of brightness
@@ -37,7 +37,7 @@ def transformed(images: Images, numbers: Float[Tensor, "n 31"], probability: Ten
     with without_autocast(images):
         images = full_precision(images)
         columns = iter(numbers.to(images.dtype).unbind(1))
-        images = _sample(images, _geometry(columns, probability, images.shape[-1]))
+        images = _sample(images, _geometry(columns, probability, *images.shape[-2:]))
         return _cutout(_color(images, columns, probability), columns, probability)
 
 
@@ -64,12 +64,21 @@ def _rotation(angle: Tensor) -> Tensor:
     return _matrix((angle.cos(), -angle.sin(), 0.0), (angle.sin(), angle.cos(), 0.0), (0.0, 0.0, 1.0))
 
 
-def _geometry(columns: Iterator[Tensor], probability: Tensor | float, size: int) -> Float[Tensor, "n 2 3"]:
-    """Returns the map from points of the result to points of the image, both in [-1, 1]."""
-    pixel, next_ = 2 / size, columns.__next__
+def _geometry(
+    columns: Iterator[Tensor], probability: Tensor | float, height: int, width: int
+) -> Float[Tensor, "n 2 3"]:
+    """Returns the map from points of the result to points of the image, both in [-1, 1].
+
+    It is composed in units of half the longer side, in which rotations keep shapes.
+    """
+    next_ = columns.__next__
+    reach = width / max(height, width), height / max(height, width)  # of x and y
     matrix = _affine(_if(columns, probability, 1 - 2 * (2 * next_()).floor(), 1.0), 1.0)  # mirror images
     matrix = matrix @ _rotation(_if(columns, probability, math.pi / 2 * (4 * next_()).floor(), 0.0))
-    shift = [((2 * next_() - 1) * _SHIFT * size).round() * pixel for _ in "xy"]
+    shift = [
+        ((2 * next_() - 1) * _SHIFT * side).round() * (2 / side) * far
+        for side, far in zip((width, height), reach, strict=True)
+    ]
     chosen = next_() < probability
     matrix = matrix @ _affine(torch.ones_like(shift[0]), 1.0, (shift[0] * chosen, shift[1] * chosen))
 
@@ -80,9 +89,12 @@ def _geometry(columns: Iterator[Tensor], probability: Tensor | float, size: int)
     stretch = _if(columns, probability, torch.exp2(-_SCALE * _normal(next_())), 1.0)
     matrix = matrix @ _affine(stretch, 1 / stretch)
     matrix = matrix @ _rotation(_if(columns, turn, math.pi * (2 * next_() - 1), 0.0))
-    shift = [2 * _SHIFT * _normal(next_()) for _ in "xy"]
+    shift = [2 * _SHIFT * _normal(next_()) * far for far in reach]
     chosen = next_() < probability
     matrix = matrix @ _affine(torch.ones_like(shift[0]), 1.0, (shift[0] * chosen, shift[1] * chosen))
+    if height != width:
+        ones = torch.ones_like(shift[0])
+        matrix = _affine(ones / reach[0], 1 / reach[1]) @ matrix @ _affine(ones * reach[0], reach[1])
     return matrix[:, :2]
 
 
@@ -106,10 +118,10 @@ def _color(images: Images, columns: Iterator[Tensor], probability: Tensor | floa
 
 
 def _cutout(images: Images, columns: Iterator[Tensor], probability: Tensor | float) -> Images:
-    """Sets a square of half the size, centered anywhere, to 0."""
-    size, chosen = images.shape[-1], next(columns) < probability
-    places = (torch.arange(size, device=images.device) + 0.5) / size
-    rows, across = ((places - next(columns)[:, None]).abs() < 0.25 for _ in "xy")
+    """Sets a part of half the height and width, centered anywhere, to 0."""
+    chosen = next(columns) < probability
+    places = [(torch.arange(size, device=images.device) + 0.5) / size for size in images.shape[-2:]]
+    rows, across = ((place - next(columns)[:, None]).abs() < 0.25 for place in places)
     return images * ~(chosen[:, None, None] & rows[:, :, None] & across[:, None, :])[:, None]
 
 

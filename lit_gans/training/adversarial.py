@@ -38,6 +38,7 @@ from lit_gans.common.compilation import uncompiled
 from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positive
 from lit_gans.common.memory import made_if_verified, refused_if_too_large
 from lit_gans.common.noise import Noise, forked, mix, seed_dropout
+from lit_gans.common.size import Size, as_size, sides
 from lit_gans.networks.spectral import OnePowerIteration, SpectralNorm
 from lit_gans.strategies.base import backward_arguments, block_backward_sync, clips_gradients, sharding
 from lit_gans.strategies.grad_scaling import NetworkScaling, scale_each_network
@@ -91,7 +92,7 @@ class AdversarialModule(LightningModule):
     `lit_gans` with the format version and the class.
 
     Args:
-        image_size: height and width of the images.
+        image_size: height and width of the images: one number for squares, or [height, width].
         channels: number of channels of the images.
         latent_dim: length of a latent.
         n_critic: number of discriminator steps per iteration.
@@ -132,7 +133,7 @@ class AdversarialModule(LightningModule):
     def __init__(
         self,
         *,
-        image_size: int = 64,
+        image_size: Size = 64,
         channels: int = 3,
         latent_dim: int = 100,
         n_critic: int = 1,
@@ -153,7 +154,7 @@ class AdversarialModule(LightningModule):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        refuse_below(1, image_size=image_size, channels=channels, latent_dim=latent_dim, n_critic=n_critic)
+        refuse_below(1, channels=channels, latent_dim=latent_dim, n_critic=n_critic)
         refuse_below(1, generator_batch_multiple=generator_batch_multiple, accumulate_gradients=accumulate_gradients)
         refuse_below(1, r1_every=r1_every)
         refuse_below(0, freeze_discriminator=freeze_discriminator)
@@ -162,7 +163,7 @@ class AdversarialModule(LightningModule):
             refuse_weight(name, gamma)
         self.save_hyperparameters(to_plain(constructor_arguments(self)), logger=False)
         self.automatic_optimization = False
-        self.image_size, self.channels, self.latent_dim = image_size, channels, latent_dim
+        self.image_size, self.channels, self.latent_dim = as_size(image_size), channels, latent_dim
         self.n_critic, self.generator_batch_multiple = n_critic, generator_batch_multiple
         self.accumulate_gradients, self.clip_gradients_to = accumulate_gradients, clip_gradients
         self.r1_gamma, self.r2_gamma, self.r1_every, self.share_scores = r1_gamma, r2_gamma, r1_every, share_scores
@@ -261,6 +262,11 @@ class AdversarialModule(LightningModule):
         return {"latents": torch.empty(num, self.latent_dim), "label": torch.zeros(num, dtype=torch.long)}
 
     # ---- the loop
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of the images."""
+        return self.channels, *sides(self.image_size)
 
     @property
     def network_names(self) -> tuple[str, ...]:
@@ -646,7 +652,7 @@ class AdversarialModule(LightningModule):
         label: int | None = None,
         weights: Weights | None = None,
         batch_size: int = 256,
-    ) -> Float[Tensor, "n c s s"]:
+    ) -> Float[Tensor, "n c h w"]:
         """Generates images.
 
         Args:
@@ -682,7 +688,7 @@ class AdversarialModule(LightningModule):
         weights: Weights | None = None,
         batch_size: int = 256,
         seed: int = 0,
-    ) -> Float[Tensor, "n c s s"]:
+    ) -> Float[Tensor, "n c h w"]:
         """Generates images in [0, 1] from latents or other generator inputs, in evaluation mode and float32.
 
         Args:
@@ -723,7 +729,7 @@ class AdversarialModule(LightningModule):
             raise RefusedInput(f"label={label}: the model knows the classes 0 to {self.num_classes - 1}.")
         return torch.full((num,), label)
 
-    def sample_grid(self, num: int, seed: int, data: Any = None) -> tuple[Float[Tensor, "n c s s"], int]:
+    def sample_grid(self, num: int, seed: int, data: Any = None) -> tuple[Float[Tensor, "n c h w"], int]:
         """Returns samples and the number of grid columns.
 
         A conditional model has one column for each class, and `num` is rounded down to full rows.

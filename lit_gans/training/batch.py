@@ -17,7 +17,7 @@ class Inputs(TypedDict, total=False):
     Attributes:
         latents: (n, z), standard normal.
         label: (n,), class indices, int64.
-        input: (n, a, s, s) in [-1, 1], the image to translate.
+        input: (n, a, h, w) in [-1, 1], the image to translate.
         eps, jitter, diffaugment, augmentation: (n, ...), uniform in [0, 1), noise of one step.
     """
 
@@ -34,8 +34,8 @@ class Batch(Inputs):
     """Real images with their labels, inputs and noise.
 
     Attributes:
-        image: (n, c, s, s) in [-1, 1].
-        fake: (n, c, s, s), generated images with their graph, where one forward serves both networks' steps.
+        image: (n, c, h, w) in [-1, 1].
+        fake: (n, c, h, w), generated images with their graph, where one forward serves both networks' steps.
     """
 
     image: Tensor

@@ -55,7 +55,7 @@ def translation(images: Images, numbers: Float[Tensor, "n 2"]) -> Images:
 
 
 def cutout(images: Images, numbers: Float[Tensor, "n 2"]) -> Images:
-    """Sets a square of half the image size to 0, centered anywhere in the image."""
+    """Sets a part of half the height and width to 0, centered anywhere in the image."""
     _, _, height, width = images.shape
     hidden = []
     for column, size in ((0, height), (1, width)):

@@ -12,6 +12,7 @@ from lightning.pytorch.strategies import DDPStrategy
 
 from lit_gans.common._compat.lightning import finds_unused_parameters
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.size import as_size
 from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.training.attached import data_of
 
@@ -78,5 +79,6 @@ def _refuse_data(module: Any, data: object) -> None:
         )
     for name in ("image_size", "channels"):
         theirs, ours = getattr(data, name, getattr(module, name)), getattr(module, name)
+        theirs = as_size(theirs) if name == "image_size" else theirs
         if theirs != ours:
             raise RefusedInput(f"the data has {name}={theirs} and the model {name}={ours}: they must be the same.")

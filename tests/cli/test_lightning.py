@@ -72,7 +72,7 @@ def test_the_lightning_cli_on_class_names(command, monkeypatch):
     ("argument", "sentence"),
     [
         ("--model.image_size=16", "use --data.image_size"),
-        ("--data.image_size=33", "image_size=33: the dcgan networks support 16, 32"),
+        ("--data.image_size=33", "image_size=33: the dcgan networks double a map"),
         ("--trainer.precision=16-mixed", "AMP with fp16 is not supported on CPU"),
         ("--model.n_critc=3", "n_critc"),
     ],

@@ -29,7 +29,7 @@ train TINY model.n_critic=0 | model: n_critic=0 must be at least 1.
 train TINY model.generator_optimizer.lr=abc | Parser key "model.generator_optimizer": Not of type Optimizer: lr='abc'
 train TINY model.generator_optimizer.lr=0 | lr=0 must be greater than 0
 train TINY callbacks.ema=3 | callbacks.ema=3 is not valid: expected callbacks.ema.NAME=VALUE
-train TINY data.image_size=40 | lit-gans: data.image_size=40: the dcgan networks support 16, 32, 48
+train TINY data.image_size=[40,50] | lit-gans: data.image_size=[40,50]: the dcgan networks double a map
 train TINY data.batch_size=5001 | the data has 5000 images, one step needs 5001
 train TINY trainer.devices=1000 | cores: use at most trainer.devices=
 train TINY trainer.accelerator=cuda | `CUDAAccelerator` can not run on your system
@@ -54,7 +54,7 @@ project checkpoint=run | Missing mandatory value: input
 demo checkpoint=run port=99999 | port=99999 must be at most 65535
 report run=empty | run=empty: there is no config.yaml in it
 export checkpoint=run format=torch | Parser key "format": Expected a typing.Literal['safetensors', 'onnx']
-describe model=dcgan data.image_size=41 | image_size=41: the dcgan networks support
+describe model=dcgan data.image_size=41 | image_size=41: the dcgan networks double a map
 evaluate checkpoint=run metrics=digits required=[kdi] | required: there is no score 'kdi'; valid names
 evaluate checkpoint=run metrics=digits output=empty | output=empty is a folder
 bench gans=[dcgna] | did you mean 'dcgan'?

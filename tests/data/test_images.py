@@ -191,8 +191,26 @@ def test_resizing_is_the_antialiased_one_of_torch_after_the_central_crop():
     cropped, _ = Frame(16, 3, crop=16).fit(Image.fromarray(pixels), "it")
     assert np.array_equal(cropped.transpose(1, 2, 0), pixels[14:30, 27:43])
     for crop in (0, 46):  # of nothing, or of more than there is
-        with pytest.raises(RefusedInput, match=f"it is 70x45 pixels: crop={crop} must be 1 to 45"):
+        with pytest.raises(
+            RefusedInput, match=f"it is 70x45 pixels: crop={crop} must be at least 1, and at most 45 high"
+        ):
             Frame(8, 3, crop=crop).fit(Image.fromarray(pixels), "it")
+
+
+@pytest.mark.parametrize(
+    ("size", "box"),  # rows and columns of the picture, of 45 rows and 70 columns
+    [((9, 14), (0, 45, 0, 70)), ((9, 9), (0, 45, 12, 57)), ((18, 9), (0, 45, 24, 46)), ((9, 36), (14, 31, 0, 70))],
+)
+def test_a_rectangle_is_cropped_to_its_aspect_ratio(size, box):
+    pixels = RNG.integers(0, 256, (45, 70, 3), dtype=np.uint8)
+    image, _ = Frame(size, 3).fit(Image.fromarray(pixels), "it")
+    top, bottom, left, right = box
+    expected = resized(torch.from_numpy(pixels[top:bottom, left:right].copy()).permute(2, 0, 1)[None], size)[0]
+    assert image.shape == (3, *size)
+    assert (torch.from_numpy(image).int() - expected.int()).abs().max() <= 1
+    part, _ = Frame(size, 3, crop=size).fit(Image.fromarray(pixels), "it")
+    top, left = (45 - size[0]) // 2, (70 - size[1]) // 2
+    assert np.array_equal(part.transpose(1, 2, 0), pixels[top : top + size[0], left : left + size[1]])
 
 
 def test_read_image_is_true_to_every_pixel(tmp_path):

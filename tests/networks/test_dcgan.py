@@ -3,10 +3,10 @@ import torch
 from torch import nn
 
 from lit_gans.models.dcgan import DCGAN
-from lit_gans.networks.dcgan import SIZES, DCGANDiscriminator, DCGANGenerator
+from lit_gans.networks.dcgan import DCGANDiscriminator, DCGANGenerator
 
 
-@pytest.mark.parametrize("image_size", SIZES)
+@pytest.mark.parametrize("image_size", [16, 32, 48, 64, 96, 128, 256])
 @pytest.mark.parametrize("channels", [1, 3, 5])
 def test_shapes_and_range(image_size, channels):
     images = DCGANGenerator(7, channels, image_size, 2)(torch.randn(2, 7))

@@ -1,9 +1,12 @@
+import json
 from functools import partial
 
 import pytest
+import torch
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.networks import build_discriminator, build_generator
+from lit_gans.networks.blocks import coarsest_map
 from lit_gans.networks.unet import UNet
 
 SMALL = {"channels": 1, "image_size": 16, "width": 4}
@@ -47,18 +50,44 @@ def test_options_that_are_none_have_the_defaults_of_the_network():
 
 
 @pytest.mark.parametrize(
-    ("network", "sizes", "wrong"),
+    ("network", "wrong", "nearest"),
     [
-        ("dcgan", "16, 32, 48, 64, 96, 128, 256", (8, 33, 512)),
-        ("resnet", "16, 32, 48, 64, 128, 256", (8, 96)),
-        ("r3gan", "16, 32, 64, 128, 256", (48,)),
-        ("unet", "16, 32, 64, 128, 256, 512", (1, 48, 1024)),
+        ("dcgan", 8, "16"),
+        ("dcgan", 33, "32"),
+        ("resnet", (50, 81), r"\[48,80\]"),
+        ("resnet", (127, 150), r"\[128,160\]"),  # which is doubled once more than 127 would be
+        ("r3gan", (160, 90), r"\[160,96\]"),
+        ("unet", 1, "16"),
+        ("unet", (100, 152), r"\[96,160\]"),
     ],
 )
-def test_other_sizes_are_refused_with_the_known_ones(network, sizes, wrong):
-    for size in wrong:
-        for build in (build_generator, build_discriminator):
-            latents = {"latent_dim": 2} if build is build_generator else {}
-            build = partial(build, network, **latents) if network != "unet" else partial(UNet, 1)
-            with pytest.raises(RefusedInput, match=f"image_size={size}: the {network} networks support {sizes} pixels"):
-                build(channels=1, image_size=size)
+def test_other_sizes_are_refused_with_the_nearest_that_is_possible(network, wrong, nearest):
+    for build in (build_generator, build_discriminator):
+        latents = {"latent_dim": 2} if build is build_generator else {}
+        build = partial(build, network, **latents) if network != "unet" else partial(UNet, 1)
+        with pytest.raises(RefusedInput, match=f"the {network} .* nearest size is {nearest}[;.]") as refused:
+            build(channels=1, image_size=wrong)
+        assert f"image_size={wrong}".replace(" ", "").replace("(", "[").replace(")", "]") in str(refused.value)
+        possible = json.loads(nearest.replace("\\", ""))
+        build(channels=1, image_size=possible if isinstance(possible, int) else tuple(possible), width=8)
+
+
+@pytest.mark.parametrize("network", ["dcgan", "resnet", "r3gan", "mlp"])
+@pytest.mark.parametrize("size", [(16, 24), (96, 48), (48, 80), (32, 80), (40, 40)])
+def test_rectangles(network, size):
+    torch.manual_seed(0)
+    generator = build_generator(network, latent_dim=6, channels=2, image_size=size, width=4)
+    discriminator = build_discriminator(network, channels=2, image_size=size, width=4)
+    images = generator(torch.randn(3, 6))
+    assert images.shape == (3, 2, *size)
+    assert discriminator(images).shape == (3,)
+    near = images.detach().requires_grad_()
+    (gradient,) = torch.autograd.grad(discriminator(near).sum(), near)
+    assert gradient.abs().sum((0, 1)).all(), "it sees every pixel"
+
+
+def test_the_coarsest_map_by_hand():
+    expected = {16: (4, 4, 2), 48: (6, 6, 3), 64: (4, 4, 4), 96: (6, 6, 4), (96, 160): (6, 10, 4), (64, 32): (8, 4, 3)}
+    assert {size: coarsest_map(size, "dcgan") for size in expected} == {
+        size: ((height, width), doublings) for size, (height, width, doublings) in expected.items()
+    }

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lit_gans.networks.r3gan import SIZES, R3GANDiscriminator, R3GANGenerator, Resample, _Block
+from lit_gans.networks.r3gan import R3GANDiscriminator, R3GANGenerator, Resample, _Block
 
 WIDTHS = {  # coarsest first, as in the authors' train.py; 16 and 128 follow the same rule
     16: [768] * 3,
@@ -18,7 +18,7 @@ def stage_widths(network):
     return [next(layer for layer in stage if isinstance(layer, _Block)).expand.in_channels for stage in network.stages]
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", WIDTHS)
 def test_widths_and_precision_follow_from_the_size(size):
     with torch.device("meta"):
         generator, discriminator = R3GANGenerator(64, 3, size), R3GANDiscriminator(3, size)

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.nn.functional import avg_pool2d, conv2d, interpolate, relu
 
-from lit_gans.networks.resnet import SIZES, ResNetDiscriminator, ResNetGenerator
+from lit_gans.networks.resnet import ResNetDiscriminator, ResNetGenerator
 
 LABELS = torch.tensor([0, 2, 1])
 
@@ -31,7 +31,7 @@ def test_the_paper_s_networks_have_their_exact_parameter_counts():
         assert count(ResNetDiscriminator(3, 32)) == 1_053_825
 
 
-@pytest.mark.parametrize("image_size", SIZES)
+@pytest.mark.parametrize("image_size", [16, 32, 48, 64, 128, 256])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_shapes_and_range(image_size, channels):
     images = shaken(ResNetGenerator(5, channels, image_size, 2))(torch.randn(2, 5))

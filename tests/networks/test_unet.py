@@ -33,9 +33,11 @@ def by_hand(unet, pictures, factors=()):
     return features
 
 
-def drawn(unet, num, number=None):
+def drawn(unet, num, size, number=None):
     torch.manual_seed(2)
-    return [torch.rand(num, *s) if number is None else torch.full((num, *s), number) for s in unet.dropout_shapes]
+    return [
+        torch.rand(num, *s) if number is None else torch.full((num, *s), number) for s in unet.dropout_shapes(*size)
+    ]
 
 
 def test_the_paper_s_network_has_its_exact_parameter_count():
@@ -43,12 +45,12 @@ def test_the_paper_s_network_has_its_exact_parameter_count():
         assert count(UNet(3, 3, 256)) == 54_413_955
 
 
-@pytest.mark.parametrize("image_size", [16, 32, 64])
+@pytest.mark.parametrize("image_size", [(16, 16), (32, 32), (64, 64), (48, 80), (64, 16)])
 @pytest.mark.parametrize("norm", ["none", "batch", "layer", "instance"])
 def test_shapes_and_range(image_size, norm):
     unet = tiny(image_size, norm=norm)
-    images = unet(torch.randn(2, 2, image_size, image_size), drawn(unet, 2))
-    assert images.shape == (2, 3, image_size, image_size)
+    images = unet(torch.randn(2, 2, *image_size), drawn(unet, 2, image_size))
+    assert images.shape == (2, 3, *image_size)
     assert 0.1 < images.abs().max() <= 1
 
 
@@ -61,7 +63,7 @@ def test_the_maps_are_the_paper_s():
     assert [layer.out_channels for layer in up] == [512, 512, 512, 512, 256, 128, 64, 3]
     assert [layer.in_channels for layer in up] == [512, 1024, 1024, 1024, 1024, 512, 256, 128]
     assert all((layer.kernel_size, layer.stride) == ((4, 4), (2, 2)) for layer in down + up)
-    assert unet.dropout_shapes == [(512, 2, 2), (512, 4, 4), (512, 8, 8)]
+    assert unet.dropout_shapes(256, 256) == [(512, 2, 2), (512, 4, 4), (512, 8, 8)]
     assert [layer[0].negative_slope for layer in unet.encoder[1:]] == [0.2] * 7
     assert [type(layer[0]) for layer in unet.decoder] == [nn.ReLU] * 8
 
@@ -83,25 +85,25 @@ def test_without_uniform_numbers_it_is_deterministic_and_draws_nothing():
     torch.testing.assert_close(images, by_hand(unet, pictures))
 
 
-@pytest.mark.parametrize("image_size", [16, 64])
+@pytest.mark.parametrize("image_size", [(16, 16), (64, 64), (48, 80)])
 @pytest.mark.parametrize(
     ("number", "factor"), [(0.999, 2.0), (0.5, 2.0), (0.499, 0.0), (0.0, 0.0)], ids=["most", "half", "less", "zero"]
 )
 def test_dropout_doubles_a_map_or_sets_it_to_zero(image_size, number, factor):
     unet = tiny(image_size)
-    pictures = torch.randn(2, 2, image_size, image_size)
-    images = unet(pictures, drawn(unet, 2, number))
+    pictures = torch.randn(2, 2, *image_size)
+    images = unet(pictures, drawn(unet, 2, image_size, number))
     torch.testing.assert_close(images, by_hand(unet, pictures, [factor] * 3))
     assert not torch.allclose(images, unet(pictures))
 
 
 def test_dropout_thins_each_number_of_three_maps_by_its_own_draw():
     unet, pictures = tiny(32), torch.randn(2, 2, 32, 32)
-    uniform = drawn(unet, 2)
+    uniform = drawn(unet, 2, (32, 32))
     masks = [torch.where(numbers < 0.5, 0.0, 2.0) for numbers in uniform]
     torch.testing.assert_close(unet(pictures, uniform), by_hand(unet, pictures, masks))
     shapes = []
     for layer in unet.decoder[:3]:
         layer.register_forward_hook(lambda layer, inputs, features: shapes.append(tuple(features.shape[1:])))
     unet(pictures)
-    assert unet.dropout_shapes == shapes
+    assert unet.dropout_shapes(32, 32) == shapes

@@ -15,7 +15,7 @@ NUMBERS = torch.rand(40, NUM_NUMBERS, generator=DRAWN)
 def test_uses_every_number_and_changes_nothing_at_probability_0():
     torch.testing.assert_close(transformed(IMAGES, NUMBERS, 0.0), IMAGES, rtol=0, atol=1e-5)
     columns = iter(NUMBERS.unbind(1))
-    _cutout(_color(_sample(IMAGES, _geometry(columns, 0.5, 16)), columns, 0.5), columns, 0.5)
+    _cutout(_color(_sample(IMAGES, _geometry(columns, 0.5, 16, 16)), columns, 0.5), columns, 0.5)
     assert next(columns, None) is None
 
 
@@ -52,6 +52,30 @@ def chosen(first, *values):
 def test_blits_move_pixels_exactly(first, values, expected):
     image = IMAGES[:1]
     torch.testing.assert_close(transformed(image, chosen(first, *values), 0.5), expected(image), rtol=0, atol=1e-5)
+
+
+def test_a_rectangle_is_turned_without_shearing():
+    wide = torch.rand(1, 3, 16, 24, generator=DRAWN)
+    turned = transformed(wide, chosen(2, 0.3, 0.0), 0.5)
+    square = slice(4, 20)  # the central part, which covers itself
+    torch.testing.assert_close(turned[..., square], wide[..., square].rot90(1, (-2, -1)), rtol=0, atol=1e-5)
+    around = transformed(wide, chosen(2, 0.6, 0.0), 0.5)
+    torch.testing.assert_close(around, wide.rot90(2, (-2, -1)), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("values", "axis"), [((0.75, 0.5, 0.0), -1), ((0.5, 0.75, 0.0), -2)])
+def test_a_rectangle_is_shifted_by_a_share_of_each_side(values, axis):
+    high = torch.rand(1, 3, 32, 16, generator=DRAWN)
+    shifted, pixels = transformed(high, chosen(4, *values), 0.5), high.shape[axis] // 16  # half of an eighth
+    kept = high.shape[axis] - pixels
+    torch.testing.assert_close(shifted.narrow(axis, 0, kept), high.narrow(axis, pixels, kept), rtol=0, atol=1e-5)
+
+
+def test_cutout_hides_half_of_both_sides_of_a_rectangle():
+    columns = iter(torch.tensor([[0.0, 0.5, 0.5]]).unbind(1))
+    hidden = _cutout(torch.ones(1, 1, 16, 32), columns, 1.0)[0, 0] == 0
+    assert hidden[4:12, 8:24].all()
+    assert hidden.sum() == 8 * 16
 
 
 def test_an_integer_shift_reflects_at_the_edge():

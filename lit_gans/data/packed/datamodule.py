@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from lit_gans.common.paths import cache_folder
+from lit_gans.common.size import Size, as_size, sides
 from lit_gans.data.base import ImageData, ImagesInMemory, Pairs
 from lit_gans.data.images import WHITE, Background, Crop, Frame
 from lit_gans.data.loader import ResumableLoader
@@ -59,10 +60,11 @@ class PackedData(ImageData):
     only on (seed, epoch, image) and are the same for every placement.
 
     Args:
-        image_size: height and width of the images.
+        image_size: height and width of the images: one number for squares, or [height, width].
         channels: 1 for grayscale, 3 for RGB, 4 for RGBA.
-        crop: `center` crops to the largest central square, a number to the central square of that many pixels; `none`
-            does not crop, which changes the aspect ratio of pictures that are not square.
+        crop: `center` crops to the largest central part with the aspect ratio of the images, a number to the central
+            square of that many pixels, [height, width] to a central rectangle; `none` does not crop. Where the aspect
+            ratio is not that of the images, it changes.
         background: red, green and blue, 0 to 255, of the background of transparent pictures, for 1 and 3 channels.
         flip: whether to flip half of the images horizontally, by a random bit of (seed, epoch, image).
         on_error: `raise` raises an error at the first unreadable file; `skip` skips such files and lists them.
@@ -81,7 +83,7 @@ class PackedData(ImageData):
 
     def __init__(
         self,
-        image_size: int = 64,
+        image_size: Size = 64,
         channels: int = 3,
         crop: Crop = "center",
         background: Background = WHITE,
@@ -95,7 +97,8 @@ class PackedData(ImageData):
     ) -> None:
         super().__init__(image_size, channels, batch_size, num_workers or 0, seed)
         red, green, blue = background
-        self.frame = Frame(image_size, channels, crop, (red, green, blue))
+        crop = crop if isinstance(crop, str) else as_size(crop, "crop")
+        self.frame = Frame(self.image_size, channels, crop, (red, green, blue))
         self.flip, self.on_error, self.placement = flip, on_error, placement
         self.cache = cache_folder(cache)
         self._asked_workers = num_workers
@@ -130,7 +133,8 @@ class PackedData(ImageData):
         frame = self.frame
         key = [identity, frame.image_size, frame.channels, frame.crop, list(frame.background), self.on_error]
         digest = hashlib.blake2b(json.dumps(key, sort_keys=True).encode(), digest_size=8).hexdigest()
-        return self.cache / f"{type(self).__name__.lower()}-{frame.image_size}-{digest}.packed"
+        size = "x".join(str(side) for side in dict.fromkeys(sides(frame.image_size)))
+        return self.cache / f"{type(self).__name__.lower()}-{size}-{digest}.packed"
 
     def _open(self, identity: dict[str, Any], source: Callable[[], Source], verify: bool = False) -> Packed:
         """Opens packed images, written on first use, and again if they are damaged."""
@@ -199,12 +203,12 @@ class _PairFrame(Frame):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        return 2 * self.channels, self.image_size, self.image_size
+        return 2 * self.channels, *sides(self.image_size)
 
     # the sources of pairs return both sides
     def fit(  # type: ignore[override]
         self, picture: tuple[Image.Image, ...], name: str
-    ) -> tuple[UInt8[np.ndarray, "c2 s s"], list[str]]:
+    ) -> tuple[UInt8[np.ndarray, "c2 h w"], list[str]]:
         sides, notes = zip(*(super(_PairFrame, self).fit(side, name) for side in picture), strict=True)
         return np.concatenate(sides), sorted({note for said in notes for note in said})
 
@@ -242,7 +246,7 @@ class PackedPairs(PackedData):
         """Pairs that are excluded from training; all pairs if none are held out."""
         return self.halves(self._open(self.identity(held_out=True), partial(self.source, held_out=True)).images)
 
-    def halves(self, images: UInt8[Tensor, "b c2 s s"]) -> Pairs:
+    def halves(self, images: UInt8[Tensor, "b c2 h w"]) -> Pairs:
         """Splits packed pairs into inputs and targets."""
         return dict(zip(("input", "image"), images.chunk(2, dim=1), strict=True))
 
@@ -251,7 +255,7 @@ class PackedPairs(PackedData):
         batch = super().on_after_batch_transfer(batch, dataloader_idx)
         return batch | self.halves(batch["image"]) if isinstance(batch, dict) and "input" not in batch else batch
 
-    def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c s s"]]:
+    def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c h w"]]:
         """Yields the target of every training pair."""
         return (self.halves(images)["image"] for images in super().real_batches(batch_size))
 

@@ -1,6 +1,6 @@
 """Packed images: all images of a source, decoded and resized once, in a folder of two files.
 
-`images.npy` holds the images (n, c, s, s) uint8, which are memory-mapped. `rows.jsonl` holds a line for the source and
+`images.npy` holds the images (n, c, h, w) uint8, which are memory-mapped. `rows.jsonl` holds a line for the source and
 one for each chunk of consecutive images: their labels, their CRC-32, and which files were skipped. Each line begins
 with the CRC-32 of its JSON text.
 """
@@ -102,7 +102,7 @@ class Packed:
     """
 
     path: Path
-    images: UInt8[Tensor, "n c s s"]
+    images: UInt8[Tensor, "n c h w"]
     labels: Int64[Tensor, " n"]
     about: dict[str, Any]
     chunks: list[tuple[int, int]]

@@ -13,11 +13,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from lit_gans.common.errors import import_extra
+from lit_gans.common.size import Size, sides
 from lit_gans.data.base import ImageData, resized
 
 
 class Digits(ImageData):
-    """MNIST digits (LeCun et al. 1998), padded from 28x28 to 32x32, then resized to any other size.
+    """MNIST digits (LeCun et al. 1998), padded from 28x28 to 32x32, then resized to any other size, on black
+    in rectangles.
 
     Args:
         **kwargs: see `ImageData`.
@@ -34,14 +36,22 @@ class Digits(ImageData):
         super().__init__(**kwargs)
         _file()  # raises if the package is missing
 
-    def load(self) -> tuple[UInt8[Tensor, "n c s s"], Int64[Tensor, " n"]]:
+    def load(self) -> tuple[UInt8[Tensor, "n c h w"], Int64[Tensor, " n"]]:
         with gzip.open(_file(), "rt") as file:
             table = torch.from_numpy(np.loadtxt(file, delimiter=",", dtype=np.uint8))
         images = functional.pad(table[:, :-1].reshape(-1, 1, 28, 28), (2, 2, 2, 2))
-        return opaque(resized(images, self.image_size), self.channels), table[:, -1].long()
+        return opaque(on_black(images, self.image_size), self.channels), table[:, -1].long()
 
 
-def opaque(images: UInt8[Tensor, "n 1 s s"], channels: int) -> UInt8[Tensor, "n c s s"]:
+def on_black(images: UInt8[Tensor, "n c h w"], image_size: Size) -> UInt8[Tensor, "n c h2 w2"]:
+    """Resizes square images to the shorter side of a size, and centers them on black."""
+    height, width = sides(image_size)
+    side = min(height, width)
+    left, top = (width - side) // 2, (height - side) // 2
+    return functional.pad(resized(images, side), (left, width - side - left, top, height - side - top))
+
+
+def opaque(images: UInt8[Tensor, "n 1 h w"], channels: int) -> UInt8[Tensor, "n c h w"]:
     """Expands grayscale images to 1, 3 or 4 channels, with full opacity in the fourth."""
     images = images.expand(-1, min(channels, 3), -1, -1)
     return images if channels < 4 else torch.cat([images, torch.full_like(images[:, :1], 255)], 1)

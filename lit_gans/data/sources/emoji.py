@@ -15,6 +15,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont, features
 
 from lit_gans.common.errors import RefusedInput, import_extra
+from lit_gans.common.size import Size, sides
 from lit_gans.data.images import Background
 from lit_gans.data.packed.datamodule import PackedData, PackedPairs
 from lit_gans.data.packed.format import PerProcess, Source
@@ -76,10 +77,11 @@ class Drawings(Source):
         background: color of the background; None for a transparent one.
     """
 
-    def __init__(self, codes: list[tuple[int, ...]], image_size: int, background: Background | None) -> None:
+    def __init__(self, codes: list[tuple[int, ...]], image_size: Size, background: Background | None) -> None:
         self.codes, self.background = codes, background
-        self.size = OVERSAMPLING * image_size
-        self._font = PerProcess(partial(_font, self.size / _EM))
+        height, width = sides(image_size)
+        self.canvas = OVERSAMPLING * width, OVERSAMPLING * height
+        self._font = PerProcess(partial(_font, min(self.canvas) / _EM))
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -95,11 +97,11 @@ class Drawings(Source):
 
     def draw(self, index: int) -> Image.Image:
         """Returns a drawing at `OVERSAMPLING` times the image size."""
-        square, center = (self.size, self.size), (self.size / 2, self.size / 2)
+        center = self.canvas[0] / 2, self.canvas[1] / 2
         if self.background is None:
-            canvas = Image.new("RGBA", square, (255, 255, 255, 0))
+            canvas = Image.new("RGBA", self.canvas, (255, 255, 255, 0))
         else:
-            canvas = Image.new("RGB", square, self.background)
+            canvas = Image.new("RGB", self.canvas, self.background)
         text = "".join(map(chr, self.codes[index]))
         ImageDraw.Draw(canvas).text(center, text, font=self._font(), embedded_color=True, anchor="mm")
         return canvas
@@ -123,7 +125,7 @@ class Emoji(PackedData):
 
     Args:
         skin_tones: whether to add the 2,035 drawings with a modifier of the skin tone.
-        image_size: height and width of the images.
+        image_size: height and width of the images; in rectangles, drawings are as large as the shorter side.
         **kwargs: see `PackedData`; `crop` has no effect.
 
     Raises:
@@ -132,7 +134,7 @@ class Emoji(PackedData):
 
     num_classes = len(GROUPS)
 
-    def __init__(self, *, skin_tones: bool = False, image_size: int = 32, **kwargs: Any) -> None:
+    def __init__(self, *, skin_tones: bool = False, image_size: Size = 32, **kwargs: Any) -> None:
         super().__init__(image_size=image_size, **kwargs)
         self.skin_tones = skin_tones
         openmoji_folder()  # raises if the drawings cannot be drawn
@@ -161,7 +163,7 @@ class EmojiLines(PackedPairs):
     Images that you publish need the attribution of `lit_gans.data.sources.emoji.ATTRIBUTION`.
 
     Args:
-        image_size: height and width of the images.
+        image_size: height and width of the images; in rectangles, drawings are as large as the shorter side.
         **kwargs: see `PackedData`; `crop` has no effect.
 
     Raises:
@@ -170,7 +172,7 @@ class EmojiLines(PackedPairs):
 
     possible_channels = (1, 3)
 
-    def __init__(self, *, image_size: int = 32, **kwargs: Any) -> None:
+    def __init__(self, *, image_size: Size = 32, **kwargs: Any) -> None:
         super().__init__(image_size=image_size, **kwargs)
         openmoji_folder()  # raises if the drawings cannot be drawn
 

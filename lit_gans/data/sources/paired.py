@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.size import Size
 from lit_gans.data.base import PairedData, Pairs
 from lit_gans.data.images import Crop, images_in, open_picture
 from lit_gans.data.packed.datamodule import PackedPairs
@@ -91,7 +92,7 @@ class PairedFolder(PackedPairs):
         self,
         root: str,
         direction: Literal["a_to_b", "b_to_a"] = "a_to_b",
-        image_size: int = 256,
+        image_size: Size = 256,
         channels: int = 3,
         crop: Crop = "none",
         batch_size: int = 1,
@@ -110,7 +111,7 @@ class PairedFolder(PackedPairs):
     def identity(self, held_out: bool = False) -> dict[str, Any]:
         return identity_of(self.root, [path for paths in self.source(held_out).paths for path in paths])
 
-    def halves(self, images: UInt8[Tensor, "b c2 s s"]) -> Pairs:
+    def halves(self, images: UInt8[Tensor, "b c2 h w"]) -> Pairs:
         pairs = super().halves(images)
         return pairs if self.direction == "a_to_b" else {"input": pairs["image"], "image": pairs["input"]}
 

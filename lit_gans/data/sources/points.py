@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positive
 from lit_gans.common.noise import mix
+from lit_gans.common.size import Size
 from lit_gans.data.base import ImageData, ImagesInMemory
 
 _WITHIN = 3.0  # in standard deviations: largest distance of samples that belong to a mode
@@ -44,13 +45,13 @@ class Mixture(ImageData, ABC):
         self,
         num_points: int = 100_000,
         std: float = 0.02**0.5,
-        image_size: int = 1,
+        image_size: Size = 1,
         channels: int = 2,
         batch_size: int = 512,
         **kwargs: Any,
     ) -> None:
         super().__init__(image_size=image_size, channels=channels, batch_size=batch_size, **kwargs)
-        if image_size != 1:
+        if self.image_size != 1:
             raise RefusedInput(f"image_size={image_size}: a point is an image of 1 pixel.")
         refuse_below(1, num_points=num_points)
         refuse_not_positive(std=std)

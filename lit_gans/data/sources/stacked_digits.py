@@ -12,16 +12,17 @@ from torch.utils.data import Dataset
 
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.noise import mix
-from lit_gans.data.base import ImageData, resized
+from lit_gans.common.size import Size
+from lit_gans.data.base import ImageData
 from lit_gans.data.images import to_uint8
-from lit_gans.data.sources.digits import Digits
+from lit_gans.data.sources.digits import Digits, on_black
 from lit_gans.data.sources.torchvision_sets import MNIST
 
 
 class _Stacked(Dataset):
     """Dataset that stores triples and composes images on access."""
 
-    def __init__(self, digits: UInt8[Tensor, "m 1 s s"], labels: Int64[Tensor, " m"], triples: Int64[Tensor, "n 3"]):
+    def __init__(self, digits: UInt8[Tensor, "m 1 h w"], labels: Int64[Tensor, " m"], triples: Int64[Tensor, "n 3"]):
         self.digits, self.triples = digits[:, 0], triples
         self.labels = labels[triples] @ torch.tensor([100, 10, 1])
 
@@ -55,7 +56,7 @@ class StackedDigits(ImageData):
         self,
         root: str | None = None,
         num_images: int = 128_000,
-        image_size: int = 32,
+        image_size: Size = 32,
         channels: int = 3,
         **kwargs: Any,
     ) -> None:
@@ -76,13 +77,13 @@ class StackedDigits(ImageData):
     def _mnist(self, root: str) -> tuple[Tensor, Tensor]:
         source: Any = MNIST(root=root).source()
         mnist = source.dataset
-        return resized(functional.pad(mnist.data[:, None], (2, 2, 2, 2)), self.image_size), mnist.targets
+        return on_black(functional.pad(mnist.data[:, None], (2, 2, 2, 2)), self.image_size), mnist.targets
 
     def set_classifier(self, classifier: nn.Module) -> None:
         """Sets the classifier of single digits that `modes_of` uses: it returns features and logits of uint8 images."""
         self._classifier = classifier
 
-    def modes_of(self, images: Float[Tensor, "n 3 s s"]) -> Int64[Tensor, " n"]:
+    def modes_of(self, images: Float[Tensor, "n 3 h w"]) -> Int64[Tensor, " n"]:
         """Returns the class that the classifier assigns to each image in [0, 1].
 
         Raises:

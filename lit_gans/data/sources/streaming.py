@@ -16,6 +16,7 @@ from torch.utils.data import Dataset
 
 from lit_gans.common.errors import RefusedInput, import_extra, refuse_below, refusing
 from lit_gans.common.reading import read_bounded
+from lit_gans.common.size import Size, as_size, sides, size_value
 from lit_gans.data.base import ImageData, ImagesInMemory
 from lit_gans.data.loader import StepSampler
 from lit_gans.data.packed.datamodule import PackedData
@@ -130,7 +131,7 @@ class Streaming(ImageData):
         self,
         *,
         root: str,
-        image_size: int = 64,
+        image_size: Size = 64,
         channels: int = 3,
         flip: bool = False,
         window: int = 65_536,
@@ -148,10 +149,10 @@ class Streaming(ImageData):
     def make_dataset(self) -> _Streamed:
         with refusing(f"data.root={self.root}: no stream can be read there"):
             dataset = _Streamed(self.root, self.cache, self.cache_bytes, self.flip)
-        if tuple(dataset.shape) != (self.channels, self.image_size, self.image_size):
+        if tuple(dataset.shape) != (self.channels, *sides(self.image_size)):
             raise RefusedInput(
                 f"data.root={self.root}: its images are {tuple(dataset.shape)}: set data.channels={dataset.shape[0]}"
-                f" and data.image_size={dataset.shape[1]}."
+                f" and data.image_size={size_value(as_size(dataset.shape[1:]))}."
             )
         return dataset
 

@@ -14,6 +14,7 @@ from torchvision import datasets
 
 from lit_gans.common.errors import RefusedInput, import_extra, refusing
 from lit_gans.common.paths import cache_folder
+from lit_gans.common.size import Size
 from lit_gans.data.images import open_picture
 from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.format import PerProcess, Source
@@ -44,7 +45,7 @@ class TorchvisionData(PackedData):
         *,
         root: str | None = None,
         split: str | None = None,
-        image_size: int = 32,
+        image_size: Size = 32,
         channels: int = 3,
         cache: str | None = None,
         **kwargs: Any,
@@ -154,7 +155,7 @@ class STL10(TorchvisionData):
     wanted = "stl10_binary.tar.gz"
     splits = ("train+unlabeled", "train", "test", "unlabeled")
 
-    def __init__(self, *, image_size: int = 48, **kwargs: Any) -> None:
+    def __init__(self, *, image_size: Size = 48, **kwargs: Any) -> None:
         super().__init__(image_size=image_size, **kwargs)
         self.num_classes = 0 if "unlabeled" in self.split else 10
 
@@ -173,7 +174,7 @@ class CelebA(TorchvisionData):
     wanted = "celeba/img_align_celeba.zip and celeba/list_eval_partition.txt with the other lists of celeba/*.txt"
     splits = ("train", "valid", "test", "all")
 
-    def __init__(self, *, image_size: int = 64, **kwargs: Any) -> None:
+    def __init__(self, *, image_size: Size = 64, **kwargs: Any) -> None:
         super().__init__(image_size=image_size, **kwargs)
 
     def open(self, **where: Any) -> Source:
@@ -266,7 +267,7 @@ class LSUN(TorchvisionData):
 
     splits = ("train", "val")
 
-    def __init__(self, *, category: str = "bedroom", image_size: int = 64, **kwargs: Any) -> None:
+    def __init__(self, *, category: str = "bedroom", image_size: Size = 64, **kwargs: Any) -> None:
         super().__init__(image_size=image_size, **kwargs)
         self.category = category
         self.wanted = f"the unpacked folder {category}_{self.split}_lmdb"

@@ -20,6 +20,14 @@ def test_five_thousand_real_digits_padded_and_true_to_the_file():
     assert data.images[:, :, :2].sum() == data.images[:, :, :, 30:].sum() == 0
 
 
+def test_rectangles_show_whole_digits_on_black():
+    square, wide = Digits(image_size=16).dataset.images, Digits(image_size=(16, 40)).dataset.images
+    assert wide.shape == (5000, 1, 16, 40)
+    assert torch.equal(wide[..., 12:28], square)
+    assert wide[..., :12].sum() == wide[..., 28:].sum() == 0
+    assert torch.equal(Digits(image_size=(40, 16)).dataset.images[:, :, 12:28], square)
+
+
 def test_resizing_averages_and_rounds():
     assert (resized(torch.full((1, 1, 32, 32), 77, dtype=torch.uint8), 16) == 77).all()
     halves = torch.tensor([[10, 11], [11, 11]], dtype=torch.uint8)[None, None]

@@ -57,6 +57,13 @@ def test_drawings_have_their_colors_and_their_place():
         assert abs(first - (31 - last)) <= 2, "in the middle"
 
 
+def test_in_a_rectangle_they_are_as_large_as_the_shorter_side():
+    square, wide = drawn(0x1F7E5).astype(int), drawn(0x1F7E5, size=(32, 56)).astype(int)
+    assert wide.shape == (32, 56, 3)
+    assert np.abs(wide[:, 12:44] - square).max() <= 8, "the font is placed to a quarter of a pixel"
+    assert (wide[:, :12] == 255).all()
+
+
 def test_several_code_points_are_one_drawing():
     woman, rocket, astronaut = drawn(0x1F469), drawn(0x1F680), drawn(0x1F469, 0x200D, 0x1F680)
     assert (astronaut[:, 0] == 255).all()

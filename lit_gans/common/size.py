@@ -1,0 +1,45 @@
+"""Sizes of images: one number for squares, height and width for rectangles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lit_gans.common.errors import RefusedInput
+
+Size = int | tuple[int, int]
+
+
+def as_size(image_size: int | Sequence[int], name: str = "image_size") -> Size:
+    """Returns a size in its only form: one number where height and width are equal, otherwise both.
+
+    Args:
+        image_size: one number, or height and width.
+        name: name of the value, for the error message.
+
+    Raises:
+        RefusedInput: there are not one or two numbers, or one is below 1.
+    """
+    numbers = [image_size] if isinstance(image_size, int) else list(image_size)
+    if len(numbers) not in (1, 2) or min(numbers) < 1:
+        raise RefusedInput(
+            f"{name}={image_size} must be at least 1: one number of pixels for squares, or [height, width]."
+        )
+    height, width = numbers[0], numbers[-1]
+    return height if height == width else (height, width)
+
+
+def sides(image_size: Size) -> tuple[int, int]:
+    """Returns height and width."""
+    return (image_size, image_size) if isinstance(image_size, int) else image_size
+
+
+def size_value(image_size: Size) -> str:
+    """Returns a size as it is written on a command line."""
+    height, width = sides(image_size)
+    return str(height) if height == width else f"[{height},{width}]"
+
+
+def size_text(image_size: Size) -> str:
+    """Returns a size for a message: `64x64`, or `96 high and 160 wide`, since both orders are usual."""
+    height, width = sides(image_size)
+    return f"{height}x{width}" if height == width else f"{height} high and {width} wide"
