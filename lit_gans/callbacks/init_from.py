@@ -26,7 +26,8 @@ class InitFrom(GenerativeCallback):
     resumed run, which restores its own weights.
 
     Args:
-        checkpoint: path of the checkpoint.
+        checkpoint: path of a file, of the folder of a run or of a folder of `lit-gans export`; `zoo/NAME`; or
+            `hf://owner/name`.
     """
 
     def __init__(self, checkpoint: str) -> None:

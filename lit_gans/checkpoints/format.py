@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
+from torch import Tensor
 
+from lit_gans.checkpoints.exported import is_exported, read_exported
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.checkpoints.sharded import read_sharded
 from lit_gans.checkpoints.torch_files import read_torch_file
@@ -63,16 +65,19 @@ def from_plain(value: Any) -> Any:
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Reads a checkpoint on the CPU, without executing code from it: a file; a sharded folder, as full tensors; or the
-    best or last checkpoint in the folder of a run.
+    """Reads a checkpoint on the CPU, without executing code from it: a file; a sharded folder, as full tensors; a
+    folder of `lit-gans export`; or the best or last checkpoint in the folder of a run.
+
+    Args:
+        path: see `find_checkpoint`.
 
     Raises:
         RefusedInput: the path is not a checkpoint, or the checkpoint is damaged.
     """
     path = find_checkpoint(path)
-    if path.is_dir():
+    if path.is_dir() and not is_exported(path):
         return read_sharded(path)
-    checkpoint = read_torch_file(path)
+    checkpoint = _joined(*read_exported(path)) if is_exported(path) else read_torch_file(path)
     if not (isinstance(checkpoint, dict) and isinstance(checkpoint.get("state_dict"), dict)):
         raise RefusedInput(
             f"{path} is not a Lightning checkpoint: it has no state_dict; give a file that a training"
@@ -81,6 +86,35 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     if not isinstance(checkpoint.get(FORMAT_KEY, {}), dict):
         raise RefusedInput(f"{path} is not a checkpoint of lit_gans: its {FORMAT_KEY} is no mapping.")
     return checkpoint
+
+
+def split(checkpoint: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Any]]:
+    """Splits a checkpoint into what a folder of `lit-gans export` has: configuration, named tensors, and the rest."""
+    config = {
+        "library_name": "lit-gans",
+        **{name: checkpoint[FORMAT_KEY][name] for name in ("format_version", "class_path")},
+        "iteration": checkpoint.get("global_step", 0),
+        "hyper_parameters": to_plain(dict(checkpoint["hyper_parameters"])),
+    }
+    average = checkpoint.get(EMA_KEY, {}).get("state_dict", {})
+    tensors = {**checkpoint["state_dict"], **{f"{EMA_KEY}.{name}": value for name, value in average.items()}}
+    elsewhere = ("state_dict", EMA_KEY, "hyper_parameters")
+    return config, tensors, {key: value for key, value in checkpoint.items() if key not in elsewhere}
+
+
+def _joined(config: dict[str, Any], tensors: dict[str, Tensor], rest: dict[str, Any]) -> dict[str, Any]:
+    """Reverts `split`; the rest may be empty."""
+    mark = {name: config[name] for name in ("format_version", "class_path")}
+    average = {name.partition(".")[2]: tensors[name] for name in tensors if name.startswith(f"{EMA_KEY}.")}
+    others = rest.get(FORMAT_KEY)
+    checkpoint = {
+        **rest,
+        "global_step": config["iteration"],
+        "hyper_parameters": config["hyper_parameters"],
+        "state_dict": {name: value for name, value in tensors.items() if not name.startswith(f"{EMA_KEY}.")},
+        FORMAT_KEY: {**(others if isinstance(others, dict) else {}), **mark},
+    }
+    return checkpoint | ({EMA_KEY: {"format_version": FORMAT_VERSION, "state_dict": average}} if average else {})
 
 
 class CheckpointFiles(TorchCheckpointIO):

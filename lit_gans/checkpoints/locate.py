@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 import logging
+from importlib.resources import files
 from pathlib import Path
 
 from lightning.pytorch.utilities import rank_zero_only
 
+from lit_gans.checkpoints.exported import CONFIG, HUB, downloaded, is_exported, read_exported, read_training
 from lit_gans.checkpoints.sharded import REST, read_rest, verify_shards
 from lit_gans.checkpoints.torch_files import read_torch_file
 from lit_gans.common.atomic import kept
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, nearest
 
 logger = logging.getLogger(__name__)
 
 FOLDER = "checkpoints"  # of a run
+ZOO = "zoo"  # folder of the networks that are part of the package, and prefix of their names
 _BEST, _LAST = "best.ckpt", "last.ckpt"
 
 
 def find_checkpoint(path: str | Path) -> Path:
     """Returns the checkpoint at `path`; for the folder of a run, its best checkpoint, or the last if there is none.
 
+    Args:
+        path: path of a file, of a sharded checkpoint, of the folder of a run, or of a folder of `lit-gans export`;
+            `zoo/NAME`, networks of this package; or `hf://owner/name`, a repository of the Hugging Face Hub.
+
     Raises:
-        RefusedInput: the path does not exist, or is a folder that is neither a run nor a sharded checkpoint.
+        RefusedInput: the path does not exist, or is a folder without a checkpoint.
     """
+    if str(path).startswith(HUB):
+        return downloaded(str(path))
     path = Path(path)
-    if path.is_file() or (path / REST).is_file():
+    if path.parent == Path(ZOO) and not path.exists():
+        return _of_the_zoo(path.name)
+    if path.is_file() or (path / REST).is_file() or is_exported(path):
         return path
     if not path.is_dir():
         raise RefusedInput(f"there is no checkpoint at {path}: give the path of a .ckpt file, or the folder of a run.")
@@ -48,6 +59,18 @@ def run_of(checkpoint: Path) -> Path:
     return checkpoint.parent.parent if checkpoint.parent.name == FOLDER else checkpoint.parent
 
 
+def zoo() -> Path:
+    """Returns the folder of the networks that are part of this package."""
+    return Path(str(files("lit_gans"))) / ZOO
+
+
+def _of_the_zoo(name: str) -> Path:
+    found = zoo() / name
+    if not is_exported(found):
+        raise RefusedInput(f"{ZOO}/{name}: {nearest(name, (path.parent.name for path in zoo().glob(f'*/{CONFIG}')))}")
+    return found
+
+
 def checkpoints_of(run: Path) -> list[Path]:
     """Returns all checkpoints in the folder of a run, whether they are good or damaged."""
     folder = run / FOLDER
@@ -60,7 +83,10 @@ def verified_iteration(path: Path) -> int:
     Raises:
         RefusedInput: the checkpoint is missing or damaged.
     """
-    if path.is_dir():
+    if is_exported(path):
+        read_exported(path)
+        content = read_training(path)
+    elif path.is_dir():
         content = read_rest(path)
         verify_shards(path)
     else:

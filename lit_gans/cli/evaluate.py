@@ -20,6 +20,7 @@ from typing import Any
 from torch import Tensor
 
 from lit_gans.callbacks.evaluation import GenerativeMetrics, Measurement
+from lit_gans.checkpoints.exported import is_exported
 from lit_gans.checkpoints.format import FORMAT_KEY, read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.commands import run
@@ -28,7 +29,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.common.progress import Progress
 from lit_gans.common.size import Size, as_size, size_text
 from lit_gans.config.load import module_from
-from lit_gans.config.run_folder import made_folder, refuse_file, replacing_note
+from lit_gans.config.run_folder import made_folder, refuse_file, replacing_note, results_folder
 from lit_gans.config.trained_with import trained_with
 from lit_gans.data.base import ImageData
 from lit_gans.data.contracts import Labeled
@@ -120,7 +121,7 @@ def evaluate(
         generated = _samples(module_from(content, path).to(where), str(path), images, metrics, weights)
     else:
         generated = _images_of(str(fake), image_size, metrics)
-    target = _place(str(path or fake), output)
+    target = _place(path, checkpoint or str(fake), output)
     settings = generated.num, metrics.batch_size, metrics.seed, where, required, generated.num_classes
     evaluator = Evaluator(metrics.extractor, metrics.scores, *settings)
     with Progress() as progress:
@@ -244,7 +245,9 @@ def _images_of(folder: str, image_size: Size | None, metrics: GenerativeMetrics)
     return Generated({"fake": folder}, len(images), images.real_batches(metrics.batch_size), shape, "pictures")
 
 
-def _place(source: str, output: str | None) -> Path:
-    path = Path(output) if output else Path(source).with_name(f"evaluation_{Path(source).stem}.json")
+def _place(checkpoint: Path | None, source: str, output: str | None) -> Path:
+    measured = checkpoint or Path(source)
+    folder = results_folder(source, measured) if checkpoint and is_exported(measured) else measured.parent
+    path = Path(output) if output else folder / f"evaluation_{measured.stem}.json"
     made_folder(path.parent, "output")
     return path

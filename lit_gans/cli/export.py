@@ -1,8 +1,8 @@
-"""`lit-gans export checkpoint=PATH [format=onnx]`: the generator as safetensors with its configuration, or as ONNX.
+"""`lit-gans export checkpoint=PATH [format=onnx]`: the networks as safetensors, or the generator as ONNX.
 
 Examples:
-    lit-gans export checkpoint=outputs/dcgan_digits/version_0/checkpoints/last.ckpt
-    lit-gans export checkpoint=outputs/dcgan_digits/version_0 output=my_generator
+    lit-gans export checkpoint=outputs/dcgan_digits/version_0
+    lit-gans export checkpoint=outputs/dcgan_digits/version_0 dtype=float16 output=my_networks
     lit-gans export checkpoint=outputs/dcgan_digits/version_0 format=onnx
 """
 
@@ -11,12 +11,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from lit_gans.checkpoints.locate import find_checkpoint, run_of
+from lit_gans.checkpoints.exported import WEIGHTS
+from lit_gans.checkpoints.format import read_checkpoint
+from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.common.errors import RefusedInput
-from lit_gans.config.load import load
-from lit_gans.config.run_folder import refuse_file, refuse_folder, replacing_note
+from lit_gans.config.load import module_from
+from lit_gans.config.run_folder import refuse_file, refuse_folder, replacing_note, results_folder
 from lit_gans.export.onnx import example_inputs, export_onnx
-from lit_gans.export.safetensors import WEIGHTS, save_generator
+from lit_gans.export.safetensors import Dtype, save_networks
 from lit_gans.training.sampling import Weights
 
 
@@ -25,18 +27,24 @@ def export(
     format: Literal["safetensors", "onnx"] = "safetensors",
     output: str | None = None,
     weights: Weights | None = None,
+    dtype: Dtype = "float32",
+    optimizers: bool = False,
 ) -> Path:
-    """Writes the generator of a checkpoint for use elsewhere.
+    """Writes the networks of a checkpoint for use elsewhere.
 
-    `safetensors` writes a folder with the weights, the class with its arguments, and a model card, in the layout of the
-    Hugging Face Hub; `load_generator` reads it. `onnx` writes a file for runtimes without PyTorch.
+    `safetensors` writes a folder with all networks, the class with its arguments, and a model card, in the layout of
+    the Hugging Face Hub: `lit_gans.load`, `init_from` and the commands take it as a checkpoint. `onnx` writes the
+    generator as a file for runtimes without PyTorch.
 
     Args:
         checkpoint: path of a checkpoint, or folder of a run, which uses its best checkpoint, or the last if there is
-            none.
+            none; or zoo/NAME.
         format: `safetensors` or `onnx`.
-        output: folder, or ONNX file; null uses `generator/` or `generator.onnx` in the run's folder.
-        weights: `ema` or `raw`; null uses the averaged weights if they exist.
+        output: folder, or ONNX file; null uses `networks/` or `generator.onnx` in the run's folder.
+        weights: `ema` writes the averaged generator as the generator, `raw` leaves the average out; null writes both,
+            and as ONNX the averaged one if it exists.
+        dtype: `float32`, or `float16` for files of half the size.
+        optimizers: whether to write what `resume` needs as well, so that others can go on with the run.
 
     Returns:
         The path of the folder or file.
@@ -44,19 +52,26 @@ def export(
     Raises:
         RefusedInput: the checkpoint or the packages cannot be used, or the output cannot be written.
     """
+    if format == "onnx" and (optimizers or dtype != "float32"):
+        raise RefusedInput("format=onnx writes a generator in float32: leave out dtype= and optimizers=.")
     path = find_checkpoint(checkpoint)
-    target = Path(output) if output else run_of(path) / ("generator" if format == "safetensors" else "generator.onnx")
+    name = "networks" if format == "safetensors" else "generator.onnx"
+    target = Path(output) if output else results_folder(checkpoint, path) / name
     refuse_folder(target, "output") if format == "safetensors" else refuse_file(target, "output")
-    module = load(path)
+    content = read_checkpoint(path)
+    module = module_from(content, path)
     replaced = replacing_note(target / WEIGHTS if format == "safetensors" else target)
-    used = "raw" if weights == "raw" or module.averaged_generator is None else "ema"
     try:
-        written = (save_generator if format == "safetensors" else export_onnx)(module, target, weights)
+        if format == "safetensors":
+            written = save_networks(content, target, weights, dtype, optimizers)
+            print(f"networks of {type(module).__name__}: {written}{replaced}")
+            return written
+        written = export_onnx(module, target, weights)
     except OSError as error:  # such as a full disk
         raise RefusedInput(f"output={target} cannot be written: {error.strerror or error}.") from error
+    used = "raw" if weights == "raw" or module.averaged_generator is None else "ema"
     print(f"generator of {type(module).__name__}, {used} weights: {written}{replaced}")
-    if format == "onnx":
-        shapes = (f"{name} ({', '.join(map(str, ['n', *x.shape[1:]]))})" for name, x in example_inputs(module).items())
-        print(f"  inputs    {', '.join(shapes)}")
-        print(f"  output    images (n, {', '.join(map(str, module.image_shape))})")
+    shapes = (f"{name} ({', '.join(map(str, ['n', *x.shape[1:]]))})" for name, x in example_inputs(module).items())
+    print(f"  inputs    {', '.join(shapes)}")
+    print(f"  output    images (n, {', '.join(map(str, module.image_shape))})")
     return written

@@ -27,7 +27,12 @@ _KEYS: tuple[_Row, ...] = (
         "none; auto, the newest run of this name; or the path of a checkpoint to continue from",
         "default: none",
     ),
-    ("init_from", "path of a checkpoint, or folder of a run, whose networks initialize a new run", "default: null"),
+    (
+        "init_from",
+        "path of a checkpoint, folder of a run or of lit-gans export, zoo/NAME or hf://owner/name, whose networks"
+        " initialize a new run",
+        "default: null",
+    ),
 )
 _MORE = (
     "lit-gans train GROUP=OPTION --help, for example model=dcgan, lists the keys of an option with their meanings;"

@@ -16,14 +16,13 @@ from jaxtyping import Float
 from torch import Tensor
 from torchvision.utils import save_image
 
-from lit_gans.checkpoints.locate import find_checkpoint, run_of
+from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.common.errors import RefusedInput, refuse_above_64_bits, refuse_below
 from lit_gans.common.memory import refuse_memory
 from lit_gans.common.progress import Progress
 from lit_gans.config.load import load
-from lit_gans.config.run_folder import made_folder, refuse_folder, replacing_note
+from lit_gans.config.run_folder import made_folder, refuse_folder, replacing_note, results_folder
 from lit_gans.data.images import read_folder
-from lit_gans.export.safetensors import is_generator, load_generator
 from lit_gans.latents.truncation import truncated
 from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.adversarial import AdversarialModule
@@ -130,12 +129,11 @@ def _write_points(points: Tensor, folder: Path) -> Path:
 
 
 def loaded(checkpoint: str, output: str | None) -> tuple[AdversarialModule, Path]:
-    """Returns the module of a checkpoint, a run or an exported generator, and the output folder."""
-    exported = is_generator(checkpoint)
-    path = Path(checkpoint) if exported else find_checkpoint(checkpoint)
-    folder = Path(output) if output else run_of(path) / "generated"
+    """Returns the module of a checkpoint, and the output folder."""
+    path = find_checkpoint(checkpoint)
+    folder = Path(output) if output else results_folder(checkpoint, path) / "generated"
     refuse_folder(folder, "output")
-    return (load_generator if exported else load)(path), folder
+    return load(path), folder
 
 
 def maps_latents_to_images(module: AdversarialModule) -> bool:

@@ -19,7 +19,8 @@ def load(path: str | Path) -> AdversarialModule:
     """Loads the module of a checkpoint on the CPU, with its averaged weights, ready for `.sample()`.
 
     Args:
-        path: path of a checkpoint, or folder of a run, which loads its best checkpoint, or the last if there is none.
+        path: path of a checkpoint; folder of a run, which loads its best checkpoint, or the last if there is none;
+            folder of `lit-gans export`; `zoo/NAME`; or `hf://owner/name`, a repository of the Hugging Face Hub.
 
     Raises:
         RefusedInput: the file is missing or damaged, or its class is neither registered nor imported in this process.

@@ -14,7 +14,8 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from lit_gans.checkpoints.locate import checkpoints_of
+from lit_gans.checkpoints.exported import HUB
+from lit_gans.checkpoints.locate import ZOO, checkpoints_of, run_of, zoo
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.folder_lock import FolderLock
 
@@ -96,6 +97,20 @@ def _run_folder(parent: Path, resume: str) -> Path:
     if resume != "none" and checkpoints_of(Path(resume)):
         return Path(resume)
     return _next_version(parent)
+
+
+def results_folder(given: str, checkpoint: Path) -> Path:
+    """Returns the folder for what a command makes of a checkpoint: that of its run, or `outputs/NAME` for the zoo and
+    the Hub.
+
+    Args:
+        given: what the user gave.
+        checkpoint: path of the checkpoint that it names.
+    """
+    if given.startswith(HUB):
+        return OUTPUTS / given.removeprefix(HUB)
+    in_zoo = checkpoint.resolve().parent == zoo().resolve()
+    return OUTPUTS / ZOO / checkpoint.name if in_zoo else run_of(checkpoint)
 
 
 def sweep_folder() -> Path:

@@ -1,1 +1,1 @@
-"""Generators for use elsewhere: safetensors with their configuration, and ONNX."""
+"""Networks for use elsewhere: all of them as safetensors with their configuration, and generators as ONNX."""

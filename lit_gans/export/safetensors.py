@@ -1,151 +1,143 @@
-"""Generators outside checkpoints: a folder of safetensors and JSON, in the layout of the Hugging Face Hub."""
+"""Networks outside checkpoints: a folder of safetensors and JSON, in the layout of the Hugging Face Hub."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
-from lit_gans.checkpoints.format import FORMAT_VERSION, class_path, from_plain, to_plain
+from lit_gans.checkpoints.exported import CARD, CONFIG, TRAINING, WEIGHTS
+from lit_gans.checkpoints.format import EMA_KEY, split
 from lit_gans.common.atomic import replacing
-from lit_gans.common.errors import RefusedInput, import_extra, refusing
-from lit_gans.common.memory import made_if_verified
-from lit_gans.common.reading import read_bounded, refuse_large_file
+from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import class_of
-from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.config.registry import gans
+from lit_gans.config.signatures import schema
+from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.sampling import Weights
 
-WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
-_KINDS = {"class_path": str, "hyper_parameters": dict, "format_version": int}  # of the configuration's values
-_MOST_BYTES, _MOST_TIMES = 2**28, 64  # of the discriminators, beyond and for each byte of the generator's weights
+Dtype = Literal["float32", "float16"]
 
 
-def save_generator(module: AdversarialModule, folder: str | Path, weights: Weights | None = None) -> Path:
-    """Writes a generator to a folder: `model.safetensors`, `config.json`, and `README.md`, a model card.
+def save_networks(
+    checkpoint: dict[str, Any],
+    folder: str | Path,
+    weights: Weights | None = None,
+    dtype: Dtype = "float32",
+    optimizers: bool = False,
+) -> Path:
+    """Writes the networks of a checkpoint to a folder that can be uploaded to the Hugging Face Hub as it is.
 
-    The folder can be uploaded to the Hugging Face Hub as it is; `load_generator` reads it.
+    `model.safetensors` has the weights, `config.json` the class and its arguments, and `README.md` is a model card.
+    `lit_gans.load`, every command and `init_from` take the folder as a checkpoint.
 
     Args:
-        module: module of a trained model.
+        checkpoint: what `read_checkpoint` returns.
         folder: folder to write to; files of the same names are replaced.
-        weights: `ema` or `raw`; null uses the averaged weights if they exist.
+        weights: `ema` writes the averaged generator as the generator, `raw` leaves the average out; null writes both.
+        dtype: `float16` halves the size of float32; weights are converted back when they are loaded.
+        optimizers: whether to write `training.pt` too, so that `resume` goes on as if the run had not ended.
 
     Returns:
         The folder.
 
     Raises:
-        RefusedInput: averaged weights are requested but do not exist.
+        RefusedInput: averaged weights are requested but do not exist, a weight is too large for float16, or optimizers
+            are written with other networks than those they have trained.
     """
-    tensors = {  # copies, since safetensors refuses shared memory
-        name: value.cpu().clone(memory_format=torch.contiguous_format)
-        for name, value in module.sampling_generator(weights).state_dict().items()
-    }
-    config = {
-        "library_name": "lit-gans",
-        "format_version": FORMAT_VERSION,
-        "class_path": class_path(type(module)),
-        "hyper_parameters": to_plain(dict(module.hparams)),
-    }
+    if optimizers and (weights is not None or dtype != "float32"):
+        raise RefusedInput("optimizers=true needs all networks in float32: leave out weights= and dtype=.")
+    config, tensors, rest = split(_chosen(checkpoint, weights))
+    if dtype == "float16":
+        tensors = {name: _halved(name, value) for name, value in tensors.items()}
+    # copies, since safetensors refuses shared memory
+    copies = {name: value.clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / TRAINING).unlink(missing_ok=True)  # of other networks
     with replacing(folder / WEIGHTS) as part:
-        save_file(tensors, part, metadata={"format": "pt"})
-    for name, text in {CONFIG: json.dumps(config, indent=2) + "\n", CARD: _card(module)}.items():
+        save_file(copies, part, metadata={"format": "pt"})
+    card = _card(config, dict.fromkeys(name.partition(".")[0] for name in tensors), optimizers)
+    for name, text in {CONFIG: json.dumps(config, indent=2) + "\n", CARD: card}.items():
         with replacing(folder / name) as part:
             part.write_text(text)
+    if optimizers:
+        with replacing(folder / TRAINING) as part:
+            torch.save(rest, part)
     return folder
 
 
-def load_generator(place: str | Path, cache: str | Path | None = None) -> AdversarialModule:
-    """Loads what `save_generator` wrote, on the CPU, ready for `.sample()`; its discriminators are untrained.
-
-    Args:
-        place: folder, or `owner/name` of a repository on the Hugging Face Hub (extra `hub`).
-        cache: folder of downloads from the Hub; null uses its default.
-
-    Raises:
-        RefusedInput: a file is missing, damaged or too large, or the class is neither registered nor imported in this
-            process. No code from the files is executed.
-    """
-    folder = Path(place) if Path(place).is_dir() else _downloaded(str(place), cache)
-    config = _read_config(folder / CONFIG)
-    refuse_large_file(folder / WEIGHTS)
-    with refusing(f"{folder / WEIGHTS} cannot be read as safetensors"):
-        state = load_file(folder / WEIGHTS)
-    cls = class_of(config["class_path"], folder)
-    with refusing(f"{folder / CONFIG} describes no generator"):
-        module = made_if_verified(
-            lambda: cls(**{name: from_plain(value) for name, value in config["hyper_parameters"].items()}),
-            lambda sketch: _refuse_other_shapes(sketch, state, folder),
-        )
-    module.generator.load_state_dict(state)
-    return module.eval()
+def _chosen(checkpoint: dict[str, Any], weights: Weights | None) -> dict[str, Any]:
+    """Returns a checkpoint with the trained or the averaged generator alone."""
+    if weights is None:
+        return checkpoint
+    networks = {key: value for key, value in checkpoint.items() if key != EMA_KEY}
+    if weights == "raw":
+        return networks
+    if EMA_KEY not in checkpoint:
+        raise RefusedInput("weights=ema: this checkpoint holds no averaged weights; use weights=raw.")
+    average = {f"generator.{name}": value for name, value in checkpoint[EMA_KEY]["state_dict"].items()}
+    return networks | {"state_dict": checkpoint["state_dict"] | average}
 
 
-def is_generator(folder: str | Path) -> bool:
-    """Returns whether a folder has the files that `save_generator` writes."""
-    return (Path(folder) / WEIGHTS).is_file() and (Path(folder) / CONFIG).is_file()
+def _halved(name: str, value: torch.Tensor) -> torch.Tensor:
+    if not value.is_floating_point():
+        return value
+    half = value.half()
+    if not half.isfinite().all():
+        raise RefusedInput(f"dtype=float16: {name} has values beyond 65504, the largest of float16; use float32.")
+    return half
 
 
-def _refuse_other_shapes(module: AdversarialModule, state: dict[str, torch.Tensor], folder: Path) -> None:
-    """Raises `RefusedInput` if the weights are not those of the module, or its discriminators are far larger."""
-    ours, theirs = (
-        {name: tuple(value.shape) for name, value in tensors.items()}
-        for tensors in (module.generator.state_dict(), state)
-    )
-    if ours != theirs:
-        first = next(name for name in [*ours, *theirs] if ours.get(name) != theirs.get(name))
-        raise RefusedInput(
-            f"{folder / WEIGHTS} does not fit {CONFIG} beside it: {first} is {theirs.get(first)} there, expected"
-            f" {ours.get(first)}; export the generator again."
-        )
-    needed, given = (sum(x.nbytes for x in tensors.values()) for tensors in (module.state_dict(), state))
-    if needed > _MOST_BYTES + _MOST_TIMES * given:
-        raise RefusedInput(
-            f"{folder / CONFIG} asks for {needed:,} bytes of discriminators: far more than its generator has."
-        )
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    with refusing(f"{path} cannot be read as JSON"):
-        config = json.loads(read_bounded(path))
-    for name, kind in _KINDS.items():
-        if not (isinstance(config, dict) and isinstance(config.get(name), kind)):
-            raise RefusedInput(
-                f"{path} describes no generator of lit_gans: {name} is no {kind.__name__}; give a folder of lit-gans"
-                " export."
-            )
-    if config["format_version"] > FORMAT_VERSION:
-        raise RefusedInput(
-            f"{path} has format {config['format_version']}, this lit_gans reads up to {FORMAT_VERSION}: upgrade."
-        )
-    return config
-
-
-def _downloaded(name: str, cache: str | Path | None) -> Path:
-    hub = import_extra("huggingface_hub", "hub")
-    with refusing(f"{name} is neither a folder nor a repository that the Hub delivers"):
-        return Path(hub.snapshot_download(name, allow_patterns=[WEIGHTS, CONFIG], cache_dir=cache))
-
-
-def _card(module: AdversarialModule) -> str:
-    """Returns the model card, whose header the Hub reads."""
-    return f"""---
+def _card(config: dict[str, Any], networks: Iterable[str], optimizers: bool) -> str:
+    """Returns the model card, whose header the Hub reads: what the folder has, and how others go on with it."""
+    made_by = class_of(config["class_path"], CONFIG)
+    name = next((name for name, known in gans().items() if known is made_by), made_by.__name__.lower())
+    translates = issubclass(made_by, Pix2Pix)
+    data = "paired_folder" if translates else "folder"
+    settings = " ".join([f"model={name}", *_settings(config, made_by)])
+    use = "translate(images)" if translates else "sample(16, seed=0)"
+    text = f"""---
 library_name: lit-gans
-pipeline_tag: unconditional-image-generation
-tags: [gan, {type(module).__name__.lower()}]
+pipeline_tag: {"image-to-image" if translates else "unconditional-image-generation"}
+tags: [gan, {name}]
 ---
 
-# {type(module).__name__} generator
+# {made_by.__name__}
 
-Trained with lit_gans. `{WEIGHTS}` contains the generator's weights, `{CONFIG}` the class and its arguments.
+Trained with lit_gans for {config["iteration"]:,} iterations. `{WEIGHTS}` has the networks
+{", ".join(f"`{network}`" for network in networks)}; `{CONFIG}` has the class and its arguments.
 
 ```python
-from lit_gans.export.safetensors import load_generator
+from lit_gans import load
 
-images = load_generator("FOLDER or owner/name").sample(16, seed=0)  # (16, channels, height, width) in [0, 1]
+images = load("FOLDER or hf://owner/name").{use}  # (n, channels, height, width) in [0, 1]
+```
+
+To begin a run on other images with these networks:
+
+```bash
+lit-gans train {settings} data={data} data.root=IMAGES init_from="FOLDER or hf://owner/name"
 ```
 """
+    if optimizers:
+        text += f"""
+`{TRAINING}` has the optimizers and the settings of the run, its paths included. With those settings and the same data,
+`lit-gans train ... resume=FOLDER` goes on as if the run had not ended.
+"""
+    return text
+
+
+def _settings(config: dict[str, Any], made_by: type) -> Iterator[str]:
+    """Yields the keys of a command line that makes networks of the same sizes."""
+    defaults = schema(made_by)
+    for name, value in config["hyper_parameters"].items():
+        text = str(value).lower().replace(" ", "")
+        if name in ("image_size", "channels"):
+            yield f"data.{name}={text}"
+        elif name != "seed" and isinstance(value, int | float | str | list) and value != defaults.get(name):
+            yield f"model.{name}={text}"

@@ -19,7 +19,7 @@ from lit_gans.config.registry import gans
 from lit_gans.data.packed.format import open_packed
 from lit_gans.data.sources.folder import Folder
 from lit_gans.data.sources.torchvision_sets import MNIST
-from lit_gans.export.safetensors import load_generator, save_generator
+from lit_gans.export.safetensors import save_networks
 from lit_gans.metrics import cache
 from lit_gans.metrics.extractors.weights import read_weights
 
@@ -47,15 +47,19 @@ def packed_folder(path):
     data.packed.path.rename(path)
 
 
-def module_file(path):
+def content_of_a_module():
     module = gans()["dcgan"](**SMALL)
     content = {"global_step": 3, "state_dict": module.state_dict(), "hyper_parameters": to_plain(dict(module.hparams))}
     module.on_save_checkpoint(content)
-    CheckpointFiles().save_checkpoint(content, path)
+    return content
 
 
-def generator_folder(path):
-    save_generator(gans()["dcgan"](**SMALL), path)
+def module_file(path):
+    CheckpointFiles().save_checkpoint(content_of_a_module(), path)
+
+
+def exported_folder(path):
+    save_networks(content_of_a_module(), path, optimizers=True)
 
 
 def write_json(content):
@@ -97,8 +101,9 @@ READERS = {
     ),
     "packed images": Reader(packed_folder, lambda path: open_packed(path).verify(), "images.npy"),
     "rows of packed images": Reader(packed_folder, lambda path: open_packed(path).verify(), "rows.jsonl"),
-    "weights of a generator": Reader(generator_folder, load_generator, "*.safetensors", 0.3),
-    "configuration of a generator": Reader(generator_folder, load_generator, "config.json", 0.3),
+    "exported weights": Reader(exported_folder, load, "*.safetensors", 0.3),
+    "exported configuration": Reader(exported_folder, load, "config.json", 0.3),
+    "exported training": Reader(exported_folder, load, "training.pt"),
     "record of an evaluation": Reader(
         write_json({"protocol": {"num": 3}, "directions": {"fid": "min"}, "fid": 4.5}), _read, refused=0.3
     ),

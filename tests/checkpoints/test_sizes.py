@@ -84,7 +84,7 @@ def test_what_is_read_as_a_whole_is_bounded(tmp_path, read):
         read(path)
 
 
-@pytest.mark.parametrize("name", ["checkpoint", "rest of a folder", "weights", "weights of a generator"])
+@pytest.mark.parametrize("name", ["checkpoint", "rest of a folder", "weights", "exported weights"])
 def test_a_file_that_is_larger_than_the_memory_is_refused(good, monkeypatch, name):
     path, _ = good(name)
     monkeypatch.setattr(memory, "machine_memory", lambda: 2**8)

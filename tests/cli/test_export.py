@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from lit_gans.callbacks import EMA
+from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.config.load import load
-from lit_gans.export.safetensors import load_generator
+from tests.commands import TINY
 
 
 @pytest.fixture
@@ -16,17 +17,28 @@ def run(tiny_gan, random_images, fit, tmp_path):
 
 
 def test_the_folder_of_a_run_becomes_a_folder_of_safetensors(command, run):
-    code, out, err = command("export", "checkpoint=run")
+    code, out, err = command("export", "checkpoint=run", "optimizers=true")
     assert code == 0, err
-    assert "generator of DCGAN, ema weights: run/generator" in out
-    assert torch.equal(load_generator(run / "generator").sample(4), load(run).sample(4))
-    code, out, err = command("export", "checkpoint=run", "weights=raw", "output=mine")
-    assert (code, "raw weights: mine" in out) == (0, True), err
-    assert torch.equal(load_generator("mine").sample(4), load(run).sample(4, weights="raw"))
+    assert out == "networks of DCGAN: run/networks\n"
+    assert (run / "networks/training.pt").is_file()
+    torch.testing.assert_close(load(run / "networks").state_dict(), load(run).state_dict(), rtol=0, atol=0)
+    code, out, err = command("export", "checkpoint=run", "weights=raw", "dtype=float16", "output=mine")
+    assert code == 0, err
+    torch.testing.assert_close(load("mine").sample(4), load(run).sample(4, weights="raw"), rtol=0, atol=2e-3)
     (run / "new").mkdir()
     for folder, again in (("mine", ", which replaces an earlier one"), ("run/new", "")):
         out = command("export", "checkpoint=run", f"output={folder}")[1]
-        assert out.strip().endswith(f"weights: {folder}{again}")
+        assert out.strip().endswith(f"networks of DCGAN: {folder}{again}")
+
+
+def test_every_command_takes_the_folder_as_a_checkpoint(command, run, tmp_path):
+    assert command("export", "checkpoint=run", "output=elsewhere/mine")[0] == 0
+    for name in ("sample", "interpolate"):
+        assert command(name, "checkpoint=elsewhere/mine", "num=2")[0] == 0
+    assert (tmp_path / "elsewhere/generated/interpolation.png").is_file()
+    code, _, err = command("export", "checkpoint=elsewhere/mine", "output=again")
+    assert code == 0, err
+    torch.testing.assert_close(load("again").state_dict(), load(run).state_dict(), rtol=0, atol=0)
 
 
 def test_an_onnx_file(command, run):
@@ -38,3 +50,25 @@ def test_an_onnx_file(command, run):
     session = onnxruntime.InferenceSession(str(run / "generator.onnx"), providers=["CPUExecutionProvider"])
     (images,) = session.run(None, {"latents": module.latents(3, seed=1).numpy()})
     torch.testing.assert_close(torch.from_numpy(images), module.sample(3, seed=1), rtol=0, atol=1e-5)
+
+
+def test_onnx_is_the_generator_in_float32_alone(command, run):
+    for word in ("dtype=float16", "optimizers=true"):
+        code, _, err = command("export", "checkpoint=run", "format=onnx", word)
+        assert (code, "format=onnx writes a generator in float32" in err) == (2, True)
+
+
+def test_others_go_on_with_the_run_as_if_it_had_not_ended(train, command, tmp_path):
+    tiny = [word for word in TINY if word != "model=dcgan"] + ["model=d2gan"]
+    for steps, resume in ((8, "none"), (5, "none"), (8, "mine")):  # an epoch has ten
+        assert train(*tiny, f"trainer.max_steps={steps}", f"resume={resume}") == 0, train.err
+        last = "outputs/d2gan_digits/version_1/checkpoints/last.ckpt"
+        if steps == 5:
+            assert command("export", f"checkpoint={last}", "output=mine", "optimizers=true")[0] == 0
+    whole, resumed = (read_checkpoint(f"outputs/d2gan_digits/version_{number}") for number in (0, 2))
+    assert whole["global_step"] == resumed["global_step"] == 8
+    for key in ("state_dict", "generator_ema", "optimizer_states"):
+        torch.testing.assert_close(resumed[key], whole[key], rtol=0, atol=0)
+    assert command("export", f"checkpoint={last}", "output=mine")[0] == 0
+    assert train(*tiny, "trainer.max_steps=8", "resume=mine") == 2
+    assert "mine has networks without their optimizers: init_from=mine begins a new run" in train.err

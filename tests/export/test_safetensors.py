@@ -1,14 +1,22 @@
-"""A generator leaves and comes back: safetensors with its configuration, in the layout of the Hub."""
+"""Networks leave and come back: safetensors with their configuration, in the layout of the Hub."""
 
 import json
+import logging
+import re
+import shlex
 import shutil
+from copy import deepcopy
 
 import pytest
 import torch
+from lightning.pytorch.callbacks import LambdaCallback
 from safetensors.torch import load_file, save_file
 
-from lit_gans import RefusedInput
-from lit_gans.export.safetensors import CARD, CONFIG, WEIGHTS, load_generator, save_generator
+from lit_gans import RefusedInput, load
+from lit_gans.callbacks import EMA, InitFrom
+from lit_gans.checkpoints.exported import CARD, CONFIG, TRAINING, WEIGHTS
+from lit_gans.checkpoints.format import read_checkpoint, to_plain
+from lit_gans.export.safetensors import save_networks
 from tests.gans import GANS
 
 
@@ -20,12 +28,20 @@ def trained(tiny_gan):
         module = tiny_gan(name, **settings).eval()
         average = module.start_average()
         with torch.no_grad():
-            for number, network in enumerate((module.generator, average)):
+            for number, network in enumerate((module, average)):
                 for parameter in network.parameters():
                     parameter.add_(0.01 * (number + 1))
         return module
 
     return make
+
+
+def content(module):
+    """Returns the checkpoint of a module."""
+    checkpoint = {"global_step": 3, "state_dict": module.state_dict()}
+    checkpoint["hyper_parameters"] = to_plain(dict(module.hparams))
+    module.on_save_checkpoint(checkpoint)
+    return checkpoint
 
 
 def images(module, **settings):
@@ -35,51 +51,118 @@ def images(module, **settings):
 
 
 @pytest.mark.parametrize("name", GANS)
-@pytest.mark.parametrize("weights", ["ema", "raw"])
-def test_every_gan_comes_back_bitwise(trained, tmp_path, name, weights):
+def test_every_gan_comes_back_bitwise_with_its_discriminators_and_its_average(trained, tmp_path, name):
     module = trained(name)
-    folder = save_generator(module, tmp_path / "generator", weights)
+    folder = save_networks(content(module), tmp_path / "networks")
     assert sorted(path.name for path in folder.iterdir()) == sorted((WEIGHTS, CONFIG, CARD))
-    again = load_generator(folder)
+    again = load(folder)
     assert type(again) is type(module)
     assert again.hparams == module.hparams
-    assert torch.equal(images(again), images(module, weights=weights))
-    assert not torch.equal(images(again), images(module, weights="raw" if weights == "ema" else "ema"))
+    torch.testing.assert_close(again.state_dict(), module.state_dict(), rtol=0, atol=0)
+    for weights in ("ema", "raw"):
+        assert torch.equal(images(again, weights=weights), images(module, weights=weights))
+    assert not torch.equal(images(again, weights="ema"), images(again, weights="raw"))
+
+
+def test_one_generator_alone(trained, tmp_path):
+    module = trained()
+    for weights in ("ema", "raw"):
+        again = load(save_networks(content(module), tmp_path / weights, weights))
+        assert again.averaged_generator is None
+        assert torch.equal(images(again), images(module, weights=weights))
+        torch.testing.assert_close(again.discriminator.state_dict(), module.discriminator.state_dict(), rtol=0, atol=0)
+    module.drop_average()
+    with pytest.raises(RefusedInput, match="this checkpoint holds no averaged weights"):
+        save_networks(content(module), tmp_path / "none", "ema")
+
+
+def test_float16_has_half_the_size_and_nearly_the_same_images(trained, tmp_path):
+    module = trained(generator_width=16, discriminator_width=16)
+    large, small = (save_networks(content(module), tmp_path / dtype, dtype=dtype) for dtype in ("float32", "float16"))
+    assert (small / WEIGHTS).stat().st_size < 0.6 * (large / WEIGHTS).stat().st_size
+    again = load(small)
+    assert {value.dtype for value in again.parameters()} == {torch.float32}
+    torch.testing.assert_close(images(again), images(module), rtol=0, atol=2e-3)
+    with torch.no_grad():
+        next(module.discriminator.parameters()).view(-1)[0] = 1e5
+    with pytest.raises(RefusedInput, match=r"dtype=float16: discriminator\.\S+ has values beyond 65504"):
+        save_networks(content(module), small, dtype="float16")
 
 
 def test_classes_and_points_come_back(trained, tmp_path):
     module = trained(num_classes=10)
-    again = load_generator(save_generator(module, tmp_path / "classes"))
+    again = load(save_networks(content(module), tmp_path / "classes"))
     assert torch.equal(again.sample(4, label=7), module.sample(4, label=7))
     points = trained("gan", image_size=1, channels=2)
-    assert torch.equal(images(load_generator(save_generator(points, tmp_path / "points"))), images(points))
+    assert torch.equal(images(load(save_networks(content(points), tmp_path / "points"))), images(points))
+
+
+@pytest.mark.parametrize("name", ["dcgan", "d2gan"])
+def test_others_begin_with_all_its_networks(trained, tiny_gan, random_images, fit, tmp_path, caplog, name):
+    module, new, seen = trained(name), tiny_gan(name, seed=2), []
+    folder = save_networks(content(module), tmp_path / "networks")
+    look = LambdaCallback(on_train_start=lambda *_: seen.extend(deepcopy([new.state_dict(), new.averaged_generator])))
+    with caplog.at_level(logging.INFO, "lit_gans"):
+        fit(new, random_images(), max_steps=1, callbacks=[InitFrom(str(folder)), look, EMA()])
+    torch.testing.assert_close(seen[0], module.state_dict(), rtol=0, atol=0)
+    torch.testing.assert_close(seen[1].state_dict(), module.averaged_generator.state_dict(), rtol=0, atol=0)
+    said = [message for message in caplog.messages if message.startswith("init_from: ")]
+    assert said == [f"init_from: {network}: 100% of the weights" for network in module.network_names]
+
+
+def test_optimizers_are_written_with_their_own_networks_alone(trained, tmp_path):
+    for settings in ({"weights": "raw"}, {"dtype": "float16"}):
+        with pytest.raises(RefusedInput, match="optimizers=true needs all networks in float32"):
+            save_networks(content(trained()), tmp_path, optimizers=True, **settings)
+    old, new = content(trained()), content(trained()) | {"global_step": 4}
+    folder = save_networks(old, tmp_path / "networks", optimizers=True)
+    training = (folder / TRAINING).read_bytes()
+    save_networks(new, folder)
+    assert not (folder / TRAINING).exists(), "those of the networks before"
+    (folder / TRAINING).write_bytes(training)
+    with pytest.raises(RefusedInput, match=r"training\.pt does not belong to the networks beside it, of iteration 4"):
+        load(folder)
 
 
 def test_the_hub_delivers_it(trained, tmp_path, monkeypatch):
     """The cache of the Hub as a download leaves it; nothing leaves this machine."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     module = trained()
     commit = "0" * 40
     repository = tmp_path / "cache" / "models--somebody--digits"
-    save_generator(module, repository / "snapshots" / commit)
+    save_networks(content(module), repository / "snapshots" / commit, optimizers=True)
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text(commit)
-    again = load_generator("somebody/digits", cache=tmp_path / "cache")
-    assert torch.equal(images(again), images(module))
-    with pytest.raises(RefusedInput, match="nobody/nothing is neither a folder nor a repository that the Hub delivers"):
-        load_generator("nobody/nothing", cache=tmp_path / "cache")
+    assert torch.equal(images(load("hf://somebody/digits")), images(module))
+    assert read_checkpoint("hf://somebody/digits")["global_step"] == 3
+    with pytest.raises(RefusedInput, match="the Hub does not deliver hf://nobody/nothing"):
+        load("hf://nobody/nothing")
 
 
-def test_its_card_is_what_the_hub_reads(trained, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "task"), [("wgan_gp", "unconditional-image-generation"), ("pix2pix", "image-to-image")]
+)
+def test_its_card_is_what_the_hub_reads_and_says_how_to_go_on(trained, train, tmp_path, name, task):
     from huggingface_hub import ModelCard
 
-    card = ModelCard.load(save_generator(trained(), tmp_path / "generator") / CARD)
-    assert card.data.library_name == "lit-gans"
-    assert card.data.pipeline_tag == "unconditional-image-generation"
+    folder = save_networks(content(trained(name)), tmp_path / "networks", optimizers=True)
+    card = ModelCard.load(folder / CARD)
+    assert (card.data.library_name, card.data.pipeline_tag, card.data.tags) == ("lit-gans", task, ["gan", name])
+    assert "resume=FOLDER" in card.text
+    line = re.search(r"^lit-gans train (.*)$", card.text, re.MULTILINE)[1].replace(
+        "FOLDER or hf://owner/name", "networks"
+    )
+    data = ["data=digits"] if name != "pix2pix" else ["data=digit_edges"]
+    arguments = [word for word in shlex.split(line) if not word.startswith(("data=", "data.root"))]
+    assert train(*arguments, *data, "metrics=none", "trainer.max_steps=1", "data.batch_size=4") == 0, train.err
+    said = [text.partition(": ")[2] for text in train.err.splitlines() if text.startswith("init_from: ")]
+    assert said
+    assert {text.partition(": ")[2] for text in said} == {"100% of the weights"}
 
 
 def test_wrong_files_are_refused_and_run_nothing(trained, tmp_path):
-    good = save_generator(trained(), tmp_path / "good")
+    good = save_networks(content(trained()), tmp_path / "good")
     config = json.loads((good / CONFIG).read_text())
 
     def wrong(name, **changed):
@@ -89,25 +172,25 @@ def test_wrong_files_are_refused_and_run_nothing(trained, tmp_path):
         return folder
 
     with pytest.raises(RefusedInput, match="neither imported here nor a registered GAN"):
-        load_generator(wrong("foreign", class_path="os.system"))
+        load(wrong("foreign", class_path="os.system"))
     with pytest.raises(RefusedInput, match="has format 99"):
-        load_generator(wrong("newer", format_version=99))
-    with pytest.raises(RefusedInput, match=r"does not fit config\.json"):
-        load_generator(wrong("wider", hyper_parameters=config["hyper_parameters"] | {"generator_width": 8}))
+        load(wrong("newer", format_version=99))
+    with pytest.raises(RefusedInput, match="is of another architecture"):
+        load(wrong("wider", hyper_parameters=config["hyper_parameters"] | {"generator_width": 8}))
     (good / CONFIG).write_text("[]")
-    with pytest.raises(RefusedInput, match="describes no generator of lit_gans"):
-        load_generator(good)
+    with pytest.raises(RefusedInput, match="describes no networks of lit_gans"):
+        load(good)
     (good / CONFIG).write_text("{")
     with pytest.raises(RefusedInput, match="cannot be read as JSON"):
-        load_generator(good)
+        load(good)
     torn = wrong("torn")
     (torn / WEIGHTS).write_bytes((torn / WEIGHTS).read_bytes()[:100])
     with pytest.raises(RefusedInput, match="cannot be read as safetensors"):
-        load_generator(torn)
+        load(torn)
 
 
 def test_a_failed_write_leaves_the_former_weights(trained, tmp_path, monkeypatch):
-    folder = save_generator(trained(), tmp_path / "generator")
+    folder = save_networks(content(trained()), tmp_path / "networks")
     before = load_file(folder / WEIGHTS)
 
     def half_written(tensors, path, metadata):
@@ -116,6 +199,6 @@ def test_a_failed_write_leaves_the_former_weights(trained, tmp_path, monkeypatch
 
     monkeypatch.setattr("lit_gans.export.safetensors.save_file", half_written)
     with pytest.raises(OSError, match="No space left"):
-        save_generator(trained(), folder, "raw")
+        save_networks(content(trained()), folder, "raw")
     torch.testing.assert_close(load_file(folder / WEIGHTS), before, rtol=0, atol=0)
     assert sorted(path.name for path in folder.iterdir()) == sorted((WEIGHTS, CONFIG, CARD))
