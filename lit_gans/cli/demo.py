@@ -18,7 +18,7 @@ def demo(checkpoint: str, port: int = 7860, host: str = "127.0.0.1", directions:
 
     Args:
         checkpoint: path of a checkpoint, or folder of a run, which uses its best checkpoint, or the last if there is
-            none; or a folder of `lit-gans export`.
+            none; a folder of `lit-gans export`; zoo/NAME; or hf://owner/name.
         port: port of the page.
         host: address that is listened on: 0.0.0.0 shows the page to other machines.
         directions: number of sliders for directions.

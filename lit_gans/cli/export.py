@@ -38,7 +38,7 @@ def export(
 
     Args:
         checkpoint: path of a checkpoint, or folder of a run, which uses its best checkpoint, or the last if there is
-            none; or zoo/NAME.
+            none; or a folder of `lit-gans export`.
         format: `safetensors` or `onnx`.
         output: folder, or ONNX file; null uses `networks/` or `generator.onnx` in the run's folder.
         weights: `ema` writes the averaged generator as the generator, `raw` leaves the average out; null writes both,

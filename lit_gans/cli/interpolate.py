@@ -35,7 +35,7 @@ def interpolate(
 
     Args:
         checkpoint: path of a checkpoint, or folder of a run, which uses its best checkpoint, or the last if there is
-            none; or a folder of `lit-gans export`.
+            none; a folder of `lit-gans export`; zoo/NAME; or hf://owner/name.
         num: number of rows.
         steps: number of images per row, at least 2.
         seed: seed of the latents.

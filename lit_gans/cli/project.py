@@ -38,7 +38,7 @@ def project(
 
     Args:
         checkpoint: path of a checkpoint, or folder of a run, which uses its best checkpoint, or the last if there is
-            none; or a folder of `lit-gans export`.
+            none; a folder of `lit-gans export`; zoo/NAME; or hf://owner/name.
         input: folder of images, which are resized to the size of the model.
         label: class of all images, for a model that was trained with classes; null cycles through all classes.
         steps: number of optimization steps.

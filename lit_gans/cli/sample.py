@@ -47,7 +47,7 @@ def sample(
 
     Args:
         checkpoint: path of a checkpoint, or folder of a run, which uses its best checkpoint, or the last if there is
-            none; or a folder of `lit-gans export`.
+            none; a folder of `lit-gans export`; zoo/NAME; or hf://owner/name.
         num: number of images.
         seed: seed of the latents.
         label: class of all images, for a model that was trained with classes; null cycles through all classes.

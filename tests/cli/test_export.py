@@ -31,12 +31,9 @@ def test_the_folder_of_a_run_becomes_a_folder_of_safetensors(command, run):
         assert out.strip().endswith(f"networks of DCGAN: {folder}{again}")
 
 
-def test_every_command_takes_the_folder_as_a_checkpoint(command, run, tmp_path):
-    assert command("export", "checkpoint=run", "output=elsewhere/mine")[0] == 0
-    for name in ("sample", "interpolate"):
-        assert command(name, "checkpoint=elsewhere/mine", "num=2")[0] == 0
-    assert (tmp_path / "elsewhere/generated/interpolation.png").is_file()
-    code, _, err = command("export", "checkpoint=elsewhere/mine", "output=again")
+def test_what_was_exported_can_be_exported_again(command, run):
+    assert command("export", "checkpoint=run", "output=mine")[0] == 0
+    code, _, err = command("export", "checkpoint=mine", "output=again")
     assert code == 0, err
     torch.testing.assert_close(load("again").state_dict(), load(run).state_dict(), rtol=0, atol=0)
 
