@@ -22,6 +22,9 @@ class StepSampler(DistributedSampler):
 
     With `flip`, a random bit of (seed, epoch, image) replaces row i by i + num_images, the mirror image of i.
 
+    With `weights`, an epoch has as many images as before, of which each is of a class with the probability of the
+    weights; no image of a class comes again before all others of it.
+
     With `window`, chunks are shuffled first, then the images within each window of consecutive images, so that a step
     reads few chunks.
 
@@ -33,6 +36,8 @@ class StepSampler(DistributedSampler):
         flip: see above.
         window: number of images in a window; 0 shuffles all images.
         chunks: index of the first image of each chunk.
+        weights: weight of each class, relative to the others, or None.
+        labels: class of each image, for `weights`.
 
     Raises:
         RefusedInput: too few images for one step.
@@ -49,10 +54,13 @@ class StepSampler(DistributedSampler):
         flip: bool = False,
         window: int = 0,
         chunks: Sequence[int] = (0,),
+        weights: Sequence[float] | None = None,
+        labels: Tensor | None = None,
     ) -> None:
         self.num_images, self.batch_size, self.num_batches = num_images, batch_size, num_batches
         self.rank, self.world_size, self.seed = rank, world_size, seed
         self.flip, self.window, self.chunks = flip, window, chunks
+        self.weights, self.labels = weights, labels
         self.epoch, self.start = 0, 0
         if len(self) < 1:
             largest = num_images // (num_batches * world_size)
@@ -66,7 +74,8 @@ class StepSampler(DistributedSampler):
     @property
     def settings(self) -> dict[str, Any]:
         """Settings, besides the epoch, that determine the order and must be equal in a resumed run."""
-        return {"num_images": self.num_images, "seed": self.seed, "flip": self.flip, "window": self.window}
+        settings = {"num_images": self.num_images, "seed": self.seed, "flip": self.flip, "window": self.window}
+        return settings | {"class_weights": None if self.weights is None else list(self.weights)}
 
     @property
     def images_per_step(self) -> int:
@@ -88,12 +97,25 @@ class StepSampler(DistributedSampler):
             yield step.flatten()
 
     def _order(self, generator: torch.Generator) -> Tensor:
+        if self.weights is not None and self.labels is not None:
+            return self._weighted(torch.tensor(self.weights), self.labels, generator)
         if not self.window:
             return torch.randperm(self.num_images, generator=generator)
         chunks = torch.arange(self.num_images).tensor_split(list(self.chunks)[1:])
         rows = torch.cat([chunks[index] for index in torch.randperm(len(chunks), generator=generator).tolist()])
         windows = rows.split(self.window)
         return torch.cat([window[torch.randperm(len(window), generator=generator)] for window in windows])
+
+    def _weighted(self, weights: Tensor, labels: Tensor, generator: torch.Generator) -> Tensor:
+        """Returns an image of a random class for each place, from shuffled images of the class, again and again."""
+        classes = torch.multinomial(weights, self.num_images, replacement=True, generator=generator)
+        order = torch.empty(self.num_images, dtype=torch.long)
+        for number in classes.unique().tolist():
+            places, rows = (classes == number).nonzero()[:, 0], (labels == number).nonzero()[:, 0]
+            rounds = range(-(-len(places) // len(rows)))
+            shuffled = [rows[torch.randperm(len(rows), generator=generator)] for _ in rounds]
+            order[places] = torch.cat(shuffled)[: len(places)]
+        return order
 
 
 class ResumableLoader(DataLoader):
@@ -118,9 +140,10 @@ class ResumableLoader(DataLoader):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         sampler = self._steps
         for name, value in sampler.settings.items():
-            if state[name] != value:
+            theirs = state.get(name)  # none of class_weights in earlier checkpoints
+            if theirs != value:
                 raise RefusedInput(
-                    f"the checkpoint was trained on data with {name}={state[name]}, this run has {value}: a resumed run"
+                    f"the checkpoint was trained on data with {name}={theirs}, this run has {value}: a resumed run"
                     " must see the same data. To start a new run from its networks, use init_from=PATH."
                 )
         finished, sampler.start = divmod(state["images"] // sampler.images_per_step, len(sampler))

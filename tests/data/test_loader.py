@@ -88,6 +88,50 @@ def test_state_after_a_second_resume():
     assert first.state_dict()["images"] == 12
 
 
+RARE = torch.tensor([0] * 40 + [1] * 7 + [2] * 3)
+
+
+def weighted(batch_size=5, rank=0, world_size=1, weights=(1.0, 1.0, 2.0), epoch=0):
+    sampler = StepSampler(50, batch_size, 1, rank, world_size, 0, weights=weights, labels=RARE)
+    sampler.set_epoch(epoch)
+    return sampler
+
+
+def test_weighted_ranks_take_disjoint_parts_of_one_order():
+    both = torch.cat([torch.stack(list(weighted(5, rank, 2))) for rank in (0, 1)], 1)
+    assert torch.equal(both, torch.stack(list(weighted(10))))
+    assert not torch.equal(both, torch.stack(list(weighted(10, epoch=1))))
+
+
+def test_no_image_of_a_class_comes_again_before_all_others_of_it():
+    rows = torch.cat(list(weighted()))
+    for number, num in enumerate(RARE.bincount().tolist()):
+        own = rows[RARE[rows] == number]
+        for round_ in own.split(num):
+            assert len(round_.unique()) == len(round_)
+    rare = rows[rows >= 47]
+    assert len(rare) > 2 * 3, "more often than without weights"
+
+
+def test_a_weighted_run_resumes_and_refuses_other_weights():
+    def rows(loader):
+        return [step["label"].tolist() for step in loader]
+
+    def new(**settings):
+        return ResumableLoader(
+            ImagesInMemory(torch.zeros(50, 1, 1, 1), torch.arange(50)), weighted(**settings), 0, False
+        )
+
+    whole, first, resumed = new(), new(), new()
+    begun(first, 4)
+    resumed.load_state_dict(first.state_dict())
+    assert rows(resumed) == rows(whole)[4:]
+    with pytest.raises(RefusedInput, match=r"class_weights=\[1.0, 1.0, 2.0\], this run has \[1.0, 1.0, 1.0\]"):
+        new(weights=(1.0, 1.0, 1.0)).load_state_dict(first.state_dict())
+    earlier = {name: value for name, value in loader().state_dict().items() if name != "class_weights"}
+    loader().load_state_dict(earlier)  # of a checkpoint before there were weights
+
+
 def test_different_data_and_too_few_images_are_refused():
     for name, value in {"num_images": 20, "seed": 1, "flip": True, "window": 3}.items():
         with pytest.raises(RefusedInput, match=f"trained on data with {name}={value}, this run has"):

@@ -16,14 +16,16 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from lit_gans.common.errors import RefusedInput, nearest, refuse_below
 from lit_gans.common.paths import cache_folder
 from lit_gans.common.size import Size, as_size, sides
 from lit_gans.data.base import ImageData, ImagesInMemory, Pairs
 from lit_gans.data.images import WHITE, Background, Crop, Frame
-from lit_gans.data.loader import ResumableLoader
+from lit_gans.data.loader import ResumableLoader, StepSampler
 from lit_gans.data.packed.format import DamagedPacked, OnError, Packed, Source, open_packed
 from lit_gans.data.packed.writer import available_cores, pack
 
+ClassWeights = Literal["balanced"] | dict[str, float]
 Placement = Literal["auto", "device", "memory", "disk"]
 _SHARE = 0.5  # fraction of the free memory that the images may take
 
@@ -66,6 +68,9 @@ class PackedData(ImageData):
             square of that many pixels, [height, width] to a central rectangle; `none` does not crop. Where the aspect
             ratio is not that of the images, it changes.
         background: red, green and blue, 0 to 255, of the background of transparent pictures, for 1 and 3 channels.
+        class_weights: how often classes are shown: `balanced` shows each as often as every other; a mapping of class
+            names to numbers, such as {cat: 1, dog: 3}, shows them in these proportions; null shows each image once an
+            epoch.
         flip: whether to flip half of the images horizontally, by a random bit of (seed, epoch, image).
         on_error: `raise` raises an error at the first unreadable file; `skip` skips such files and lists them.
         placement: where images are stored during training: on the accelerator (`device`), in main memory (`memory`), or
@@ -87,6 +92,7 @@ class PackedData(ImageData):
         channels: int = 3,
         crop: Crop = "center",
         background: Background = WHITE,
+        class_weights: ClassWeights | None = None,
         flip: bool = False,
         on_error: OnError = "raise",
         placement: Placement = "auto",
@@ -99,6 +105,7 @@ class PackedData(ImageData):
         red, green, blue = background
         crop = crop if isinstance(crop, str) else as_size(crop, "crop")
         self.frame = Frame(self.image_size, channels, crop, (red, green, blue))
+        self.class_weights = class_weights
         self.flip, self.on_error, self.placement = flip, on_error, placement
         self.cache = cache_folder(cache)
         self._asked_workers = num_workers
@@ -114,6 +121,11 @@ class PackedData(ImageData):
     def identity(self) -> dict[str, Any]:
         """Returns plain values that identify the content of the source, and determine the name of the packed images."""
         raise NotImplementedError
+
+    @property
+    def class_names(self) -> list[str]:
+        """Names of the classes; their numbers, where they have no others."""
+        return [str(number) for number in range(self.num_classes)]
 
     # ---- the packed images
 
@@ -150,6 +162,48 @@ class PackedData(ImageData):
 
     def prepare_data(self) -> None:
         self.packed  # noqa: B018 - one process per machine packs, the others open it
+
+    # ---- class weights
+
+    def _sampler(self, **settings: Any) -> StepSampler:
+        if self.class_weights is None:
+            return super()._sampler(**settings)
+        labels = self.packed.labels
+        counts = labels.bincount(minlength=self.num_classes)
+        weights = self.weights_of_classes()
+        if self.class_weights == "balanced":  # classes without images are left out
+            weights = [weight * (count > 0) for weight, count in zip(weights, counts.tolist(), strict=True)]
+        empty = [
+            name for name, weight, num in zip(self.class_names, weights, counts, strict=True) if weight and not num
+        ]
+        if empty:
+            raise RefusedInput(f"data.class_weights: there are no images of {', '.join(empty)}: use 0 for them.")
+        return super()._sampler(weights=weights, labels=labels, **settings)
+
+    def weights_of_classes(self) -> list[float]:
+        """Returns the weight of each class.
+
+        Raises:
+            RefusedInput: there are no classes, a class is missing or unknown, or a weight is out of range.
+        """
+        names, given = self.class_names, self.class_weights
+        if not names:
+            raise RefusedInput("data.class_weights: the images have no classes: leave it out.")
+        if not isinstance(given, dict):
+            return [1.0] * len(names)
+        for name in given:
+            if name not in names:
+                raise RefusedInput(f"data.class_weights: there is no class '{name}'; {nearest(name, names)}")
+        missing = [name for name in names if name not in given]
+        if missing:
+            raise RefusedInput(
+                f"data.class_weights names {len(given)} of {len(names)} classes: add {', '.join(missing[:5])}"
+                f"{' and others' if len(missing) > 5 else ''}; 0 leaves a class out."
+            )
+        refuse_below(0, **{f"data.class_weights.{name}": weight for name, weight in given.items()})
+        if not any(given.values()):
+            raise RefusedInput("data.class_weights: one class at least needs a weight above 0.")
+        return [given[name] for name in names]
 
     # ---- placement
 

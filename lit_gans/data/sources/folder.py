@@ -1,19 +1,21 @@
-"""Folders of images of any size, flat or with one folder for each class."""
+"""Folders of images of any size: flat, with one folder for each class, or with a CSV file of classes."""
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import logging
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
 
 from PIL import Image
 
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refusing
 from lit_gans.data.images import images_in, open_picture
 from lit_gans.data.packed.datamodule import PackedData
-from lit_gans.data.packed.format import Source
+from lit_gans.data.packed.format import OnError, Source
 
 logger = logging.getLogger(__name__)
 
@@ -42,14 +44,27 @@ class Files(Source):
 class _ClassFolders(PackedData):
     """Images in a folder and all its subfolders; a base class, since only classes without subclasses are options."""
 
-    def __init__(self, root: str, **kwargs: Any) -> None:
+    def __init__(self, root: str, labels: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.root = Path(root).expanduser()
         paths = images_in(self.root, nested=True)
-        self.classes = self._classes(paths)
-        self.num_classes = len(self.classes)
+        if labels is None:
+            self.classes = self._classes(paths)
+            found = {path: path.relative_to(self.root).parts[0] for path in paths}
+        else:
+            found = classes_in(Path(labels).expanduser(), self.root, paths, self.on_error)
+            paths = list(found)
+            names = {*found.values()}
+            self.classes = sorted(names, key=int if all(name.isdecimal() for name in names) else None)
+        self.labels, self.num_classes = labels, len(self.classes)
         numbers = {name: number for number, name in enumerate(self.classes)}
-        self._files = Files(paths, [numbers.get(path.relative_to(self.root).parts[0], 0) for path in paths])
+        self._files = Files(paths, [numbers.get(found[path], 0) for path in paths])
+        if self.class_weights is not None:
+            self.weights_of_classes()  # raises before anything is packed
+
+    @property
+    def class_names(self) -> list[str]:
+        return self.classes
 
     def _classes(self, paths: list[Path]) -> list[str]:
         if any(path.parent == self.root for path in paths):
@@ -70,8 +85,13 @@ class _ClassFolders(PackedData):
         return self._files
 
     def identity(self) -> dict[str, Any]:
-        """Returns a hash of the names, sizes and times of all files, so that changed files are packed again."""
-        return identity_of(self.root, self._files.paths)
+        """Returns a hash of the names, sizes and times of all files, so that changed files are packed again, and one of
+        the classes of a CSV file.
+        """
+        identity = identity_of(self.root, self._files.paths)
+        if self.labels is None:
+            return identity
+        return identity | {"labels": hashlib.blake2b(repr(self._files.labels).encode(), digest_size=16).hexdigest()}
 
 
 class Folder(_ClassFolders):
@@ -80,11 +100,17 @@ class Folder(_ClassFolders):
 
     Args:
         root: path of the folder.
+        labels: path of a CSV file with the columns `file`, relative to `root`, and `class`, instead of subfolders;
+            classes that are numbers are sorted as numbers, others by name.
         **kwargs: see `PackedData`.
 
     Raises:
-        RefusedInput: the folder does not exist, contains no images, or contains a class without images.
+        RefusedInput: the folder does not exist, contains no images, or contains a class without images; or the CSV file
+            lacks images, names others, or names one twice.
     """
+
+    def __init__(self, root: str, labels: str | None = None, **kwargs: Any) -> None:
+        super().__init__(root, labels, **kwargs)
 
 
 class Imagenet(_ClassFolders):
@@ -104,6 +130,53 @@ class Imagenet(_ClassFolders):
         super().__init__(str(inside), **kwargs)
         if not self.classes:
             raise RefusedInput(f"data.root={root}: {inside} itself holds images, not one folder for each class.")
+
+
+def classes_in(table: Path, root: Path, paths: list[Path], on_error: OnError) -> dict[Path, str]:
+    """Returns the class of each image from a CSV file with the columns `file` and `class`.
+
+    Args:
+        table: path of the CSV file.
+        root: folder to which its file names are relative.
+        paths: images in the folder.
+        on_error: `skip` leaves out images without a class, and rows of files that do not exist.
+
+    Raises:
+        RefusedInput: the file cannot be read, a column is missing, or the rows are not those of the images.
+    """
+    with refusing(f"data.labels={table} cannot be read"), table.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file)
+        rows, columns = list(reader), list(reader.fieldnames or [])
+    if not {"file", "class"} <= {*columns}:
+        raise RefusedInput(
+            f"data.labels={table}: its columns are {', '.join(columns) or 'missing'}, expected file and class in the"
+            " first line."
+        )
+    pairs = [(root / (row["file"] or ""), (row["class"] or "").strip()) for row in rows]
+    found = {path: name for path, name in pairs if name}
+    twice = len(rows) - len({path for path, _ in pairs})
+    if twice:
+        first = next(path for path, times in Counter(path for path, _ in pairs).items() if times > 1)
+        raise RefusedInput(
+            f"data.labels={table}: {twice} of its {len(rows)} rows name a file again, such as"
+            f" {os.path.relpath(first, root)}: each image needs one class."
+        )
+    existing = set(paths)
+    unknown, without = [path for path in found if path not in existing], [path for path in paths if path not in found]
+    for bad, what in (
+        (unknown, f"{len(unknown)} of its {len(rows)} rows name no image in {root}"),
+        (without, f"{len(without)} of the {len(paths)} images in {root} have no class there"),
+    ):
+        if bad and on_error == "raise":
+            raise RefusedInput(
+                f"data.labels={table}: {what}, such as {os.path.relpath(bad[0], root)};"
+                " data.on_error=skip leaves them out."
+            )
+        if bad:
+            logger.warning("data.labels=%s: %s; left out, such as %s", table, what, os.path.relpath(bad[0], root))
+    if len(without) == len(paths):
+        raise RefusedInput(f"data.labels={table}: no image in {root} has a class there.")
+    return {path: found[path] for path in paths if path in found}
 
 
 def identity_of(root: Path, paths: list[Path]) -> dict[str, Any]:

@@ -1,0 +1,135 @@
+"""Classes from a CSV file, and how often classes are shown."""
+
+import pytest
+import torch
+from PIL import Image
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.data.sources.folder import Folder
+
+COLORS = {"a.png": 10, "b.png": 20, "in/c.png": 30, "in/d.png": 40}
+HEADER = "file,class\n"
+GOOD = HEADER + "a.png,10\nin/c.png,9\nb.png,10\nin/d.png,2\n"
+
+
+@pytest.fixture
+def labeled(tmp_path):
+    """A datamodule of four gray pictures in a folder and a subfolder, with the classes of a CSV text."""
+    (tmp_path / "photos" / "in").mkdir(parents=True)
+    for name, value in COLORS.items():
+        Image.new("L", (8, 8), value).save(tmp_path / "photos" / name)
+
+    def data(text=GOOD, **settings):
+        (tmp_path / "labels.csv").write_text(text)
+        sizes = {"image_size": 8, "channels": 1, "batch_size": 2, "cache": str(tmp_path / "cache")}
+        return Folder(str(tmp_path / "photos"), labels=str(tmp_path / "labels.csv"), **(sizes | settings))
+
+    return data
+
+
+def shown(data):
+    """The class of each gray value."""
+    return dict(zip(data.packed.images[:, 0, 0, 0].tolist(), data.packed.labels.tolist(), strict=True))
+
+
+def test_numbers_are_sorted_as_numbers_and_other_names_by_name(labeled):
+    data = labeled()
+    assert (data.classes, data.num_classes) == (["2", "9", "10"], 3)
+    assert shown(data) == {10: 2, 20: 2, 30: 1, 40: 0}
+    words = labeled("\ufeff" + GOOD.replace(",10", ",wasp").replace(",9", ",ant").replace("class", "class,note"))
+    assert words.classes == ["2", "ant", "wasp"]
+    assert shown(words) == {10: 2, 20: 2, 30: 1, 40: 0}
+
+
+def test_other_classes_are_packed_again(labeled):
+    assert shown(labeled()) != shown(labeled(GOOD.replace("a.png,10", "a.png,2")))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("name,class\na.png,1\n", "its columns are name, class, expected file and class in the first line"),
+        ("", "its columns are missing, expected"),
+        (GOOD + "b.png,2\na.png,10\n", "2 of its 6 rows name a file again, such as a.png: each image needs one class"),
+        (
+            GOOD + "gone.png,2\n/far/away.png,2\n",
+            "2 of its 6 rows name no image in .*photos, such as gone.png; data.on_",
+        ),
+        (GOOD.replace("in/c.png,9\n", ""), "1 of the 4 images in .*photos have no class there, such as in/c.png; data"),
+        (
+            GOOD.replace("in/c.png,9", "in/c.png, "),
+            "1 of the 4 images in .*photos have no class there, such as in/c.png",
+        ),
+        (HEADER, "4 of the 4 images in .*photos have no class there, such as a.png"),
+    ],
+)
+def test_a_csv_file_that_is_not_that_of_the_images(labeled, text, sentence):
+    with pytest.raises(RefusedInput, match=rf"data.labels=.*labels.csv: {sentence}"):
+        labeled(text)
+
+
+def test_a_csv_file_that_is_missing(labeled, tmp_path):
+    labeled()
+    with pytest.raises(RefusedInput, match=r"data.labels=nowhere.csv cannot be read: .*No such file"):
+        Folder(str(tmp_path / "photos"), labels="nowhere.csv")
+
+
+def test_skip_leaves_out_what_does_not_fit(labeled, caplog):
+    data = labeled(GOOD.replace("in/c.png,9\n", "") + "gone.png,7\n", on_error="skip")
+    assert shown(data) == {10: 1, 20: 1, 40: 0}, "gone.png makes no class"
+    assert "1 of its 4 rows name no image in" in caplog.text
+    assert "1 of the 4 images in" in caplog.text
+    with pytest.raises(RefusedInput, match=r"no image in .* has a class there"):
+        labeled(HEADER, on_error="skip")
+
+
+def labels_of(data, num_epochs=200):
+    """The classes that are shown in some epochs."""
+    loader = data.train_dataloader()
+    found = []
+    for epoch in range(num_epochs):
+        loader.sampler.set_epoch(epoch)
+        found += [step["label"] for step in loader]
+    return torch.cat(found)
+
+
+@pytest.mark.parametrize(
+    ("weights", "shares"),
+    [
+        (None, (0.25, 0.25, 0.5)),
+        ("balanced", (1 / 3, 1 / 3, 1 / 3)),
+        ({"2": 3.0, "9": 1.0, "10": 0.0}, (0.75, 0.25, 0.0)),
+    ],
+)
+def test_classes_are_shown_as_often_as_their_weights_say(labeled, weights, shares):
+    labels = labels_of(labeled(class_weights=weights))
+    found = labels.bincount(minlength=3) / len(labels)
+    assert len(labels) == 800, "as many images an epoch as there are"
+    torch.testing.assert_close(found, torch.tensor(shares), rtol=0, atol=0.05)  # three standard deviations
+
+
+@pytest.mark.parametrize(
+    ("weights", "sentence"),
+    [
+        ({"2": 1.0, "9": 1.0}, "names 2 of 3 classes: add 10; 0 leaves a class out"),
+        ({"2": 1.0, "9": 1.0, "11": 1.0}, "there is no class '11'; valid names: 10, 2, 9"),
+        ({"2": 1.0, "9": -1.0, "10": 1.0}, "class_weights.9=-1.0 must be at least 0"),
+        ({"2": 0.0, "9": 0.0, "10": 0.0}, "one class at least needs a weight above 0"),
+    ],
+)
+def test_weights_that_are_not_those_of_the_classes(labeled, weights, sentence):
+    with pytest.raises(RefusedInput, match=sentence):
+        labeled(class_weights=weights)
+
+
+def test_weights_need_classes_and_images(labeled, tmp_path):
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    Image.new("L", (8, 8)).save(flat / "a.png")
+    with pytest.raises(RefusedInput, match=r"data.class_weights: the images have no classes"):
+        Folder(str(flat), class_weights="balanced")
+    (tmp_path / "photos" / "in" / "c.png").write_text("no picture")
+    weights = {"2": 1.0, "9": 1.0, "10": 1.0}
+    with pytest.raises(RefusedInput, match="there are no images of 9: use 0 for them"):
+        labeled(class_weights=weights, on_error="skip").setup()
+    assert labels_of(labeled(class_weights="balanced", on_error="skip")).unique().tolist() == [0, 2]
