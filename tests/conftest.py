@@ -119,8 +119,7 @@ def fit(tmp_path):
             max_epochs=-1,
             accelerator="cpu",
             enable_model_summary=False,
-            default_root_dir=tmp_path,
-            **{**quiet, **arguments},
+            **{"default_root_dir": tmp_path, **quiet, **arguments},
         )
         trainer.fit(module, datamodule=data, ckpt_path=resume, weights_only=True)
         return trainer

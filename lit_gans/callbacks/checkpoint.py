@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from time import monotonic
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
@@ -14,7 +15,7 @@ from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.callbacks.monitor import Monitor
-from lit_gans.callbacks.signals import StopSignals, requeue_job, requeue_signal
+from lit_gans.callbacks.signals import Abandoned, StopSignals, requeue_job, requeue_signal
 from lit_gans.callbacks.throughput import paused
 from lit_gans.common._compat.lightning import row_of_iteration
 from lit_gans.common.atomic import duplicate, remove, sweep
@@ -24,15 +25,18 @@ from lit_gans.training.callback import GenerativeCallback
 
 _EXCHANGE_SECONDS = 1.0  # of training between two exchanges over the ranks, about
 
+Batch = TypeVar("Batch")
+
 
 class Checkpoint(GenerativeCallback, LightningCheckpoint):
     """Writes `checkpoints/last.ckpt` and `checkpoints/best.ckpt` under the run folder.
 
     Lightning's `ModelCheckpoint` counts every optimizer step under manual optimization and warns at each save; this
-    callback counts generator iterations. On Ctrl-C or SIGTERM, the current iteration finishes (and the measurement, if
-    one is running), `last.ckpt` is written and the training stops; a second signal stops the process immediately.
-    Several ranks stop at the same iteration, about a second after a signal to any of them. On the signal that SLURM's
-    environment has for it, by default SIGUSR1, the job is then queued again.
+    callback counts generator iterations. On Ctrl-C or SIGTERM, the current iteration finishes, `last.ckpt` is written
+    and the training stops; a measurement ends without values, within one of its batches, and is made when the training
+    is resumed. A second signal stops the process immediately. Several ranks stop at the same iteration, about a second
+    after a signal to any of them. On the signal that SLURM's environment has for it, by default SIGUSR1, the job is
+    then queued again.
 
     Earlier ones are kept as `step-00000500.ckpt` and `best-00000500.ckpt`, numbered by iteration. Those of the
     last checkpoint are hard links where the file system has them.
@@ -77,6 +81,7 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         self._requeue_signal: int | None = None
         self._exchange_at = self._iterations = 1  # of the next exchange over the ranks, and since the last one
         self._exchanged_at = 0.0  # seconds of the clock
+        self._measured_at = -1  # iteration of the last measurement of this process
 
     @staticmethod
     def folder(trainer: Trainer) -> Path:
@@ -119,23 +124,51 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         if stage == "fit":
             if trainer.is_global_zero:
                 self._lock.acquire(Path(trainer.default_root_dir))
-            self._requeue_signal = requeue_signal(trainer)
+            self._measured_at, self._requeue_signal = -1, requeue_signal(trainer)
             requeues = () if self._requeue_signal is None else (self._requeue_signal,)
             self._signals.start(signal.SIGINT, signal.SIGTERM, *requeues, says=trainer.is_global_zero)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._monitor.refuse_unmeasured(trainer)  # every callback knows by now what it measures
 
+    # ---- a measurement
+
     def on_measure_start(self, trainer: Trainer, description: str) -> None:
         self._signals.again()  # before that of iteration 0, Lightning has replaced them
+        self._signals.share(trainer)
+
+    def on_measure_end(self, trainer: Trainer) -> None:
+        self._measured_at = trainer.global_step
+
+    def until_stopped(self, trainer: Trainer, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Yields batches of a measurement until a signal has come to any rank.
+
+        Every rank must take its batches to the end, however many they are: there, the ranks agree.
+
+        Raises:
+            Abandoned: a signal came, on every rank alike.
+        """
+        for batch in batches:
+            if self._signals.came():
+                break
+            yield batch
+        if trainer.world_size > 1:
+            number = torch.tensor(self.received_signal or 0, device=trainer.strategy.root_device)
+            self._signals.received = int(trainer.strategy.reduce(number, reduce_op="max")) or None
+        if self.received_signal is not None:
+            self._exchange_at = trainer.global_step  # the ranks stop at the end of this iteration
+            raise Abandoned
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._signals.again()
         self._saved_at = self._exchanged_at = monotonic()
         self._exchange_at, self._iterations = trainer.global_step + 1, 1
         self._monitor.start(trainer)
+        value = self._monitor.value(trainer)
         if trainer.global_step == 0:
-            self.untrained_value = self._monitor.value(trainer)
+            self.untrained_value = value
+        elif value is not None and self._measured_at == trainer.global_step:  # what a signal had ended
+            self._write_best(trainer, value)
         if trainer.is_global_zero:
             sweep(self.folder(trainer), "*.ckpt")
             resumed, last = trainer.ckpt_path, self.folder(trainer) / "last.ckpt"

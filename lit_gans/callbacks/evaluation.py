@@ -6,15 +6,17 @@ import json
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Int64
 from lightning.pytorch import Trainer
 from torch import Tensor
 
+from lit_gans.callbacks.checkpoint import Checkpoint
+from lit_gans.callbacks.signals import Abandoned
 from lit_gans.callbacks.throughput import paused
 from lit_gans.common.atomic import replacing, writing
 from lit_gans.common.errors import RefusedInput, refuse_above, refuse_below
@@ -38,13 +40,16 @@ _MOST_SAMPLES = 1_000_000  # of one measurement
 
 logger = logging.getLogger(__name__)
 
+Batch = TypeVar("Batch")
+
 
 class Measurement(GenerativeCallback):
     """Measures the sampling generator at iteration 0, every `every_n_steps` iterations and at the last iteration.
 
     The values are logged, stored in checkpoints, and can select the best checkpoint. Their protocol is stored in
     checkpoints and in `protocol.json` in the run folder. A measurement uses its own random numbers, so that the
-    training is bit-identical with and without it. Subclasses implement `measure`, which every rank calls.
+    training is bit-identical with and without it. One that a signal ends has no values; it is made when the training is
+    resumed. Subclasses implement `measure`, which every rank calls.
 
     Args:
         every_n_steps: number of generator iterations between two measurements.
@@ -145,6 +150,8 @@ class Measurement(GenerativeCallback):
         if trainer.global_step == 0:
             self._measure(trainer, pl_module)
             self.first, self.best = self.values, {}  # of a trained generator, as best.ckpt
+        elif trainer.global_step % self.every_n_steps == 0 and self.measured_at < trainer.global_step:
+            self._measure(trainer, pl_module)  # a signal had ended it
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: AdversarialModule, *_: Any) -> None:
         if trainer.global_step % self.every_n_steps == 0 or trainer.global_step == trainer.max_steps:
@@ -153,21 +160,27 @@ class Measurement(GenerativeCallback):
     def _measure(self, trainer: Trainer, module: AdversarialModule) -> None:
         for callback in callbacks_of(trainer, GenerativeCallback):
             callback.on_measure_start(trainer, f"{_short(self.headline)} on {self.num_samples} samples")
-        with paused(trainer):
-            module.gather_generator()
-            if not self._begun:
-                self.begin(trainer, module)
-                self.protocol, self._begun = self.stamp(trainer, module), True
-                self._write_protocol(trainer)
-            start = time.monotonic()
-            self.values = self.measure(trainer, module)
-            self.measured_at, self.seconds = trainer.global_step, time.monotonic() - start
-            self._keep_best()
-            self._log(trainer)
-            for logger in trainer.loggers:
-                logger.log_metrics(self.values, step=trainer.global_step)
+        try:
+            with paused(trainer):
+                self._measure_and_log(trainer, module)
+        except Abandoned:
+            return
         for callback in callbacks_of(trainer, GenerativeCallback):
             callback.on_measure_end(trainer)
+
+    def _measure_and_log(self, trainer: Trainer, module: AdversarialModule) -> None:
+        module.gather_generator()
+        if not self._begun:
+            self.begin(trainer, module)
+            self.protocol, self._begun = self.stamp(trainer, module), True
+            self._write_protocol(trainer)
+        start = time.monotonic()
+        self.values = self.measure(trainer, module)
+        self.measured_at, self.seconds = trainer.global_step, time.monotonic() - start
+        self._keep_best()
+        self._log(trainer)
+        for logger in trainer.loggers:
+            logger.log_metrics(self.values, step=trainer.global_step)
 
     def num_left(self, total: int) -> int:
         """Returns the number of measurements to come in a training of `total` iterations."""
@@ -199,11 +212,24 @@ class Measurement(GenerativeCallback):
                 new = (self.values[name], self.measured_at)
                 self.best[name] = min(self.best.get(name, new), new, key=lambda pair: sign * pair[0])
 
+    def until_stopped(self, trainer: Trainer, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Yields batches until a signal stops the training; every rank must take its batches to the end.
+
+        Raises:
+            Abandoned: a signal came, see `Checkpoint.until_stopped`; nothing is measured then.
+        """
+        for checkpoint in callbacks_of(trainer, Checkpoint):
+            batches = checkpoint.until_stopped(trainer, batches)
+        yield from batches
+
     def generated(self, trainer: Trainer, module: AdversarialModule) -> Iterator[torch.Tensor]:
-        """Yields this rank's batches of generated images in [0, 1], a contiguous share of all images."""
+        """Yields this rank's batches of generated images in [0, 1], a contiguous share of all images.
+
+        They are to be taken to the end, see `until_stopped`.
+        """
         inputs = share(module.sampling_inputs(self.num_samples, self.seed, data_of(trainer)), trainer)
         labels = self.requested_labels(trainer, module)
-        for start in range(0, len(inputs), self.batch_size):
+        for start in self.until_stopped(trainer, range(0, len(inputs), self.batch_size)):
             rows = slice(start, start + self.batch_size)
             yield module.decode(inputs[rows], labels=None if labels is None else labels[rows], seed=self.seed)
 
@@ -276,7 +302,8 @@ class GenerativeMetrics(Measurement):
             logger.warning("metrics: %s is left out: %s", name, reason)
 
     def begin(self, trainer: Trainer, module: AdversarialModule) -> None:
-        self.evaluator.extract(data_of(trainer), self.cache)
+        real = data_of(trainer).real_batches(self.batch_size)
+        self.evaluator.extract(self.until_stopped(trainer, real), self.cache)
 
     def measure(self, trainer: Trainer, module: AdversarialModule) -> dict[str, float]:
         images = map(to_uint8, self.generated(trainer, module))
@@ -375,7 +402,7 @@ class PairedMetrics(Measurement):
         pairs = {name: images[: self.num_samples] for name, images in data_of(trainer).held_out.items()}
         metric = PairedL1().to(module.device)
         batches = torch.arange(len(pairs["image"])).split(self.batch_size)
-        for index in batches[trainer.global_rank :: trainer.world_size]:
+        for index in self.until_stopped(trainer, batches[trainer.global_rank :: trainer.world_size]):
             images = module.decode(pairs["input"][index].float() / 127.5 - 1, seed=self.seed)
             metric.update(images, pairs["image"][index].to(images.device))
         return {"metric/l1": metric.compute().item()}

@@ -1,4 +1,6 @@
-"""Signals that ask a training to stop at the next iteration boundary, and jobs of SLURM that are queued again."""
+"""Signals that ask a training to stop at the next iteration boundary and end its measurement, on every rank; jobs of
+SLURM that are queued again.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +8,26 @@ import logging
 import os
 import signal
 import subprocess
+import uuid
 from contextlib import suppress
 from types import FrameType
 from typing import Any
 
 from lightning.fabric.plugins.environments import SLURMEnvironment
 from lightning.pytorch import Trainer
+from torch import distributed
+from torch.distributed import PrefixStore, Store
 
 from lit_gans.common._compat.lightning import cluster_environment
+from lit_gans.common._compat.torch import default_store
 
 logger = logging.getLogger(__name__)
+
+_CAME = "came"  # key of the store
+
+
+class Abandoned(Exception):
+    """A signal has ended a measurement before its values were known."""
 
 
 class StopSignals:
@@ -32,6 +44,7 @@ class StopSignals:
         self.received: int | None = None
         self._waiting = self._says = False
         self._before: dict[int, Any] = {}
+        self._store: Store | None = None  # of this training, on several ranks
 
     def start(self, *numbers: int, says: bool = True) -> None:
         """Begins to wait for signals; does nothing outside the main thread, which alone may handle them.
@@ -40,7 +53,7 @@ class StopSignals:
             *numbers: numbers of the signals.
             says: whether the first one prints that the training stops, as one of several processes does.
         """
-        self.received, self._waiting, self._says = None, True, says
+        self.received, self._waiting, self._says, self._store = None, True, says, None
         for number in numbers:
             before = signal.getsignal(number)
             try:
@@ -48,6 +61,23 @@ class StopSignals:
             except ValueError:
                 return
             self._before.setdefault(number, before)
+
+    def share(self, trainer: Trainer) -> None:
+        """Lets the ranks see each other's signals from now on; every rank must call it, the first time in a training.
+
+        Through the store that they rendezvous with, which answers at once: no rank waits for another.
+        """
+        if self._store is None and trainer.world_size > 1 and distributed.is_initialized():
+            name = trainer.strategy.broadcast(uuid.uuid4().hex)
+            self._store = PrefixStore(f"lit_gans/signals/{name}", default_store().clone())
+
+    def came(self) -> bool:
+        """Returns whether a signal has come to any rank; the ranks may see it at different times."""
+        if self._store is None:
+            return self.received is not None
+        if self.received is not None:
+            self._store.set(_CAME, "")
+        return self._store.check([_CAME])
 
     def again(self) -> None:
         """Installs the handlers again, unless a signal came or the training has ended."""

@@ -166,11 +166,12 @@ class Evaluator:
         self.choose(real, labels)
         self.extract(real, store)
 
-    def extract(self, real: Tensor | RealImages, store: bool = False) -> None:
+    def extract(self, real: Tensor | RealImages | Iterator[Tensor], store: bool = False) -> None:
         """Extracts the real images that `choose` has read, of which each rank takes a contiguous share.
 
         Args:
-            real, store: see `add_real`.
+            real: see `add_real`; or an iterator over all batches, which is left alone if the statistics are stored.
+            store: see `add_real`.
         """
         stateful = {key: score for key, score in self._owners.items() if score.real_states()}
         path = self._path(sorted(stateful)) if store else None
@@ -179,7 +180,9 @@ class Evaluator:
         if path is not None and found is None:
             cache.save(path, stateful, self.real_halves)
 
-    def _batches(self, images: Tensor | RealImages) -> Iterator[Tensor]:
+    def _batches(self, images: Tensor | RealImages | Iterator[Tensor]) -> Iterator[Tensor]:
+        if isinstance(images, Iterator):
+            return images
         if isinstance(images, Tensor):
             return iter(images.split(self.batch_size))
         return iter(images.real_batches(self.batch_size))
