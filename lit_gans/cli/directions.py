@@ -3,7 +3,7 @@
 Examples:
     lit-gans directions checkpoint=outputs/dcgan_digits/version_0
     lit-gans directions checkpoint=outputs/dcgan_digits/version_0 num=8 reach=4 seed=3
-    lit-gans directions checkpoint=outputs/dcgan_digits/version_0 steps=9 output=pictures
+    lit-gans directions checkpoint=outputs/dcgan_digits/version_0 steps=25 output=directions.gif
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from torchvision.utils import save_image
 
 from lit_gans.cli.sample import loaded, maps_latents_to_images, refuse_many, refuse_numbers
+from lit_gans.cli.walks import refuse_walks, write_walks
 from lit_gans.common.errors import RefusedInput, refuse_not_positive
-from lit_gans.config.run_folder import made_folder, replacing_note
+from lit_gans.common.video import is_video
 from lit_gans.latents.directions import directions as found_directions
 from lit_gans.training.sampling import Weights
 
@@ -28,8 +28,9 @@ def directions(
     seed: int = 0,
     weights: Weights | None = None,
     output: str | None = None,
+    fps: int = 24,
 ) -> Path:
-    """Writes an image whose rows move one latent along a direction, and the directions themselves.
+    """Writes an image whose rows move one latent along a direction, or a video, and the directions themselves.
 
     The directions need no labels (Shen and Zhou 2021); those that change the image most come first.
 
@@ -37,20 +38,24 @@ def directions(
         checkpoint: path of a checkpoint, or folder of a run, which uses its best checkpoint, or the last if there is
             none; a folder of `lit-gans export`; zoo/NAME; or hf://owner/name.
         num: number of directions.
-        steps: number of images per row, at least 3; the middle one is that of the latent.
-        reach: how far the ends of a row are from the latent.
+        steps: number of images from one end to the other, at least 3; the middle one is that of the latent. A video
+            also goes back.
+        reach: how far the ends are from the latent.
         seed: seed of the latent.
         weights: `ema` or `raw`; null uses the averaged weights if they exist.
-        output: output folder; null uses `generated/` in the run's folder.
+        output: output folder, or a video: a file that ends in `.gif`, or in `.mp4` (extra `video`); null uses
+            `generated/` in the run's folder.
+        fps: frames per second of a video.
 
     Returns:
-        The path of the image; `directions.pt` beside it holds the vectors (num, z).
+        The path of the image or video; `directions.pt` beside it holds the vectors (num, z).
     """
     refuse_numbers(seed, num, steps)
     refuse_not_positive(reach=reach)
     if steps < 3:
         raise RefusedInput(f"steps={steps} must be at least 3: both ends and the latent.")
-    module, folder = loaded(checkpoint, output)
+    refuse_walks(output)
+    module, folder = loaded(checkpoint, None if is_video(output) else output)
     if not maps_latents_to_images(module):
         raise RefusedInput(f"{checkpoint}: only a generator of images from latents has directions.")
     refuse_many(module, num * steps)
@@ -59,9 +64,7 @@ def directions(
     latents = module.latents(1, seed) + amounts[None, :, None] * vectors[:, None, :]
     labels = torch.zeros(num * steps, dtype=torch.long) if module.num_classes else None
     images = module.decode(latents.flatten(0, 1), labels=labels, weights=weights)
-    path = made_folder(folder, "output") / "directions.png"
-    replaced = replacing_note(path)
-    save_image(images, path, nrow=steps)
-    torch.save(vectors, folder / "directions.pt")
-    print(f"{num} directions, {steps} images each: {path}{replaced}")
+    path, more = write_walks(images.unflatten(0, (num, steps)), output, folder, "directions.png", fps)
+    torch.save(vectors, path.with_name("directions.pt"))
+    print(f"{num} directions, {steps} images each: {path}{more}")
     return path

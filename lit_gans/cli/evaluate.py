@@ -24,6 +24,7 @@ from lit_gans.checkpoints.exported import is_exported
 from lit_gans.checkpoints.format import FORMAT_KEY, read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.commands import run
+from lit_gans.cli.sample import refuse_truncation
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.progress import Progress
@@ -34,6 +35,7 @@ from lit_gans.config.trained_with import trained_with
 from lit_gans.data.base import ImageData
 from lit_gans.data.contracts import Labeled
 from lit_gans.data.images import to_uint8
+from lit_gans.latents.truncation import truncated
 from lit_gans.metrics.evaluator import Evaluator, with_labels
 from lit_gans.metrics.folder import PictureFolder
 from lit_gans.metrics.protocol import stamp
@@ -58,6 +60,7 @@ class Generated:
         weights: `ema` or `raw` weights of the generator, or `pictures` of a folder.
         num_classes: number of classes that images are asked for, in turn; 0 without classes.
         labels: class of each image; None without classes.
+        truncation: bound of the numbers of latents; None without one.
     """
 
     source: dict[str, str]
@@ -67,6 +70,7 @@ class Generated:
     weights: str
     num_classes: int = 0
     labels: Tensor | None = None
+    truncation: float | None = None
 
 
 def main(arguments: list[str]) -> int:
@@ -83,6 +87,7 @@ def evaluate(
     data: ImageData | None = None,
     metrics: Measurement | None = None,
     image_size: Size | None = None,
+    truncation: float | None = None,
     weights: Weights | None = None,
     output: str | None = None,
     device: str | None = None,
@@ -100,6 +105,7 @@ def evaluate(
         data: real images; null uses `real`, or the data that the checkpoint was trained on.
         metrics: extractor, scores, number of samples and their seed; null uses the metrics of the training.
         image_size: height and width that images in folders are resized to; null requires all to have the same size.
+        truncation: bound of the numbers of latents, see `lit-gans sample`; null for none.
         weights: `ema` or `raw`; null uses the averaged weights if they exist.
         output: JSON file; null writes `evaluation_<name>.json` next to the checkpoint or folder.
         device: device to compute on; null uses CUDA if available, otherwise the CPU.
@@ -109,6 +115,8 @@ def evaluate(
         RefusedInput: not exactly one source of generated and one of real images, incompatible images, or too few.
     """
     _refuse_sources(checkpoint, fake, real, data)
+    if truncation is not None and fake is not None:
+        raise RefusedInput(f"truncation={truncation} bounds the latents of a checkpoint: leave it out for fake=.")
     if output is not None:
         refuse_file(output, "output")
     where = chosen_device(device)
@@ -118,7 +126,7 @@ def evaluate(
     metrics = _by_features(metrics or trained_with(config, "metrics"))
     images: Real = PictureFolder(real, image_size) if real else data or trained_with(config, "data")
     if path:
-        generated = _samples(module_from(content, path).to(where), str(path), images, metrics, weights)
+        generated = _samples(module_from(content, path).to(where), str(path), images, metrics, weights, truncation)
     else:
         generated = _images_of(str(fake), image_size, metrics)
     target = _place(path, checkpoint or str(fake), output)
@@ -179,7 +187,9 @@ def _measured(
         **({} if math.isnan(evaluator.real_halves) else halves),
         **({"left_out": evaluator.left_out} if evaluator.left_out else {}),
         "directions": {key: direction for key, direction in evaluator.directions.items() if key in values},
-        "protocol": stamp(evaluator, data=repr(images), weights=generated.weights, resize=resize),
+        "protocol": stamp(
+            evaluator, data=repr(images), weights=generated.weights, resize=resize, truncation=generated.truncation
+        ),
     }
 
 
@@ -211,7 +221,12 @@ def _save(record: dict[str, Any], path: Path) -> None:
 
 
 def _samples(
-    module: AdversarialModule, checkpoint: str, images: Real, metrics: GenerativeMetrics, weights: Weights | None
+    module: AdversarialModule,
+    checkpoint: str,
+    images: Real,
+    metrics: GenerativeMetrics,
+    weights: Weights | None,
+    truncation: float | None,
 ) -> Generated:
     if isinstance(images, ImageData):
         for name in ("image_size", "channels"):
@@ -223,7 +238,9 @@ def _samples(
                 )
     elif isinstance(module, Pix2Pix):
         raise RefusedInput("translations are measured against the data whose images they translate: leave out real=.")
+    refuse_truncation(module, truncation)
     inputs = module.sampling_inputs(metrics.num_samples, metrics.seed, images)
+    inputs = inputs if truncation is None else truncated(inputs, truncation)
     labels = module.labels(metrics.num_samples)
     return Generated(
         {"checkpoint": checkpoint},
@@ -236,6 +253,7 @@ def _samples(
         "raw" if weights == "raw" or module.averaged_generator is None else "ema",
         module.num_classes,
         labels,
+        truncation,
     )
 
 

@@ -3,7 +3,7 @@
 Examples:
     lit-gans interpolate checkpoint=outputs/dcgan_digits/version_0/checkpoints/last.ckpt
     lit-gans interpolate checkpoint=outputs/dcgan_digits/version_0 num=4 steps=12
-    lit-gans interpolate checkpoint=outputs/dcgan_digits/version_0 weights=raw output=walks
+    lit-gans interpolate checkpoint=outputs/dcgan_digits/version_0 num=9 steps=48 output=walk.gif
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import logging
 from pathlib import Path
 
 import torch
-from torchvision.utils import save_image
 
 from lit_gans.cli.sample import loaded, maps_latents_to_images, refuse_many, refuse_numbers
+from lit_gans.cli.walks import refuse_walks, write_walks
 from lit_gans.common.errors import RefusedInput
-from lit_gans.config.run_folder import made_folder, replacing_note
+from lit_gans.common.video import is_video
 from lit_gans.latents.interpolation import slerp
 from lit_gans.training.sampling import Weights
 
@@ -30,25 +30,29 @@ def interpolate(
     seed: int = 0,
     weights: Weights | None = None,
     output: str | None = None,
+    fps: int = 24,
 ) -> Path:
-    """Writes an image whose rows interpolate between two latents on the sphere (White 2016).
+    """Writes an image whose rows interpolate between two latents on the sphere (White 2016), or a video.
 
     Args:
         checkpoint: path of a checkpoint, or folder of a run, which uses its best checkpoint, or the last if there is
             none; a folder of `lit-gans export`; zoo/NAME; or hf://owner/name.
-        num: number of rows.
-        steps: number of images per row, at least 2.
+        num: number of rows, or of images in a frame.
+        steps: number of images from one latent to the other, at least 2; a video also goes back.
         seed: seed of the latents.
         weights: `ema` or `raw`; null uses the averaged weights if they exist.
-        output: output folder; null uses `generated/` in the run's folder.
+        output: output folder, or a video: a file that ends in `.gif`, or in `.mp4` (extra `video`); null uses
+            `generated/` in the run's folder.
+        fps: frames per second of a video.
 
     Returns:
-        The path of the image.
+        The path of the image or video.
     """
     if steps < 2:
         raise RefusedInput(f"steps={steps} must be at least 2, for the two ends.")
     refuse_numbers(seed, num, steps)
-    module, folder = loaded(checkpoint, output)
+    refuse_walks(output)
+    module, folder = loaded(checkpoint, None if is_video(output) else output)
     if not maps_latents_to_images(module):
         raise RefusedInput(f"{checkpoint}: only a generator of images from latents can walk between latents.")
     refuse_many(module, num * steps)
@@ -57,8 +61,6 @@ def interpolate(
     logger.info("generating %s images", f"{num * steps:,}")
     walks = slerp(start, end, steps).flatten(0, 1)
     images = module.decode(walks, labels=None if labels is None else labels.repeat_interleave(steps), weights=weights)
-    path = made_folder(folder, "output") / "interpolation.png"
-    replaced = replacing_note(path)
-    save_image(images, path, nrow=steps)
-    print(f"{num} walks of {steps} images: {path}{replaced}")
+    path, more = write_walks(images.unflatten(0, (num, steps)), output, folder, "interpolation.png", fps)
+    print(f"{num} walks of {steps} images: {path}{more}")
     return path

@@ -64,6 +64,7 @@ def sample(
     module, folder = loaded(checkpoint, output)
     module.labels(num, label)  # raises before anything is generated
     module.sampling_generator(weights)
+    refuse_truncation(module, truncation)
     if isinstance(module, Pix2Pix):
         names, images = _translations(module, input, seed, weights)
     else:
@@ -139,6 +140,12 @@ def loaded(checkpoint: str, output: str | None) -> tuple[AdversarialModule, Path
 def maps_latents_to_images(module: AdversarialModule) -> bool:
     """Whether a module generates images from latents, rather than translations or points."""
     return not isinstance(module, Pix2Pix) and module.image_size != 1
+
+
+def refuse_truncation(module: AdversarialModule, truncation: float | None) -> None:
+    """Raises `RefusedInput` for a bound of latents where there are none."""
+    if truncation is not None and isinstance(module, Pix2Pix):
+        raise RefusedInput(f"truncation={truncation}: pix2pix has no latents; leave it out.")
 
 
 def refuse_numbers(seed: int, num: int, steps: int = 1) -> None:

@@ -16,7 +16,8 @@ def truncated(latents: Float[Tensor, "n z"], bound: float | None) -> Float[Tenso
 
     The truncation trick of Brock et al. 2019, section 3.1, which draws the numbers beyond the bound again. Here each
     number is mapped to the one with the same rank in the truncated distribution, so that a smaller bound moves an image
-    instead of replacing it.
+    instead of replacing it. No generator here has a mapping network, so that there is no average latent to move towards
+    (Karras et al. 2019, section 2.1): the mean of the latents is 0.
 
     Args:
         latents: standard normal numbers.

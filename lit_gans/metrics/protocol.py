@@ -20,11 +20,13 @@ _COMPARED = (
     "extractor_sha256",
     "scores",
 )
-_NOTED = ("data", "batch_norm", "weights", "seed", "versions")  # may differ; `differences` reports them
+_NOTED = ("data", "batch_norm", "weights", "truncation", "seed", "versions")  # may differ; `differences` reports them
 RUNNING_STATISTICS = "running statistics (evaluation mode)"
 
 
-def stamp(evaluator: Evaluator, *, data: str, weights: str, resize: str | None = None) -> dict[str, Any]:
+def stamp(
+    evaluator: Evaluator, *, data: str, weights: str, resize: str | None = None, truncation: float | None = None
+) -> dict[str, Any]:
     """Returns the protocol of an evaluator to which the real images have been added, as plain values for JSON.
 
     Args:
@@ -32,6 +34,7 @@ def stamp(evaluator: Evaluator, *, data: str, weights: str, resize: str | None =
         data: readable description of the real images.
         weights: `ema` or `raw` weights of the generator, or `pictures` of a folder.
         resize: resizing of files, if any.
+        truncation: bound of the numbers of latents, if any.
 
     Returns:
         data, data_sha256: description of the real images, and digest of all of them, in order.
@@ -42,7 +45,7 @@ def stamp(evaluator: Evaluator, *, data: str, weights: str, resize: str | None =
         extractor, extractor_sha256: name and digest of the weights of the extractor.
         batch_norm: mode of the generator's batch norm.
         scores: settings of each score.
-        weights: see above.
+        weights, truncation: see above.
         seed: seed of latents, splits and subsets.
         versions: versions of the numerical libraries.
     """
@@ -60,6 +63,7 @@ def stamp(evaluator: Evaluator, *, data: str, weights: str, resize: str | None =
         "batch_norm": "unknown" if weights == "pictures" else RUNNING_STATISTICS,
         "scores": {type(score).__name__: score.settings() for score in evaluator.scores.values()},
         "weights": weights,
+        "truncation": truncation,
         "seed": evaluator.seed,
         "versions": versions(),
     }

@@ -12,6 +12,7 @@ from lit_gans.callbacks import GenerativeMetrics
 from lit_gans.cli.evaluate import evaluate
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.images import to_uint8
+from lit_gans.latents.truncation import truncated
 from lit_gans.metrics import (
     ClassAccuracy,
     IntraFID,
@@ -19,6 +20,7 @@ from lit_gans.metrics import (
 )
 from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.extractors.digits import DigitsExtractor
+from lit_gans.metrics.protocol import differences
 from tests.cli.pictures import metrics, pictures, write
 
 
@@ -44,6 +46,23 @@ def test_two_folders_are_their_pixels(tmp_path):
     assert (protocol["num_real"], protocol["num_fake"], protocol["weights"]) == (40, 30, "pictures")
     assert protocol["scores"]["InceptionScore"] == {"splits": 10}
     assert json.loads((tmp_path / "evaluation_fake.json").read_text()) == record
+
+
+def test_truncated_latents_are_measured_and_said(checkpoint, random_images, tmp_path):
+    module, path = checkpoint
+    latents = truncated(module.latents(30, 1), 0.5)
+    folder = write(tmp_path / "fake", module.decode(latents, seed=1))
+    settings = {"data": random_images(), "metrics": metrics(), "device": "cpu"}
+    direct = evaluate(checkpoint=path, truncation=0.5, **settings)
+    by_folder = evaluate(fake=folder, **settings)
+    keys = [key for key in direct if key.startswith("metric/")]
+    assert {key: direct[key] for key in keys} == pytest.approx({key: by_folder[key] for key in keys}, rel=1e-4)
+    plain = evaluate(checkpoint=path, **settings)
+    assert (direct["protocol"]["truncation"], plain["protocol"]["truncation"]) == (0.5, None)
+    assert differences(direct["protocol"], plain["protocol"]) == ([], ["truncation: 0.5 and None"])
+    assert direct["metric/fid_digits"] != plain["metric/fid_digits"]
+    with pytest.raises(RefusedInput, match=r"truncation=0.5 bounds the latents of a checkpoint"):
+        evaluate(fake=folder, truncation=0.5, **settings)
 
 
 def test_a_checkpoint_and_the_folder_of_its_samples_agree(checkpoint, random_images, tmp_path):

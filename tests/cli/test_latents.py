@@ -30,6 +30,34 @@ def test_directions_writes_rows_around_the_latent_and_the_vectors(command, last,
         assert (found - expected[column]).abs().max() <= 1
 
 
+def frames_of(path):
+    with Image.open(path) as video:
+        return [video.seek(index) or np.asarray(video.convert("L")) for index in range(video.n_frames)]
+
+
+def test_a_walk_as_a_video_goes_there_and_back(command, last, tmp_path):
+    assert command("interpolate", f"checkpoint={last}", "num=3", "steps=4", "output=pictures")[0] == 0
+    code, out, err = command("interpolate", f"checkpoint={last}", "num=3", "steps=4", "output=new/walk.gif", "fps=10")
+    assert (code, out) == (0, "3 walks of 4 images: new/walk.gif, 6 frames\n"), err
+    frames = frames_of(tmp_path / "new/walk.gif")
+    assert len(frames) == 6, "the ends are not repeated"
+    with Image.open(tmp_path / "pictures/interpolation.png") as image:
+        rows = np.asarray(image.convert("L"))
+    for index, column in enumerate((0, 1, 2, 3, 2, 1)):
+        small = frames[index][3::7, 3::7]  # 38 pixels, enlarged seven times
+        for row in range(3):
+            top, left = (2 + 18 * (row // 2), 2 + 18 * (row % 2))
+            expected = rows[2 + 18 * row : 18 + 18 * row, 2 + 18 * column : 18 + 18 * column]
+            assert np.array_equal(small[top : top + 16, left : left + 16], expected)
+
+
+def test_directions_as_a_video_and_their_vectors_beside_it(command, last, tmp_path):
+    code, out, err = command("directions", f"checkpoint={last}", "num=2", "steps=3", "output=new/all.mp4")
+    assert (code, out) == (0, "2 directions, 3 images each: new/all.mp4, 4 frames\n"), err
+    assert torch.load(tmp_path / "new/directions.pt", weights_only=True).shape == (2, 6)
+    assert not (tmp_path / "run/generated").exists()
+
+
 def test_project_writes_pairs_and_the_latents(command, last, tmp_path):
     module = load(last)
     images = module.decode(module.latents(2, 7), labels=torch.tensor([3, 3]))
@@ -52,6 +80,8 @@ def test_project_writes_pairs_and_the_latents(command, last, tmp_path):
         (("directions", "steps=2"), "steps=2 must be at least 3"),
         (("directions", "num=7"), "num=7 must be at least 1 and at most latent_dim=6"),
         (("directions", "reach=0"), "reach=0.0 must be greater than 0"),
+        (("directions", "output=walk.gif", "fps=60"), "fps=60 must be at most 50"),
+        (("interpolate", "output=one.png/walk.gif"), "the folder cannot be created"),
         (("project", "input=nothing"), "nothing"),
         (("project", "input=.", "label=11"), "label=11: the model knows the classes 0 to 9"),
         (("demo", "port=99999"), "port=99999 must be at most 65535"),

@@ -171,6 +171,8 @@ def test_no_translation_replaces_another_nor_the_grid(command, tiny_gan, random_
     code, _, err = command("sample", "checkpoint=some.ckpt", "input=pictures", "output=out")
     assert code == 0, err
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["grid.png", "grid_.png", "x.png", "x_.png"]
+    code, _, err = command("sample", "checkpoint=some.ckpt", "input=pictures", "truncation=1")
+    assert (code, "truncation=1.0: pix2pix has no latents" in err) == (2, True)
     code, _, err = command("sample", "checkpoint=some.ckpt", "input=pictures", "label=3")
     assert (code, "label=3: the model was trained without classes" in err) == (2, True)
 
