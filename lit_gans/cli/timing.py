@@ -1,15 +1,18 @@
-"""Short trainings that are timed, for `lit-gans tune` and `lit-gans bench`."""
+"""Short trainings that are timed, for `lit-gans tune`, `plan` and `bench`."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 
+from lit_gans.config.build import build
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.callback import GenerativeCallback
 
@@ -57,6 +60,35 @@ def timed(module: AdversarialModule, data: Any, trainer: Trainer, seconds: float
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew: proc(5)
     trainer.fit(module, data)
     return Timing(clock.times, clock.images * trainer.world_size, _peak(device))
+
+
+def speed(config: dict[str, Any], threads: int, seconds: float, images: LightningDataModule | None = None) -> float:
+    """Returns the real images per second of a short training on one device, without callbacks, metrics and loggers.
+
+    Args:
+        config: resolved configuration.
+        threads: number of torch's threads.
+        seconds: time to measure.
+        images: what to train on; null uses the data of the configuration.
+    """
+    devices = config["trainer"].get("devices")
+    short = {"devices": devices if isinstance(devices, list) and len(devices) == 1 else 1, "num_nodes": 1}
+    short |= dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    short |= {"max_steps": ENDLESS, "max_epochs": -1}
+    without = dict.fromkeys(("callbacks", "metrics", "logger", "init_from"))
+    module, data, trainer = build(config | without | {"trainer": config["trainer"] | short})
+    with _threads(threads):
+        return timed(module, images or data, trainer, seconds).images_per_second
+
+
+@contextmanager
+def _threads(num: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(num)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class _Clock(GenerativeCallback):

@@ -32,6 +32,7 @@ from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint, resume_point
 from lit_gans.cli.notices import Notices, no_effect, replaced_run
 from lit_gans.cli.outcome import report, run_of
+from lit_gans.cli.plan import planned
 from lit_gans.cli.sweep import Run, write_summary
 from lit_gans.cli.train_arguments import arguments_of_job, experiment_file, given_folders, is_sweep, with_defaults
 from lit_gans.common._compat.lightning import start_others_with
@@ -81,7 +82,7 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] == [_RESOLVED]:
         config = yaml.safe_load(Path(arguments[1]).read_text())
         return refused_is_2(lambda: _failed_is_1(lambda: report(train(config))))
-    return refused_is_2(lambda: _run_or_sweep(*with_defaults(arguments)))
+    return refused_is_2(lambda: _run_or_sweep(*with_defaults(planned(arguments))))
 
 
 def _run_or_sweep(typed: list[str], notices: list[str]) -> int:

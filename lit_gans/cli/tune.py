@@ -10,27 +10,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from lit_gans.cli.timing import ENDLESS, timed
+from lit_gans.cli.experiment_file import refuse_experiment_file, write_experiment
+from lit_gans.cli.timing import speed
 from lit_gans.cli.train_arguments import experiment_file, with_defaults
 from lit_gans.common.errors import RefusedInput, one_line, refuse_not_positive
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import build, resolve
-from lit_gans.config.groups import group_of
 from lit_gans.config.hydra_app import hydra_command
 from lit_gans.config.mistakes import refused_is_2
-from lit_gans.config.run_folder import refuse_file, replacing_note
 from lit_gans.config.signatures import schema, validated
 from lit_gans.data.packed.writer import available_cores
 
@@ -88,70 +85,19 @@ def tune(config: Config, overrides: list[str], minutes: float = 2.0, output: str
     given = {key.lstrip("+~"): value for key, _, value in (item.partition("=") for item in overrides)}
     stem = "_".join(given[group] for group in _NAMED if group in given)
     path = Path(output or f"tuned/experiment/tuned_{stem}.yaml")
-    if path.parent.name != "experiment" or path.suffix != ".yaml":
-        raise RefusedInput(f"output={path}: an experiment is a YAML file in a folder named experiment.")
-    refuse_file(path, "output")
+    refuse_experiment_file(path)
     build(config)  # refuses values that the trials replace, too
     logger.info("short trainings for up to %g min: larger batches first, then one setting after the other", minutes)
     search = Search(config, 60 * minutes, speed)
     search.run()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replaced = replacing_note(path)
-    command = f"# lit-gans tune {' '.join(overrides)}"
-    notes = [*search.lines, f"threads: {search.threads}"]
-    text = yaml.safe_dump(_experiment(given, search.found), sort_keys=False)
-    path.write_text("\n".join(["# @package _global_", command, *(f"# {line}" for line in notes), text]))
+    values = given | {key: value for key, value in search.found.items() if key != "trainer.precision"}
+    if "trainer.precision" in search.found:
+        values["precision"] = _PRECISIONS[search.found["trainer.precision"]]
+    notes = [f"lit-gans tune {' '.join(overrides)}", *search.lines, f"threads: {search.threads}"]
+    written = write_experiment(path, notes, values)
     threads = f"OMP_NUM_THREADS={search.threads} " if search.threads != torch.get_num_threads() else ""
-    print(f"\nwritten: {path}{replaced}\nnext:    {threads}lit-gans train experiment={path}", flush=True)
+    print(f"\nwritten: {written}\nnext:    {threads}lit-gans train experiment={path}", flush=True)
     return path
-
-
-def _experiment(given: dict[str, str], found: dict[str, Any]) -> Config:
-    """Returns the content of an experiment: the options and values of the command line, and those that were found."""
-    values = given | {key: value for key, value in found.items() if key != "trainer.precision"}
-    if "trainer.precision" in found:
-        values["precision"] = _PRECISIONS[found["trainer.precision"]]
-    groups = {key: name for key, name in values.items() if group_of(key)}
-    base = [groups.pop("experiment")] if "experiment" in groups else []
-    # the option of a node comes before those of the nodes inside it
-    order = sorted(groups, key=lambda key: "@" in key)
-    content: Config = {"defaults": [*base, *({f"override /{key}": groups[key]} for key in order)]}
-    for key, value in values.items():
-        if not group_of(key):
-            *folders, name = key.split(".")
-            node = content
-            for folder in folders:
-                node = node.setdefault(folder, {})
-            node[name] = yaml.safe_load(value) if isinstance(value, str) else value
-    return content
-
-
-def speed(config: Config, threads: int, seconds: float) -> float:
-    """Returns the real images per second of a short training on one device, with its data.
-
-    Args:
-        config: resolved configuration.
-        threads: number of torch's threads.
-        seconds: time to measure.
-    """
-    devices = config["trainer"].get("devices")
-    short = {"devices": devices if isinstance(devices, list) and len(devices) == 1 else 1, "num_nodes": 1}
-    short |= dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-    short |= {"max_steps": ENDLESS, "max_epochs": -1}
-    without = dict.fromkeys(("callbacks", "metrics", "logger", "init_from"))
-    module, data, trainer = build(config | without | {"trainer": config["trainer"] | short})
-    with _threads(threads):
-        return timed(module, data, trainer, seconds).images_per_second
-
-
-@contextmanager
-def _threads(num: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(num)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class Search:

@@ -43,7 +43,7 @@ train TINY resume=nowhere.ckpt | resume=nowhere.ckpt: there is no such checkpoin
 train TINY resume=torn.ckpt | torn.ckpt cannot be read as a checkpoint
 train TINY init_from=run resume=run | resume=run continues a run and init_from=run begins a new one
 train TINY hydra.run.dir=text.txt/run | hydra.run.dir=text.txt/run: the folder cannot be created
-train data=folder | data.root: Missing mandatory value
+train data=folder | data.root is required
 train data=folder data.root=empty | empty contains no images
 sample | Missing mandatory value: checkpoint
 sample checkpoint=x nun=3 | did you mean 'num'?
@@ -61,6 +61,7 @@ bench gans=[dcgna] | did you mean 'dcgan'?
 compare list.json nowhere.json | list.json is not an evaluation
 pack data=digits | Digits generates its images, there is nothing to pack.
 tune minutes=nan | minutes=nan must be greater than 0
+plan data.root=empty | empty contains no images
 tune modle=dcgan | did you mean 'model'?
 fit | the following arguments are required
 fit --model DCGAN --data Digits --model.n_critic 0 | n_critic=0 must be at least 1.

@@ -1,0 +1,305 @@
+"""`lit-gans plan data.root=FOLDER [minutes=60]`: chooses the settings of a training on one's own pictures.
+
+Examples:
+    lit-gans plan data.root=photos minutes=60
+    lit-gans plan data.root=photos minutes=600 data.image_size=128
+    lit-gans train experiment=photos data.root=photos minutes=60
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from jaxtyping import Int64, UInt8
+from torch import Tensor
+
+from lit_gans.callbacks.evaluation import GenerativeMetrics
+from lit_gans.cli import rules
+from lit_gans.cli.experiment_file import refuse_experiment_file, write_experiment
+from lit_gans.cli.help import as_typed
+from lit_gans.cli.timing import speed
+from lit_gans.cli.train_arguments import is_sweep, suitable_metrics
+from lit_gans.common.device import chosen_device
+from lit_gans.common.errors import RefusedInput, refuse_not_positive
+from lit_gans.common.quiet import quiet
+from lit_gans.common.size import Size, as_size, sides, size_text
+from lit_gans.config.build import build, resolve
+from lit_gans.config.groups import options
+from lit_gans.config.hydra_app import compose, hydra_command
+from lit_gans.config.mistakes import DONE, refused_is_2
+from lit_gans.config.overrides import key_of
+from lit_gans.config.signatures import validated
+from lit_gans.data.base import ImageData
+from lit_gans.data.images import to_uint8
+from lit_gans.data.sources.folder import Folder
+from lit_gans.data.survey import LOOKED_AT, Survey, survey
+from lit_gans.training.attached import callbacks_of
+
+EXPERIMENT = "photos"
+_OWN = ("minutes", "output")
+_NOT_WRITTEN = ("resume", "init_from")  # of one run
+_TRIAL = 3.0  # seconds of a timing
+_OUTSIDE = 0.05  # share of the time for what is no iteration: samples, checkpoints, the start
+_JUDGED = 32  # images whose measuring is timed
+_FEW = 500  # pictures
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the command with the arguments of a training, and of `plan`; returns the exit code."""
+    quiet()
+    if any(item.startswith("-") for item in arguments):  # Hydra's, such as --cfg
+        experiment = [] if any(key_of(item) == "experiment" for item in arguments) else [f"experiment={EXPERIMENT}"]
+        return hydra_command("train", lambda _: DONE, [*experiment, *_without_own(arguments)])
+
+    def run() -> int:
+        path = _plan(arguments)
+        print(f"next:      lit-gans train experiment={path}", flush=True)
+        return DONE
+
+    return refused_is_2(run)
+
+
+def planned(arguments: list[str]) -> list[str]:
+    """Replaces `experiment=photos`, or `data=folder` alone, by the experiment that `plan` writes; returns the
+    arguments of other trainings unchanged.
+
+    Raises:
+        RefusedInput: several runs or processes, each of which would choose other settings.
+    """
+    chosen = {key_of(item): item.partition("=")[2] for item in arguments}
+    alone = chosen.get("data") == "folder" and not {"experiment", "model"} & {*chosen}
+    if chosen.get("experiment") != EXPERIMENT and not alone:
+        return arguments
+    if any(item.startswith("-") for item in arguments) and not is_sweep(arguments):  # --cfg, which trains nothing
+        return _without_own(arguments)
+    processes = max(int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "SLURM_NTASKS"))
+    if is_sweep(arguments) or processes > 1:
+        what = "experiment=photos" if not alone else "data=folder without model= and experiment="
+        raise RefusedInput(
+            f"{what} chooses settings for one run of one process by timing it: choose once with `lit-gans plan"
+            f" data.root={chosen.get('data.root', 'FOLDER')}`, then give the file that it writes as experiment=FILE."
+        )
+    path = _path(chosen) if chosen.get("resume", "none") != "none" else _plan(arguments)
+    if not path.is_file():
+        raise RefusedInput(f"resume={chosen['resume']}: {path}, with the settings of that run, does not exist.")
+    kept = (item for item in _without_own(arguments) if not _is_written(item) and key_of(item) != "experiment")
+    return [f"experiment={path}", *kept]
+
+
+def plan(overrides: list[str], minutes: float = 60.0, output: str | None = None) -> Path:
+    """Looks at the pictures of a folder and times this device, then chooses the size of the images, the network's
+    width, batch, augmentation, duration and evaluation, and writes them as an experiment.
+
+    Prints what it chooses, how long that takes, and the keys that change it. Keys of `lit-gans train` that are given
+    are kept. The rules are in `lit_gans.cli.rules`.
+
+    Args:
+        minutes: duration of the training, evaluations included.
+        output: file to write, in a folder named `experiment`; null writes `planned/experiment/plan_FOLDER.yaml`.
+
+    Returns:
+        The path of the file.
+    """
+    refuse_not_positive(minutes=minutes)
+    given = {str(key_of(item)): item.partition("=")[2].strip("'\"") for item in overrides if _is_written(item)}
+    if "data.root" not in given:
+        raise RefusedInput("data.root is required: the folder of the pictures, as in data.root=photos.")
+    path = Path(output) if output else _path(given)
+    refuse_experiment_file(path)
+    choice = Choice(given)
+    lines = []
+    for line in _chosen(choice, 60 * minutes):
+        lines.append(line)
+        print(line, flush=True)
+    notes = [f"lit-gans plan {' '.join(overrides)} minutes={minutes:g}", *lines]
+    print(f"written:   {write_experiment(path, notes, choice.values)}", flush=True)
+    return path
+
+
+def _plan(arguments: list[str]) -> Path:
+    """Calls `plan` with a command's arguments."""
+    own = {str(key_of(item)): yaml.safe_load(item.partition("=")[2]) for item in arguments if key_of(item) in _OWN}
+    return plan(_without_own(arguments), **validated(plan, own, skip=frozenset(("overrides",))))
+
+
+class Choice:
+    """Options and values of an experiment, by key: those that the user gives stay as they are.
+
+    Args:
+        given: options and values as typed.
+    """
+
+    def __init__(self, given: dict[str, str]) -> None:
+        self.given = given
+        model = given.get("model")
+        # the settings of a GAN on the digits, where there are some: those of its paper are for large networks
+        base = {"experiment": EXPERIMENT if model is None else f"{model}_digits", "data": "folder"}
+        self.values: dict[str, Any] = {**base, **given}
+        if base["experiment"] not in options("experiment"):
+            del self.values["experiment"]
+
+    def prefer(self, values: dict[str, Any]) -> None:
+        """Sets values whose keys are not given."""
+        self.values |= {key: value for key, value in values.items() if key not in self.given}
+
+    def config(self, **more: str) -> dict[str, Any]:
+        """Returns the resolved configuration, with further options."""
+        values = self.values | more
+        if values.get("metrics") == "none":
+            values = {key: value for key, value in values.items() if not key.startswith("metrics.")}
+        return resolve(compose(*(f"{key}={as_typed(value)}" for key, value in values.items())))
+
+
+def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
+    """Completes a choice for a training of some seconds, and yields what it is, line by line."""
+    if choice.values["data"] != "folder":
+        raise RefusedInput(f"a plan is for data=folder, not data={choice.values['data']}.")
+    module, data, _ = build(choice.config(metrics="none"))
+    assert isinstance(data, Folder)
+    pictures = survey(data.source().paths, data.num_classes)
+    color, classes = "gray" if pictures.channels == 1 else "color", pictures.num_classes
+    device = chosen_device(None)
+    yield (
+        f"{pictures.num:,} {color} pictures of {pictures.width}x{pictures.height} pixels (width x height)"
+        f"{f', {classes} classes (model.num_classes={classes} uses them)' if classes else ''}, {device.type}"
+    )
+    if pictures.num < _FEW:
+        yield f"few pictures: with fewer than {_FEW}, init_from= a run on similar ones repeats them less"
+    if pictures.unreadable:
+        opened = f"{pictures.unreadable} of {min(pictures.num, LOOKED_AT)} pictures that were opened"
+        yield f"{opened} cannot be read: data.on_error=skip leaves such ones out"
+
+    choice.prefer({"data.channels": pictures.channels})
+    per_image = _fitted(choice, pictures, (1 - rules.EVALUATION_SHARE - _OUTSIDE) * seconds)
+    size, width = as_size(_value(choice, "data.image_size")), _value(choice, "model.generator_width")
+    cut = "cropped to the center" if pictures.same_shape else "cropped to the central square"
+    yield _line("images", f"{size_text(size)}, {cut}", "data.image_size= data.crop= data.channels= data.flip=true")
+    yield _line("networks", f"width {width}: {1 / per_image:,.0f} images/s here", "model= model.generator_width=")
+
+    step = _value(choice, "data.batch_size") * module.batches_per_step * module.accumulate_gradients
+    share = (1 - rules.EVALUATION_SHARE - _OUTSIDE) * seconds
+    choice.prefer({"trainer.max_steps": rules.iterations(share, step * per_image)})
+    max_steps = _value(choice, "trainer.max_steps")
+    images = max_steps * step
+    choice.prefer(rules.learning(_value(choice, "data.batch_size"), images, pictures.num))
+    if choice.values.get("model") == "r3gan":
+        choice.prefer(rules.r3gan(size))
+    choice.prefer({"callbacks.samples.every_n_steps": rules.grids_every(max_steps)})
+    augmented = "augmented" if choice.values.get("model.diffaugment") else "not augmented"
+    what = f"batches of {_value(choice, 'data.batch_size')}, {augmented}"
+    yield _line("learning", what, "data.batch_size= model.diffaugment= model.r1_gamma=")
+
+    measured, said = _measured(choice, pictures, images * per_image)
+    expected = (images * per_image + measured) / (1 - _OUTSIDE)
+    yield _line(
+        "duration",
+        f"{max_steps:,} iterations, each picture {images / pictures.num:.0f} times: about {_minutes(expected)}",
+        "minutes= trainer.max_steps=",
+    )
+    yield _line("evaluation", said, "metrics=none metrics.every_n_steps=")
+    if images < rules.enough(size):
+        needed = rules.enough(size) * seconds / images / 60
+        yield f"too short to learn more than blots at this size: minutes={needed:.0f}, or smaller images"
+
+
+def _fitted(choice: Choice, pictures: Survey, seconds: float) -> float:
+    """Chooses size, width and batch for a training of some seconds; returns the seconds of a real image."""
+    given = "data.image_size" in choice.given
+    sizes = [as_size(_value(choice, "data.image_size"))] if given else rules.possible_sizes(pictures)
+    widths = (_value(choice, "model.generator_width"),) if "model.generator_width" in choice.given else rules.WIDTHS
+
+    def timed(size: Size, width: int) -> float:
+        shorter = min(sides(size))
+        choice.prefer(
+            {"data.image_size": list(sides(size)), "data.batch_size": rules.batch_size(shorter, pictures.num)}
+        )
+        choice.prefer({"model.generator_width": width, "model.discriminator_width": width})
+        config = choice.config(metrics="none")
+        noise = Noise(size, config["data"]["channels"], config["data"]["batch_size"])
+        return 1 / speed(config, torch.get_num_threads(), _TRIAL, noise)
+
+    first = sizes[min(1, len(sizes) - 1)], widths[0]
+    seconds_each = timed(*first)
+    best = rules.network(sizes, widths, seconds, rules.scaled(seconds_each, first))
+    return seconds_each if best == first else timed(*best)
+
+
+def _measured(choice: Choice, pictures: Survey, seconds: float) -> tuple[float, str]:
+    """Chooses the evaluation of a training of some seconds; returns its seconds and what it is, in words."""
+    option, notices = suitable_metrics("folder", Folder.metrics)
+    choice.prefer({"metrics": option})
+    if choice.values["metrics"] == "none":
+        return 0.0, "; ".join(["none", *notices])
+    module, _, trainer = build(choice.config())
+    measurement = next(iter(callbacks_of(trainer, GenerativeMetrics)), None)
+    if measurement is None or "metrics" in choice.given:
+        return 0.0, "as given"
+    device = chosen_device(None)
+    module, extractor = module.to(device), measurement.extractor.to(device)
+    generated = to_uint8(module.sample(_JUDGED, seed=0)).to(device)
+    extractor(generated[:4])  # a first call is slower
+    sampling, judging = (
+        _seconds(lambda: module.sample(_JUDGED, seed=0)) / _JUDGED,
+        _seconds(lambda: extractor(generated)) / _JUDGED,
+    )
+    numbers = (measurement.num_samples,) if "metrics.num_samples" in choice.given else rules.SAMPLES
+    found = rules.evaluation(seconds, pictures.num, judging, sampling + judging, numbers)
+    if found is None:
+        choice.prefer({"metrics": "none"})
+        return 0.0, f"none: two would take over a tenth of the time ({1000 * judging:.0f} ms an image)"
+    every = -(-_value(choice, "trainer.max_steps") // (found.times - 1))
+    choice.prefer({"metrics.num_samples": found.num_samples, "metrics.every_n_steps": every})
+    return found.seconds, f"{found.times} times on {found.num_samples:,} samples: {_minutes(found.seconds)} of it"
+
+
+class Noise(ImageData):
+    """Random images, on which the speed of a training is that on any others."""
+
+    def load(self) -> tuple[UInt8[Tensor, "n c h w"], Int64[Tensor, " n"]]:
+        num = 8 * self.batch_size
+        shape = (num, self.channels, *sides(self.image_size))
+        return torch.randint(0, 256, shape, dtype=torch.uint8), torch.zeros(num, dtype=torch.long)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
+
+
+def _line(name: str, what: str, keys: str) -> str:
+    return f"  {name:<11}{what:<60} {keys}"
+
+
+def _value(choice: Choice, key: str) -> Any:
+    value = choice.values[key]
+    return yaml.safe_load(value) if isinstance(value, str) else value
+
+
+def _path(given: Mapping[Any, str]) -> Path:
+    folder = Path(given.get("data.root", EXPERIMENT)).expanduser().absolute().name
+    return Path(f"planned/experiment/plan_{re.sub(r'[^A-Za-z0-9]+', '_', folder).strip('_')}.yaml")
+
+
+def _without_own(arguments: list[str]) -> list[str]:
+    return [item for item in arguments if key_of(item) not in _OWN]
+
+
+def _is_written(item: str) -> bool:
+    """Whether an argument is one that the experiment's file holds."""
+    key = key_of(item)
+    plain = key is not None and item[0] not in "+~" and not key.startswith("hydra.")
+    return plain and key not in (*_OWN, *_NOT_WRITTEN, "experiment")

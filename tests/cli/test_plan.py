@@ -1,0 +1,144 @@
+"""`lit-gans plan` and `experiment=photos`: what is chosen, kept, said and trained."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from torchvision.utils import save_image
+
+from lit_gans.cli import plan as planning
+from lit_gans.common.errors import RefusedInput
+from lit_gans.common.size import as_size
+
+
+@pytest.fixture
+def photos(tmp_path):
+    (tmp_path / "photos").mkdir()
+    for index, image in enumerate(torch.rand(40, 3, 40, 60, generator=torch.Generator().manual_seed(0))):
+        save_image(image, tmp_path / "photos" / f"{index:02d}.png")
+    return "data.root=photos"
+
+
+@pytest.fixture
+def speeds(monkeypatch):
+    """A device that takes 20 ms for an image of 32 pixels at a width of 32; what it timed."""
+    timed = []
+
+    def speed(config, threads, seconds, images):
+        assert (images.image_size, images.channels) == (
+            as_size(config["data"]["image_size"]),
+            config["data"]["channels"],
+        )
+        height, width = images.dataset.images.shape[-2:]
+        timed.append((height, width, config["model"]["generator_width"]))
+        return 50 * 32 * 32 / (height * width) * 32 / config["model"]["generator_width"]
+
+    monkeypatch.setattr(planning, "speed", speed)
+    return timed
+
+
+def test_a_plan_is_an_experiment_for_the_pictures_and_the_time(command, photos, speeds):
+    code, out, err = command("plan", photos, "minutes=20", "metrics=none")
+    assert code == 0, err
+    lines = out.splitlines()
+    assert lines[0] == "40 color pictures of 60x40 pixels (width x height), cpu"
+    assert "few pictures" in lines[1]
+    assert [line.split()[0] for line in lines[2:7]] == ["images", "networks", "learning", "duration", "evaluation"]
+    assert "32 high and 48 wide" in lines[2]
+    assert speeds == [(32, 48, 32)], "pictures of 40 pixels are not enlarged to 64"
+
+    written = yaml.safe_load(Path("planned/experiment/plan_photos.yaml").read_text())
+    assert written["defaults"] == ["photos", {"override /data": "folder"}, {"override /metrics": "none"}, "_self_"]
+    assert written["data"] == {"root": "photos", "channels": 3, "image_size": [32, 48], "batch_size": 32}
+    steps = written["trainer"]["max_steps"]
+    assert steps == pytest.approx(0.85 * 1200 / (32 * 0.02 * 1.5), rel=0.1)
+    assert f"{steps:,} iterations" in lines[5]
+    assert f"about {steps * 32 * 0.02 * 1.5 / 0.95 / 60:.0f} min" in lines[5]
+    assert out.rstrip().endswith("lit-gans train experiment=planned/experiment/plan_photos.yaml")
+
+
+def test_pictures_that_cannot_be_read_are_said_before_the_training(command, photos, speeds):
+    Path("photos/broken.png").write_bytes(b"no picture")
+    out = command("plan", photos, "metrics=none")[1]
+    assert "1 of 41 pictures that were opened cannot be read: data.on_error=skip leaves such ones out" in out
+
+
+def test_what_is_given_is_kept(command, photos, speeds):
+    given = ["data.image_size=16", "model.generator_width=4", "model.discriminator_width=4", "trainer.max_steps=3"]
+    assert command("plan", photos, "metrics=none", "data.batch_size=8", *given, "output=experiment/own.yaml")[0] == 0
+    written = yaml.safe_load(Path("experiment/own.yaml").read_text())
+    assert (written["data"]["image_size"], written["data"]["batch_size"]) == (16, 8)
+    assert written["model"] == {"generator_width": 4, "discriminator_width": 4}
+    assert written["trainer"] == {"max_steps": 3}
+    assert speeds == [(16, 16, 4)]
+
+
+def test_another_gan_keeps_its_settings(command, photos, speeds):
+    assert command("plan", photos, "metrics=none", "model=r3gan", "minutes=1")[0] == 0
+    written = yaml.safe_load(Path("planned/experiment/plan_photos.yaml").read_text())
+    assert written["defaults"][0] == "r3gan_digits"
+    assert written["model"]["r1_gamma"]["start"] == pytest.approx(2 * (32 * 48 / 64**2) ** 1.56, rel=0.05)
+
+
+@pytest.mark.parametrize("first", [["experiment=photos"], ["data=folder"]])
+def test_training_begins_with_a_plan(train, photos, first):
+    small = ["data.image_size=16", "model.generator_width=4", "model.discriminator_width=4", "metrics=none"]
+    assert train(*first, photos, "minutes=0.03", *small) == 0, train.err
+    folder = next(Path("outputs").glob("plan_photos*/version_0"))
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    written = yaml.safe_load(Path("planned/experiment/plan_photos.yaml").read_text())
+    assert config["trainer"]["max_steps"] == written["trainer"]["max_steps"] >= 1
+    assert config["model"]["generator_optimizer"]["lr"] == 1e-3
+
+    before = Path("planned/experiment/plan_photos.yaml").stat().st_mtime_ns
+    assert train(*first, photos, *small, "resume=auto") == 0
+    assert "Nothing was trained" in train.out
+    assert Path("planned/experiment/plan_photos.yaml").stat().st_mtime_ns == before, "it is not planned again"
+
+
+def test_evaluations_are_planned_within_a_tenth_of_the_time(command, photos, speeds, monkeypatch):
+    monkeypatch.setattr(planning, "_seconds", lambda work: 0.32)  # for 32 images, each of sampling and judging
+    small = ["data.image_size=16", "model.generator_width=4", "model.discriminator_width=4", "data.channels=1"]
+    monkeypatch.setattr(planning, "suitable_metrics", lambda *_: ("digits", []))
+    assert command("plan", photos, *small, "minutes=60")[0] == 0
+    written = yaml.safe_load(Path("planned/experiment/plan_photos.yaml").read_text())
+    assert {"override /metrics": "digits"} in written["defaults"]
+    measured = written["metrics"]
+    times = 1 + -(-written["trainer"]["max_steps"] // measured["every_n_steps"])
+    assert 40 * 0.01 + times * measured["num_samples"] * 0.02 <= 0.1 * 3600
+    assert times >= 7
+    code, out, _ = command("plan", photos, *small, "minutes=3")
+    assert code == 0
+    assert "evaluation none: two would take over a tenth of the time (10 ms an image)" in " ".join(out.split())
+
+
+def test_several_runs_or_processes_need_one_plan_before(train, photos, monkeypatch):
+    assert train("-m", "experiment=photos", photos, "seed=0,1") == 2
+    assert "choose once with `lit-gans plan data.root=photos`" in train.err
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert train("data=folder", photos) == 2
+    assert "data=folder without model= and experiment= chooses settings for one run of one process" in train.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["minutes=0"], "minutes=0.0 must be greater than 0"),
+        (["minutes=long"], "minutes"),
+        (["output=plan.yaml"], "an experiment is a YAML file in a folder named experiment"),
+        (["data=digits"], "a plan is for data=folder, not data=digits"),
+    ],
+)
+def test_mistakes_are_said(command, photos, arguments, words):
+    code, _, err = command("plan", photos, *arguments)
+    assert (code, words in err) == (2, True), err
+
+
+def test_a_plan_needs_pictures(command):
+    assert (
+        command("plan")[2].strip()
+        == "lit-gans: data.root is required: the folder of the pictures, as in data.root=photos."
+    )
+    with pytest.raises(RefusedInput, match="does not exist"):
+        planning.planned(["experiment=photos", "data.root=photos", "resume=auto"])
