@@ -19,13 +19,18 @@ from pathlib import Path
 
 PRELOADED = (
     "pytest",
+    "torch._inductor.compile_fx",  # DeepSpeed imports it with its first engine
     "torch.distributed.checkpoint",
     "torch.distributed.fsdp",
     "lightning.pytorch",
     "deepspeed",
+    "deepspeed.module_inject",
     "deepspeed.utils.zero_to_fp32",
     "lit_gans",
     "lit_gans.callbacks",
+    "lit_gans.cli.fit",
+    "lit_gans.cli.train",
+    "lit_gans.config.hydra_app",
     "lit_gans.strategies.ddp",
     "lit_gans.strategies.deepspeed.strategy",
     "lit_gans.strategies.fsdp",
