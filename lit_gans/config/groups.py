@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import pkgutil
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.resources import files
 
 from hydra.core.object_type import ObjectType
@@ -36,8 +37,8 @@ class Group:
     Args:
         places: what is chosen, by the group with its place in the configuration.
         package: package of its classes, if it has any.
-        base: path of their base class.
-        others: paths of classes of other libraries, by name.
+        base: their base class, `module:name`.
+        others: classes of other libraries, `module:name`, by name.
         has_files: whether the options are YAML files, and the classes are the schemas below them.
         node: node that an option sets, if its name is not that of the group.
         shared: arguments whose values stand elsewhere in the configuration.
@@ -67,30 +68,30 @@ GROUPS = {
     "model": Group(
         {"model": "the GAN, with the defaults of its paper"},
         "lit_gans.models",
-        "lit_gans.training.adversarial.AdversarialModule",
+        "lit_gans.training.adversarial:AdversarialModule",
         shared={"image_size": "${data.image_size}", "channels": "${data.channels}", "seed": "${seed}"},
     ),
     "data": Group(
         {"data": "the images; some need an extra"},
         "lit_gans.data.sources",
-        "lightning.pytorch.LightningDataModule",
+        "lightning.pytorch:LightningDataModule",
         shared={"seed": "${seed}"},
     ),
     "metrics": Group(
         {"metrics": "what to measure during training"},
         "lit_gans.metrics.extractors",
-        "lit_gans.metrics.extractors.base.Extractor",
+        "lit_gans.metrics.extractors.base:Extractor",
         has_files=True,
     ),
     "trainer": Group(
         {"trainer": "Lightning's Trainer: iterations, devices"},
-        others={"trainer": "lightning.pytorch.Trainer"},
+        others={"trainer": "lightning.pytorch:Trainer"},
         has_files=True,
     ),
     "strategy": Group(
         {"strategy": "how to distribute the training over several devices; auto is one device"},
         "lit_gans.strategies",
-        "lightning.pytorch.strategies.Strategy",
+        "lightning.pytorch.strategies:Strategy",
         has_files=True,
         node="trainer.strategy",
     ),
@@ -101,17 +102,17 @@ GROUPS = {
     "callbacks": Group(
         {"callbacks": "averaged weights, samples, checkpoints, early stopping"},
         "lit_gans.callbacks",
-        "lightning.pytorch.Callback",
+        "lightning.pytorch:Callback",
         has_files=True,
     ),
     "logger": Group(
         {"logger": "where values are logged; default is csv and tensorboard"},
         "lit_gans.callbacks",
-        f"{_LOGGERS}.Logger",
+        f"{_LOGGERS}:Logger",
         {
-            "tensorboard": f"{_LOGGERS}.TensorBoardLogger",
-            "wandb": f"{_LOGGERS}.WandbLogger",
-            "mlflow": f"{_LOGGERS}.MLFlowLogger",
+            "tensorboard": f"{_LOGGERS}:TensorBoardLogger",
+            "wandb": f"{_LOGGERS}:WandbLogger",
+            "mlflow": f"{_LOGGERS}:MLFlowLogger",
         },
         has_files=True,
     ),
@@ -127,12 +128,12 @@ GROUPS = {
             "schedule@model.discriminator_optimizer.schedule": "learning-rate schedule of the discriminators",
         },
         "lit_gans.training.schedules",
-        "lit_gans.training.schedules.Schedule",
+        "lit_gans.training.schedules:Schedule",
     ),
     "score": Group(
         {"score@metrics.scores.{kid,mifid,prdc}": "what to measure besides, for example score@metrics.scores.kid=kid"},
         "lit_gans.metrics.scores",
-        "lit_gans.metrics.scores.base.FeatureScore",
+        "lit_gans.metrics.scores.base:FeatureScore",
         # an `Evaluator` sets those of its scores
         unset=("feature", "normalize", "reset_real_features", "seed", "input_img_size"),
     ),
@@ -201,17 +202,23 @@ def _generated(path: str) -> dict[str, type | Optimizer]:
     name, _, below = path.strip("/").partition("/")
     group = GROUPS.get(name)
     if name == "optimizer" and not below:
-        return {each.lower(): Optimizer(each) for each in optimizer_names()}
+        return _optimizers()
     if group is None or below not in (("_schema",) if group.has_files else ("", "_schema")):
         return {}
-    return {name: cls for name, cls in group.classes().items() if _is_option(group, cls)}
+    found = group.classes()
+    return {name: cls for name, cls in found.items() if _is_option(group, cls, found)}
 
 
-def _is_option(group: Group, cls: type) -> bool:
-    """Whether a registered class is an option rather than a base class."""
+@cache
+def _optimizers() -> dict[str, type | Optimizer]:
+    return {name.lower(): Optimizer(name) for name in optimizer_names()}
+
+
+def _is_option(group: Group, cls: type, found: dict[str, type]) -> bool:
+    """Whether a registered class of a group, which are `found`, is an option rather than a base class."""
     if group is GROUPS["model"]:
         return is_gan(cls)
     if group is GROUPS["data"]:
-        ours = (other for other in group.classes().values() if other.__module__.startswith(group.package))
+        ours = (other for other in found.values() if other.__module__.startswith(group.package))
         return not any(issubclass(other, cls) and other is not cls for other in ours)
     return True

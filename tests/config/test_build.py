@@ -10,16 +10,27 @@ from lit_gans.config.build import resolve
 from lit_gans.config.groups import options
 
 CONF = Path(__file__).parents[2] / "conf"
-OPTIONS = sorted(f"{path.parent.name}={path.stem}" for path in CONF.glob("*/*.yaml"))
-OPTIONS += [f"{group}={name}" for group in ("model", "data") for name in options(group)]
-OPTIONS += [f"optimizer@model.generator_optimizer={name}" for name in options("optimizer")]
-OPTIONS += [f"schedule@model.generator_optimizer.schedule={name}" for name in options("schedule")]
-OPTIONS += [f"score@metrics.scores.kid={name}" for name in options("score")]
+TOGETHER = {group: options(group) for group in ("trainer", "strategy", "precision", "callbacks", "logger", "metrics")}
+TOGETHER |= {group: options(group) for group in ("model", "data")}
+TOGETHER["optimizer@model.generator_optimizer"] = options("optimizer")
+TOGETHER["schedule@model.generator_optimizer.schedule"] = options("schedule")
+LINES = [
+    [f"{key}={names[number % len(names)]}" for key, names in TOGETHER.items()]
+    for number in range(max(map(len, TOGETHER.values())))
+]
+LINES += [[f"experiment={name}"] for name in options("experiment")]
+LINES += [[f"score@metrics.scores.kid={name}"] for name in options("score")]
 
 
-@pytest.mark.parametrize("option", OPTIONS)
-def test_every_option_composes(option):
-    assert compose(option).model
+def test_every_group_of_files_has_options_here():
+    folders = {path.parent.name for path in CONF.glob("*/*.yaml")}
+    assert folders <= {*TOGETHER, "experiment"}
+
+
+@pytest.mark.parametrize("line", LINES, ids=" ".join)
+def test_every_option_composes(line):
+    """Options of different groups are composed together: as many times as the largest group has options."""
+    assert compose(*line).model
 
 
 @pytest.mark.parametrize(
