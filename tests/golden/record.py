@@ -9,12 +9,12 @@ import hashlib
 import json
 import os
 import platform
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import torch
+
+from tests.strategies.ranks import command_line
 
 RECORD = Path(__file__).with_name("record.json")
 GANS = ("gan", "dcgan", "sngan", "wgan_gp", "d2gan", "d3gan", "pix2pix")
@@ -39,19 +39,17 @@ def this_platform():
     }
 
 
-def measure(processes, gans=GANS, precision="64-true"):
-    """Trains GANs, each in 10 iterations on `processes` processes, and returns losses, metrics and weights by GAN."""
-    command = [sys.executable, "-m", "lit_gans", "train", "-m"]
-    command += ["experiment=" + ",".join(f"{gan}_digits" for gan in gans), *COMMON]
-    command += [f"trainer.precision={precision}"]
+def measure(processes):
+    """Trains each GAN in 10 iterations on `processes` processes, and returns losses, metrics and weights by GAN."""
+    command = ["train", "-m", "experiment=" + ",".join(f"{gan}_digits" for gan in GANS), *COMMON]
+    command += ["trainer.precision=64-true"]
     if processes > 1:
         command += ["strategy=ddp", f"trainer.devices={processes}"]
     with tempfile.TemporaryDirectory() as folder:
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "LIT_GANS_CACHE": f"{folder}/cache"}
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
-        assert done.returncode == 0, done.stderr[-3000:]
+        (code,), (printed,) = command_line(command, Path(folder), [os.environ | {"LIT_GANS_CACHE": f"{folder}/cache"}])
+        assert code == 0, printed[-3000:]
         runs = Path(folder) / "outputs/sweeps/version_0"
-        return {gan: _read(runs / str(number)) for number, gan in enumerate(gans)}
+        return {gan: _read(runs / str(number)) for number, gan in enumerate(GANS)}
 
 
 def _read(run):
