@@ -11,6 +11,7 @@ from PIL import Image
 
 from lit_gans.cli.main import stopped
 from tests.commands import TINY
+from tests.strategies.ranks import command_line
 
 NUM = 3000
 TRAIN = ["train", *(item for item in TINY if not item.startswith(("data=", "data.batch"))), "trainer.max_steps=1"]
@@ -67,9 +68,10 @@ def pictures(tmp_path_factory):
 def test_a_signal_ends_packing_and_the_next_start_goes_on(pictures, tmp_path, name, number, codes):
     """As a terminal does, it goes to the worker processes too; a shell shows the death by a signal as 128 more."""
     command = [sys.executable, "-m", "lit_gans", *COMMANDS[name], "data=folder", f"data.root={pictures}"]
+    command += ["data.image_size=16"]
     place = {"cwd": tmp_path, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     place["env"] = os.environ | {"LIT_GANS_CACHE": str(tmp_path / "cache")}
-    process = subprocess.Popen([*command, "data.image_size=16"], start_new_session=True, **place)
+    process = subprocess.Popen(command, start_new_session=True, **place)
     while not any(path.read_text().count("\n") > 1 for path in tmp_path.glob("cache/*.part/rows.jsonl")):
         assert process.poll() is None, process.stdout.read()
     os.killpg(process.pid, number)
@@ -80,7 +82,7 @@ def test_a_signal_ends_packing_and_the_next_start_goes_on(pictures, tmp_path, na
     (images,) = tmp_path.glob("cache/*.part/images.npy")
     packed = images.stat().st_size // (16 * 16 * 3)
     assert 0 < packed < NUM
-    done = subprocess.run([*command, "data.image_size=16"], **place)
-    assert done.returncode == 0, done.stdout
+    (code,), printed = command_line(command[3:], tmp_path, [place["env"]])
+    assert code == 0, printed
     assert len([*tmp_path.glob("cache/*.packed")]) == 1
     assert not [*tmp_path.glob("cache/*.part")]
