@@ -17,7 +17,7 @@ from lit_gans.checkpoints.locate import newest_good
 from lit_gans.config.registry import gans
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.schedules import Linear
-from tests.conftest import SETTINGS, SMALL, WIDTHS, RandomImages
+from tests.tiny import SETTINGS, SMALL, WIDTHS, RandomImages
 
 STEPS = 8  # three in an epoch; a checkpoint every 2, a measurement every 3
 POINTS = ("epoch boundary", "mid-epoch", "mid-n_critic", "mid-evaluation", "mid-save")

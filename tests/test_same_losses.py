@@ -5,8 +5,8 @@ from lightning.pytorch import Callback, Trainer
 
 from lit_gans.config.registry import gans
 from lit_gans.strategies.ddp import NetworkDDP
-from tests.conftest import SETTINGS, SMALL, WIDTHS, RandomImages
 from tests.strategies import ranks
+from tests.tiny import SETTINGS, SMALL, WIDTHS, RandomImages
 
 STEPS = 100
 GANS = sorted(gans())

@@ -9,7 +9,7 @@ from lit_gans.callbacks import GenerativeMetrics, ModeMetrics, PairedMetrics
 from lit_gans.config.registry import gans
 from lit_gans.data.sources.points import Ring
 from lit_gans.metrics.extractors.digits import DigitsExtractor
-from tests.conftest import SETTINGS, SMALL, WIDTHS, RandomImages
+from tests.tiny import SETTINGS, SMALL, WIDTHS, RandomImages
 
 
 def measured(name, data, callback, world_size, strategy="network_ddp", **sizes):

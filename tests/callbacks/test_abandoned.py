@@ -17,8 +17,8 @@ from lit_gans.metrics.extractors.digits import DigitsExtractor
 from lit_gans.metrics.scores.fid import FrechetInceptionDistance
 from lit_gans.models.dcgan import DCGAN
 from lit_gans.strategies.ddp import NetworkDDP
-from tests.conftest import SMALL, WIDTHS, RandomImages
 from tests.strategies import ranks
+from tests.tiny import SMALL, WIDTHS, RandomImages
 
 BATCHES = 12  # of the real images, and of the generated images of each measurement, on one process
 KEY = "metric/fid_digits"

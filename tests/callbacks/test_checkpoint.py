@@ -15,8 +15,8 @@ from lit_gans.checkpoints.locate import verified_iteration
 from lit_gans.common.errors import RefusedInput
 from lit_gans.models.gan import GAN
 from lit_gans.strategies.fsdp import NetworkFSDP
-from tests.conftest import SMALL, WIDTHS, RandomImages
 from tests.strategies import ranks
+from tests.tiny import SMALL, WIDTHS, RandomImages
 
 from .test_early_stopping import Given
 

@@ -30,7 +30,7 @@ def served(tmp_path_factory):
     from lightning.pytorch import Trainer
 
     from lit_gans.config.registry import gans
-    from tests.conftest import SMALL, WIDTHS
+    from tests.tiny import SMALL, WIDTHS
 
     folder = tmp_path_factory.mktemp("demo") / "gan_photos/version_0"
     quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar"), False)

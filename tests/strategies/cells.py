@@ -134,7 +134,7 @@ def trained_alone(cell):
 
 def many_images():
     """Random images for more than one step of the largest cell."""
-    from tests.conftest import RandomImages
+    from tests.tiny import RandomImages
 
     class ManyImages(RandomImages):
         num_images = 320
