@@ -105,6 +105,8 @@ class PackedData(ImageData):
         red, green, blue = background
         crop = crop if isinstance(crop, str) else as_size(crop, "crop")
         self.frame = Frame(self.image_size, channels, crop, (red, green, blue))
+        if isinstance(class_weights, dict):  # in YAML, a name may be a number
+            class_weights = {str(name): weight for name, weight in class_weights.items()}
         self.class_weights = class_weights
         self.flip, self.on_error, self.placement = flip, on_error, placement
         self.cache = cache_folder(cache)
