@@ -21,7 +21,7 @@ from lit_gans.callbacks.throughput import paused
 from lit_gans.common.atomic import replacing, writing
 from lit_gans.common.errors import RefusedInput, refuse_above, refuse_below
 from lit_gans.data.contracts import HasModes, ImageSource, Paired
-from lit_gans.data.images import to_uint8
+from lit_gans.data.images import to_networks, to_uint8, to_unit_range
 from lit_gans.data.sources.stacked_digits import StackedDigits
 from lit_gans.metrics.cache import fingerprint
 from lit_gans.metrics.evaluator import Evaluator
@@ -291,6 +291,11 @@ class GenerativeMetrics(Measurement):
             )
         if data.image_size == 1:
             raise RefusedInput("points have no FID: use metrics=modes, or metrics=none.")
+        if not self.extractor.any_channels and data.channels not in (1, 3, 4):
+            raise RefusedInput(
+                f"metrics={self.extractor.name} measures images with 1, 3 or 4 channels, and the data has"
+                f" {data.channels}: use metrics=none, or metrics=module with an extractor of your own."
+            )
         device = trainer.strategy.root_device
         device = torch.device("cpu") if device.type == "mps" else device  # MPS has no float64 for the covariances
         given = self.num_samples, self.batch_size, self.seed, device
@@ -403,8 +408,8 @@ class PairedMetrics(Measurement):
         metric = PairedL1().to(module.device)
         batches = torch.arange(len(pairs["image"])).split(self.batch_size)
         for index in self.until_stopped(trainer, batches[trainer.global_rank :: trainer.world_size]):
-            images = module.decode(pairs["input"][index].float() / 127.5 - 1, seed=self.seed)
-            metric.update(images, pairs["image"][index].to(images.device))
+            images = module.decode(to_networks(pairs["input"][index]), seed=self.seed)
+            metric.update(images, to_unit_range(pairs["image"][index]).to(images.device))
         return {"metric/l1": metric.compute().item()}
 
 

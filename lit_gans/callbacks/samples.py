@@ -11,12 +11,12 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from PIL import Image
 from torchvision.transforms.functional import pil_to_tensor
-from torchvision.utils import save_image
 
 from lit_gans.callbacks.throughput import paused
 from lit_gans.common.atomic import replacing, writing
 from lit_gans.common.errors import refuse_above, refuse_below, refuse_not_positive
 from lit_gans.data.contracts import Plottable
+from lit_gans.data.images import write_grid
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.attached import data_of
 from lit_gans.training.callback import GenerativeCallback
@@ -82,7 +82,7 @@ class Samples(GenerativeCallback):
                 data.plot(module.sample(data.num_plotted, seed=self.seed), part)
             else:
                 images, columns = module.sample_grid(self.num, self.seed, data)
-                save_image(images, part, nrow=columns)
+                write_grid(images, part, columns)
         with paused(trainer):
             for logger in trainer.loggers:
                 log_grid(logger, path, trainer.global_step)

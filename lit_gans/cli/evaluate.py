@@ -249,7 +249,7 @@ def _samples(
             to_uint8(module.decode(microbatch, labels=classes, weights=weights, seed=metrics.seed))
             for microbatch, classes in with_labels(inputs.split(metrics.batch_size), labels)
         ),
-        module.image_shape,
+        (module.channels, *inputs.shape[2:]) if isinstance(module, Pix2Pix) else module.image_shape,
         "raw" if weights == "raw" or module.averaged_generator is None else "ema",
         module.num_classes,
         labels,

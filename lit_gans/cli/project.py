@@ -12,13 +12,12 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torchvision.utils import save_image
 
 from lit_gans.cli.sample import loaded, maps_latents_to_images
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.progress import Progress
 from lit_gans.config.run_folder import made_folder, replacing_note
-from lit_gans.data.images import read_folder
+from lit_gans.data.images import read_folder, write_grid
 from lit_gans.latents.projection import project as found_latents
 from lit_gans.training.sampling import Weights
 
@@ -73,7 +72,7 @@ def project(
     images = module.decode(latents, labels=labels, weights=weights).cpu()
     path = made_folder(folder, "output") / "projected.png"
     replaced = replacing_note(path)
-    save_image(torch.stack([targets, images], 1).flatten(0, 1), path, nrow=2 * max(1, round((len(paths) / 2) ** 0.5)))
+    write_grid(torch.stack([targets, images], 1).flatten(0, 1), path, 2 * max(1, round((len(paths) / 2) ** 0.5)))
     torch.save(latents, folder / "projected.pt")
     print(f"{len(paths)} images, mean distance {distances.mean():.4f}: {path}{replaced}")
     return path

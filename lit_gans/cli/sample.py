@@ -10,19 +10,35 @@ from __future__ import annotations
 
 import logging
 import math
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional
 from torchvision.utils import save_image
 
+from lit_gans.checkpoints.format import FORMAT_KEY, read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.common.errors import RefusedInput, refuse_above_64_bits, refuse_below
 from lit_gans.common.memory import refuse_memory
 from lit_gans.common.progress import Progress
-from lit_gans.config.load import load
+from lit_gans.config.load import module_from
 from lit_gans.config.run_folder import made_folder, refuse_folder, replacing_note, results_folder
-from lit_gans.data.images import read_folder
+from lit_gans.data.images import (
+    ARRAYS,
+    ENDINGS,
+    WHITE,
+    Depth,
+    Frame,
+    images_in,
+    read_picture,
+    to_unit_range,
+    write_grid,
+)
 from lit_gans.latents.truncation import truncated
 from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.adversarial import AdversarialModule
@@ -39,11 +55,15 @@ def sample(
     seed: int = 0,
     label: int | None = None,
     input: str | None = None,
+    whole: bool | None = None,
     truncation: float | None = None,
     weights: Weights | None = None,
     output: str | None = None,
 ) -> Path:
     """Writes generated images as PNG files and a grid; for points, a table and a plot. Replaces earlier ones.
+
+    Images that a PNG does not hold are arrays instead, NPY files (h, w, c) in float32: those of 2 or more than 4
+    channels, and those of data with data.dtype=float32, whose values are those of data.value_range, or in [0, 1].
 
     Args:
         checkpoint: path of a checkpoint, or folder of a run, which uses its best checkpoint, or the last if there is
@@ -52,6 +72,8 @@ def sample(
         seed: seed of the latents.
         label: class of all images, for a model that was trained with classes; null cycles through all classes.
         input: folder of images to translate, for pix2pix; the output has as many images, with the same names.
+        whole: whether to translate images at their own sizes; null does so if the training took crops of larger ones,
+            and otherwise resizes images to the size of the model.
         truncation: bound of the numbers of latents: a smaller one makes more typical images of less variety; null for
             none.
         weights: `ema` or `raw`; null uses the averaged weights if they exist.
@@ -61,12 +83,14 @@ def sample(
         The path of the grid or plot.
     """
     refuse_numbers(seed, num)
-    module, folder = loaded(checkpoint, output)
+    content, folder = _read(checkpoint, output)
+    module, depth = module_from(content, checkpoint), _depth_of(content)
     module.labels(num, label)  # raises before anything is generated
     module.sampling_generator(weights)
     refuse_truncation(module, truncation)
     if isinstance(module, Pix2Pix):
-        names, images = _translations(module, input, seed, weights)
+        whole = depth.whole if whole is None else whole
+        names, images = _translations(module, input, seed, weights, depth, whole)
     else:
         if input is not None:
             raise RefusedInput(f"input={input}: a {type(module).__name__} generates images from noise; leave it out.")
@@ -74,44 +98,94 @@ def sample(
         logger.info("generating %s images", f"{num:,}")
         names = [f"{index:05d}" for index in range(num)]
         latents = truncated(module.latents(num, seed), truncation)
-        images = module.decode(latents, labels=module.labels(num, label), weights=weights, seed=seed)
+        images = [*module.decode(latents, labels=module.labels(num, label), weights=weights, seed=seed)]
     made_folder(folder, "output")
     if module.image_size == 1:
-        return _write_points(images, folder)
+        return _write_points(torch.stack(images), folder)
     columns = module.num_classes if label is None and 0 < module.num_classes <= num else math.ceil(len(images) ** 0.5)
-    return _write_images(images, names, columns, folder)
+    return _write_images(images, names, columns, folder, depth)
+
+
+@dataclass(frozen=True)
+class _Depth:
+    """What a checkpoint says of the images that it was trained on.
+
+    Args:
+        dtype: see `Frame`.
+        value_range: see `Frame`.
+        whole: whether the training took crops of larger images.
+    """
+
+    dtype: Depth = "uint8"
+    value_range: tuple[float, float] | None = None
+    whole: bool = False
+
+
+def _depth_of(content: dict[str, Any]) -> _Depth:
+    data = content.get(FORMAT_KEY, {}).get("config", {}).get("data") or {}
+    given = data.get("value_range")
+    value_range = None if given is None else (float(given[0]), float(given[1]))
+    return _Depth(data.get("dtype", "uint8"), value_range, data.get("whole_size") is not None)
 
 
 def _translations(
-    module: Pix2Pix, folder: str | None, seed: int, weights: Weights | None
-) -> tuple[list[str], Float[Tensor, "n c h w"]]:
+    module: Pix2Pix, folder: str | None, seed: int, weights: Weights | None, depth: _Depth, whole: bool
+) -> tuple[list[str], list[Float[Tensor, "c _ _"]]]:
     """Returns the names and translations of the images in a folder."""
     if folder is None:
         raise RefusedInput("pix2pix translates images: add input=FOLDER.")
-    paths, inputs = read_folder(folder, module.image_size, module.input_channels)
-    logger.info("translating %s images", f"{len(paths):,}")
-    translations = module.translate(inputs.float() / 255, seed=seed, weights=weights)
+    paths = images_in(Path(folder), endings=(*ENDINGS, *ARRAYS))
     names: list[str] = []
     for name in (path.stem for path in paths):
         while name in ("grid", *names):  # of another ending
             name += "_"
         names.append(name)
-    return names, translations
+    frame = Frame(module.image_size, module.input_channels, "none", WHITE, depth.dtype, depth.value_range)
+
+    def read(path: Path) -> Float[Tensor, "1 c h w"]:
+        picture = read_picture(path, frame.takes_values, [])
+        own = replace(frame, image_size=frame.size_of(picture)) if whole else frame
+        return to_unit_range(torch.from_numpy(own.fit(picture, str(path))[0])[None])
+
+    logger.info("translating %s images", f"{len(paths):,}")
+    if not whole:
+        return names, [*module.translate(torch.cat([*map(read, paths)]), seed=seed, weights=weights)]
+    with Progress() as progress:  # one by one, since each may have its own size
+        own = progress.follow("translating whole images", paths, len(paths), size=lambda _: 1)
+        return names, [module.translate(read(path), seed=seed, weights=weights)[0] for path in own]
 
 
-def _write_images(images: Float[Tensor, "n c h w"], names: list[str], columns: int, folder: Path) -> Path:
+def _write_images(
+    images: list[Float[Tensor, "c _ _"]], names: list[str], columns: int, folder: Path, depth: _Depth
+) -> Path:
     """Writes each image and a grid of all images; returns the path of the grid."""
     grid = folder / "grid.png"
+    arrays = depth.dtype != "uint8" or len(images[0]) not in (1, 3, 4)
+    low, high = depth.value_range or (0.0, 1.0)
     replaced = replacing_note(grid)
-    others = len({path.stem for path in folder.glob("*.png")} - {*names, grid.stem})
+    others = len({path.stem for path in folder.glob("*.npy" if arrays else "*.png")} - {*names, grid.stem})
     beside = f"; {others} other images stay there" if replaced and others else ""
     with Progress() as progress:
-        rows = progress.follow("writing images", images.split(1), len(images))
+        rows = progress.follow("writing images", images, len(images), size=lambda _: 1)
         for name, image in zip(names, rows, strict=True):
-            save_image(image[0], folder / f"{name}.png")
-    save_image(images, grid, nrow=columns)
+            if arrays:
+                np.save(folder / f"{name}.npy", (image * (high - low) + low).permute(1, 2, 0).numpy())
+            else:
+                save_image(image, folder / f"{name}.png")
+    write_grid(_of_one_size(images), grid, columns)
     print(f"{len(images)} images and their grid: {grid}{replaced}{beside}")
+    if arrays:
+        print(
+            f"the images are NPY files (height, width, {len(images[0])}) with values from {low:g} to {high:g}, since a"
+            " PNG does not hold their channels and depth; the grid shows 8 bits"
+        )
     return grid
+
+
+def _of_one_size(images: list[Float[Tensor, "c _ _"]]) -> Float[Tensor, "n c h w"]:
+    """Returns images in one tensor, smaller ones on black."""
+    height, width = (max(image.shape[axis] for image in images) for axis in (1, 2))
+    return torch.stack([functional.pad(each, (0, width - each.shape[2], 0, height - each.shape[1])) for each in images])
 
 
 def _write_points(points: Tensor, folder: Path) -> Path:
@@ -131,10 +205,16 @@ def _write_points(points: Tensor, folder: Path) -> Path:
 
 def loaded(checkpoint: str, output: str | None) -> tuple[AdversarialModule, Path]:
     """Returns the module of a checkpoint, and the output folder."""
+    content, folder = _read(checkpoint, output)
+    return module_from(content, checkpoint), folder
+
+
+def _read(checkpoint: str, output: str | None) -> tuple[dict[str, Any], Path]:
+    """Returns the content of a checkpoint, and the output folder."""
     path = find_checkpoint(checkpoint)
     folder = Path(output) if output else results_folder(checkpoint, path) / "generated"
     refuse_folder(folder, "output")
-    return load(path), folder
+    return read_checkpoint(path), folder
 
 
 def maps_latents_to_images(module: AdversarialModule) -> bool:

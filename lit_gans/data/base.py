@@ -16,7 +16,7 @@ from lit_gans.common.errors import RefusedInput, refuse_above, refuse_below
 from lit_gans.common.size import Size, as_size, sides
 from lit_gans.data.loader import ResumableLoader, StepSampler
 
-Pairs = dict[str, UInt8[Tensor, "n c h w"]]  # `input`, and `image`, its target
+Pairs = dict[str, Shaped[Tensor, "n c h w"]]  # `input`, and `image`, its target
 LARGEST_IMAGE = 2**14  # pixels of height and width
 
 
@@ -54,7 +54,7 @@ class ImageData(LightningDataModule):
 
     Args:
         image_size: height and width of the images: one number for squares, or [height, width].
-        channels: number of channels of the images, 1 or 3.
+        channels: number of channels of the images.
         batch_size: number of images per process and discriminator step, before gradient accumulation.
         num_workers: number of processes that gather batches; 0 gathers in the training process, which is fastest for
             data in memory.
@@ -67,7 +67,7 @@ class ImageData(LightningDataModule):
     metrics: ClassVar[str] = "efficientnet_lite0"  # default option of `metrics` for these images
     num_classes: int = 0
     flip: bool = False  # whether the sampler may select mirror images
-    possible_channels: tuple[int, ...] = (1, 3)
+    possible_channels: tuple[int, ...] | None = (1, 3)  # None for any
 
     def __init__(
         self, image_size: Size = 32, channels: int = 1, batch_size: int = 64, num_workers: int = 0, seed: int = 0
@@ -77,7 +77,8 @@ class ImageData(LightningDataModule):
         refuse_below(0, num_workers=num_workers)
         self.image_size = as_size(image_size)
         refuse_above(LARGEST_IMAGE, image_size=max(sides(self.image_size)))
-        if channels not in self.possible_channels:
+        refuse_below(1, channels=channels)
+        if self.possible_channels is not None and channels not in self.possible_channels:
             raise RefusedInput(f"channels={channels} must be {' or '.join(map(str, self.possible_channels))}.")
         self.channels = channels
         self.batch_size, self.num_workers, self.seed = batch_size, num_workers, seed

@@ -1,4 +1,5 @@
-"""Reader of image files: converts any file that Pillow opens to uint8 at one size, or reports its path and the error.
+"""Reader of image files: converts any file that Pillow opens, and arrays of any number of channels and depth, to images
+of one size, or reports its path and the error.
 
 A `picture` is a Pillow image as stored in a file; an `image` is an array of fixed size and number of channels.
 """
@@ -13,19 +14,27 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
-from PIL import Image, ImageOps
+from jaxtyping import Float, Shaped, UInt8
+from PIL import Image, ImageFile, ImageOps
 from torch import Tensor
+from torch.nn import functional
+from torchvision.utils import save_image
 
-from lit_gans.common.errors import RefusedInput, refusing
-from lit_gans.common.size import Size, sides, size_value
+from lit_gans.common.errors import RefusedInput, import_extra, refusing
+from lit_gans.common.size import Size, as_size, sides, size_value
 
+ARRAYS = (".npy",)
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 Crop = Literal["center", "none"] | Size
 Background = tuple[int, int, int]
+Picture = Image.Image | np.ndarray
 WHITE: Background = (255, 255, 255)
 _RANGE_NOISE = 1e-4  # rounding of an image that was scaled to [0, 1]
+Depth = Literal["uint8", "float32"]
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+
+
+_RANGES = {"bool": (0, 1), "uint8": (0, 255), "uint16": (0, 65535)}  # of files; others have none of their own
 
 
 @dataclass(frozen=True)
@@ -34,33 +43,45 @@ class Frame:
 
     Args:
         image_size: height and width of the images: one number for squares, or both.
-        channels: 1 for grayscale, 3 for RGB, 4 for RGBA.
+        channels: 1 for grayscale, 3 for RGB, 4 for RGBA, any other number for arrays.
         crop: `center` crops to the largest central part with the aspect ratio of the images, a number to the central
             square of that many pixels, [height, width] to a central rectangle; `none` does not crop. Where the aspect
             ratio is not that of the images, it changes.
         background: red, green and blue, 0 to 255, of the background of transparent pictures, for 1 and 3 channels.
+        dtype: `uint8`, or `float32` for images in [-1, 1] that keep the depth of 16-bit and floating-point files.
+        value_range: values of a file that become black and white; None takes 0 and 255, or 65535 for 16-bit files.
     """
 
     image_size: Size
     channels: int
     crop: Crop = "center"
     background: Background = WHITE
+    dtype: Depth = "uint8"
+    value_range: tuple[float, float] | None = None
+
+    @property
+    def takes_values(self) -> bool:
+        """Whether images are made from the values of files as they are stored, rather than from 8-bit pictures."""
+        return self.dtype != "uint8" or self.value_range is not None or self.channels not in _MODES
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """Channels, height and width of what `fit` returns."""
         return self.channels, *sides(self.image_size)
 
-    def fit(self, picture: Image.Image, name: str) -> tuple[UInt8[np.ndarray, "c h w"], list[str]]:
+    def fit(self, picture: Picture, name: str) -> tuple[Shaped[np.ndarray, "c h w"], list[str]]:
         """Returns an image and notes for the user about its conversion.
 
         Args:
-            picture: decoded picture.
+            picture: decoded picture, or values (h, w), (h, w, c) or (c, h, w).
             name: name of the picture, for error messages.
 
         Raises:
-            RefusedInput: the picture is smaller than the crop, or the crop is empty.
+            RefusedInput: the picture is smaller than the crop, or the crop is empty; or values have another number of
+                channels, an unknown range, or are not finite.
         """
+        if self.takes_values or isinstance(picture, np.ndarray):
+            return self._fit_values(values_of(picture), name)
         notes: list[str] = []
         picture = plain(picture, self.channels, self.background, name, notes)
         width, height = picture.size
@@ -72,6 +93,51 @@ class Frame:
         if picture.size != size:
             picture = picture.resize(size, Image.Resampling.BILINEAR)
         return _array(picture, self.channels), notes
+
+    def size_of(self, picture: Picture) -> Size:
+        """Returns the height and width of a picture or of values, see `fit`."""
+        if isinstance(picture, Image.Image):
+            return as_size(picture.size[::-1])
+        leading = picture.ndim == 3 and picture.shape[-1] != self.channels
+        return as_size(picture.shape[1:] if leading else picture.shape[:2])
+
+    def _fit_values(
+        self, values: Shaped[np.ndarray, "..."], name: str
+    ) -> tuple[Shaped[np.ndarray, "c h w"], list[str]]:
+        values = values[..., None] if values.ndim == 2 else values
+        if values.ndim != 3 or self.channels not in (values.shape[0], values.shape[-1]):
+            raise RefusedInput(
+                f"{name} has the shape {values.shape}, expected {self.channels} channels (data.channels)."
+            )
+        if values.shape[-1] != self.channels:
+            values = np.moveaxis(values, 0, -1)
+        known = self.value_range or _RANGES.get(str(values.dtype))
+        if known is None:
+            span = f"{values.min():.6g} to {values.max():.6g}"
+            raise RefusedInput(
+                f"{name} has {values.dtype} values, here from {span}, whose range is unknown: add"
+                " data.value_range=[LOW,HIGH], the values that become black and white."
+            )
+        low, high = known
+        if not np.isfinite(values).all():
+            raise RefusedInput(f"{name} has values that are not finite.")
+        notes: list[str] = []
+        left, top, right, bottom = self._box(values.shape[1], values.shape[0], name)
+        size = sides(self.image_size)
+        if bottom - top < size[0] or right - left < size[1]:
+            notes.append("smaller than image_size, enlarged")
+        part = torch.from_numpy(values[top:bottom, left:right].astype(np.float32)).permute(2, 0, 1)[None]
+        if part.shape[-2:] != size:
+            part = functional.interpolate(part, size, mode="bilinear", antialias=True)
+        unit = (part[0].numpy() - low) / (high - low)
+        if unit.min() < -_RANGE_NOISE or unit.max() > 1 + _RANGE_NOISE:
+            notes.append("with values outside data.value_range, which are clipped")
+        unit = unit.clip(0, 1)
+        if self.dtype == "float32":
+            return unit * np.float32(2) - np.float32(1), notes
+        if values.dtype != np.uint8:
+            notes.append(f"{values.dtype} values, scaled to 8 bits (data.dtype=float32 keeps them)")
+        return (unit * 255).round().astype(np.uint8), notes
 
     def _box(self, width: int, height: int, name: str) -> tuple[int, int, int, int]:
         if self.crop == "none":
@@ -90,6 +156,55 @@ class Frame:
         return left, top, left + columns, top + rows
 
 
+def values_of(picture: Picture) -> Shaped[np.ndarray, "..."]:
+    """Returns the values of a decoded picture as they are stored; those of a palette as colors."""
+    if isinstance(picture, np.ndarray):
+        return picture
+    if picture.mode == "P":
+        picture = picture.convert("RGBA" if "transparency" in picture.info else "RGB")
+    return np.asarray(picture.convert("RGB") if picture.mode in ("CMYK", "YCbCr", "HSV", "LAB") else picture)
+
+
+def open_values(path: Path, notes: list[str]) -> Picture:
+    """Reads a file with the depth and the channels that it has: arrays of NumPy, TIFF files of any number of channels
+    and PNG files with colors of 16 bits (extra `depth`), and whatever else Pillow opens.
+
+    Args:
+        path: path of the file.
+        notes: list to which notes for the user are appended.
+
+    Raises:
+        RefusedInput: the file cannot be read; the message names path and reason.
+    """
+    ending = path.suffix.lower()
+    with refusing(f"{path} cannot be read as an image"):
+        if ending in ARRAYS:
+            return np.load(path, allow_pickle=False)
+        if ending in (".tif", ".tiff"):
+            return import_extra("tifffile", "depth").imread(path)
+        if ending == ".png" and _has_deep_colors(path):
+            with path.open("rb") as file:
+                width, height, rows, about = import_extra("png", "depth").Reader(file=file).asDirect()
+                return np.array([*map(np.uint16, rows)]).reshape(height, width, about["planes"])
+    return open_picture(path, str(path), notes)
+
+
+def _has_deep_colors(path: Path) -> bool:
+    """Whether a PNG has colors of 16 bits, which Pillow reduces to 8; it reads gray ones as they are."""
+    with Image.open(path) as picture:
+        return _is_reduced(picture)
+
+
+def _is_reduced(picture: ImageFile.ImageFile) -> bool:
+    return any(";16" in str(part) for part in picture.tile) and not picture.mode.startswith("I")
+
+
+def read_picture(path: Path, as_values: bool, notes: list[str]) -> Picture:
+    """Reads a file with `open_values` if it is an array or its values are wanted, otherwise with `open_picture`."""
+    wanted = as_values or path.suffix.lower() in ARRAYS
+    return open_values(path, notes) if wanted else open_picture(path, str(path), notes)
+
+
 def open_picture(source: Path | bytes, name: str, notes: list[str]) -> Image.Image:
     """Decodes a picture in its upright orientation; reads the first frame of an animation.
 
@@ -105,6 +220,8 @@ def open_picture(source: Path | bytes, name: str, notes: list[str]) -> Image.Ima
     with refusing(f"{name} cannot be read as an image"), Image.open(file) as picture:
         if getattr(picture, "n_frames", 1) > 1:  # which only some formats have
             notes.append("animated or of several pages, first one used")
+        if _is_reduced(picture):
+            notes.append("16 bits, scaled to 8")  # by Pillow
         picture.load()
         ImageOps.exif_transpose(picture, in_place=True)  # in place, without a copy if nothing is transposed
     return picture
@@ -119,7 +236,10 @@ def plain(picture: Image.Image, channels: int, background: Background, name: str
         RefusedInput: the picture has floating-point pixels, whose range is unknown.
     """
     if picture.mode == "F":
-        raise RefusedInput(f"{name} has floating-point pixels, whose range is unknown: save it with 8 or 16 bits.")
+        raise RefusedInput(
+            f"{name} has floating-point pixels, whose range is unknown: add data.value_range=[LOW,HIGH], the values"
+            " that become black and white."
+        )
     if picture.mode.startswith("I"):
         notes.append("16 bits, scaled to 8")
         values = np.asarray(picture).astype(np.float64).clip(0, 65535)
@@ -151,12 +271,13 @@ def read_image(path: Path, channels: int, background: Background = WHITE) -> UIn
     return torch.from_numpy(_array(picture, channels))[None]
 
 
-def images_in(folder: Path, nested: bool = False) -> list[Path]:
+def images_in(folder: Path, nested: bool = False, endings: tuple[str, ...] = ENDINGS) -> list[Path]:
     """Returns the files in a folder with an image extension, sorted; includes broken links, excludes hidden files.
 
     Args:
         folder: path of the folder.
         nested: whether to include the files in all subfolders.
+        endings: extensions of images.
 
     Raises:
         RefusedInput: the folder does not exist, cannot be opened, or contains no images.
@@ -169,10 +290,11 @@ def images_in(folder: Path, nested: bool = False) -> list[Path]:
         raise RefusedInput(f"{folder}: there is no such folder; give one that contains images.")
     found = []
     for place, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
-        folders[:] = [name for name in folders if nested and not name.startswith(".")]
-        found += [Path(place, name) for name in names if name.lower().endswith(ENDINGS) and not name.startswith(".")]
+        # not hidden ones, nor packed images, which are arrays
+        folders[:] = [name for name in folders if nested and not name.startswith(".") and ".packed" not in name]
+        found += [Path(place, name) for name in names if name.lower().endswith(endings) and not name.startswith(".")]
     if not found:
-        raise RefusedInput(f"{folder} contains no images ({', '.join(ENDINGS)}).")
+        raise RefusedInput(f"{folder} contains no images ({', '.join(endings)}).")
     return sorted(found)
 
 
@@ -185,6 +307,28 @@ def read_folder(folder: str | Path, image_size: Size, channels: int) -> tuple[li
     paths, frame = images_in(Path(folder)), Frame(image_size, channels, "none")
     images = [frame.fit(open_picture(path, str(path), []), str(path))[0] for path in paths]
     return paths, torch.from_numpy(np.stack(images))
+
+
+def to_networks(images: Shaped[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+    """Maps images of a source to [-1, 1]: uint8, or floats, which are in that range already."""
+    return images if images.is_floating_point() else images.float() / 127.5 - 1
+
+
+def to_unit_range(images: Shaped[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+    """Maps images of a source to [0, 1]: uint8, or floats in [-1, 1]."""
+    return (images + 1) / 2 if images.is_floating_point() else images.float() / 255
+
+
+def viewable(images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n v h w2"]:
+    """Returns images that a PNG can show: gray, RGB and RGBA; the channels of others side by side, in gray."""
+    if images.shape[1] in _MODES:
+        return images
+    return images.transpose(1, 2).flatten(2)[:, None]
+
+
+def write_grid(images: Float[Tensor, "n c h w"], path: Path, columns: int) -> None:
+    """Writes a grid of images in [0, 1] as a picture; see `viewable`."""
+    save_image(viewable(images), path, nrow=columns)
 
 
 def to_uint8(images: Float[Tensor, "n c h w"]) -> UInt8[Tensor, "n c h w"]:

@@ -13,12 +13,14 @@ from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.noise import Noise, mix
 from lit_gans.common.size import Size, sides
 from lit_gans.data.contracts import Paired
+from lit_gans.data.images import to_networks, to_unit_range
 from lit_gans.networks.blocks import Norm
 from lit_gans.networks.patchgan import PatchGAN
 from lit_gans.networks.unet import UNet
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.attached import data_of
 from lit_gans.training.batch import Batch, Inputs, tensors
+from lit_gans.training.crops import multiple_of, padded, random_crops
 from lit_gans.training.losses import logistic_discriminator, non_saturating_generator
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.sampling import Weights
@@ -38,7 +40,8 @@ class Pix2Pix(AdversarialModule):
 
     Args:
         l1_weight: weight of the mean absolute difference to the target; may be a schedule.
-        jitter: whether to enlarge pairs by 286/256, crop them back at a random position and mirror them at random.
+        jitter: whether to enlarge pairs by 286/256, crop them back at a random position and mirror them at random;
+            pairs that are larger than `image_size` are always cropped at random instead, and not enlarged.
         input_channels: channels of the input images; null uses the number of channels of the target images.
         generator_width: channels of the generator's finest map.
         discriminator_width: channels of the discriminator's finest map.
@@ -104,14 +107,28 @@ class Pix2Pix(AdversarialModule):
     # ---- the batch: pairs, one crop for both images, and dropout noise
 
     def sample_noise(self, noise: Noise, num: int) -> Inputs:
-        shapes = cast(UNet, self.generator).dropout_shapes(*sides(self.image_size))
-        drawn = {f"dropout_{index}": noise.uniform(f"dropout {index}", num, *s) for index, s in enumerate(shapes)}
-        return cast(Inputs, drawn | {"jitter": noise.uniform("jitter", num, 3)})
+        dropout = self._dropout(noise, num, *sides(self.image_size))
+        return cast(Inputs, dropout | {"jitter": noise.uniform("jitter", num, 3)})
+
+    def _dropout(self, noise: Noise, num: int, height: int, width: int) -> dict[str, Tensor]:
+        """Returns the random numbers of the dropout for inputs of a size, which `generate` pads."""
+        unet = cast(UNet, self.generator)
+        shapes = unet.dropout_shapes(multiple_of(height, unet.multiple), multiple_of(width, unet.multiple))
+        return {f"dropout_{index}": noise.uniform(f"dropout {index}", num, *s) for index, s in enumerate(shapes)}
 
     def dummy_batch(self, num: int) -> Inputs:
         return {"input": torch.empty(num, self.input_channels, *sides(self.image_size))}
 
     def augment(self, batch: Batch) -> Batch:
+        size = sides(self.image_size)
+        if tuple(batch["image"].shape[-2:]) != size:  # whole pictures
+            crops = {
+                name: random_crops(tensors(batch)[name], batch["jitter"][:, :2], size) for name in ("image", "input")
+            }
+            if self.jitter:
+                mirrored = (batch["jitter"][:, 2] < 0.5)[:, None, None, None]
+                crops = {name: torch.where(mirrored, crop.flip(-1), crop) for name, crop in crops.items()}
+            return cast(Batch, {**batch, **crops})
         if not self.jitter:
             return batch
         share = 1 / _ENLARGED
@@ -124,8 +141,12 @@ class Pix2Pix(AdversarialModule):
 
     def generate(self, generator: nn.Module, batch: Inputs) -> Tensor:
         noise = [tensor for name, tensor in tensors(batch).items() if name.startswith("dropout_")]
-        images: Tensor = generator(batch["input"], noise)
-        return images
+        whole = padded(batch["input"], cast(UNet, self.generator).multiple)
+        images: Tensor = generator(whole, noise)
+        if whole is batch["input"]:
+            return images
+        height, width = batch["input"].shape[-2:]
+        return images[..., :height, :width]
 
     def condition(self, batch: Inputs) -> tuple[Tensor, ...]:
         return (batch["input"],)
@@ -145,7 +166,11 @@ class Pix2Pix(AdversarialModule):
     def translate(
         self, pictures: Float[Tensor, "n a h w"], *, seed: int = 0, weights: Weights | None = None, batch_size: int = 64
     ) -> Float[Tensor, "n c h w"]:
-        """Returns translations in [0, 1] of images in [0, 1]; `seed` seeds dropout."""
+        """Returns translations in [0, 1] of images in [0, 1], which may have any size; `seed` seeds dropout.
+
+        The networks are convolutional: those that were trained on crops translate whole pictures (section 3.3 of the
+        paper). Sides that they cannot halve often enough are padded by reflection, and the translation is cut.
+        """
         return self.decode(pictures * 2 - 1, weights=weights, seed=seed, batch_size=batch_size)
 
     def sampling_inputs(self, num: int, seed: int, data: Any = None) -> Tensor:
@@ -155,11 +180,11 @@ class Pix2Pix(AdversarialModule):
                 " needs a datamodule of pairs."
             )
         pictures = data.held_out["input"]
-        return pictures[_spread(num, len(pictures))].float() / 127.5 - 1
+        return to_networks(pictures[_spread(num, len(pictures))])
 
     def sampling_batch(self, inputs: Tensor, labels: Tensor | None, seed: int) -> Inputs:
         noise = Noise(torch.Generator(device=inputs.device), (mix(seed, "samples"),))
-        return {"input": inputs, **self.sample_noise(noise, len(inputs))}
+        return cast(Inputs, {"input": inputs, **self._dropout(noise, len(inputs), *inputs.shape[-2:])})
 
     def sampling_batch_like(self, batch: Batch, seed: int) -> Inputs:
         return self.sampling_batch(batch["input"], None, seed)
@@ -169,7 +194,7 @@ class Pix2Pix(AdversarialModule):
         num = max(1, num // 3)
         inputs = self.sampling_inputs(num, seed, data)
         targets = data.held_out["image"]
-        targets = targets[_spread(num, len(targets))].float() / 255
+        targets = to_unit_range(targets[_spread(num, len(targets))])
         images = self.decode(inputs, seed=seed).cpu()
         pictures = inputs.add(1).div(2)
         if pictures.shape[1] != images.shape[1]:

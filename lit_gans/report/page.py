@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torchvision.utils import make_grid, save_image
 
+from lit_gans.data.images import viewable
 from lit_gans.report.neighbors import nearest_images
 
 _SHOWN = 8  # pictures over time, and samples beside their nearest real images
@@ -137,12 +138,13 @@ def _url(png: bytes) -> str:
 def _picture(image: Tensor, caption: str) -> Picture:
     file = io.BytesIO()
     times = max(1, _LARGE // 2 // image.shape[-1])
+    image = viewable(image[None])[0]
     save_image(image.repeat_interleave(times, -1).repeat_interleave(times, -2), file, format="png")
     return Picture(_url(file.getvalue()), caption)
 
 
 def _grid(images: Tensor, columns: int) -> Picture:
-    return _picture(make_grid(images.cpu(), nrow=columns), "")
+    return _picture(make_grid(viewable(images.cpu()), nrow=columns), "")
 
 
 def _plot(curves: dict[str, tuple[list[float], list[float]]], title: str) -> str:

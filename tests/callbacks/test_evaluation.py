@@ -24,6 +24,7 @@ from lit_gans.metrics import (
 )
 from lit_gans.metrics.cache import fingerprint
 from lit_gans.metrics.evaluator import Evaluator
+from lit_gans.metrics.extractors.base import ModuleExtractor
 from lit_gans.metrics.extractors.digits import DigitsExtractor
 
 KEYS = ("metric/fid_digits", "metric/is_digits", "metric/is_spread_digits", "metric/classes_covered")
@@ -252,3 +253,18 @@ def test_data_that_serve_no_images_are_refused(tiny_gan, random_images, fit, met
     data = LightningDataModule.from_datasets(random_images().dataset, batch_size=8)
     with pytest.raises(RefusedInput, match=r"need a datamodule with image_size, .*contracts.ImageSource"):
         fit(tiny_gan(), data, 1, callbacks=[metrics])
+
+
+def test_channels_that_an_extractor_does_not_take_are_refused_before_the_training(random_images, tiny_gan, fit):
+    class Bands(type(random_images())):
+        possible_channels = None
+
+    data, module = Bands(image_size=16, channels=5, batch_size=8), tiny_gan(channels=5)
+    with pytest.raises(RefusedInput, match="metrics=digits measures images with 1, 3 or 4 channels"):
+        fit(module, data, 1, callbacks=[GenerativeMetrics(DigitsExtractor(), num_samples=8)])
+    own = ModuleExtractor(torch.nn.Sequential(torch.nn.AvgPool2d(8), torch.nn.Flatten()))
+    measured = GenerativeMetrics(
+        own, num_samples=40, scores={"kid": KernelInceptionDistance(subset_size=8)}, cache=False
+    )
+    fit(module, data, 1, callbacks=[measured])
+    assert measured.values["metric/kid_module"] > 0

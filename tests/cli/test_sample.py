@@ -199,3 +199,56 @@ def test_truncation_moves_latents_towards_the_origin(saved, tmp_path):
     assert not torch.equal(pixels(tmp_path / "plain/00001.png"), pixels(tmp_path / "bounded/00001.png"))
     with pytest.raises(RefusedInput, match="truncation=-1 must be greater than 0"):
         sample(path, truncation=-1)
+
+
+# ---- channels, depth and sizes that a PNG does not hold
+
+
+def test_other_channels_are_arrays_and_shown_in_gray(saved, random_images, tmp_path, capsys):
+    class Bands(type(random_images())):
+        possible_channels = None
+
+    path = saved(data=Bands(image_size=16, channels=5, batch_size=8), channels=5)
+    sample(path, num=2, output=str(tmp_path / "made"))
+    said = capsys.readouterr().out
+    assert "NPY files (height, width, 5) with values from 0 to 1" in said
+    found = np.load(tmp_path / "made" / "00001.npy")
+    expected = load(path).sample(2)[1].permute(1, 2, 0).numpy()
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    with Image.open(tmp_path / "made" / "grid.png") as grid:
+        assert grid.size == (2 * (5 * 16 + 2) + 2, 16 + 4), "two images of five channels"
+
+
+@pytest.fixture
+def floats(command, tmp_path):
+    """A run of pix2pix on crops of float pairs with other channels in and out, in a folder of values from 2 to 6."""
+    for side, channels in {"A": 2, "B": 1}.items():
+        (tmp_path / "pairs" / side).mkdir(parents=True)
+        for index in range(4):
+            values = 2 + 4 * np.random.default_rng(index).random((24, 33, channels), dtype=np.float32)
+            np.save(tmp_path / "pairs" / side / f"{index}.npy", values)
+    sizes = ["data.image_size=16", "data.whole_size=[24,32]", "data.channels=1", "data.input_channels=2"]
+    small = ["model.generator_width=4", "model.discriminator_width=4", "model.patch_depth=2", "model.input_channels=2"]
+    depth = ["data.dtype=float32", "data.value_range=[2,6]", "data.cache=cache", "data.batch_size=2", "metrics=none"]
+    settings = ["model=pix2pix", "data=paired_folder", "data.root=pairs", "trainer.max_steps=1", "logger=none"]
+    code, _, err = command("train", *settings, *sizes, *small, *depth, "hydra.run.dir=run", "trainer.accelerator=cpu")
+    assert code == 0, err
+    return "run/checkpoints/last.ckpt"
+
+
+def test_whole_pictures_of_floats_keep_their_size_and_their_range(floats, command, tmp_path):
+    code, out, err = command("sample", f"checkpoint={floats}", "input=pairs/A", "output=made")
+    assert code == 0, err
+    assert "NPY files (height, width, 1) with values from 2 to 6" in out
+    found = np.load(tmp_path / "made" / "3.npy")
+    assert found.shape == (24, 33, 1), "its own size, which the network cannot halve"
+    values = torch.from_numpy(np.load(tmp_path / "pairs" / "A" / "3.npy")).permute(2, 0, 1)[None]
+    expected = 2 + 4 * load(floats).translate((values - 2) / 4)[0].permute(1, 2, 0).numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    code, _, err = command("sample", f"checkpoint={floats}", "input=pairs/A", "output=made", "whole=false")
+    assert code == 0, err
+    assert np.load(tmp_path / "made" / "3.npy").shape == (16, 16, 1)
+    Image.new("RGB", (8, 8)).save(tmp_path / "pairs" / "A" / "4.png")
+    code, _, err = command("sample", f"checkpoint={floats}", "input=pairs/A", "output=made")
+    assert (code, "4.png has the shape (8, 8, 3), expected 2 channels" in err) == (2, True)

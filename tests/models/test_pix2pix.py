@@ -1,11 +1,14 @@
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch.nn import functional
 
+from lit_gans.callbacks.evaluation import PairedMetrics
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import Noise
 from lit_gans.data.sources.digits import Digits
-from lit_gans.data.sources.paired import DigitEdges
+from lit_gans.data.sources.paired import DigitEdges, PairedFolder
 from lit_gans.models.pix2pix import Pix2Pix
 
 
@@ -53,6 +56,47 @@ def test_the_center_of_an_unshifted_crop_is_the_enlarged_image(module):
     torch.testing.assert_close(crop, functional.grid_sample(image, grid, align_corners=False))
 
 
+def test_larger_pairs_are_cropped_at_the_same_place_and_mirrored(module):
+    ramp = torch.arange(24.0).expand(64, 1, 20, 24)
+    batch = drawn(module, 64) | {"image": ramp, "input": ramp + 100}
+    crop = module.augment(batch)
+    assert crop["image"].shape == (64, 1, 16, 16)
+    assert torch.equal(crop["input"], crop["image"] + 100)
+    steps = crop["image"][:, 0, 0].diff(dim=1)
+    assert (steps.abs() == 1).all(), "not enlarged"
+    assert 0.3 < (steps[:, 0] < 0).float().mean() < 0.7
+    assert len(crop["image"].amin((1, 2, 3)).unique()) == 24 - 16 + 1
+    still = Pix2Pix(image_size=16, jitter=False, patch_depth=2)
+    assert (still.augment(batch)["image"][:, 0, 0].diff(dim=1) == 1).all()
+
+
+def test_whole_pictures_are_translated_as_parts_of_padded_ones(module):
+    whole = torch.rand(2, 1, 32, 48)
+    translated = module.translate(whole, seed=3)
+    assert translated.shape == (2, 1, 32, 48)
+    odd = module.translate(whole[..., :30, :41], seed=3)
+    reflected = torch.nn.functional.pad(whole[..., :30, :41], (0, 7, 0, 2), mode="reflect")
+    assert torch.equal(odd, module.translate(reflected, seed=3)[..., :30, :41])
+    assert module.translate(whole[..., :3, :5]).shape == (2, 1, 3, 5), "smaller than the crops, too"
+
+
+def test_a_training_on_crops_measures_and_shows_whole_pairs(tiny_gan, fit, tmp_path):
+    for side in "AB":
+        (tmp_path / "pairs" / side).mkdir(parents=True)
+        for index in range(4):
+            pixels = np.random.default_rng(index).integers(0, 256, (30, 40, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "pairs" / side / f"{index}.png")
+    sizes = {"image_size": 16, "whole_size": (24, 40), "channels": 1, "batch_size": 2}
+    data = PairedFolder(str(tmp_path / "pairs"), cache=str(tmp_path / "cache"), **sizes)
+    module, measured = tiny_gan("pix2pix"), PairedMetrics(num_samples=4)
+    fit(module, data, max_steps=2, callbacks=[measured])
+    assert 0 < measured.values["metric/l1"] < 1
+    grid, columns = module.sample_grid(6, 0, data)
+    assert (grid.shape, columns) == ((6, 1, 24, 40), 6)
+    with pytest.raises(RefusedInput, match=r"whole_size=24: crops of image_size=\[16,32\] do not fit into it"):
+        PairedFolder(str(tmp_path / "pairs"), image_size=(16, 32), whole_size=24)
+
+
 def test_dropout_is_the_only_noise_and_a_function_of_the_seed(module, random_images):
     inputs = module.sampling_inputs(3, 0, random_images())
     first, again, other = (module.decode(inputs, seed=seed) for seed in (1, 1, 2))
@@ -71,7 +115,7 @@ def test_needs_pairs(module, fit, tiny_gan):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"l1_weight": -1.0}, {"l1_weight": float("inf")}, {"patch_depth": 0}, {"image_size": 48}]
+    "settings", [{"l1_weight": -1.0}, {"l1_weight": float("inf")}, {"patch_depth": 0}, {"image_size": 40}]
 )
 def test_refusals(tiny_gan, settings):
     with pytest.raises(RefusedInput, match=next(iter(settings))):

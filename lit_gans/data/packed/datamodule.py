@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Int64, UInt8
-from PIL import Image
+from jaxtyping import Int64, Shaped, UInt8
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from lit_gans.common.errors import RefusedInput, nearest, refuse_below
 from lit_gans.common.paths import cache_folder
-from lit_gans.common.size import Size, as_size, sides
+from lit_gans.common.size import Size, as_size, sides, size_value
 from lit_gans.data.base import ImageData, ImagesInMemory, Pairs
-from lit_gans.data.images import WHITE, Background, Crop, Frame
+from lit_gans.data.images import WHITE, Background, Crop, Depth, Frame, Picture, to_uint8, to_unit_range
 from lit_gans.data.loader import ResumableLoader, StepSampler
 from lit_gans.data.packed.format import DamagedPacked, OnError, Packed, Source, open_packed
 from lit_gans.data.packed.writer import available_cores, pack
@@ -63,7 +64,11 @@ class PackedData(ImageData):
 
     Args:
         image_size: height and width of the images: one number for squares, or [height, width].
-        channels: 1 for grayscale, 3 for RGB, 4 for RGBA.
+        channels: 1 for grayscale, 3 for RGB, 4 for RGBA; a folder may have any number, in arrays (NPY) and TIFF files.
+        dtype: `uint8`, or `float32`, which keeps the depth of 16-bit and floating-point files and takes four times the
+            space.
+        value_range: values of a file that become black and white, needed for floating-point files; values outside are
+            clipped, and counted; null takes 0 and 255, or 65535 for 16-bit files.
         crop: `center` crops to the largest central part with the aspect ratio of the images, a number to the central
             square of that many pixels, [height, width] to a central rectangle; `none` does not crop. Where the aspect
             ratio is not that of the images, it changes.
@@ -84,12 +89,14 @@ class PackedData(ImageData):
         RefusedInput: a value is invalid or, on first use, a file cannot be read.
     """
 
-    possible_channels: tuple[int, ...] = (1, 3, 4)
+    possible_channels: tuple[int, ...] | None = (1, 3, 4)
 
     def __init__(
         self,
         image_size: Size = 64,
         channels: int = 3,
+        dtype: Depth = "uint8",
+        value_range: tuple[float, float] | None = None,
         crop: Crop = "center",
         background: Background = WHITE,
         class_weights: ClassWeights | None = None,
@@ -104,7 +111,9 @@ class PackedData(ImageData):
         super().__init__(image_size, channels, batch_size, num_workers or 0, seed)
         red, green, blue = background
         crop = crop if isinstance(crop, str) else as_size(crop, "crop")
-        self.frame = Frame(self.image_size, channels, crop, (red, green, blue))
+        if value_range is not None and not value_range[0] < value_range[1]:
+            raise RefusedInput(f"value_range={list(value_range)}: the second number must be greater.")
+        self.frame = Frame(self.image_size, channels, crop, (red, green, blue), dtype, value_range)
         if isinstance(class_weights, dict):  # in YAML, a name may be a number
             class_weights = {str(name): weight for name, weight in class_weights.items()}
         self.class_weights = class_weights
@@ -145,7 +154,9 @@ class PackedData(ImageData):
 
     def _path(self, identity: dict[str, Any]) -> Path:
         frame = self.frame
-        key = [identity, frame.image_size, frame.channels, frame.crop, list(frame.background), self.on_error]
+        key: list[Any] = [identity, frame.image_size, frame.channels, frame.crop, list(frame.background), self.on_error]
+        key += [self.channels] if isinstance(frame, _PairFrame) and frame.channels != frame.other_channels else []
+        key += [] if (frame.dtype, frame.value_range) == ("uint8", None) else [frame.dtype, frame.value_range]
         digest = hashlib.blake2b(json.dumps(key, sort_keys=True).encode(), digest_size=8).hexdigest()
         size = "x".join(str(side) for side in dict.fromkeys(sides(frame.image_size)))
         return self.cache / f"{type(self).__name__.lower()}-{size}-{digest}.packed"
@@ -221,7 +232,7 @@ class PackedData(ImageData):
         """
         if self.placement != "auto":
             return self.placement
-        num_bytes = self.packed.images.numel()
+        num_bytes = self.packed.images.nbytes
         if device.type == "cuda" and num_bytes <= _SHARE * torch.cuda.mem_get_info(device)[0]:
             return "device"
         return "memory" if num_bytes * num_processes <= _SHARE * _free_memory() else "disk"
@@ -239,6 +250,10 @@ class PackedData(ImageData):
         dataset: Any = {"device": _Rows(len(self.dataset)), "memory": self._resident, "disk": self.dataset}[place]
         return ResumableLoader(dataset, self._sampler(), workers, pin_memory=device.type == "cuda")
 
+    def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c h w"]]:
+        """Yields every image once, in the order of the source, with 8 bits, as metrics take them."""
+        return map(in_8_bits, super().real_batches(batch_size))
+
     def _load(self, device: torch.device) -> None:
         if self._resident is None or self._resident.images.device != device:
             # all images are read now anyway, so that damage is found; what was mapped before may be damaged
@@ -254,35 +269,63 @@ class PackedData(ImageData):
         return batch
 
 
+def in_8_bits(images: Shaped[Tensor, "b c h w"]) -> UInt8[Tensor, "b c h w"]:
+    """Returns packed images, uint8 or floats in [-1, 1], as uint8."""
+    return images if images.dtype == torch.uint8 else to_uint8(to_unit_range(images))
+
+
+@dataclass(frozen=True)
 class _PairFrame(Frame):
-    """Converts the two sides of a pair to one image with twice the channels."""
+    """Converts the two sides of a pair to one image with the channels of both.
+
+    Args:
+        other_channels: number of channels of the second side.
+    """
+
+    other_channels: int = 3
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        return 2 * self.channels, *sides(self.image_size)
+        return self.channels + self.other_channels, *sides(self.image_size)
 
     # the sources of pairs return both sides
     def fit(  # type: ignore[override]
-        self, picture: tuple[Image.Image, ...], name: str
-    ) -> tuple[UInt8[np.ndarray, "c2 h w"], list[str]]:
-        sides, notes = zip(*(super(_PairFrame, self).fit(side, name) for side in picture), strict=True)
-        return np.concatenate(sides), sorted({note for said in notes for note in said})
+        self, picture: tuple[Picture, ...], name: str
+    ) -> tuple[Shaped[np.ndarray, "c2 h w"], list[str]]:
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(Frame)}
+        frames = Frame(**fields), Frame(**fields | {"channels": self.other_channels})
+        found = (frame.fit(side, name) for frame, side in zip(frames, picture, strict=True))
+        images, notes = zip(*found, strict=True)
+        return np.concatenate(images), sorted({note for said in notes for note in said})
 
 
 class PackedPairs(PackedData):
-    """Packs pairs once, each as one image with twice the channels. Subclasses override `source`, whose pictures are
+    """Packs pairs once, each as one image with the channels of both. Subclasses override `source`, whose pictures are
     tuples of an input and its target, and `identity`.
 
     Args:
+        input_channels: number of channels of the inputs; null takes `channels`, those of the targets.
+        whole_size: height and width of whole pairs, of which the training takes random crops of `image_size`; null
+            trains on whole pairs of `image_size`.
         **kwargs: see `PackedData`.
     """
 
     metrics = "none"  # translations are compared with their targets
+    input_first = True  # whether the first picture of a pair is the input
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, input_channels: int | None = None, whole_size: Size | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        frame = self.frame
-        self.frame = _PairFrame(frame.image_size, frame.channels, frame.crop, frame.background)
+        self.whole_size = self.image_size if whole_size is None else as_size(whole_size, "whole_size")
+        for side, whole in zip(sides(self.image_size), sides(self.whole_size), strict=True):
+            if whole < side:
+                larger, crops = size_value(self.whole_size), size_value(self.image_size)
+                raise RefusedInput(f"whole_size={larger}: crops of image_size={crops} do not fit into it.")
+        self._input_channels = self.channels if input_channels is None else input_channels
+        refuse_below(1, input_channels=self._input_channels)
+        sizes = (self._input_channels, self.channels) if self.input_first else (self.channels, self._input_channels)
+        fields = {field.name: getattr(self.frame, field.name) for field in dataclasses.fields(self.frame)}
+        sizes_of_pair = {"image_size": self.whole_size, "channels": sizes[0], "other_channels": sizes[1]}
+        self.frame = _PairFrame(**fields | sizes_of_pair)
 
     def source(self, held_out: bool = False) -> Source:
         """Returns the pairs for training, or those that are excluded from it; all if none are."""
@@ -295,16 +338,18 @@ class PackedPairs(PackedData):
     @property
     def input_channels(self) -> int:
         """Number of channels of the inputs."""
-        return self.channels
+        return self._input_channels
 
     @cached_property
     def held_out(self) -> Pairs:
         """Pairs that are excluded from training; all pairs if none are held out."""
         return self.halves(self._open(self.identity(held_out=True), partial(self.source, held_out=True)).images)
 
-    def halves(self, images: UInt8[Tensor, "b c2 h w"]) -> Pairs:
+    def halves(self, images: Shaped[Tensor, "b c2 h w"]) -> Pairs:
         """Splits packed pairs into inputs and targets."""
-        return dict(zip(("input", "image"), images.chunk(2, dim=1), strict=True))
+        first = self.input_channels if self.input_first else self.channels
+        names = ("input", "image") if self.input_first else ("image", "input")
+        return dict(zip(names, images.tensor_split([first], dim=1), strict=True))
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Gathers a step on the accelerator, if the images are stored there, and splits the pairs."""

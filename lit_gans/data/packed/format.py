@@ -1,8 +1,8 @@
 """Packed images: all images of a source, decoded and resized once, in a folder of two files.
 
-`images.npy` holds the images (n, c, h, w) uint8, which are memory-mapped. `rows.jsonl` holds a line for the source and
-one for each chunk of consecutive images: their labels, their CRC-32, and which files were skipped. Each line begins
-with the CRC-32 of its JSON text.
+`images.npy` holds the images (n, c, h, w), uint8 or float32, which are memory-mapped. `rows.jsonl` holds a line for the
+source and one for each chunk of consecutive images: their labels, their CRC-32, and which files were skipped. Each line
+begins with the CRC-32 of its JSON text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Int64, UInt8
+from jaxtyping import Int64, Shaped
 from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput
@@ -26,6 +26,7 @@ from lit_gans.common.reading import read_bounded
 
 IMAGES, ROWS = "images.npy", "rows.jsonl"
 OnError = Literal["raise", "skip"]
+DTYPES = (np.uint8, np.float32)
 _MOST_TEXT = 2**30  # bytes of `rows.jsonl`, which has about 5 for each image
 
 
@@ -102,7 +103,7 @@ class Packed:
     """
 
     path: Path
-    images: UInt8[Tensor, "n c h w"]
+    images: Shaped[Tensor, "n c h w"]
     labels: Int64[Tensor, " n"]
     about: dict[str, Any]
     chunks: list[tuple[int, int]]
@@ -131,8 +132,8 @@ def open_packed(path: Path) -> Packed:
         labels = torch.tensor([label for chunk in chunks for label in chunk["labels"]], dtype=torch.int64)
         # copy on write: torch needs writable memory, and the file must not change
         images = np.lib.format.open_memmap(path / IMAGES, mode="c")
-        sizes = images.offset + images.nbytes, len(images), images.dtype, images.ndim, images.flags.c_contiguous
-        if sizes != ((path / IMAGES).stat().st_size, len(labels), np.uint8, 4, True):
+        sizes = images.offset + images.nbytes, len(images), images.ndim, images.flags.c_contiguous
+        if sizes != ((path / IMAGES).stat().st_size, len(labels), 4, True) or images.dtype not in DTYPES:
             raise DamagedPacked(path)
         skipped = [line for chunk in chunks for line in chunk["skipped"]]
         notes = sum((Counter(chunk["notes"]) for chunk in chunks), Counter())

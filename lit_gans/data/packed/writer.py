@@ -70,8 +70,8 @@ def pack(path: Path, source: Source, frame: Frame, on_error: OnError, about: dic
                     shutil.rmtree(path)
                 part = path.with_name(f"{path.name}.part")
                 part.mkdir(exist_ok=True)
-                start, shape = time.perf_counter(), frame.shape
-                num = _write(part, shape, _Chunks(source, frame, on_error), about)
+                start = time.perf_counter()
+                num = _write(part, frame, _Chunks(source, frame, on_error), about)
                 os.replace(part, path)
                 _report(open_packed(path), num, time.perf_counter() - start)
             return open_packed(path)
@@ -84,9 +84,10 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-def _write(part: Path, shape: tuple[int, ...], decoder: _Chunks, about: dict[str, Any]) -> int:
+def _write(part: Path, frame: Frame, decoder: _Chunks, about: dict[str, Any]) -> int:
     """Writes all chunks that `part` lacks, and returns the number of pictures that were read."""
-    total, image_bytes = len(decoder), math.prod(shape)
+    dtype = np.dtype(frame.dtype)
+    total, image_bytes = len(decoder), math.prod(frame.shape) * dtype.itemsize
     chunks = _written(part, image_bytes)
     begun = chunks[-1]["stop"] if chunks else 0
     num = sum(len(chunk["labels"]) for chunk in chunks)
@@ -105,7 +106,7 @@ def _write(part: Path, shape: tuple[int, ...], decoder: _Chunks, about: dict[str
         if not num:
             raise RefusedInput(f"{about['source']}: none of its {total} images can be read.")
         images.seek(0)
-        described = {"descr": "|u1", "fortran_order": False, "shape": (num, *shape)}
+        described = {"descr": dtype.str, "fortran_order": False, "shape": (num, *frame.shape)}
         np.lib.format.write_array_header_1_0(images, described)  # last: what is unfinished has none
         for file in (images, rows):
             file.flush()

@@ -178,7 +178,7 @@ class EmojiLines(PackedPairs):
 
     def source(self, held_out: bool = False) -> Source:
         codes = [code for index, code in enumerate(code_points(False)) if (index % _HELD_OUT == 9) == held_out]
-        return _LinesAndDrawings(codes, self.image_size, self.frame.background)
+        return _LinesAndDrawings(codes, self.whole_size, self.frame.background)
 
     def identity(self, held_out: bool = False) -> dict[str, Any]:
         return identity_of_emoji(skin_tones=False) | {"held_out": held_out}

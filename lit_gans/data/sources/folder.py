@@ -10,10 +10,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
 
-from PIL import Image
-
 from lit_gans.common.errors import RefusedInput, refusing
-from lit_gans.data.images import images_in, open_picture
+from lit_gans.data.images import ARRAYS, ENDINGS, Picture, images_in, read_picture
 from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.format import OnError, Source
 
@@ -26,10 +24,11 @@ class Files(Source):
     Args:
         paths: paths of the files.
         labels: class of each file.
+        as_values: whether to read depth and channels as they are stored, rather than 8-bit pictures.
     """
 
-    def __init__(self, paths: list[Path], labels: list[int]) -> None:
-        self.paths, self.labels = paths, labels
+    def __init__(self, paths: list[Path], labels: list[int], as_values: bool = False) -> None:
+        self.paths, self.labels, self.as_values = paths, labels, as_values
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -37,17 +36,19 @@ class Files(Source):
     def name(self, index: int) -> str:
         return str(self.paths[index])
 
-    def picture(self, index: int, notes: list[str]) -> Image.Image:
-        return open_picture(self.paths[index], str(self.paths[index]), notes)
+    def picture(self, index: int, notes: list[str]) -> Picture:
+        return read_picture(self.paths[index], self.as_values, notes)
 
 
 class _ClassFolders(PackedData):
     """Images in a folder and all its subfolders; a base class, since only classes without subclasses are options."""
 
+    possible_channels = None
+
     def __init__(self, root: str, labels: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.root = Path(root).expanduser()
-        paths = images_in(self.root, nested=True)
+        paths = images_in(self.root, nested=True, endings=(*ENDINGS, *ARRAYS))
         if labels is None:
             self.classes = self._classes(paths)
             found = {path: path.relative_to(self.root).parts[0] for path in paths}
@@ -58,7 +59,7 @@ class _ClassFolders(PackedData):
             self.classes = sorted(names, key=int if all(name.isdecimal() for name in names) else None)
         self.labels, self.num_classes = labels, len(self.classes)
         numbers = {name: number for number, name in enumerate(self.classes)}
-        self._files = Files(paths, [numbers.get(found[path], 0) for path in paths])
+        self._files = Files(paths, [numbers.get(found[path], 0) for path in paths], self.frame.takes_values)
         if self.class_weights is not None:
             self.weights_of_classes()  # raises before anything is packed
 

@@ -6,22 +6,22 @@ import logging
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
-from jaxtyping import UInt8
-from PIL import Image
-from torch import Tensor
 from torch.nn import functional
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import Size
 from lit_gans.data.base import PairedData, Pairs
-from lit_gans.data.images import Crop, images_in, open_picture
+from lit_gans.data.images import ARRAYS, ENDINGS, Crop, Picture, images_in, read_picture
 from lit_gans.data.packed.datamodule import PackedPairs
 from lit_gans.data.packed.format import Source
 from lit_gans.data.sources.digits import Digits, opaque
 from lit_gans.data.sources.folder import identity_of
 
 logger = logging.getLogger(__name__)
+
+_HALVES = "two halves side by side need an even width; a folder of pairs contains images A|B, or folders A and B."
 
 
 class DigitEdges(PairedData):
@@ -48,10 +48,11 @@ class _Pairs(Source):
 
     Args:
         paths: one or two files for each pair.
+        as_values: see `Files`.
     """
 
-    def __init__(self, paths: list[tuple[Path, ...]]) -> None:
-        self.paths = paths
+    def __init__(self, paths: list[tuple[Path, ...]], as_values: bool = False) -> None:
+        self.paths, self.as_values = paths, as_values
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -59,17 +60,19 @@ class _Pairs(Source):
     def name(self, index: int) -> str:
         return " and ".join(map(str, self.paths[index]))
 
-    def picture(self, index: int, notes: list[str]) -> tuple[Image.Image, ...]:
-        pictures = [open_picture(path, str(path), notes) for path in self.paths[index]]
+    def picture(self, index: int, notes: list[str]) -> tuple[Picture, ...]:
+        pictures = [read_picture(path, self.as_values, notes) for path in self.paths[index]]
         if len(pictures) == 2:
             return tuple(pictures)
-        width, height = pictures[0].size
+        (both,) = pictures
+        if isinstance(both, np.ndarray):
+            if both.shape[1] % 2:
+                raise RefusedInput(f"{self.name(index)} has {both.shape[1]} columns: {_HALVES}")
+            return tuple(np.split(both, 2, axis=1))
+        width, height = both.size
         if width % 2:
-            raise RefusedInput(
-                f"{self.name(index)} is {width} pixels wide: two halves side by side need an even width; a folder of"
-                " pairs contains images A|B, or folders A and B."
-            )
-        return tuple(pictures[0].crop((left, 0, left + width // 2, height)) for left in (0, width // 2))
+            raise RefusedInput(f"{self.name(index)} is {width} pixels wide: {_HALVES}")
+        return tuple(both.crop((left, 0, left + width // 2, height)) for left in (0, width // 2))
 
 
 class PairedFolder(PackedPairs):
@@ -82,11 +85,13 @@ class PairedFolder(PackedPairs):
         direction: `a_to_b` translates the left half to the right half.
         image_size, channels, batch_size: see `PackedData`; the paper's batch size is 1.
         crop: see `Frame`; `none` does not crop, as in the paper.
-        **kwargs: see `PackedData`.
+        **kwargs: see `PackedPairs` and `PackedData`.
 
     Raises:
         RefusedInput: the folder does not exist or contains no images, an image has no partner, or cannot be halved.
     """
+
+    possible_channels = None
 
     def __init__(
         self,
@@ -98,6 +103,7 @@ class PairedFolder(PackedPairs):
         batch_size: int = 1,
         **kwargs: Any,
     ) -> None:
+        self.input_first = direction == "a_to_b"
         super().__init__(image_size=image_size, channels=channels, crop=crop, batch_size=batch_size, **kwargs)
         self.root, self.direction = Path(root).expanduser(), direction
         self._pairs: dict[bool, _Pairs] = {}
@@ -105,15 +111,11 @@ class PairedFolder(PackedPairs):
 
     def source(self, held_out: bool = False) -> _Pairs:
         if held_out not in self._pairs:
-            self._pairs[held_out] = _Pairs(self._paths(held_out))
+            self._pairs[held_out] = _Pairs(self._paths(held_out), self.frame.takes_values)
         return self._pairs[held_out]
 
     def identity(self, held_out: bool = False) -> dict[str, Any]:
         return identity_of(self.root, [path for paths in self.source(held_out).paths for path in paths])
-
-    def halves(self, images: UInt8[Tensor, "b c2 h w"]) -> Pairs:
-        pairs = super().halves(images)
-        return pairs if self.direction == "a_to_b" else {"input": pairs["image"], "image": pairs["input"]}
 
     def _paths(self, held_out: bool) -> list[tuple[Path, ...]]:
         trees = [self.root / name for name in ("A", "B")]
@@ -134,4 +136,4 @@ class PairedFolder(PackedPairs):
     def _images(self, root: Path, held_out: bool) -> list[Path]:
         names = ("val", "test", "train") if held_out else ("train",)
         folder = next((root / name for name in names if (root / name).is_dir()), root)
-        return images_in(folder)
+        return images_in(folder, endings=(*ENDINGS, *ARRAYS))

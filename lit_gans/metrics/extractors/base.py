@@ -27,6 +27,7 @@ class Extractor(nn.Module):
         num_classes: number of classes if the logits are those of the data's classes, otherwise 0.
         resize: description of the resizing, for the protocol.
         file_sha256: digest of the file that the weights were read from; None without a file.
+        any_channels: whether images may have another number of channels than 1, 3 and 4.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Extractor(nn.Module):
     num_classes: int = 0
     resize: str = "none"
     file_sha256: str | None = None
+    any_channels: bool = False
 
     def forward(self, images: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n k"]]:
         """Returns features (n, num_features) and class logits (n, num_logits); `num_logits` may be 0."""
@@ -56,8 +58,8 @@ class Extractor(nn.Module):
         return digest.hexdigest()
 
 
-def in_color(images: UInt8[Tensor, "n c h w"]) -> UInt8[Tensor, "n 3 h w"]:
-    """Returns images with three channels; repeats the channel of grayscale images."""
+def in_color(images: UInt8[Tensor, "n c h w"]) -> UInt8[Tensor, "n c2 h w"]:
+    """Repeats the channel of grayscale images to three; returns others as they are."""
     return images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images
 
 
@@ -78,7 +80,9 @@ def in_chunks(
 
 
 class ModuleExtractor(Extractor):
-    """Wraps a module that maps images (n, 3, h, w) in [0, 1] to features (n, f), or to features and logits.
+    """Wraps a module that maps images (n, c, h, w) in [0, 1] to features (n, f), or to features and logits.
+
+    Gray images are repeated to three channels, transparent ones blended with white.
 
     Args:
         module: module, which is frozen and set to evaluation mode.
@@ -89,6 +93,7 @@ class ModuleExtractor(Extractor):
     def __init__(self, module: nn.Module, name: str = "module", num_classes: int = 0) -> None:
         super().__init__()
         self.module, self.name, self.num_classes = module, name, num_classes
+        self.any_channels = True
         self.eval().requires_grad_(False)
 
     def forward(self, images: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n k"]]:
@@ -154,12 +159,13 @@ class Network(nn.Module):
             FloatingPointError: images or features are not finite.
         """
         images = to_uint8(images) if self.normalize else images
-        if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3, 4):
+        (extractor,) = self._extractor
+        known = images.ndim == 4 and (images.shape[1] in (1, 3, 4) or getattr(extractor, "any_channels", True))
+        if images.dtype != torch.uint8 or not known:
             raise RefusedInput(
                 f"Images are {images.dtype} {tuple(images.shape)}, expected uint8 (n, c, h, w) with 1, 3 or 4 channels:"
                 " lit_gans.data.images.to_uint8 converts floats in [0, 1], as does normalize=True."
             )
-        (extractor,) = self._extractor
         images = on_white(images) if images.shape[1] == 4 else images
         features, logits = _features_and_logits(extractor.to(images.device)(images))
         if not (torch.isfinite(features).all() and torch.isfinite(logits).all()):
