@@ -7,11 +7,11 @@ from pathlib import Path
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torchvision.utils import make_grid, save_image
+from torchvision.utils import make_grid
 
 from lit_gans.common.video import is_video, refuse_video, write_video
 from lit_gans.config.run_folder import made_folder, refuse_file, replacing_note
-from lit_gans.data.images import to_uint8
+from lit_gans.data.images import to_uint8, viewable, write_grid
 
 
 def refuse_walks(output: str | None) -> None:
@@ -40,10 +40,10 @@ def write_walks(
     made_folder(path.parent, "output")
     replaced = replacing_note(path)
     if not is_video(output):
-        save_image(walks.flatten(0, 1), path, nrow=walks.shape[1])
+        write_grid(walks.flatten(0, 1), path, walks.shape[1])
         return path, replaced
     columns = round(len(walks) ** 0.5)
-    frames = [make_grid(images, nrow=columns)[: walks.shape[2]] for images in walks.transpose(0, 1)]
+    frames = [make_grid(viewable(images), nrow=columns)[: walks.shape[2]] for images in walks.transpose(0, 1)]
     there_and_back = [*frames, *frames[-2:0:-1]]  # so that it repeats without a jump
     write_video(to_uint8(torch.stack(there_and_back)), path, fps)
     return path, f", {len(there_and_back)} frames{replaced}"
