@@ -188,13 +188,15 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
     choice.prefer({"trainer.max_steps": rules.iterations(share, step * per_image)})
     max_steps = _value(choice, "trainer.max_steps")
     images = max_steps * step
-    choice.prefer(rules.learning(_value(choice, "data.batch_size"), images, pictures.num))
-    if choice.values.get("model") == "r3gan":
+    batch = _value(choice, "data.batch_size")
+    choice.prefer({"callbacks.ema.half_life": rules.half_life(batch, images)})
+    if choice.values.get("experiment") == EXPERIMENT:
+        choice.prefer({"model.r1_gamma": rules.gamma(size, batch)})
+    elif choice.values["model"] == "r3gan":
         choice.prefer(rules.r3gan(size))
     choice.prefer({"callbacks.samples.every_n_steps": rules.grids_every(max_steps)})
-    augmented = "augmented" if choice.values.get("model.diffaugment") else "not augmented"
-    what = f"batches of {_value(choice, 'data.batch_size')}, {augmented}"
-    yield _line("learning", what, "data.batch_size= model.diffaugment= model.r1_gamma=")
+    gamma = f", R1 gamma {choice.values['model.r1_gamma']}" if "model.r1_gamma" in choice.values else ""
+    yield _line("learning", f"batches of {batch}{gamma}", "data.batch_size= model.r1_gamma= model.augmentation=")
 
     measured, said = _measured(choice, pictures, images * per_image)
     expected = (images * per_image + measured) / (1 - _OUTSIDE)
@@ -204,9 +206,9 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
         "minutes= trainer.max_steps=",
     )
     yield _line("evaluation", said, "metrics=none metrics.every_n_steps=")
-    if images < rules.enough(size):
-        needed = rules.enough(size) * seconds / images / 60
-        yield f"too short to learn more than blots at this size: minutes={needed:.0f}, or smaller images"
+    if images < rules.shapes(size):
+        needed = rules.shapes(size) * seconds / images / 60
+        yield f"too short to learn shapes at this size: minutes={needed:.0f}, or smaller images"
 
 
 def _fitted(choice: Choice, pictures: Survey, seconds: float) -> float:

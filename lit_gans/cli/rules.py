@@ -15,11 +15,11 @@ from lit_gans.data.survey import Survey
 
 SIDES = (32, 64, 128, 256)  # pixels of the shorter side
 WIDTHS = (32, 64, 128)
-_ENOUGH = 120_000  # real images of 64 pixels until a training shows more than blots; tried
+_SHAPES = 30_000  # real images of 64 pixels until shapes are right; tried
+_ENOUGH = 4 * _SHAPES
 EVALUATION_SHARE = 0.1  # of the time
 SAMPLES = (2000, 1000)  # of an evaluation
 _MOST_EVALUATIONS, _GRIDS = 10, 60
-_OFTEN = 100  # how often each picture is seen from which on images are augmented; at 11 times it was harmful (tried)
 
 Seconds = Callable[[Size, int], float]  # of a real image in a training, by size and width
 
@@ -58,8 +58,13 @@ def possible_sizes(pictures: Survey) -> list[Size]:
     return [image_size(pictures, side) for side in SIDES if side <= smaller or side == SIDES[0]]
 
 
+def shapes(size: Size) -> float:
+    """Returns the number of real images until a training at this size has learned shapes."""
+    return _SHAPES * _area(size) / 64**2
+
+
 def enough(size: Size) -> float:
-    """Returns the number of real images until a training at this size shows more than blots."""
+    """Returns the number of real images that are enough for a training at this size."""
     return _ENOUGH * _area(size) / 64**2
 
 
@@ -89,26 +94,20 @@ def scaled(measured: float, at: tuple[Size, int]) -> Seconds:
 
 
 def batch_size(shorter: int, num: int) -> int:
-    """Returns twice the batch of StyleGAN2-ADA on one GPU, min(4096 / resolution, 32), since these networks are small
-    (tried); at most the largest power of two that the pictures fill.
+    """Returns the batch of StyleGAN2-ADA on one GPU, at most the largest power of two that the pictures fill."""
+    return min(4096 // shorter, 32, 1 << max(0, num.bit_length() - 1))
+
+
+def gamma(size: Size, batch: int) -> float:
+    """Returns the weight of R1 of StyleGAN2-ADA: 0.0002 for each pixel, divided by the batch."""
+    return float(f"{0.0002 * _area(size) / batch:.3g}")
+
+
+def half_life(batch: int, images: int) -> int:
+    """Returns the half-life of StyleGAN2-ADA's averaged generator, in images, 10,000 for a batch of 32; at most a
+    twentieth of the images of the training.
     """
-    wanted = 2 * min(4096 // shorter, 32)
-    return min(wanted, 1 << max(0, num.bit_length() - 1))
-
-
-def learning(batch: int, images: int, num: int) -> dict[str, Any]:
-    """Returns settings of the losses.
-
-    Args:
-        batch: images of a step.
-        images: real images of the whole training.
-        num: number of pictures.
-    """
-    half_life = min(batch * 10_000 // 32, images // 20)  # StyleGAN2-ADA: ema, and its ramp-up of 5 %
-    settings: dict[str, Any] = {"callbacks.ema.half_life": half_life}
-    if images > _OFTEN * num:
-        settings["model.diffaugment"] = ["color", "translation", "cutout"]
-    return settings
+    return min(batch * 10_000 // 32, images // 20)
 
 
 def r3gan(size: Size) -> dict[str, Any]:

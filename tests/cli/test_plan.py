@@ -69,7 +69,7 @@ def test_what_is_given_is_kept(command, photos, speeds):
     assert command("plan", photos, "metrics=none", "data.batch_size=8", *given, "output=experiment/own.yaml")[0] == 0
     written = yaml.safe_load(Path("experiment/own.yaml").read_text())
     assert (written["data"]["image_size"], written["data"]["batch_size"]) == (16, 8)
-    assert written["model"] == {"generator_width": 4, "discriminator_width": 4}
+    assert written["model"] == {"generator_width": 4, "discriminator_width": 4, "r1_gamma": 0.0064}
     assert written["trainer"] == {"max_steps": 3}
     assert speeds == [(16, 16, 4)]
 
@@ -89,7 +89,7 @@ def test_training_begins_with_a_plan(train, photos, first):
     config = yaml.safe_load((folder / "config.yaml").read_text())
     written = yaml.safe_load(Path("planned/experiment/plan_photos.yaml").read_text())
     assert config["trainer"]["max_steps"] == written["trainer"]["max_steps"] >= 1
-    assert config["model"]["generator_optimizer"]["lr"] == 1e-3
+    assert config["model"]["generator_optimizer"]["lr"] == 2.5e-3
 
     before = Path("planned/experiment/plan_photos.yaml").stat().st_mtime_ns
     assert train(*first, photos, *small, "resume=auto") == 0

@@ -49,15 +49,13 @@ def test_the_largest_images_that_are_learned_are_chosen_and_then_the_width():
     assert chosen(16.01 * enough) == (128, 32), "four times the pixels need four times the images"
 
 
-def test_batches_are_twice_those_of_stylegan2_ada_and_not_larger_than_the_data():
-    assert [rules.batch_size(side, 10**6) for side in (32, 64, 128, 256)] == [64, 64, 64, 32]
-    assert [rules.batch_size(64, num) for num in (1, 5, 50, 64)] == [1, 4, 32, 64]
-
-
-def test_the_average_and_the_augmentation_follow_the_images_seen():
-    long = rules.learning(64, images=10**7, num=1000)
-    assert long == {"callbacks.ema.half_life": 20_000, "model.diffaugment": ["color", "translation", "cutout"]}
-    assert rules.learning(64, images=100_000, num=1000) == {"callbacks.ema.half_life": 5000}
+def test_batch_gamma_and_average_are_those_of_stylegan2_ada_and_batches_not_larger_than_the_data():
+    assert [rules.batch_size(side, 10**6) for side in (32, 64, 128, 256)] == [32, 32, 32, 16]
+    assert [rules.batch_size(64, num) for num in (1, 5, 31, 32)] == [1, 4, 16, 32]
+    # its train.py prints gamma 0.0256 for images of 64 pixels on one GPU, and 0.819 for 256
+    assert [rules.gamma(64, 32), rules.gamma(256, 16)] == [0.0256, 0.819]
+    assert [rules.half_life(batch, 10**7) for batch in (32, 16)] == [10_000, 5_000]
+    assert rules.half_life(32, 40_000) == 2_000
 
 
 def test_the_weights_of_r3gan_pass_through_its_presets():
