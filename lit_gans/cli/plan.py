@@ -163,8 +163,9 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
         raise RefusedInput(f"a plan is for data=folder, not data={choice.values['data']}.")
     module, data, _ = build(choice.config(metrics="none"))
     assert isinstance(data, Folder)
-    pictures = survey(data.source().paths, data.num_classes)
-    color, classes = "gray" if pictures.channels == 1 else "color", pictures.num_classes
+    pictures = survey(data.source().paths, data.num_classes, data.frame.takes_values)
+    colors = {1: "gray", 3: "color"}
+    color, classes = colors.get(pictures.channels, f"{pictures.channels}-channel"), pictures.num_classes
     device = chosen_device(None)
     yield (
         f"{pictures.num:,} {color} pictures of {pictures.width}x{pictures.height} pixels (width x height)"
@@ -236,6 +237,9 @@ def _fitted(choice: Choice, pictures: Survey, seconds: float) -> float:
 def _measured(choice: Choice, pictures: Survey, seconds: float) -> tuple[float, str]:
     """Chooses the evaluation of a training of some seconds; returns its seconds and what it is, in words."""
     option, notices = suitable_metrics("folder", Folder.metrics)
+    channels = _value(choice, "data.channels")
+    if channels not in (1, 3, 4):
+        option, notices = "none", [f"metrics do not measure images with {channels} channels"]
     choice.prefer({"metrics": option})
     if choice.values["metrics"] == "none":
         return 0.0, "; ".join(["none", *notices])
@@ -263,6 +267,8 @@ def _measured(choice: Choice, pictures: Survey, seconds: float) -> tuple[float, 
 
 class Noise(ImageData):
     """Random images, on which the speed of a training is that on any others."""
+
+    possible_channels = None
 
     def load(self) -> tuple[UInt8[Tensor, "n c h w"], Int64[Tensor, " n"]]:
         num = 8 * self.batch_size

@@ -64,11 +64,12 @@ class StepSampler(DistributedSampler):
         self.epoch, self.start = 0, 0
         if len(self) < 1:
             largest = num_images // (num_batches * world_size)
+            pictures = "1 image" if num_images == 1 else f"{num_images} images"
             others = "more images, fewer processes, or fewer batches per step (n_critic x accumulate_gradients)"
             raise RefusedInput(
-                f"the data has {num_images} images, one step needs {self.images_per_step} (batch_size {batch_size} x"
+                f"the data has {pictures}, one step needs {self.images_per_step} (batch_size {batch_size} x"
                 f" {num_batches} batches per step x {world_size} processes): use"
-                f" {f'data.batch_size={largest} or less' if largest else others}."
+                f" {f'data.batch_size={largest} or less' if largest > 1 else others}."
             )
 
     @property

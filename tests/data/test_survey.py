@@ -47,3 +47,11 @@ def test_unreadable_files_are_counted(tmp_path):
     found = survey([tmp_path / "broken.png", write(tmp_path, "good.png", (20, 20))])
     assert (found.num, found.unreadable, found.width) == (2, 1, 20)
     assert survey([tmp_path / "broken.png"]).unreadable == 1
+
+
+def test_arrays_have_as_many_channels_as_they_have(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros((30, 40, 12), np.uint16))
+    np.save(tmp_path / "b.npy", np.zeros((12, 30, 40), np.uint16))
+    np.save(tmp_path / "c.npy", np.zeros(5))
+    found = survey(sorted(tmp_path.iterdir()))
+    assert (found.channels, found.height, found.width, found.unreadable) == (12, 30, 40, 1)
