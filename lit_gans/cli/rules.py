@@ -16,7 +16,8 @@ from lit_gans.data.survey import Survey
 SIDES = (32, 64, 128, 256)  # pixels of the shorter side
 WIDTHS = (32, 64, 128)
 _SHAPES = 30_000  # real images of 64 pixels until shapes are right; tried
-_ENOUGH = 4 * _SHAPES
+_ENOUGH = 2 * _SHAPES
+_WIDER = 4  # times as many, until a wider network is worth its time
 EVALUATION_SHARE = 0.1  # of the time
 SAMPLES = (2000, 1000)  # of an evaluation
 _MOST_EVALUATIONS, _GRIDS = 10, 60
@@ -70,7 +71,7 @@ def enough(size: Size) -> float:
 
 def network(sizes: list[Size], widths: tuple[int, ...], seconds: float, per_image: Seconds) -> tuple[Size, int]:
     """Returns the largest images that a training of some seconds learns at the smallest width, then the largest width
-    at which it sees twice as many.
+    at which it sees four times as many.
 
     Args:
         sizes, widths: possible values, the smallest first.
@@ -79,7 +80,7 @@ def network(sizes: list[Size], widths: tuple[int, ...], seconds: float, per_imag
     """
     learned = [size for size in sizes if seconds / per_image(size, widths[0]) >= enough(size)]
     size = learned[-1] if learned else sizes[0]
-    wide = [width for width in widths if seconds / per_image(size, width) >= 2 * enough(size)]
+    wide = [width for width in widths if seconds / per_image(size, width) >= _WIDER * enough(size)]
     return size, wide[-1] if wide else widths[0]
 
 

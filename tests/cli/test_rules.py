@@ -45,7 +45,7 @@ def test_the_largest_images_that_are_learned_are_chosen_and_then_the_width():
     assert chosen(enough / 1000) == (32, 32), "the smallest, if even that is too much"
     assert chosen(0.99 * enough)[0] == 32
     assert chosen(1.01 * enough) == (64, 32)
-    assert chosen(2.01 * 2**1.7 * enough) == (64, 64), "wider, if it sees twice as many images as it needs"
+    assert chosen(4.01 * 2**1.7 * enough) == (64, 64), "wider, if it sees four times as many images as it needs"
     assert chosen(16.01 * enough) == (128, 32), "four times the pixels need four times the images"
 
 
