@@ -1,135 +1,158 @@
-"""Detection of failing trainings: dominant discriminators and collapsed samples."""
+"""A line about the health of a training every few minutes, and as soon as something is wrong."""
 
 from __future__ import annotations
 
+import logging
+import time
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
-from jaxtyping import Int64
 from lightning.pytorch import Trainer
-from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
-from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.callbacks.evaluation import Measurement
+from lit_gans.callbacks.health import STALE, TWIN, Look, copied, energy_distance, twins, verdict
+from lit_gans.common.errors import refuse_below, refuse_not_positive
 from lit_gans.common.noise import forked, mix
+from lit_gans.report.neighbors import reduced
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.batch import prepare_batch, split_batch, take
+from lit_gans.training.attached import callbacks_of
+from lit_gans.training.batch import Batch, Inputs, prepare_batch, split_batch, take
 from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.sampling import evaluating
 from lit_gans.training.scored import flat_scores
 
-_ALL_RIGHT = 0.99
-_NUM = 64  # number of real images, and of generated images, per check
+logger = logging.getLogger(__name__)
+
+_NUM = 64  # number of real images, and of generated images, per look
+_MOST_REAL = 2048  # training images that samples are compared with
+_MOST_LOOKS = 1000  # that are kept
 
 
 class Watch(GenerativeCallback):
-    """Warns if a discriminator dominates or samples collapse.
+    """Logs a line about the health of the training every few minutes, and at once when something goes wrong.
 
-    A discriminator dominates if it classifies more than 99 % of real and generated images correctly, at every check in
-    `patience` iterations: the generator then learns nothing. Samples have collapsed if their mean pairwise distance
-    stays below `min_diversity` times that of real images for as long; with classes, samples of one class are compared
-    with real images of that class. Each warning is issued once. (The module itself stops a training whose losses or
+    `learning`, at level INFO; `stalled`, `collapsing`, `discriminator wins`, `diverging` or `memorizing`, at level
+    WARNING, with what to try: see `lit_gans.callbacks.health.verdict`. Looks at up to 64 real images of the iteration
+    and as many samples, which takes less time than an iteration. (The module itself stops a training whose losses or
     weights are not finite, see `lit_gans.training.finite`.)
 
     Args:
-        every_n_steps: number of generator iterations between two checks.
+        every_n_steps: number of generator iterations between two looks.
         patience: number of iterations that a failure must last.
-        min_diversity: smallest allowed ratio of the mean pairwise distances, in [0, 1).
+        minutes: time between two lines.
+
+    Attributes:
+        looks: what the last 1,000 looks have measured.
 
     Raises:
         RefusedInput: a number is out of range.
     """
 
-    def __init__(self, every_n_steps: int = 50, patience: int = 500, min_diversity: float = 0.1) -> None:
+    def __init__(self, every_n_steps: int = 100, patience: int = 500, minutes: float = 3.0) -> None:
         refuse_below(1, every_n_steps=every_n_steps, patience=patience)
-        if not 0 <= min_diversity < 1:
-            raise RefusedInput(f"{min_diversity=} must lie in [0, 1).")
-        self.every_n_steps, self.patience, self.min_diversity = every_n_steps, patience, min_diversity
-        self._failing_since: dict[str, int] = {}
-        self._warned: set[str] = set()
+        refuse_not_positive(minutes=minutes)
+        self.every_n_steps, self.patience, self.minutes = every_n_steps, patience, minutes
+        self.looks: list[Look] = []
+        self._inputs: Inputs | None = None  # of the images that are compared from look to look
+        self._images: Tensor | None = None  # made of them at the last look
+        self._real: list[Tensor] = []  # training images of the last looks
+        self._said, self._said_at = "learning", 0.0  # kind of the last line, and seconds of the clock
 
     def state_dict(self) -> dict[str, Any]:
-        return {"failing_since": self._failing_since, "warned": sorted(self._warned)}
+        return {"looks": [asdict(look) | {"classes": list(look.classes)} for look in self.looks]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._failing_since, self._warned = dict(state_dict["failing_since"]), set(state_dict["warned"])
+        looks = state_dict.get("looks", [])  # none in checkpoints of a version before
+        self.looks = [Look(**look | {"classes": tuple(look["classes"])}) for look in looks]
+
+    def on_train_start(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
+        self._inputs, self._images, self._real = None, None, []
+        self._said, self._said_at = "learning", time.monotonic()
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: AdversarialModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         if trainer.global_step % self.every_n_steps == 0:
-            self._look(trainer, pl_module, batch)
+            fake = self._look(trainer, pl_module, batch)
+            if trainer.is_global_zero:
+                self._report(trainer, fake)
 
-    @torch.no_grad()
-    def _look(self, trainer: Trainer, module: AdversarialModule, data: Any) -> None:
-        batch = split_batch(prepare_batch(data, module.channels_last), module.batches_per_step)[0]
-        batch = take(batch, slice(_NUM))
-        with forked(), evaluating(module):
-            torch.manual_seed(mix(module.seed, "watch", trainer.global_step))
-            made_of = module.sampling_batch_like(batch, trainer.global_step)
-            fake = module.generate(module.generator, made_of)
-            pairs = [(batch["image"], *module.condition(batch)), (fake, *module.condition(made_of))]
-            accuracy = {name: self._accuracy(module, name, *pairs) for name in module.discriminator_names}
-        for name, right in accuracy.items():
-            self._judge(
-                trainer.global_step,
-                {name: right is not None and right > _ALL_RIGHT},
-                f"the {name} has been right about more than 99 % of the images: the generator learns nothing. Try a"
-                " smaller learning rate for the discriminator, r1_gamma, or label_smoothing.",
-            )
-        if "latents" not in made_of:  # translations vary as much as their inputs
-            return
-        if module.num_classes:
-            diversities = _diversity_of_classes(batch["image"], fake, batch["label"])
-            self._judge(
-                trainer.global_step,
-                {f"class {label}": diversity < self.min_diversity for label, diversity in diversities.items()},
-                f"samples of the same class differ from each other by less than {self.min_diversity:.0%} of what real"
-                f" images do, in class {{classes}}: the generator makes one image for each such class. Try a smaller"
-                " learning rate, r1_gamma or another model.",
-            )
-        elif len(fake) > 1:
-            diversity = _diversity(batch["image"], fake)
-            self._judge(
-                trainer.global_step,
-                {"samples": diversity < self.min_diversity},
-                f"samples differ from each other by {diversity:.1%} of what real images do: the generator has"
-                " collapsed. Try a smaller learning rate, r1_gamma or another model.",
-            )
+    def _report(self, trainer: Trainer, fake: Tensor | None) -> None:
+        """Logs a line if one is due, or if something has gone wrong; compares samples with training images if due."""
+        due = time.monotonic() - self._said_at >= 60 * self.minutes
+        if due and fake is not None:
+            real = torch.cat(self._real).unique(dim=0)
+            if len(real) > 1:
+                self.looks[-1] = replace(self.looks[-1], copies=copied(fake, real))
+        kind, why = verdict(self.looks, self.patience, self._stale(trainer))
+        if due or kind not in ("learning", self._said):
+            level = logging.INFO if kind == "learning" else logging.WARNING
+            logger.log(level, "health at iteration %d: %s: %s", trainer.global_step, kind, why)
+            self._said, self._said_at = kind, time.monotonic()
 
     @staticmethod
-    def _accuracy(
-        module: AdversarialModule, name: str, real: tuple[Tensor, ...], fake: tuple[Tensor, ...]
-    ) -> float | None:
-        discriminator = module.get_submodule(name)
-        on_real, on_fake = (module.classified_as_real(name, flat_scores(discriminator(*seen))) for seen in (real, fake))
-        if on_real is None or on_fake is None:
+    def _stale(trainer: Trainer) -> str | None:
+        """Returns the first measured key without a better value for some measurements, if any."""
+        for metrics in callbacks_of(trainer, Measurement):
+            _, best_at = metrics.best.get(metrics.headline, (0.0, metrics.measured_at))
+            if metrics.measured_at - best_at >= STALE * metrics.every_n_steps:
+                return metrics.headline.removeprefix("metric/")
+        return None
+
+    @torch.no_grad()
+    def _look(self, trainer: Trainer, module: AdversarialModule, data: Any) -> Tensor | None:
+        """Adds a look and returns its samples, reduced, on the host; None for translations, which have an input."""
+        batch = split_batch(prepare_batch(data, module.channels_last), module.batches_per_step)[0]
+        batch = take(batch, slice(_NUM))
+        self._inputs = module.sampling_batch_like(batch, 0) if self._inputs is None else self._inputs
+        with forked(), evaluating(module):
+            torch.manual_seed(mix(module.seed, "watch"))
+            images = _reduced(module, module.generate(module.generator, self._inputs))
+            torch.manual_seed(mix(module.seed, "watch", trainer.global_step))
+            made_of = module.sampling_batch_like(batch, trainer.global_step)
+            generated = module.generate(module.generator, made_of)
+            accuracy = self._accuracy(module, batch, generated, made_of)
+        real, fake = _reduced(module, batch["image"]), _reduced(module, generated)
+        unit = torch.pdist(real).mean()
+        look = Look(trainer.global_step, accuracy, energy_distance(real, fake).item())
+        if self._images is not None:
+            look = replace(look, change=((images - self._images).norm(dim=1).mean() / unit).item())
+        self._images = images
+        translates = "latents" not in made_of
+        if not translates:
+            labels = batch.get("label") if module.num_classes else None
+            own, theirs = (twins(each, TWIN * unit, labels) for each in (fake, real))
+            excess = own.float().mean() - theirs.float().mean()
+            collapsed = () if labels is None else _collapsed(own, theirs, labels)
+            look = replace(look, twins=excess.item(), classes=collapsed)
+        self.looks = [*self.looks, look][-_MOST_LOOKS:]
+        if translates or not trainer.is_global_zero:
             return None
-        return min(on_real.float().mean().item(), 1 - on_fake.float().mean().item())
+        self._real = [*self._real, real.cpu()][-(_MOST_REAL // _NUM) :]
+        return fake.cpu()
 
-    def _judge(self, iteration: int, failing: dict[str, bool], sentence: str) -> None:
-        """Warns once of what has failed for the patience; classes that collapse at the same check share one warning."""
-        for what, fails in failing.items():
-            if fails:
-                self._failing_since.setdefault(what, iteration)
-            else:
-                self._failing_since.pop(what, None)
-        lasting = {what: self._failing_since[what] for what in failing if failing[what] and what not in self._warned}
-        lasting = {what: since for what, since in lasting.items() if iteration - since >= self.patience}
-        if lasting:
-            self._warned.update(lasting)
-            classes = ", ".join(what.removeprefix("class ") for what in lasting)
-            rank_zero_warn(f"iterations {min(lasting.values())} to {iteration}: {sentence.format(classes=classes)}")
-
-
-def _diversity(real: Tensor, fake: Tensor) -> float:
-    """Returns the mean distance between two samples divided by that between two real images."""
-    ours, theirs = (torch.pdist(images.float().flatten(1)).mean() for images in (fake, real))
-    return (ours / theirs).item()
+    @staticmethod
+    def _accuracy(module: AdversarialModule, batch: Batch, fake: Tensor, made_of: Inputs) -> dict[str, float]:
+        """Returns the accuracy of each discriminator whose scores have a threshold, see `Look`."""
+        pairs = (batch["image"], *module.condition(batch)), (fake, *module.condition(made_of))
+        found = {}
+        for name in module.discriminator_names:
+            discriminator = module.get_submodule(name)
+            on_real, on_fake = (module.classified_as_real(name, flat_scores(discriminator(*seen))) for seen in pairs)
+            if on_real is not None and on_fake is not None:
+                found[name] = min(on_real.float().mean().item(), 1 - on_fake.float().mean().item())
+        return found
 
 
-def _diversity_of_classes(real: Tensor, fake: Tensor, labels: Int64[Tensor, " n"]) -> dict[int, float]:
-    """Returns the diversity of each class with two images or more."""
-    classes, numbers = labels.unique(return_counts=True)
-    rows = {label: labels == label for label in classes[numbers > 1].tolist()}
-    return {label: _diversity(real[of_one], fake[of_one]) for label, of_one in rows.items()}
+def _reduced(module: AdversarialModule, images: Tensor) -> Tensor:
+    return reduced(module.to_unit_range(images).float())
+
+
+def _collapsed(own: Tensor, theirs: Tensor, labels: Tensor) -> tuple[int, ...]:
+    """Returns the classes of which most samples are twins, `own`, and most real images are not, `theirs`."""
+    rows = {label: labels == label for label in labels.unique().tolist()}
+    return tuple(
+        label for label, of_one in rows.items() if own[of_one].float().mean() > 0.5 > theirs[of_one].float().mean()
+    )

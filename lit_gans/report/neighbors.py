@@ -26,12 +26,12 @@ def nearest_images(
     Returns:
         The real images of each sample, the nearest first, and their distances; fewer than `num` if there are fewer.
     """
-    ours = _reduced(samples.cpu())
+    ours = reduced(samples.cpu())
     best = torch.empty(len(ours), 0)
     images: list[list[Tensor]] = [[] for _ in ours]
     for batch in real:
         batch = batch.cpu()
-        distances = torch.cdist(ours, _reduced(batch.float() / 255)) / ours.shape[1] ** 0.5
+        distances = torch.cdist(ours, reduced(batch.float() / 255)) / ours.shape[1] ** 0.5
         together = torch.cat([best, distances], 1)
         best, places = together.topk(min(num, together.shape[1]), dim=1, largest=False)
         images = [
@@ -41,7 +41,8 @@ def nearest_images(
     return images, best
 
 
-def _reduced(images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n pixels"]:
+def reduced(images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n pixels"]:
+    """Returns images at 32x32 pixels or less as vectors."""
     height, width = images.shape[-2:]
     share = min(1.0, _SIZE / max(height, width))
     size = (max(1, round(height * share)), max(1, round(width * share)))

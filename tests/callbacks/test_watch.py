@@ -1,17 +1,17 @@
-"""Warnings are errors under test: where none is expected, none comes."""
+"""Lines about the health of tiny rigged trainings, whose looks have values that are known."""
 
-import warnings
+import logging
 
 import pytest
 import torch
 from torch import nn
 
-from lit_gans.callbacks import Watch
-from lit_gans.callbacks.watch import _diversity_of_classes
+from lit_gans.callbacks import PairedMetrics, Watch
+from lit_gans.callbacks import watch as module_of_watch
 from lit_gans.data.base import ImageData
 from lit_gans.training.optim import Optimizer
 
-STILL = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=1e-12))
+SPEED = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=1e-12))
 
 
 class Brightness(nn.Module):
@@ -21,7 +21,7 @@ class Brightness(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.tensor(1.0))
 
-    def forward(self, images):
+    def forward(self, images, *_):
         return self.weight * images.flatten(1).mean(1)
 
 
@@ -32,27 +32,24 @@ class Shades(nn.Module):
         super().__init__()
         self.shade, self.spread = nn.Parameter(torch.tensor(-0.5)), spread
 
-    def forward(self, latents):
+    def forward(self, latents, *_):
         shades = (self.shade + self.spread * latents[:, :1].tanh()).clamp(-0.9, -0.1)
         return shades[:, :, None, None].expand(-1, 1, 16, 16)
 
 
 class Shown(ImageData):
-    """The given images, all in one step."""
+    """Images that are brighter than gray, and some that are darker, all in one step."""
 
-    def __init__(self, images):
-        super().__init__(image_size=16, batch_size=len(images))
+    num_classes = 2
+
+    def __init__(self, wrong=0):
+        super().__init__(image_size=16, batch_size=64)
+        images = torch.randint(130, 256, (64, 1, 16, 16), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+        images[:wrong] -= 130
         self.images = images
 
     def load(self):
-        return self.images, torch.zeros(len(self.images), dtype=torch.long)
-
-
-def bright(num=64, wrong=0):
-    """Random images brighter than gray, and some that are darker."""
-    images = torch.randint(130, 256, (num, 1, 16, 16), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-    images[:wrong] -= 130
-    return Shown(images)
+        return self.images, torch.arange(64) % 2
 
 
 @pytest.fixture
@@ -60,7 +57,7 @@ def rigged(tiny_gan):
     """Makes a GAN whose networks are `Brightness` and `Shades`: the discriminator is right about bright data."""
 
     def make(name="dcgan", spread=0.3, **settings):
-        module = tiny_gan(name, **{**STILL, "channels_last": False, **settings})
+        module = tiny_gan(name, **{**SPEED, "channels_last": False, **settings})
         module.generator = Shades(spread)
         for network in module.discriminator_names:
             setattr(module, network, Brightness())
@@ -70,151 +67,137 @@ def rigged(tiny_gan):
 
 
 @pytest.fixture
-def warned(fit):
-    """Trains with a watch at every iteration and returns what it warned about."""
+def lines(fit, caplog):
+    """Trains with a watch at every iteration and returns its lines."""
 
-    def run(module, data, max_steps, patience=3, **settings):
+    def run(module, data, max_steps, *others, patience=3, **settings):
         watch = Watch(every_n_steps=1, patience=patience, **settings)
-        with pytest.warns(UserWarning, match="^iterations ") as caught:
-            fit(module, data, max_steps=max_steps, callbacks=[watch])
-        return [str(warning.message) for warning in caught if str(warning.message).startswith("iterations")]
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "lit_gans.callbacks.watch"):
+            fit(module, data, max_steps, callbacks=[*others, watch])
+        records = [record for record in caplog.records if record.name == "lit_gans.callbacks.watch"]
+        run.looks, run.levels = watch.looks, [record.levelname for record in records]
+        return [record.getMessage() for record in records]
 
     return run
 
 
-def test_a_discriminator_that_is_right_for_the_patience_warns_once_and_by_name(rigged, warned):
-    (sentence,) = warned(rigged(), bright(), max_steps=12)
-    assert sentence.startswith("iterations 1 to 4: the discriminator has been right about more than 99 % of the images")
-    assert "r1_gamma" in sentence
+def test_a_discriminator_that_wins_is_told_once_and_at_once(rigged, lines):
+    (line,) = lines(rigged(), Shown(), 9)
+    assert line.startswith("health at iteration 4: discriminator wins: the discriminator has been right")
+    assert lines.levels == ["WARNING"]
+    assert {look.accuracy["discriminator"] for look in lines.looks} == {1.0}
 
 
-def test_patience_is_counted_in_iterations_at_any_distance_of_looks(rigged, fit):
-    with pytest.warns(UserWarning, match="iterations 2 to 6: the discriminator"):
-        fit(rigged(), bright(), max_steps=6, callbacks=[Watch(every_n_steps=2, patience=3)])
+@pytest.mark.parametrize("wrong", [1, 32])
+def test_accuracy_is_that_of_the_worse_kind(rigged, lines, wrong):
+    (line,) = lines(rigged(), Shown(wrong), 5)
+    assert "stalled" in line, "nothing is trained here"
+    assert {look.accuracy["discriminator"] for look in lines.looks} == {1 - wrong / 64}
 
 
-@pytest.mark.parametrize("dips", [(3,), (1, 4)])
-def test_no_warning_where_accuracy_dips(rigged, fit, warned, dips):
-    module = rigged()
-    original = module.classified_as_real
-    module.classified_as_real = lambda name, scores: original(name, scores) & (module.trainer.global_step not in dips)
-    last = dips[-1] + 3  # patience 3 begins anew after a dip
-    fit(module, bright(), max_steps=last, callbacks=[Watch(every_n_steps=1, patience=3)])
-    (sentence,) = warned(module, bright(), max_steps=last + 1)
-    assert sentence.startswith(f"iterations {dips[-1] + 1} to {last + 1}:")
-
-
-@pytest.mark.parametrize("wrong", [1, 32, 64])
-def test_no_warning_where_one_of_64_real_images_is_classified_as_generated(rigged, fit, wrong):
-    fit(rigged(), bright(wrong=wrong), max_steps=4, callbacks=[Watch(every_n_steps=1, patience=1)])
-
-
-def test_no_warning_where_a_generated_image_is_classified_as_real(rigged, fit):
-    module = rigged()
-    paint = module.generate
-
-    def generate(generator, batch):
-        images = paint(generator, batch).clone()
-        images[0] = 1.0
-        return images
-
-    module.generate = generate
-    fit(module, bright(), max_steps=4, callbacks=[Watch(every_n_steps=1, patience=1)])
-
-
-def test_of_two_discriminators_the_one_that_is_right_is_named(rigged, warned):
+def test_of_two_discriminators_the_one_that_is_right_is_named(rigged, lines):
     module = rigged("d3gan")
     with torch.no_grad():
         module.discriminator_1.weight.neg_()
-    (sentence,) = warned(module, bright(), max_steps=5)
-    assert "the discriminator_2 has been right" in sentence
+    (line,) = lines(module, Shown(), 5)
+    assert "the discriminator_2 has been right" in line
 
 
-def test_a_critic_never_wins_as_its_scores_have_no_threshold(rigged, fit):
-    module = rigged("wgan_gp", n_critic=1)
-    fit(module, bright(), max_steps=6, callbacks=[Watch(every_n_steps=1, patience=1)])
+def test_a_critic_has_no_accuracy(rigged, lines):
+    lines(rigged("wgan_gp", n_critic=1), Shown(), 2)
+    assert {tuple(look.accuracy) for look in lines.looks} == {()}
 
 
-def test_samples_of_one_shade_have_collapsed(rigged, warned):
-    sentences = warned(rigged(spread=0.0), bright(wrong=32), max_steps=8)
-    assert len(sentences) == 1
-    assert sentences[0].startswith("iterations 1 to 4: samples differ from each other by 0.0% of what real images do")
+class Moves:
+    """Replaces `generate`: real images, some of them of one shade, that are brighter in every second iteration."""
+
+    def __init__(self, module, data, alike=(), step=0.1):
+        self.module, self.real, self.alike, self.step = module, data.images.float() / 127.5 - 1, alike, step
+
+    def __call__(self, generator, batch):
+        latents = batch["latents"]
+        images = self.real[latents.abs().sum(1).argsort()[: len(latents)]].clone()
+        rows = self.alike if isinstance(self.alike, slice) else torch.isin(batch["label"], torch.tensor(self.alike))
+        images[rows] = 0.0
+        return 0.5 * images + self.step * (self.module.trainer.global_step % 2) + 0 * generator.shade
 
 
-@pytest.mark.parametrize("share", [0.2, 0.9])
-def test_diversity_is_the_mean_distance_over_that_of_the_real_images(rigged, warned, fit, share):
-    module, data = rigged(), bright(wrong=32)
-    real = data.images.float() / 127.5 - 1
-    module.generate = lambda generator, batch: share * real[: len(batch["latents"])] + 0 * generator.shade
-    fit(module, data, max_steps=3, callbacks=[Watch(every_n_steps=1, patience=1, min_diversity=share - 0.01)])
-    (sentence,) = warned(module, data, max_steps=4, min_diversity=share + 0.01)
-    assert f"samples differ from each other by {share:.1%} of" in sentence
-
-
-class Labeled(Shown):
-    """Random images of two classes."""
-
-    num_classes = 2
-
-    def load(self):
-        return self.images, torch.arange(len(self.images)) % 2
+def test_samples_that_look_like_each_other_have_collapsed(rigged, lines):
+    module, data = rigged(), Shown(32)
+    module.generate = Moves(module, data, slice(20))
+    (line,) = lines(module, data, 5)
+    assert line.startswith("health at iteration 4: collapsing: 31% of the samples look like another one: ")
+    assert [look.twins for look in lines.looks] == [20 / 64] * 5
 
 
 @pytest.mark.parametrize("collapsed", [(0, 1), (1,), ()])
-def test_samples_of_one_class_are_compared_with_real_images_of_that_class(rigged, fit, collapsed):
-    """The classes differ by far, so that all samples together look diverse."""
-    module, data = rigged(num_classes=2), Labeled(bright().images)
-    real, plain = data.images.float() / 127.5 - 1, {name: getattr(module, name) for name in module.network_names}
-
-    def generate(generator, batch):
-        labels = batch["label"][:, None, None, None]
-        varied = torch.isin(labels, torch.tensor([label for label in (0, 1) if label not in collapsed]))
-        return torch.where(varied, 0.2 * real[: len(labels)], 2.0 * labels - 1) + 0 * generator.shade
-
-    module.generate = generate
-    for name in module.discriminator_names:
-        plain[name].forward = lambda images, labels, network=plain[name]: network.weight * images.flatten(1).mean(1) * 0
-    watch = Watch(every_n_steps=1, patience=3)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        fit(module, data, max_steps=8, callbacks=[watch])
-    sentences = [str(warning.message) for warning in caught if str(warning.message).startswith("iterations")]
-    assert len(sentences) == bool(collapsed)
-    for sentence in sentences:
-        assert sentence.startswith(
-            "iterations 1 to 4: samples of the same class differ from each other by less than 10%"
-        )
-        assert f"in class {', '.join(map(str, collapsed))}: " in sentence
+def test_samples_are_compared_with_those_of_their_class(rigged, lines, collapsed):
+    module, data = rigged(num_classes=2), Shown(32)
+    module.generate = Moves(module, data, collapsed)
+    found = lines(module, data, 5)
+    assert len(found) == bool(collapsed)
+    for line in found:
+        assert f"in class {', '.join(map(str, collapsed))}: " in line
+    assert {look.classes for look in lines.looks} == {collapsed}
 
 
-def test_the_diversity_of_a_class_is_its_mean_distance_over_that_of_its_real_images():
-    real, fake, labels = torch.randn(9, 1, 4, 4), torch.randn(9, 1, 4, 4), torch.tensor([0, 3, 3, 0, 5, 3, 0, 7, 7])
-    diversity = _diversity_of_classes(real, fake, labels)
-    assert set(diversity) == {0, 3, 7}, "class 5 has one image"
-    for label, found in diversity.items():
-        expected = [torch.pdist(images[labels == label].flatten(1)).mean() for images in (fake, real)]
-        assert found == pytest.approx((expected[0] / expected[1]).item(), rel=1e-5)
+def test_change_is_that_of_the_same_latents_from_look_to_look(rigged, lines):
+    module, data = rigged(), Shown(32)
+    module.generate = Moves(module, data)
+    lines(module, data, 3)
+    unit = torch.pdist((data.images / 255).flatten(1)).mean().item()
+    assert [look.change for look in lines.looks] == [None, *[pytest.approx(0.05 * 16 / unit, rel=1e-3)] * 2]
 
 
-def test_a_collapsed_critic_model_warns_too_and_translations_never(rigged, warned, tiny_gan, random_images, fit):
-    (sentence,) = warned(rigged("wgan_gp", spread=0.0, n_critic=1), bright(), max_steps=4)
-    assert "samples differ" in sentence
-    fit(
-        tiny_gan("pix2pix", **STILL),
-        random_images(),
-        3,
-        callbacks=[Watch(every_n_steps=1, patience=1, min_diversity=0.9)],
-    )
+def test_a_line_is_due_every_few_minutes_and_then_looks_for_copies(rigged, lines, monkeypatch):
+    class Clock:
+        now = 0.0
+
+        def __call__(self):
+            self.now += 1.0  # once for each look, once for each line
+            return self.now
+
+    monkeypatch.setattr(module_of_watch.time, "monotonic", Clock())
+    module, data = rigged(), Shown(32)
+    module.generate = Moves(module, data)
+    found = lines(module, data, 9, patience=100, minutes=4 / 60)
+    assert [line.partition(":")[0] for line in found] == ["health at iteration 4", "health at iteration 8"]
+    assert lines.levels == ["INFO"] * 2
+    assert [look.copies is not None for look in lines.looks] == [step in (4, 8) for step in range(1, 10)]
 
 
-def test_a_resumed_watch_goes_on_counting_and_does_not_warn_again(rigged, fit):
-    watch = Watch(every_n_steps=1, patience=3)
-    fit(rigged(), bright(), max_steps=2, callbacks=[watch])
-    assert watch.state_dict() == {"failing_since": {"discriminator": 1}, "warned": []}
+def test_copies_of_the_training_images_are_memorized(rigged, lines):
+    module, data = rigged(), Shown(32)
+    module.generate = lambda generator, batch: data.images.float() / 127.5 - 1 + 0 * generator.shade
+    (*_, line) = lines(module, data, 6, minutes=1e-9)
+    assert line.startswith("health at iteration 6: memorizing: 100% of the samples are copies of training images")
+
+
+def test_translations_vary_as_much_as_their_inputs(tiny_gan, random_images, lines):
+    lines(tiny_gan("pix2pix"), random_images(), 3, minutes=1e-9)
+    assert {(look.twins, look.copies) for look in lines.looks} == {(0.0, None)}
+
+
+def test_a_metric_that_stays_as_it_is_has_stalled(tiny_gan, random_images, lines):
+    metrics = PairedMetrics(every_n_steps=1, num_samples=4)
+    metrics.measure = lambda trainer, module: {"metric/l1": max(0.5, 1.0 - 0.1 * trainer.global_step)}
+    module = tiny_gan("pix2pix")
+    generate = module.generate
+
+    def brighter(network, batch):
+        return 0 * generate(network, batch) + (0.8 + 0.2 * (module.trainer.global_step % 2)) * batch["input"]
+
+    module.generate = brighter
+    found = lines(module, random_images(), 12, metrics, patience=2)
+    assert found == [line for line in found if line.startswith("health at iteration 10: stalled: the last 5")]
+    assert len(found) == 1, "the best value is that of iteration 5"
+
+
+def test_a_resumed_watch_goes_on_from_its_looks(rigged, lines, fit):
+    first = Watch(every_n_steps=1, patience=3)
+    fit(rigged(), Shown(), 3, callbacks=[first])
     again = Watch(every_n_steps=1, patience=3)
-    again.load_state_dict(watch.state_dict())
-    with pytest.warns(UserWarning, match="iterations 1 to 4: the discriminator"):
-        again._judge(4, {"discriminator": True}, "the discriminator has been right")
-    third = Watch(every_n_steps=1, patience=3)
-    third.load_state_dict(again.state_dict())
-    third._judge(9, {"discriminator": True}, "the discriminator has been right")
+    again.load_state_dict(first.state_dict())
+    assert again.looks == first.looks
+    assert len(again.looks) == 3

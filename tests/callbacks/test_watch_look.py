@@ -66,11 +66,11 @@ def test_a_look_sees_the_networks_in_evaluation_mode_and_no_gradient(tiny_gan, r
             lambda layer, _, made: seen.append((layer.training, made.requires_grad, len(made)))
         )
     Watch()._look(trainer, module, data.dataset[torch.arange(8)])
-    assert seen == [(False, False, 4)] * 5, "one batch generated, and two seen by each discriminator"
+    assert seen == [(False, False, 4)] * 6, "two batches generated, and two seen by each discriminator"
 
 
 @pytest.mark.parametrize(
-    "settings", [{"every_n_steps": 0}, {"patience": 0}, {"min_diversity": 1.0}, {"min_diversity": -0.1}]
+    "settings", [{"every_n_steps": 0}, {"patience": 0}, {"minutes": 0.0}, {"minutes": float("nan")}]
 )
 def test_refusals(settings):
     ((name, value),) = settings.items()
