@@ -114,5 +114,5 @@ def test_refusals(tiny_gan):
             tiny_gan("r3gan", constant_until=wrong)
     with pytest.raises(RefusedInput, match="blocks=0"):
         tiny_gan("r3gan", blocks=0)
-    with pytest.raises(RefusedInput, match="image_size=48"):
-        tiny_gan("r3gan", image_size=48)
+    with pytest.raises(RefusedInput, match="image_size=50"):
+        tiny_gan("r3gan", image_size=50)
