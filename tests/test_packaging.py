@@ -51,7 +51,7 @@ def test_importing_a_gan_brings_little_beside_lightning():
         return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
     more = {name.partition(".")[0] for name in modules("from lit_gans import DCGAN") - modules("import lightning")}
-    assert more <= {"lit_gans", "torch", "jaxtyping", "wadler_lindig"}, "no other package"
+    assert more <= {"lit_gans", "torch", "safetensors", "jaxtyping", "wadler_lindig"}, "no other package"
 
 
 def test_notebooks_are_stored_without_output():

@@ -139,7 +139,7 @@ def test_torch_mimicry_takes_turns_with_its_own_steps(tmp_path, monkeypatch):
     ("wrong", "sentence"),
     [
         ({"steps": 0}, "steps=0"),
-        ({"image_size": 20, "preset": "full"}, "image_size=20"),
+        ({"image_size": 21, "preset": "full"}, "image_size=21"),
         ({"gans": ["pix2pix"]}, "choose from dcgan"),
         ({"mimicry": "."}, "mimicry has networks for"),
         ({"gans": ["sngan"], "image_size": 32, "mimicry": "nowhere", "preset": "full"}, "there is no folder"),

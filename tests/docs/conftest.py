@@ -1,9 +1,11 @@
 """A folder as the documentation assumes it: a trained run, and some images."""
 
 import io
+import itertools
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -43,8 +45,13 @@ def documented(tmp_path, tiny_run, monkeypatch):
     write_images(tmp_path / "generated", 16)
     for label in ("cats", "dogs"):
         write_images(tmp_path / "photos_by_class" / label, 32)
-    for split in ("train", "val"):
-        write_images(tmp_path / "facades" / split, 2, width=64)
+    rows = (f"{path.name},{('cat', 'dog')[index % 2]}" for index, path in enumerate((tmp_path / "photos").iterdir()))
+    (tmp_path / "labels.csv").write_text("\n".join(["file,class", *rows]))
+    for name, channels in (("bands", 12), ("heights", 1)):
+        (tmp_path / name).mkdir()
+        np.save(tmp_path / name / "0.npy", np.zeros((32, 32, channels), dtype=np.float32))
+    for folder, split in itertools.product(("facades", "pairs"), ("train", "val")):
+        write_images(tmp_path / folder / split, 2, width=64)
     write_cifar(cache_folder() / "torchvision", monkeypatch)
     write_parquet(tmp_path / "cifar10")
     yield tmp_path
