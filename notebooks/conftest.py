@@ -1,8 +1,13 @@
-"""Marks the tests of this folder as those of `pytest -m docs`."""
+"""Runs the notebooks of this folder with few iterations, samples and tables, as tests of `pytest -m docs`."""
 
+import os
 from pathlib import Path
 
 import pytest
+
+os.environ.setdefault("LIT_GANS_NOTEBOOK_STEPS", "6")
+os.environ.setdefault("LIT_GANS_NOTEBOOK_SAMPLES", "300")
+os.environ.setdefault("LIT_GANS_NOTEBOOK_PARTS", "scaling projection")
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
