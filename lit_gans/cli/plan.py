@@ -28,6 +28,7 @@ from lit_gans.cli.timing import speed
 from lit_gans.cli.train_arguments import is_sweep, suitable_metrics
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput, refuse_not_positive
+from lit_gans.common.progress import in_words
 from lit_gans.common.quiet import quiet
 from lit_gans.common.size import Size, as_size, sides, size_text
 from lit_gans.config.build import build, resolve
@@ -95,7 +96,7 @@ def planned(arguments: list[str]) -> list[str]:
 
 def plan(overrides: list[str], minutes: float = 60.0, output: str | None = None) -> Path:
     """Looks at the pictures of a folder and times this device, then chooses the size of the images, the network's
-    width, batch, augmentation, duration and evaluation, and writes them as an experiment.
+    width, batch, weight of R1, duration and evaluation, and writes them as an experiment.
 
     Prints what it chooses, how long that takes, and the keys that change it. Keys of `lit-gans train` that are given
     are kept. The rules are in `lit_gans.cli.rules`.
@@ -178,18 +179,18 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
         yield f"{opened} cannot be read: data.on_error=skip leaves such ones out"
 
     choice.prefer({"data.channels": pictures.channels})
-    per_image = _fitted(choice, pictures, (1 - rules.EVALUATION_SHARE - _OUTSIDE) * seconds)
+    for_iterations = (1 - rules.EVALUATION_SHARE - _OUTSIDE) * seconds
+    per_image = _fitted(choice, pictures, for_iterations)
     size, width = as_size(_value(choice, "data.image_size")), _value(choice, "model.generator_width")
     cut = "cropped to the center" if pictures.same_shape else "cropped to the central square"
     yield _line("images", f"{size_text(size)}, {cut}", "data.image_size= data.crop= data.channels= data.flip=true")
     yield _line("networks", f"width {width}: {1 / per_image:,.0f} images/s here", "model= model.generator_width=")
 
-    step = _value(choice, "data.batch_size") * module.batches_per_step * module.accumulate_gradients
-    share = (1 - rules.EVALUATION_SHARE - _OUTSIDE) * seconds
-    choice.prefer({"trainer.max_steps": rules.iterations(share, step * per_image)})
+    batch = _value(choice, "data.batch_size")
+    step = batch * module.batches_per_step * module.accumulate_gradients
+    choice.prefer({"trainer.max_steps": rules.iterations(for_iterations, step * per_image)})
     max_steps = _value(choice, "trainer.max_steps")
     images = max_steps * step
-    batch = _value(choice, "data.batch_size")
     choice.prefer({"callbacks.ema.half_life": rules.half_life(batch, images)})
     if choice.values.get("experiment") == EXPERIMENT:
         choice.prefer({"model.r1_gamma": rules.gamma(size, batch)})
@@ -203,7 +204,7 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
     expected = (images * per_image + measured) / (1 - _OUTSIDE)
     yield _line(
         "duration",
-        f"{max_steps:,} iterations, each picture {images / pictures.num:.0f} times: about {_minutes(expected)}",
+        f"{max_steps:,} iterations, each picture {images / pictures.num:.0f} times: about {in_words(expected)}",
         "minutes= trainer.max_steps=",
     )
     yield _line("evaluation", said, "metrics=none metrics.every_n_steps=")
@@ -262,7 +263,7 @@ def _measured(choice: Choice, pictures: Survey, seconds: float) -> tuple[float, 
         return 0.0, f"none: two would take over a tenth of the time ({1000 * judging:.0f} ms an image)"
     every = -(-_value(choice, "trainer.max_steps") // (found.times - 1))
     choice.prefer({"metrics.num_samples": found.num_samples, "metrics.every_n_steps": every})
-    return found.seconds, f"{found.times} times on {found.num_samples:,} samples: {_minutes(found.seconds)} of it"
+    return found.seconds, f"{found.times} times on {found.num_samples:,} samples: {in_words(found.seconds)} of it"
 
 
 class Noise(ImageData):
@@ -282,10 +283,6 @@ def _seconds(work: Callable[[], object]) -> float:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return time.perf_counter() - start
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
 
 
 def _line(name: str, what: str, keys: str) -> str:
