@@ -1,7 +1,6 @@
 """Somebody's LightningModule measures FID in ten lines, as the guide shows it, on one process or several."""
 
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -38,9 +37,7 @@ class Replay(nn.Module):
 def validate(folder, strategy=None):
     """Returns what Lightning logged on this rank, and the keys of a checkpoint's weights."""
     torch.set_num_threads(1)
-    (block,) = [block for block in blocks(ROOT / "docs/guides/metrics.md") if block.file == "measured.py"]
-    (Path(folder) / "measured.py").write_text(block.code)
-    sys.path.insert(0, str(folder))
+    sys.path.insert(0, folder)
     from measured import Measured
 
     module, world_size = Measured(), 2 if strategy else 1
@@ -58,8 +55,10 @@ def test_every_rank_logs_the_distance_of_all_images(tmp_path, monkeypatch, strat
     fid = FrechetInceptionDistance(DigitsExtractor())
     for images, real in ((REAL, True), (FAKE, False)):
         fid.update(to_uint8(images), real=real)
-    place = "tests.metrics.test_own_module.validate"
-    found = run(place, tmp_path, folder=str(tmp_path), strategy=strategy) if strategy else [validate(tmp_path)]
+    (block,) = [block for block in blocks(ROOT / "docs/guides/metrics.md") if block.file == "measured.py"]
+    (tmp_path / "measured.py").write_text(block.code)
+    place, folder = "tests.metrics.test_own_module.validate", str(tmp_path)
+    found = run(place, tmp_path, folder=folder, strategy=strategy) if strategy else [validate(folder)]
     for rank in found:
         assert rank["logged"] == [{"fid": pytest.approx(fid.compute().item(), rel=1e-6)}]
         assert rank["logged"] == found[0]["logged"]

@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import sys
+import time
 import traceback
 import warnings
 from functools import cache
@@ -92,10 +93,17 @@ def execute(function, arguments):
         torch.distributed.destroy_process_group()
 
 
-def ended(running):
-    """Waits until all processes have ended, and returns their exit codes; kills them where nobody asks any more."""
-    codes = {}
+def ended(running, grace):
+    """Waits until all processes have ended, and returns their exit codes; kills them where nobody asks any more, and
+    the others `grace` seconds after one has failed.
+    """
+    codes, failed_at = {}, None
     while running - codes.keys():
+        if failed_at is None and any(codes.values()):
+            failed_at = time.monotonic()
+        if failed_at is not None and grace is not None and time.monotonic() - failed_at > grace:
+            for pid in running - codes.keys():
+                os.kill(pid, signal.SIGKILL)
         for pid in running - codes.keys():
             found, status = os.waitpid(pid, os.WNOHANG)
             if found:
@@ -116,7 +124,7 @@ def main():
         given = zip(request["environments"], request["outputs"], strict=True)
         pids = [fork(request["function"], request["arguments"], *rank) for rank in given]
         print(json.dumps(pids), file=answers, flush=True)
-        codes = ended(set(pids))
+        codes = ended(set(pids), request["grace"])
         print(json.dumps([codes[pid] for pid in pids]), file=answers, flush=True)
 
 

@@ -68,10 +68,11 @@ class Server:
         )
         atexit.register(self.close)
 
-    def run(self, function, arguments, environments, outputs):
-        """Forks a rank for each environment, and returns their exit codes once all have ended."""
-        request = {"function": function, "arguments": arguments, "environments": environments, "outputs": outputs}
-        print(json.dumps(request), file=self.process.stdin, flush=True)
+    def run(self, grace=None, **request):
+        """Forks a rank for each environment, and returns their exit codes once all have ended; kills the others `grace`
+        seconds after one has failed.
+        """
+        print(json.dumps({"grace": grace, **request}), file=self.process.stdin, flush=True)
         pids, codes = self._answer(), None
         try:
             codes = self._answer()
@@ -97,15 +98,16 @@ class Server:
 server = cache(Server)
 
 
-def start(function, place, variables, /, **arguments):
-    """Runs a function (its dotted name) in processes with some environments, and keeps its files in a folder.
+def start(function, place, variables, grace=None, /, **arguments):
+    """Runs a function (its dotted name) in processes with some environments, and keeps its files in a folder; `grace`:
+    see `Server.run`.
 
     Returns their exit codes, their output, and the file of their arguments.
     """
     file = place / f"arguments_{next(_RUNS)}.pt"
     torch.save(arguments, file)
     outputs = [f"{file}.{number}.txt" for number in range(len(variables))]
-    codes = server().run(function, str(file), variables, outputs)
+    codes = server().run(grace, function=function, arguments=str(file), environments=variables, outputs=outputs)
     return codes, [Path(output).read_text() for output in outputs], file
 
 
@@ -126,7 +128,7 @@ def launch(function, place, /, world_size=2, node_size=None, **arguments):
 
 def run(function, place, /, world_size=2, node_size=None, **arguments):
     """Returns what a function returns on each rank."""
-    codes, printed, file = launch(function, place, world_size, node_size, **arguments)
+    codes, printed, file = start(function, place, environments(world_size, node_size), 10, **arguments)
     assert not any(codes), "\n".join(text[-3000:] for text in printed)
     return [torch.load(f"{file}.{rank}", weights_only=False) for rank in range(world_size)]
 
