@@ -15,7 +15,7 @@ from lit_gans.common.errors import RefusedInput
 from .killed_saves import save_file, save_folder
 
 ROOT = Path(__file__).parents[2]
-KILLS = 100
+KILLS = 40
 SAVES = {"file": save_file, "folder": save_folder}
 
 

@@ -55,14 +55,13 @@ def pictures(tmp_path_factory):
     return folder
 
 
-@pytest.mark.faults
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("name", "number", "codes"),
     [
-        ("pack", signal.SIGINT, (130,)),
-        ("train", signal.SIGINT, (130,)),
-        ("train", signal.SIGTERM, (143, -signal.SIGTERM)),
+        pytest.param("pack", signal.SIGINT, (130,), marks=pytest.mark.faults),
+        pytest.param("train", signal.SIGINT, (130,), marks=pytest.mark.slow),
+        pytest.param("train", signal.SIGTERM, (143, -signal.SIGTERM), marks=pytest.mark.faults),
     ],
 )
 def test_a_signal_ends_packing_and_the_next_start_goes_on(pictures, tmp_path, name, number, codes):

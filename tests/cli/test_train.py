@@ -18,6 +18,7 @@ from lit_gans import build, compose
 from lit_gans.callbacks import EMA, InitFrom
 from lit_gans.cli import main as cli
 from tests.commands import TINY, start
+from tests.strategies.ranks import execute, launch
 
 MAX_STEPS = 23  # iterations: into the third epoch
 
@@ -212,7 +213,7 @@ def test_the_same_overrides_reach_every_process(train, tmp_path):
 
 @pytest.mark.faults
 @pytest.mark.timeout(900)
-def test_torchrun_agrees_on_the_folder_and_refuses_another_configuration(tmp_path):
+def test_torchrun_agrees_on_the_folder(tmp_path):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     command = [*launcher, "-m", "lit_gans", "train", *TINY, *TWO, "data.batch_size=20"]
@@ -220,16 +221,17 @@ def test_torchrun_agrees_on_the_folder_and_refuses_another_configuration(tmp_pat
     assert done.returncode == 0, done.stderr
     assert [path.name for path in (tmp_path / "outputs/dcgan_digits").iterdir()] == ["version_0"]
 
-    script = tmp_path / "differ.py"
-    script.write_text(
-        "import os, sys\nfrom lit_gans.cli import main as cli\n"
-        "sys.argv += ['model.latent_dim=' + str(5 + int(os.environ['RANK']))]\ncli.main()\n"
-    )
-    command = [*launcher, str(script), "train", *TINY, *TWO, "data.batch_size=20"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400)
-    assert done.returncode != 0
-    assert "rank 1 has model.latent_dim=6 where rank 0 has 5" in done.stderr
-    assert not list(tmp_path.glob("outputs/dcgan_digits/version_1/checkpoints/*"))
+
+def train_with_its_rank(arguments, cwd):
+    execute([*arguments, f"model.latent_dim={5 + int(os.environ['RANK'])}"], cwd)
+
+
+def test_ranks_of_different_configurations_are_refused(tmp_path):
+    arguments = ["train", *TINY, *TWO, "data.batch_size=20"]
+    codes, printed, _ = launch("tests.cli.test_train.train_with_its_rank", tmp_path, arguments=arguments, cwd=tmp_path)
+    assert all(codes)
+    assert "rank 1 has model.latent_dim=6 where rank 0 has 5" in "".join(printed)
+    assert not list(tmp_path.glob("outputs/dcgan_digits/version_0/checkpoints/*"))
 
 
 def test_fine_tuning_begins_with_the_networks_of_a_checkpoint(train, tmp_path):

@@ -51,19 +51,6 @@ def matrix(**fixed):
     return [Cell(*values, **fixed) for values in itertools.product(GANS, (1, 2), (None, 0.05))]
 
 
-def covering(**fixed):
-    """Every GAN plain, accumulation and clipping together on each shape of the loop, and each alone on the cheapest:
-    every pair of values, which is tested by default.
-    """
-    return [
-        cell
-        for cell in matrix(**fixed)
-        if (cell.accumulate, cell.clip) == (1, None)
-        or (cell.gan in LOOPS and (cell.accumulate, cell.clip) == (2, 0.05))
-        or cell.gan == LOOPS[0]
-    ]
-
-
 def build(cell):
     optimizer = Optimizer("SGD", lr=0.02) if cell.optimizer == "sgd" else Optimizer("Adam", lr=1e-3, betas=(0.5, 0.9))
     sizes = {"image_size": 16, "channels": 1, "generator_width": 4, "discriminator_width": 4, "latent_dim": 6}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from .ranks import command_line, environments
 from .sabotage import environment, processes_in, wait_until_all_ended
 
 pytestmark = [
@@ -52,7 +53,8 @@ TRAIN = [
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("LIT_GANS_IMPORT", "sabotaged")
     (tmp_path / "sabotaged.py").write_text(SABOTAGED)
     (tmp_path / "mine/model").mkdir(parents=True)
     (tmp_path / "mine/model/sabotaged.yaml").write_text(MODEL)
@@ -62,9 +64,12 @@ def folder(tmp_path):
 
 
 def finish(folder, *command):
-    variables = environment() | {"LIT_GANS_IMPORT": "sabotaged"}
-    command = [sys.executable, "-m", *command, f"hydra.searchpath=[file://{folder / 'mine'}]"]
-    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
+    command = [sys.executable, "-m", *command, searched(folder)]
+    return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True)
+
+
+def searched(folder):
+    return f"hydra.searchpath=[file://{folder / 'mine'}]"
 
 
 def last_step(folder):
@@ -77,8 +82,8 @@ def test_all_ranks_end_and_the_run_resumes(folder):
     assert (folder / "failed").exists(), failed.stderr
     assert failed.returncode != 0
     wait_until_all_ended(folder)
-    resumed = finish(folder, *TRAIN, "resume=auto")
-    assert resumed.returncode == 0, resumed.stderr
+    codes, printed = command_line([*TRAIN[1:], searched(folder), "resume=auto"], folder, environments(2))
+    assert codes == [0, 0], printed
     assert last_step(folder) == 6
 
 

@@ -15,7 +15,17 @@ from .sabotage import FAILS_AT, STEPS, processes_in, wait_until_all_ended
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
 
-HOW = [("killed", 1), ("raises", 1), ("hangs", 1), ("hangs", 0), ("killed", 0)]
+FIRST = [("ddp", "killed", 0), ("ddp", "raises", 1), ("fsdp", "hangs", 1), ("deepspeed", "hangs", 0)]
+REST = [("ddp", "killed", 1), ("ddp", "hangs", 1), ("ddp", "hangs", 0)]
+
+
+def tiers(first, rest):
+    """Marks the first for the tests of every change, the others for those before a release."""
+    return [
+        pytest.param(*each, marks=mark)
+        for mark, group in ((pytest.mark.faults, first), (pytest.mark.slow, rest))
+        for each in group
+    ]
 
 
 @pytest.fixture
@@ -30,10 +40,7 @@ def saved_step(folder):
     return torch.load(folder / "last.ckpt", weights_only=True)["global_step"]
 
 
-@pytest.mark.faults
-@pytest.mark.parametrize(
-    ("strategy", "how", "rank"), [*(("ddp", *how) for how in HOW), ("fsdp", "hangs", 1), ("deepspeed", "hangs", 1)]
-)
+@pytest.mark.parametrize(("strategy", "how", "rank"), tiers(FIRST, REST))
 def test_all_ranks_end_and_the_run_resumes(folder, strategy, how, rank):
     """Where Lightning starts the second rank."""
     command = [sys.executable, "-m", *sabotage.command(strategy, how, rank)]
@@ -73,11 +80,8 @@ def test_no_rank_ends_as_if_all_were_well(folder, how):
     assert saved_step(folder) == FAILS_AT
 
 
-@pytest.mark.faults
-@pytest.mark.parametrize(
-    "how",
-    ["raises", "killed", "stalls", "hangs"],  # after a hang torchrun waits 30 s before it kills
-)
+# after a hang torchrun waits 30 s before it kills
+@pytest.mark.parametrize("how", tiers([["killed"], ["stalls"]], [["raises"], ["hangs"]]))
 def test_torchrun_restarts_and_the_run_goes_on_by_itself(folder, how):
     torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
     command = [sys.executable, "-m", *torchrun, "-m", *sabotage.command("ddp", how, 1)]

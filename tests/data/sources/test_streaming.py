@@ -1,5 +1,7 @@
 """A local folder as the remote: the same order on any ranks, with any workers, after any resume."""
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from lit_gans.data.sources.folder import Folder
 from lit_gans.data.sources.streaming import Streaming, write_stream
 from tests.checkpoints.hostile import Payload
 
-pytest.importorskip("litdata")
+pytestmark = pytest.mark.skipif(find_spec("litdata") is None, reason="no litdata")
 NUM = 40
 
 

@@ -1,6 +1,5 @@
 import pytest
 import torch
-from prdc import compute_prdc
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.scores import prdc
@@ -14,6 +13,8 @@ def features(num, seed, scale=1.0, shift=0.0):
 @pytest.mark.parametrize(("scale", "shift", "nearest"), [(1.0, 0.0, 5), (0.6, 0.4, 3), (1.5, 1.0, 1)])
 @pytest.mark.parametrize("rows", [7, 1024])
 def test_is_the_authors_package(scale, shift, nearest, rows, monkeypatch):
+    from prdc import compute_prdc
+
     monkeypatch.setattr(prdc, "_ROWS", rows)
     real, fake = features(90, 0), features(70, 1, scale, shift)
     expected = compute_prdc(real.double().numpy(), fake.double().numpy(), nearest)
