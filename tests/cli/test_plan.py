@@ -85,7 +85,7 @@ def test_another_gan_keeps_its_settings(command, photos, speeds):
 def test_training_begins_with_a_plan(train, photos, first, monkeypatch):
     monkeypatch.setattr(planning, "_TRIAL", 0.05)
     small = ["data.image_size=16", "model.generator_width=4", "model.discriminator_width=4", "metrics=none"]
-    assert train(*first, photos, "minutes=0.03", *small) == 0, train.err
+    assert train(*first, photos, "minutes=0.005", *small) == 0, train.err
     folder = next(Path("outputs").glob("plan_photos*/version_0"))
     config = yaml.safe_load((folder / "config.yaml").read_text())
     written = yaml.safe_load(Path("planned/experiment/plan_photos.yaml").read_text())

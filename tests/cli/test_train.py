@@ -197,6 +197,7 @@ def test_a_second_process_in_the_folder_of_a_running_training_takes_nothing_from
 TWO = ["trainer.devices=2", "trainer.strategy=ddp_find_unused_parameters_true", "trainer.max_steps=2"]
 
 
+@pytest.mark.faults  # Lightning starts two new interpreters
 def test_the_same_overrides_reach_every_process(train, tmp_path):
     """Rank 1 silently trained with default values where its arguments were lost; the next run of a sweep took the
     variables of the first for those of a launcher.
