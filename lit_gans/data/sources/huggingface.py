@@ -53,7 +53,7 @@ class Huggingface(PackedData):
         files: file or folder, if `name` is a format.
         split: split of the dataset.
         picture_column: column of the images.
-        label_column: column of the classes; null trains without classes.
+        label_column: column of the classes, numbers from 0 or names; null trains without classes.
         revision: revision of the dataset on the Hub; a commit hash makes runs reproducible.
         **kwargs: see `PackedData`.
 
@@ -76,6 +76,11 @@ class Huggingface(PackedData):
         self.dataset_name, self.files, self.split, self.revision = name, files, split, revision
         self.picture_column, self.label_column = picture_column, label_column
 
+    @property
+    def num_classes(self) -> int:
+        """Number of classes, read from the packed images."""
+        return int(self.packed.labels.max()) + 1 if self.label_column else 0
+
     def source(self) -> Source:
         datasets = import_extra("datasets", "huggingface")
         key = "data_dir" if self.files and Path(self.files).is_dir() else "data_files"
@@ -83,6 +88,8 @@ class Huggingface(PackedData):
         columns = [self.picture_column, *([self.label_column] if self.label_column else [])]
         with refusing(f"data.name={self.dataset_name}"):
             rows = datasets.load_dataset(self.dataset_name, split=self.split, revision=self.revision, **where)
+            if self.label_column and rows.features[self.label_column].dtype == "string":
+                rows = rows.class_encode_column(self.label_column)  # numbers in the order of the names
             rows = rows.select_columns(columns).cast_column(self.picture_column, datasets.Image(decode=False))
         return _Rows(rows, self.dataset_name, self.picture_column, self.label_column)
 

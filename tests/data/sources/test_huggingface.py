@@ -21,18 +21,32 @@ def png(pixels):
 def make(tmp_path, monkeypatch):
     """Makes a datamodule on a parquet file as the hub holds them."""
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(tmp_path / "hf"))
-    rows = {"image": [{"bytes": png(pixels), "path": None} for pixels in PIXELS], "kind": [0, 1, 2, 0, 1, 2]}
-    features = datasets.Features({"image": datasets.Image(), "kind": datasets.Value("int64")})
+    images = [{"bytes": png(pixels), "path": None} for pixels in PIXELS]
+    rows = {"image": images, "kind": [0, 1, 2, 0, 1, 2], "animal": ["dog", "cat", "dog", "cat", "dog", "emu"]}
+    kinds = {"kind": datasets.Value("int64"), "animal": datasets.Value("string")}
+    features = datasets.Features({"image": datasets.Image(), **kinds})
     datasets.Dataset.from_dict(rows, features=features).to_parquet(tmp_path / "train.parquet")
     common = {"name": "parquet", "files": str(tmp_path / "train.parquet"), "image_size": 16, "batch_size": 2}
     return lambda **settings: Huggingface(**{**common, "cache": str(tmp_path / "cache"), **settings})
 
 
 def test_pictures_and_labels_of_a_parquet_file(make):
-    packed = make(label_column="kind").packed
+    data = make(label_column="kind")
+    assert data.num_classes == 3
+    packed = data.packed
     assert np.array_equal(packed.images.permute(0, 2, 3, 1).numpy(), PIXELS)
     assert packed.labels.tolist() == [0, 1, 2, 0, 1, 2]
     assert make().packed.labels.tolist() == [0] * 6
+    assert make().num_classes == 0
+
+
+def test_names_of_classes_are_numbered_in_their_order(make):
+    assert make(label_column="animal").packed.labels.tolist() == [1, 0, 1, 0, 1, 2]
+
+
+def test_a_gan_trains_with_the_classes_of_a_column(make, tiny_gan, fit):
+    """It was refused: the data was taken for data without classes."""
+    fit(tiny_gan("dcgan", channels=3, num_classes=3), make(label_column="animal"), 1)
 
 
 def test_a_missing_column_and_a_missing_data_set_are_refused(make, tmp_path):
