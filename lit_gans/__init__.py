@@ -99,5 +99,6 @@ def _instead(name: str) -> str:
     return f"; did you mean '{names[close[0]]}'?" if close else ""
 
 
-if "lightning.pytorch.strategies" in sys.modules:  # otherwise the first of the classes above registers the names
+# otherwise the first of the classes above registers the names of the strategies
+if {"lightning.pytorch.strategies", "pytorch_lightning.strategies"} & sys.modules.keys():
     importlib.import_module("lit_gans.strategies")

@@ -11,7 +11,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file
 from torch import Tensor
 
 from lit_gans.checkpoints.torch_files import read_torch_file
@@ -37,6 +36,8 @@ def read_exported(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict
     Raises:
         RefusedInput: a file is missing, damaged or too large.
     """
+    from safetensors.torch import load_file  # which the strategies need only for such a folder
+
     config = _read_config(folder / CONFIG)
     refuse_large_file(folder / WEIGHTS)
     with refusing(f"{folder / WEIGHTS} cannot be read as safetensors"):

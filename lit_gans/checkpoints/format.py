@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
 from lit_gans.checkpoints.exported import is_exported, read_exported
@@ -17,6 +16,7 @@ from lit_gans.checkpoints.sharded import read_sharded
 from lit_gans.checkpoints.torch_files import read_torch_file
 from lit_gans.common.atomic import replacing, writing
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.lightning import TorchCheckpointIO
 
 FORMAT_VERSION = 1
 FORMAT_KEY = "lit_gans"  # {"format_version", "class_path", and entries of callbacks}

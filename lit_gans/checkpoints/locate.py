@@ -6,13 +6,12 @@ import logging
 from importlib.resources import files
 from pathlib import Path
 
-from lightning.pytorch.utilities import rank_zero_only
-
 from lit_gans.checkpoints.exported import CONFIG, HUB, downloaded, is_exported, read_exported, read_training
 from lit_gans.checkpoints.sharded import REST, read_rest, verify_shards
 from lit_gans.checkpoints.torch_files import read_torch_file
 from lit_gans.common.atomic import kept
 from lit_gans.common.errors import RefusedInput, nearest
+from lit_gans.common.lightning import rank_zero_only
 
 logger = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from lightning.pytorch.strategies import ParallelStrategy
 
 from lit_gans.checkpoints.torch_files import read_torch_file
 from lit_gans.common.atomic import failed_write, remove, replace, unfinished
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.lightning import ParallelStrategy
 from lit_gans.common.memory import refuse_memory
 from lit_gans.common.reading import read_bounded
 

@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.strategies import Strategy
 from torch import Tensor, nn
 
 from lit_gans.common._compat.torch import lerp_all
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.lightning import Callback, LightningModule, Strategy, Trainer
 from lit_gans.strategies.base import sharding
 
 

@@ -17,8 +17,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.strategies import DDPStrategy, ParallelStrategy, Strategy
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -27,6 +25,7 @@ from lit_gans.checkpoints.sharded import write_sharded
 from lit_gans.common._compat.lightning import process_group_backend, use_by_default
 from lit_gans.common._compat.torch import NormBase, copy_all, default_store
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.lightning import DDPStrategy, LightningModule, ParallelStrategy, Strategy, Trainer
 from lit_gans.strategies.grad_scaling import NetworkScaling, scale_each_network
 from lit_gans.strategies.manual_optimization import WatchManualOptimization
 from lit_gans.strategies.module_networks import (
@@ -111,6 +110,8 @@ class NetworkStrategy(DDPStrategy):
 
     def setup(self, trainer: Trainer) -> None:
         self.refuse(self.lightning_module, str(trainer.precision))
+        if self.sharded_checkpoints:
+            _refuse_without_safetensors()
         scale_each_network(self)
         broadcast_from_first_rank(self.lightning_module, self.root_device)
         self.lightnings_setup(trainer)
@@ -234,6 +235,15 @@ class NetworkStrategy(DDPStrategy):
     def full_state_dict(self, network: nn.Module) -> dict[str, Tensor]:
         """Returns a network's full tensors on the CPU; every rank must call it."""
         raise NotImplementedError
+
+
+def _refuse_without_safetensors() -> None:
+    """Raises `RefusedInput` before the first sharded checkpoint would fail."""
+    try:
+        import safetensors  # noqa: F401
+    except ImportError as error:
+        needs = "sharded_checkpoints=True needs the package safetensors: python -m pip install safetensors"
+        raise RefusedInput(needs) from error
 
 
 def _tied(module: nn.Module) -> dict[str, str]:

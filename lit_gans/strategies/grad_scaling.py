@@ -8,13 +8,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningModule
-from lightning.pytorch.plugins.precision import MixedPrecision
-from lightning.pytorch.strategies import Strategy
-from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
 
 from lit_gans.common._compat.torch import scale_of, version_of
+from lit_gans.common.lightning import LightningModule, MixedPrecision, Strategy, rank_zero_warn
 from lit_gans.strategies.module_networks import (
     OptimizedNetwork,
     find_networks,
@@ -60,7 +57,7 @@ class NetworkScaling(MixedPrecision):
     Lightning has one scaler and adapts its scale after every optimizer step. If two networks are stepped after both
     backward passes, the second is therefore unscaled by a wrong factor. Here each network has its own scaler. A
     backward names its network, `manual_backward(loss, network=NAME)`, or all others are frozen. Modules of lit_gans
-    select this plugin automatically under precision=fp16.
+    select this plugin automatically in fp16.
 
     An optimizer that steps without gradients does nothing, as in float32; Lightning's plugin fails there. A warning
     reports gradients that are changed while they are scaled, as by a clipping other than `self.clip_gradients`.

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.plugins.precision import MixedPrecision
-from lightning.pytorch.utilities import rank_zero_warn
 from torch.optim.lr_scheduler import LRScheduler
 
+from lit_gans.common.lightning import Callback, LightningModule, MixedPrecision, Trainer, rank_zero_warn
 from lit_gans.strategies.grad_scaling import NetworkScaling, ScaledGradients
 from lit_gans.strategies.module_networks import parameters_of
 

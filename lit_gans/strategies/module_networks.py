@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningModule
-from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from lit_gans.common._compat.torch import tree_leaves
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.lightning import LightningModule, LightningOptimizer
 
 
 @dataclass(frozen=True, eq=False)

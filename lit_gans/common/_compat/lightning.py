@@ -7,14 +7,10 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-from lightning.fabric.plugins import CheckpointIO
-from lightning.fabric.plugins.environments import ClusterEnvironment
-from lightning.pytorch import Trainer
-from lightning.pytorch.strategies import DDPStrategy, Strategy
-from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
+from lit_gans.common.lightning import CheckpointIO, ClusterEnvironment, DDPStrategy, Strategy, Trainer, launchers
 
 
-class CommandLauncher(_SubprocessScriptLauncher):
+class CommandLauncher(launchers._SubprocessScriptLauncher):
     """Lightning's launcher of further processes, with a custom command.
 
     Overrides `_SubprocessScriptLauncher._call_children_scripts`, which runs `sys.argv` again: that loses the sweep of
@@ -22,7 +18,7 @@ class CommandLauncher(_SubprocessScriptLauncher):
     in https://github.com/Lightning-AI/pytorch-lightning/pull/11617 and is not in Lightning.
     """
 
-    def __init__(self, launcher: _SubprocessScriptLauncher, command: Sequence[str]) -> None:
+    def __init__(self, launcher: launchers._SubprocessScriptLauncher, command: Sequence[str]) -> None:
         super().__init__(launcher.cluster_environment, launcher.num_processes, launcher.num_nodes)
         self.command = list(command)
 
@@ -45,7 +41,7 @@ def start_others_with(trainer: Trainer, command: Sequence[str]) -> None:
 
     A strategy creates its launcher itself; see `CommandLauncher` for the issue.
     """
-    if isinstance(trainer.strategy.launcher, _SubprocessScriptLauncher):
+    if isinstance(trainer.strategy.launcher, launchers._SubprocessScriptLauncher):
         trainer.strategy._launcher = CommandLauncher(trainer.strategy.launcher, command)
 
 
@@ -55,7 +51,7 @@ def children(launcher: object) -> list[subprocess.Popen]:
     The launcher's `kill` does not wait for them, so that they may stay behind as zombies:
     https://github.com/Lightning-AI/pytorch-lightning/issues/17248.
     """
-    return list(launcher.procs) if isinstance(launcher, _SubprocessScriptLauncher) else []
+    return list(launcher.procs) if isinstance(launcher, launchers._SubprocessScriptLauncher) else []
 
 
 def use_by_default(strategy: Strategy, checkpoint_io: CheckpointIO) -> None:
