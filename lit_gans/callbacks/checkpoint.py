@@ -278,7 +278,7 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         if lost:
             raise FailedWrite(
                 f"{folder} was deleted during the training, with what else was in the folder of the run. {name}.ckpt"
-                f" was written again; resume={folder / name}.ckpt goes on from it."
+                " was written again."
             )
 
     @staticmethod

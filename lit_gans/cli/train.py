@@ -200,8 +200,10 @@ def _failed_is_1(run: Callable[[], int]) -> int:
     """
     try:
         return run()
-    except (FloatingPointError, FailedWrite) as error:
+    except FloatingPointError as error:
         print(f"lit-gans: {error}", file=sys.stderr)
+    except FailedWrite as error:
+        print(f"lit-gans: {error} resume=auto goes on from there.", file=sys.stderr)
     except RuntimeError as error:
         if not is_full(error):
             raise

@@ -37,8 +37,8 @@ def failed_write(path: Path, error: BaseException) -> FailedWrite:
             full = False
         reason = os.strerror(errno.ENOSPC) if full else "not all of it was written"
     return FailedWrite(
-        f"{path} cannot be written: {reason.rstrip('.')}. What was complete before still is; once it can be written,"
-        " resume=auto goes on from the last checkpoint."
+        f"{path} cannot be written: {reason.rstrip('.')}. What was complete before still is: once it can be written,"
+        " the training can go on from its last checkpoint."
     )
 
 

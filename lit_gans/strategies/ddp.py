@@ -10,14 +10,13 @@ from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
-from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.overrides.distributed import prepare_for_backward
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from lit_gans.common._compat.torch import WITHOUT_BUFFER_SYNC
 from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positive
+from lit_gans.common.lightning import LightningModule, Trainer, prepare_for_backward
 from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.strategies.grad_scaling import NetworkScaling
 from lit_gans.strategies.module_networks import OptimizedNetwork, network_named
@@ -75,7 +74,7 @@ class NetworkDDP(NetworkStrategy):
         refuse_below(1, powersgd_rank=powersgd_rank)
         if hierarchical and gradient_compression == "powersgd":
             raise RefusedInput(
-                "hierarchical=True does not work with gradient_compression=powersgd: use none, fp16 or bf16."
+                'hierarchical=True does not work with gradient_compression="powersgd": use "none", "fp16" or "bf16".'
             )
         super().__init__(timeout=timeout, process_group_backend=process_group_backend)
         self.bucket_cap_mb, self.hierarchical, self.sync_batchnorm = bucket_cap_mb, hierarchical, sync_batchnorm
@@ -89,8 +88,9 @@ class NetworkDDP(NetworkStrategy):
     def refuse(self, module: LightningModule, precision: str) -> None:
         if self.gradient_compression == "powersgd" and precision == "16-mixed":
             raise RefusedInput(
-                "gradient_compression=powersgd does not work with precision=16-mixed, because its error feedback would"
-                " keep the first overflow permanently: use precision=bf16-mixed, or gradient_compression=fp16."
+                'gradient_compression="powersgd" does not work with Trainer(precision="16-mixed"), because its error'
+                ' feedback would keep the first overflow permanently: use precision="bf16-mixed", or'
+                ' gradient_compression="fp16".'
             )
 
     def setup_optimizers(self, trainer: Trainer) -> None:

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
@@ -20,6 +18,7 @@ from torch.utils.hooks import RemovableHandle
 from lit_gans.checkpoints.sharded import merge_tensors, read_index, read_into, read_rest, verify_shards
 from lit_gans.common._compat.lightning import synchronizes_batch_norm
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.lightning import LightningModule, Trainer, TrainerFn
 from lit_gans.strategies.base import NetworkStrategy, average_over_ranks
 from lit_gans.strategies.module_networks import (
     OptimizedNetwork,
@@ -94,15 +93,17 @@ class NetworkFSDP(NetworkStrategy):
     def refuse(self, module: LightningModule, precision: str) -> None:
         if precision not in ("32-true", "bf16-mixed"):
             raise RefusedInput(
-                f"precision={precision} does not work with NetworkFSDP, whose ranks could skip different steps in fp16"
-                " and whose shards are in float32: use precision=32-true or bf16-mixed, or NetworkDDP."
+                f'Trainer(precision="{precision}") does not work with NetworkFSDP, whose ranks could skip different'
+                ' steps in fp16 and whose shards are in float32: use "32-true" or "bf16-mixed", or NetworkDDP.'
             )
         if synchronizes_batch_norm(self):
-            raise RefusedInput("sync_batchnorm=True has no effect with NetworkFSDP: use NetworkDDP, or leave it out.")
+            raise RefusedInput(
+                "Trainer(sync_batchnorm=True) has no effect with NetworkFSDP: use NetworkDDP, or leave it out."
+            )
         if self.param_dtype != "fp32" and penalized_networks(module):
             raise RefusedInput(
-                f"param_dtype={self.param_dtype} does not work with a gradient penalty, which is computed in float32:"
-                " use precision=bf16-mixed, which computes it so, and leave param_dtype out."
+                f'param_dtype="{self.param_dtype}" does not work with a gradient penalty, which is computed in float32:'
+                ' use Trainer(precision="bf16-mixed"), which computes it so, and leave param_dtype out.'
             )
 
     def _wrap(self, trainer: Trainer) -> None:
@@ -329,7 +330,7 @@ def precision_policy(param_dtype: str, reduce_dtype: str) -> dict[str, Any]:
         return {}
     if not REDUCES_FROZEN_ALIKE:  # https://github.com/pytorch/pytorch/issues/186998
         raise RefusedInput(
-            f"param_dtype={param_dtype} and reduce_dtype={reduce_dtype} need torch 2.14.1 or newer: older versions"
+            f'param_dtype="{param_dtype}" and reduce_dtype="{reduce_dtype}" need torch 2.14.1 or newer: older versions'
             " silently reduce a network in the wrong precision if its first forward runs while it is frozen."
         )
     policy = MixedPrecisionPolicy(param_dtype=dtypes[param_dtype], reduce_dtype=dtypes[reduce_dtype])

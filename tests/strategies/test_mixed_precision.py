@@ -83,7 +83,7 @@ def test_weights_are_those_of_a_reduction_in_float32(trained, by_hand, name):
 
 def test_what_would_round_silently_is_refused(monkeypatch):
     strategy = NetworkFSDP(param_dtype="bf16")
-    with pytest.raises(RefusedInput, match="param_dtype=bf16 does not work with a gradient penalty"):
+    with pytest.raises(RefusedInput, match='param_dtype="bf16" does not work with a gradient penalty'):
         strategy.refuse(Penalized(), "32-true")
     strategy.refuse(Own(), "32-true")
     monkeypatch.setattr(fsdp, "REDUCES_FROZEN_ALIKE", False)

@@ -1,7 +1,10 @@
 """What cannot work ends before the first step, with one sentence that names the reason and the alternative."""
 
+import ast
 import json
+import re
 import sys
+from pathlib import Path
 
 import pytest
 from lightning.pytorch.plugins.layer_sync import TorchSyncBatchNorm
@@ -14,6 +17,8 @@ from tests.gans import GANS
 
 from .cells import Cell, build
 from .matrix import STRATEGIES, refusal, table, written
+
+ROOT = Path(__file__).parents[2] / "lit_gans"
 
 
 def test_the_table_of_the_guide_is_the_one_that_the_command_writes():
@@ -34,7 +39,7 @@ def test_only_a_gradient_penalty_under_zero_3_is_refused():
         (NetworkDeepSpeed, {"config": {"optimizer": {}}}, "optimizer in the DeepSpeed config has no effect here"),
         (NetworkDeepSpeed, {"config": {"gradient_cliping": 1.0}}, "no effect here; did you mean 'gradient_clipping'"),
         (NetworkDDP, {"timeout": -1.0}, "timeout=-1.0 must be greater than 0 seconds"),
-        (NetworkDDP, {"hierarchical": True, "gradient_compression": "powersgd"}, "use none, fp16 or bf16"),
+        (NetworkDDP, {"hierarchical": True, "gradient_compression": "powersgd"}, 'use "none", "fp16" or "bf16"'),
     ],
 )
 def test_settings(strategy, settings, sentence):
@@ -44,7 +49,7 @@ def test_settings(strategy, settings, sentence):
 
 @pytest.mark.parametrize("precision", ["16-mixed", "64-true"])
 def test_precisions_that_fsdp_cannot_train_are_refused(precision):
-    with pytest.raises(RefusedInput, match=f"precision={precision} does not work with NetworkFSDP"):
+    with pytest.raises(RefusedInput, match=rf'Trainer\(precision="{precision}"\) does not work with NetworkFSDP'):
         NetworkFSDP().refuse(build(Cell("dcgan")), precision)
 
 
@@ -52,9 +57,9 @@ def test_settings_that_lightning_would_silently_ignore_are_refused():
     module = build(Cell("dcgan"))
     strategy = NetworkFSDP()
     strategy._layer_sync = TorchSyncBatchNorm()
-    with pytest.raises(RefusedInput, match="sync_batchnorm=True has no effect with NetworkFSDP: use NetworkDDP"):
+    with pytest.raises(RefusedInput, match=r"Trainer\(sync_batchnorm=True\) has no effect with NetworkFSDP"):
         strategy.refuse(module, "32-true")
-    with pytest.raises(RefusedInput, match="keep the first overflow permanently: use precision=bf16-mixed"):
+    with pytest.raises(RefusedInput, match='keep the first overflow permanently: use precision="bf16-mixed"'):
         NetworkDDP(gradient_compression="powersgd").refuse(module, "16-mixed")
     NetworkDDP(gradient_compression="powersgd").refuse(module, "bf16-mixed")
 
@@ -87,3 +92,13 @@ def test_without_deepspeed_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "deepspeed", None)
     with pytest.raises(RefusedInput, match=r'pip install "lit-gans\[deepspeed\]"'):
         deepspeed_settings.load("cpu")
+
+
+KEYS = r"\b(trainer|model|data|callbacks)\.[\w.]+=|\b(resume|init_from)=|strategy=(ddp|fsdp|deep)|precision=(fp|bf)"
+ALONE = [*(ROOT / "strategies").rglob("*.py"), *(ROOT / "checkpoints" / f"{name}.py" for name in ("format", "sharded"))]
+
+
+@pytest.mark.parametrize("file", [*ALONE, ROOT / "common/atomic.py"], ids=lambda file: str(file.relative_to(ROOT)))
+def test_messages_speak_of_the_trainer_and_not_of_keys_of_a_command_line(file):
+    texts = [node.value for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Constant)]
+    assert not [text for text in texts if isinstance(text, str) and re.search(KEYS, text)]

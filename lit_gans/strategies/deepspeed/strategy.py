@@ -10,14 +10,13 @@ from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
-from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.plugins.precision import MixedPrecision, Precision
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from lit_gans.common._compat.deepspeed import stays_gathered, zero3_shape, zero3_shard
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.lightning import LightningModule, MixedPrecision, Precision, Trainer
 from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.strategies.deepspeed import settings as deepspeed_settings
 from lit_gans.strategies.deepspeed.optimizer import EngineOptimizer, with_padding
@@ -92,8 +91,8 @@ class NetworkDeepSpeed(NetworkStrategy):
     def refuse(self, module: LightningModule, precision: str) -> None:
         if precision not in ("32-true", "bf16-mixed"):
             raise RefusedInput(
-                f"precision={precision} does not work with NetworkDeepSpeed, whose engines compute in float32, or in"
-                " bfloat16 by autocast: use precision=32-true or bf16-mixed, or NetworkDDP."
+                f'Trainer(precision="{precision}") does not work with NetworkDeepSpeed, whose engines compute in'
+                ' float32, or in bfloat16 by autocast: use "32-true" or "bf16-mixed", or NetworkDDP.'
             )
         penalized = penalized_networks(module)
         if self.stage == 3 and penalized:
