@@ -122,6 +122,8 @@ def as_typed(value: Any) -> str:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, list | tuple):
         return f"[{','.join(map(as_typed, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{name}:{as_typed(each)}' for name, each in value.items())}}}"
     return str(value)
 
 

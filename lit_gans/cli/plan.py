@@ -191,7 +191,7 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
     choice.prefer({"trainer.max_steps": rules.iterations(for_iterations, step * per_image)})
     max_steps = _value(choice, "trainer.max_steps")
     images = max_steps * step
-    choice.prefer({"callbacks.ema.half_life": rules.half_life(batch, images)})
+    choice.prefer({"callbacks.ema.half_life": rules.half_life(batch)})
     if choice.values.get("experiment") == EXPERIMENT:
         choice.prefer({"model.r1_gamma": rules.gamma(size, batch)})
     elif choice.values["model"] == "r3gan":

@@ -104,11 +104,12 @@ def gamma(size: Size, batch: int) -> float:
     return float(f"{0.0002 * _area(size) / batch:.3g}")
 
 
-def half_life(batch: int, images: int) -> int:
-    """Returns the half-life of StyleGAN2-ADA's averaged generator, in images, 10,000 for a batch of 32; at most a
-    twentieth of the images of the training.
+def half_life(batch: int) -> dict[str, Any]:
+    """Returns the half-life of StyleGAN2-ADA's averaged generator: a twentieth of the images so far, at most 10,000 for
+    a batch of 32.
     """
-    return min(batch * 10_000 // 32, images // 20)
+    most = batch * 10_000 // 32
+    return {"_target_": "lit_gans.Linear", "start": 0.0, "end": float(most), "over": 20 * most, "unit": "images"}
 
 
 def r3gan(size: Size) -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 import pytest
 
+from lit_gans import Linear
 from lit_gans.cli import rules
 from lit_gans.data.survey import Survey
 from lit_gans.networks.blocks import coarsest_map
+from lit_gans.training.schedules import Progress
 
 SQUARE = Survey(1000, 0, 300, 300, True, 3)
 
@@ -54,8 +56,10 @@ def test_batch_gamma_and_average_are_those_of_stylegan2_ada_and_batches_not_larg
     assert [rules.batch_size(64, num) for num in (1, 5, 31, 32)] == [1, 4, 16, 32]
     # its train.py prints gamma 0.0256 for images of 64 pixels on one GPU, and 0.819 for 256
     assert [rules.gamma(64, 32), rules.gamma(256, 16)] == [0.0256, 0.819]
-    assert [rules.half_life(batch, 10**7) for batch in (32, 16)] == [10_000, 5_000]
-    assert rules.half_life(32, 40_000) == 2_000
+    assert [rules.half_life(batch)["end"] for batch in (32, 16)] == [10_000, 5_000]
+    half_life = Linear(**{key: value for key, value in rules.half_life(32).items() if key != "_target_"})
+    seen = [Progress(images=images) for images in (0, 40_000, 200_000, 10**6)]
+    assert [half_life.at(progress) for progress in seen] == [0, 2_000, 10_000, 10_000]
 
 
 def test_the_weights_of_r3gan_pass_through_its_presets():
