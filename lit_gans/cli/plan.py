@@ -8,6 +8,7 @@ Examples:
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
@@ -210,7 +211,7 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
     yield _line("evaluation", said, "metrics=none metrics.every_n_steps=")
     if images < rules.shapes(size):
         needed = rules.shapes(size) * seconds / images / 60
-        yield f"too short to learn shapes at this size: minutes={needed:.0f}, or smaller images"
+        yield f"too short to learn shapes at this size: minutes={math.ceil(needed)}, or smaller images"
 
 
 def _fitted(choice: Choice, pictures: Survey, seconds: float) -> float:
@@ -237,6 +238,8 @@ def _fitted(choice: Choice, pictures: Survey, seconds: float) -> float:
 
 def _measured(choice: Choice, pictures: Survey, seconds: float) -> tuple[float, str]:
     """Chooses the evaluation of a training of some seconds; returns its seconds and what it is, in words."""
+    if choice.given.get("metrics") == "none":
+        return 0.0, "none, as given"
     option, notices = suitable_metrics("folder", Folder.metrics)
     channels = _value(choice, "data.channels")
     if channels not in (1, 3, 4):

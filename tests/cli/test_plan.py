@@ -1,5 +1,6 @@
 """`lit-gans plan` and `experiment=photos`: what is chosen, kept, said and trained."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,8 @@ def test_training_begins_with_a_plan(train, photos, first, monkeypatch):
     monkeypatch.setattr(planning, "_TRIAL", 0.05)
     small = ["data.image_size=16", "model.generator_width=4", "model.discriminator_width=4", "metrics=none"]
     assert train(*first, photos, "minutes=0.005", *small) == 0, train.err
+    assert re.search(r"too short to learn shapes at this size: minutes=[1-9]", train.out)
+    assert "evaluation none, as given" in train.out
     folder = next(Path("outputs").glob("plan_photos*/version_0"))
     config = yaml.safe_load((folder / "config.yaml").read_text())
     written = yaml.safe_load(Path("planned/experiment/plan_photos.yaml").read_text())
