@@ -30,4 +30,5 @@ SETTINGS = {
     "sngan": {"spectral_generator": True},
     "wgan_gp": {"critic_norm": "layer"},
     "pix2pix": {"patch_depth": 2},
+    "cyclegan": {"patch_depth": 2, "pool_size": 4, "blocks": 1},
 }

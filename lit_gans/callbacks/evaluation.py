@@ -7,6 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,6 +35,7 @@ from lit_gans.metrics.scores.paired_l1 import PairedL1
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.attached import callbacks_of, data_of
 from lit_gans.training.callback import GenerativeCallback
+from lit_gans.training.translator import Translator
 
 PROTOCOL = "protocol.json"
 _MOST_SAMPLES = 1_000_000  # of one measurement
@@ -375,7 +377,7 @@ class ModeMetrics(Measurement):
 class PairedMetrics(Measurement):
     """Logs `metric/l1`, the mean absolute difference between translations and targets in [0, 1] of held-out pairs.
 
-    See `Measurement`.
+    A model that translates in both directions also has `metric/l1_b_to_a`. See `Measurement`.
 
     Args:
         every_n_steps: number of generator iterations between two measurements; the last iteration is always measured.
@@ -396,6 +398,8 @@ class PairedMetrics(Measurement):
     def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
         if not isinstance(data_of(trainer), Paired):
             raise RefusedInput("metric/l1 needs pairs: data=digit_edges, data=emoji_lines or data=paired_folder.")
+        if isinstance(pl_module, Translator):
+            self.directions = {_l1_key(direction): "min" for direction in pl_module.directions}
 
     def stamp(self, trainer: Trainer, module: AdversarialModule) -> dict[str, Any]:
         pairs = data_of(trainer).held_out["image"][: self.num_samples]
@@ -405,12 +409,21 @@ class PairedMetrics(Measurement):
 
     def measure(self, trainer: Trainer, module: AdversarialModule) -> dict[str, float]:
         pairs = {name: images[: self.num_samples] for name, images in data_of(trainer).held_out.items()}
-        metric = PairedL1().to(module.device)
-        batches = torch.arange(len(pairs["image"])).split(self.batch_size)
-        for index in self.until_stopped(trainer, batches[trainer.global_rank :: trainer.world_size]):
-            images = module.decode(to_networks(pairs["input"][index]), seed=self.seed)
-            metric.update(images, to_unit_range(pairs["image"][index]).to(images.device))
-        return {"metric/l1": metric.compute().item()}
+        names, values = ("input", "image"), {}
+        for direction in module.directions if isinstance(module, Translator) else ("a_to_b",):
+            source, target = names if direction == "a_to_b" else names[::-1]
+            decode = partial(module.decode_in, direction) if isinstance(module, Translator) else module.decode
+            metric = PairedL1().to(module.device)
+            batches = torch.arange(len(pairs["image"])).split(self.batch_size)
+            for index in self.until_stopped(trainer, batches[trainer.global_rank :: trainer.world_size]):
+                images = decode(to_networks(pairs[source][index]), seed=self.seed)
+                metric.update(images, to_unit_range(pairs[target][index]).to(images.device))
+            values[_l1_key(direction)] = metric.compute().item()
+        return values
+
+
+def _l1_key(direction: str) -> str:
+    return "metric/l1" if direction == "a_to_b" else f"metric/l1_{direction}"
 
 
 def share(rows: Tensor, trainer: Trainer) -> Tensor:

@@ -31,7 +31,8 @@ class Samples(GenerativeCallback):
     """Writes sample grids to `samples/<iteration>.png` in the run folder, and at the end `samples/training.gif`.
 
     The loggers of TensorBoard, Weights & Biases and MLflow receive the same grids, see `log_grid`. Samples of
-    `Plottable` data, such as points, are plotted; grids of pix2pix show inputs, translations and targets.
+    `Plottable` data, such as points, are plotted; grids of pix2pix show inputs, translations and targets, those of
+    CycleGAN also what comes back.
 
     Args:
         every_n_steps: number of generator iterations between two grids.

@@ -114,7 +114,7 @@ class Watch(GenerativeCallback):
             made_of = module.sampling_batch_like(batch, trainer.global_step)
             generated = module.generate(module.generator, made_of)
             accuracy = self._accuracy(module, batch, generated, made_of)
-        real, fake = _reduced(module, batch["image"]), _reduced(module, generated)
+        real, fake = _reduced(module, module.real_images(batch)), _reduced(module, generated)
         unit = torch.pdist(real).mean()
         look = Look(trainer.global_step, accuracy, energy_distance(real, fake).item())
         if self._images is not None:
@@ -136,11 +136,12 @@ class Watch(GenerativeCallback):
     @staticmethod
     def _accuracy(module: AdversarialModule, batch: Batch, fake: Tensor, made_of: Inputs) -> dict[str, float]:
         """Returns the accuracy of each discriminator whose scores have a threshold, see `Look`."""
-        pairs = (batch["image"], *module.condition(batch)), (fake, *module.condition(made_of))
+        pairs = (module.real_images(batch), module.condition(batch)), (fake, module.condition(made_of))
         found = {}
         for name in module.discriminator_names:
             discriminator = module.get_submodule(name)
-            on_real, on_fake = (module.classified_as_real(name, flat_scores(discriminator(*seen))) for seen in pairs)
+            scores = (discriminator(module.part_for(name, images), *given) for images, given in pairs)
+            on_real, on_fake = (module.classified_as_real(name, flat_scores(each)) for each in scores)
             if on_real is not None and on_fake is not None:
                 found[name] = min(on_real.float().mean().item(), 1 - on_fake.float().mean().item())
         return found

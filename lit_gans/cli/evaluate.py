@@ -24,7 +24,7 @@ from lit_gans.checkpoints.exported import is_exported
 from lit_gans.checkpoints.format import FORMAT_KEY, read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.commands import run
-from lit_gans.cli.sample import refuse_truncation
+from lit_gans.cli.sample import refuse_truncation, turn
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.progress import Progress
@@ -35,13 +35,14 @@ from lit_gans.config.trained_with import trained_with
 from lit_gans.data.base import ImageData
 from lit_gans.data.contracts import Labeled
 from lit_gans.data.images import to_uint8
+from lit_gans.data.packed.unpaired import UnpairedData
 from lit_gans.latents.truncation import truncated
 from lit_gans.metrics.evaluator import Evaluator, with_labels
 from lit_gans.metrics.folder import PictureFolder
 from lit_gans.metrics.protocol import stamp
-from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.sampling import Weights
+from lit_gans.training.translator import Direction, Translator
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +88,7 @@ def evaluate(
     data: ImageData | None = None,
     metrics: Measurement | None = None,
     image_size: Size | None = None,
+    direction: Direction = "a_to_b",
     truncation: float | None = None,
     weights: Weights | None = None,
     output: str | None = None,
@@ -105,6 +107,7 @@ def evaluate(
         data: real images; null uses `real`, or the data that the checkpoint was trained on.
         metrics: extractor, scores, number of samples and their seed; null uses the metrics of the training.
         image_size: height and width that images in folders are resized to; null requires all to have the same size.
+        direction: `b_to_a` measures translations of the second domain to the first, for CycleGAN.
         truncation: bound of the numbers of latents, see `lit-gans sample`; null for none.
         weights: `ema` or `raw`; null uses the averaged weights if they exist.
         output: JSON file; null writes `evaluation_<name>.json` next to the checkpoint or folder.
@@ -117,6 +120,8 @@ def evaluate(
     _refuse_sources(checkpoint, fake, real, data)
     if truncation is not None and fake is not None:
         raise RefusedInput(f"truncation={truncation} bounds the latents of a checkpoint: leave it out for fake=.")
+    if direction == "b_to_a" and fake is not None:
+        raise RefusedInput(f"direction={direction} is that of a checkpoint: leave it out for fake=.")
     if output is not None:
         refuse_file(output, "output")
     where = chosen_device(device)
@@ -126,10 +131,12 @@ def evaluate(
     metrics = _by_features(metrics or trained_with(config, "metrics"))
     images: Real = PictureFolder(real, image_size) if real else data or trained_with(config, "data")
     if path:
-        generated = _samples(module_from(content, path).to(where), str(path), images, metrics, weights, truncation)
+        module = module_from(content, path).to(where)
+        turn(module, direction)
+        generated = _samples(module, str(path), _turned(images, direction), metrics, weights, truncation)
     else:
         generated = _images_of(str(fake), image_size, metrics)
-    target = _place(path, checkpoint or str(fake), output)
+    target = _place(path, checkpoint or str(fake), output, direction)
     settings = generated.num, metrics.batch_size, metrics.seed, where, required, generated.num_classes
     evaluator = Evaluator(metrics.extractor, metrics.scores, *settings)
     with Progress() as progress:
@@ -155,7 +162,7 @@ def _measured(
     generated: Generated, images: Real, evaluator: Evaluator, image_size: Size | None, store: bool, progress: Progress
 ) -> dict[str, Any]:
     """Returns the record: values, scores left out, and the protocol."""
-    num_real = len(images) if isinstance(images, PictureFolder) else len(images.dataset)
+    num_real = len(images) if isinstance(images, PictureFolder) else len(images.real_labels())
     shape = next(images.real_batches(1)).shape[1:]
     if shape[1:] != generated.shape[1:]:
         ours, theirs = (size_text(as_size(found[1:])) for found in (generated.shape, shape))
@@ -236,7 +243,7 @@ def _samples(
                     f"data.{name}={theirs} differs from the checkpoint's model, which has {ours}: add"
                     f" data.{name}={ours}."
                 )
-    elif isinstance(module, Pix2Pix):
+    elif isinstance(module, Translator):
         raise RefusedInput("translations are measured against the data whose images they translate: leave out real=.")
     refuse_truncation(module, truncation)
     inputs = module.sampling_inputs(metrics.num_samples, metrics.seed, images)
@@ -249,12 +256,25 @@ def _samples(
             to_uint8(module.decode(microbatch, labels=classes, weights=weights, seed=metrics.seed))
             for microbatch, classes in with_labels(inputs.split(metrics.batch_size), labels)
         ),
-        (module.channels, *inputs.shape[2:]) if isinstance(module, Pix2Pix) else module.image_shape,
+        (module.channels, *inputs.shape[2:]) if isinstance(module, Translator) else module.image_shape,
         "raw" if weights == "raw" or module.averaged_generator is None else "ema",
         module.num_classes,
         labels,
         truncation,
     )
+
+
+def _turned(images: Real, direction: Direction) -> Real:
+    """Returns the data with the domains that a direction exchanges.
+
+    Raises:
+        RefusedInput: it has one domain, or pairs.
+    """
+    if direction == "b_to_a":
+        if not isinstance(images, UnpairedData):
+            raise RefusedInput(f"direction={direction} needs images of both domains: data=unpaired.")
+        images.exchange_domains()
+    return images
 
 
 def _images_of(folder: str, image_size: Size | None, metrics: GenerativeMetrics) -> Generated:
@@ -263,9 +283,10 @@ def _images_of(folder: str, image_size: Size | None, metrics: GenerativeMetrics)
     return Generated({"fake": folder}, len(images), images.real_batches(metrics.batch_size), shape, "pictures")
 
 
-def _place(checkpoint: Path | None, source: str, output: str | None) -> Path:
+def _place(checkpoint: Path | None, source: str, output: str | None, direction: Direction) -> Path:
     measured = checkpoint or Path(source)
     folder = results_folder(source, measured) if checkpoint and is_exported(measured) else measured.parent
-    path = Path(output) if output else folder / f"evaluation_{measured.stem}.json"
+    back = "_b_to_a" if direction == "b_to_a" else ""
+    path = Path(output) if output else folder / f"evaluation_{measured.stem}{back}.json"
     made_folder(path.parent, "output")
     return path

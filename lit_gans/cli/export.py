@@ -14,12 +14,14 @@ from typing import Literal
 from lit_gans.checkpoints.exported import WEIGHTS
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
+from lit_gans.cli.sample import turn
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import module_from
 from lit_gans.config.run_folder import refuse_file, refuse_folder, replacing_note, results_folder
 from lit_gans.export.onnx import example_inputs, export_onnx
 from lit_gans.export.safetensors import Dtype, save_networks
 from lit_gans.training.sampling import Weights
+from lit_gans.training.translator import Direction
 
 
 def export(
@@ -27,6 +29,7 @@ def export(
     format: Literal["safetensors", "onnx"] = "safetensors",
     output: str | None = None,
     weights: Weights | None = None,
+    direction: Direction = "a_to_b",
     dtype: Dtype = "float32",
     optimizers: bool = False,
 ) -> Path:
@@ -43,6 +46,7 @@ def export(
         output: folder, or ONNX file; null uses `networks/` or `generator.onnx` in the run's folder.
         weights: `ema` writes the averaged generator as the generator, `raw` leaves the average out; null writes both,
             and as ONNX the averaged one if it exists.
+        direction: `b_to_a` writes CycleGAN's generator of the first domain as ONNX, instead of that of the second.
         dtype: `float32`, or `float16` for files of half the size.
         optimizers: whether to write what `resume` needs as well, so that others can go on with the run.
 
@@ -54,12 +58,15 @@ def export(
     """
     if format == "onnx" and (optimizers or dtype != "float32"):
         raise RefusedInput("format=onnx writes a generator in float32: leave out dtype= and optimizers=.")
+    if format != "onnx" and direction == "b_to_a":
+        raise RefusedInput(f"direction={direction}: format=safetensors writes both directions; leave it out.")
     path = find_checkpoint(checkpoint)
     name = "networks" if format == "safetensors" else "generator.onnx"
     target = Path(output) if output else results_folder(checkpoint, path) / name
     refuse_folder(target, "output") if format == "safetensors" else refuse_file(target, "output")
     content = read_checkpoint(path)
     module = module_from(content, path)
+    turn(module, direction)
     replaced = replacing_note(target / WEIGHTS if format == "safetensors" else target)
     try:
         if format == "safetensors":

@@ -16,8 +16,8 @@ from lit_gans.cli.sweep import Run
 from lit_gans.common.paths import shown
 from lit_gans.config.mistakes import DONE, STOPPED
 from lit_gans.config.registry import IMPORT_VARIABLE
-from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.attached import callbacks_of
+from lit_gans.training.translator import Translator
 
 _METRIC = "metric/"
 _ALWAYS = ("loss/", "throughput/", "utilization/")  # logged by every run and reported elsewhere
@@ -54,7 +54,7 @@ def report(trainer: Trainer, overrides: Sequence[str] = ("<the same overrides>",
         last = paths["last"]
         if last.exists():
             lines.append(f"last        {last} (iteration {step})")
-        what = "input=FOLDER" if isinstance(trainer.lightning_module, Pix2Pix) else "num=64"
+        what = "input=FOLDER" if isinstance(trainer.lightning_module, Translator) else "num=64"
         if signal and last.exists():
             again = [*(item for item in overrides if not item.startswith("resume=")), quote(f"resume={last}")]
             lines.append(f"next        {module}lit-gans train {' '.join(again)}")

@@ -40,9 +40,10 @@ from lit_gans.data.images import (
     write_grid,
 )
 from lit_gans.latents.truncation import truncated
-from lit_gans.models.pix2pix import Pix2Pix
+from lit_gans.models.cyclegan import CycleGAN
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.sampling import Weights
+from lit_gans.training.translator import Direction, Translator
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ def sample(
     seed: int = 0,
     label: int | None = None,
     input: str | None = None,
+    direction: Direction = "a_to_b",
     whole: bool | None = None,
     truncation: float | None = None,
     weights: Weights | None = None,
@@ -71,7 +73,9 @@ def sample(
         num: number of images.
         seed: seed of the latents.
         label: class of all images, for a model that was trained with classes; null cycles through all classes.
-        input: folder of images to translate, for pix2pix; the output has as many images, with the same names.
+        input: folder of images to translate, for pix2pix and CycleGAN; the output has as many images, with the same
+            names.
+        direction: `b_to_a` translates images of the second domain to the first, for CycleGAN.
         whole: whether to translate images at their own sizes; null does so if the training took crops of larger ones,
             and otherwise resizes images to the size of the model.
         truncation: bound of the numbers of latents: a smaller one makes more typical images of less variety; null for
@@ -88,7 +92,8 @@ def sample(
     module.labels(num, label)  # raises before anything is generated
     module.sampling_generator(weights)
     refuse_truncation(module, truncation)
-    if isinstance(module, Pix2Pix):
+    turn(module, direction)
+    if isinstance(module, Translator):
         whole = depth.whole if whole is None else whole
         names, images = _translations(module, input, seed, weights, depth, whole)
     else:
@@ -129,11 +134,11 @@ def _depth_of(content: dict[str, Any]) -> _Depth:
 
 
 def _translations(
-    module: Pix2Pix, folder: str | None, seed: int, weights: Weights | None, depth: _Depth, whole: bool
+    module: Translator, folder: str | None, seed: int, weights: Weights | None, depth: _Depth, whole: bool
 ) -> tuple[list[str], list[Float[Tensor, "c _ _"]]]:
     """Returns the names and translations of the images in a folder."""
     if folder is None:
-        raise RefusedInput("pix2pix translates images: add input=FOLDER.")
+        raise RefusedInput(f"{module.name} translates images: add input=FOLDER.")
     paths = images_in(Path(folder), endings=(*ENDINGS, *ARRAYS))
     names: list[str] = []
     for name in (path.stem for path in paths):
@@ -219,13 +224,27 @@ def _read(checkpoint: str, output: str | None) -> tuple[dict[str, Any], Path]:
 
 def maps_latents_to_images(module: AdversarialModule) -> bool:
     """Whether a module generates images from latents, rather than translations or points."""
-    return not isinstance(module, Pix2Pix) and module.image_size != 1
+    return not isinstance(module, Translator) and module.image_size != 1
 
 
 def refuse_truncation(module: AdversarialModule, truncation: float | None) -> None:
     """Raises `RefusedInput` for a bound of latents where there are none."""
-    if truncation is not None and isinstance(module, Pix2Pix):
-        raise RefusedInput(f"truncation={truncation}: pix2pix has no latents; leave it out.")
+    if truncation is not None and isinstance(module, Translator):
+        raise RefusedInput(f"truncation={truncation}: {module.name} has no latents; leave it out.")
+
+
+def turn(module: AdversarialModule, direction: Direction) -> None:
+    """Lets a module translate in a direction.
+
+    Raises:
+        RefusedInput: it cannot.
+    """
+    if direction == "b_to_a":
+        if not isinstance(module, CycleGAN):
+            raise RefusedInput(
+                f"direction={direction}: a {type(module).__name__} does not translate back; leave it out."
+            )
+        module.exchange_domains()
 
 
 def refuse_numbers(seed: int, num: int, steps: int = 1) -> None:

@@ -107,12 +107,15 @@ class ImageData(LightningDataModule):
         return ResumableLoader(self.dataset, self._sampler(), self.num_workers, pin_memory=on_cuda)
 
     def _sampler(self, **settings: Any) -> StepSampler:
+        return StepSampler(len(self.dataset), *self._step(), self.seed, self.flip, **settings)
+
+    def _step(self) -> tuple[int, int, int, int]:
+        """Returns the batch size, the number of batches per step, the rank and the number of ranks."""
         trainer = self.trainer
         module = trainer.lightning_module if trainer else None
         num_batches = getattr(module, "batches_per_step", 1)  # of an `AdversarialModule`; others take one
         rank, world_size = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
-        step = (self.batch_size, num_batches, rank, world_size)
-        return StepSampler(len(self.dataset), *step, self.seed, self.flip, **settings)
+        return self.batch_size, num_batches, rank, world_size
 
     def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c h w"]]:
         """Returns an iterator over every image once, in the order of the source."""

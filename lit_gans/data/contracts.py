@@ -102,3 +102,13 @@ class Paired(Protocol):
     def input_channels(self) -> int:
         """Number of channels of the inputs."""
         ...
+
+
+@runtime_checkable
+class Unpaired(Protocol):
+    """Images of two domains for unpaired translation: `input` are those of A, `image` those of B, of equal size."""
+
+    @property
+    def unseen(self) -> Mapping[str, UInt8[Tensor, "n c h w"]]:
+        """Images of each domain that are excluded from training, or all; as many of each as there are."""
+        ...

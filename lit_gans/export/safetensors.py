@@ -17,8 +17,9 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import class_of
 from lit_gans.config.registry import gans
 from lit_gans.config.signatures import schema
-from lit_gans.models.pix2pix import Pix2Pix
+from lit_gans.models.cyclegan import CycleGAN
 from lit_gans.training.sampling import Weights
+from lit_gans.training.translator import Translator
 
 Dtype = Literal["float32", "float16"]
 
@@ -97,8 +98,8 @@ def _card(config: dict[str, Any], networks: Iterable[str], optimizers: bool) -> 
     """Returns the model card, whose header the Hub reads: what the folder has, and how others go on with it."""
     made_by = class_of(config["class_path"], CONFIG)
     name = next((name for name, known in gans().items() if known is made_by), made_by.__name__.lower())
-    translates = issubclass(made_by, Pix2Pix)
-    data = "paired_folder" if translates else "folder"
+    translates = issubclass(made_by, Translator)
+    data = "unpaired" if issubclass(made_by, CycleGAN) else "paired_folder" if translates else "folder"
     settings = " ".join([f"model={name}", *_settings(config, made_by)])
     use = "translate(images)" if translates else "sample(16, seed=0)"
     text = f"""---

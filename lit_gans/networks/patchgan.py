@@ -14,10 +14,10 @@ _WIDEST = 8
 
 
 class PatchGAN(nn.Module):
-    """Maps images (N, C, H, W) and the inputs (N, A, H, W) that they translate to logits (N, P, Q).
+    """Maps images (N, C, H, W), and inputs (N, A, H, W) that they translate, to logits (N, P, Q).
 
     Args:
-        input_channels: A.
+        input_channels: A; 0 for a discriminator that sees the images alone.
         channels: C.
         image_size: H and W.
         width: channels of the first map; each further map has twice as many, up to 8 x width.
@@ -56,5 +56,5 @@ class PatchGAN(nn.Module):
             if isinstance(layer, nn.Conv2d):
                 nn.init.normal_(layer.weight, 0.0, 0.02)
 
-    def forward(self, images: Float[Tensor, "n c h w"], inputs: Float[Tensor, "n a h w"]) -> Float[Tensor, "n p q"]:
-        return self.layers(torch.cat([inputs, images], 1)).mean(1)  # not a view, which FSDP would not track
+    def forward(self, images: Float[Tensor, "n c h w"], *inputs: Float[Tensor, "n a h w"]) -> Float[Tensor, "n p q"]:
+        return self.layers(torch.cat([*inputs, images], 1)).mean(1)  # not a view, which FSDP would not track

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
@@ -240,6 +240,21 @@ class AdversarialModule(LightningModule):
         """Returns the tensors that the networks are conditioned on, for example labels; none by default."""
         return ()
 
+    def real_images(self, batch: Batch) -> Tensor:
+        """Returns the real images of a batch that the discriminators see.
+
+        Those of several domains lie side by side along the channels, as in what `generate` makes of such a batch.
+        """
+        return batch["image"]
+
+    def part_for(self, discriminator: str, images: Tensor) -> Tensor:
+        """Returns what a discriminator, given by its name, sees of real or generated images; all of it by default."""
+        return images
+
+    def replayed(self, fake: Tensor, batch: Batch) -> Tensor:
+        """Returns the generated images that the discriminators train on; those of this step by default."""
+        return fake
+
     def classified_as_real(self, name: str, scores: Tensor) -> Tensor | None:
         """Returns which scores of a discriminator classify an image as real; `None` if its scores have no threshold.
 
@@ -342,7 +357,7 @@ class AdversarialModule(LightningModule):
             with torch.no_grad():
                 fake = self.generate(self.generator, batch)
         weights = self.penalty_weights()
-        images = {"real": batch["image"], "fake": fake.detach()}
+        images = {"real": self.real_images(batch), "fake": self.replayed(fake.detach(), batch)}
         if self.share_scores:
             images = {kind: image.detach().requires_grad_(kind in weights) for kind, image in images.items()}
         seen, seen_fake = self.augmentations.apply({**batch, "image": images["real"]}, images["fake"], self.progress)
@@ -352,7 +367,8 @@ class AdversarialModule(LightningModule):
             # computed before the scores, so that FSDP reduces only after the gradients of the penalty exist
             shown = {"real": seen["image"], "fake": seen_fake}
             for name, (kind, weight) in penalized:
-                penalty = r1_penalty(self.get_submodule(name), shown[kind], *self.condition(seen))
+                seen_by_it = self.part_for(name, shown[kind])
+                penalty = r1_penalty(self.get_submodule(name), seen_by_it, *self.condition(seen))
                 penalties[name] = penalties.get(name, 0.0) + weight * penalty
         # a penalty of the scores differentiates their graph twice
         with uncompiled(*(self.get_submodule(name) for name, _ in penalized if self.share_scores)):
@@ -679,7 +695,6 @@ class AdversarialModule(LightningModule):
             seed=seed,
         )
 
-    @torch.no_grad()
     def decode(
         self,
         inputs: Float[Tensor, "n *shape"],
@@ -699,16 +714,26 @@ class AdversarialModule(LightningModule):
             seed: seed of further noise, such as dropout.
         """
         labels = self.labels(len(inputs)) if labels is None else labels
-        network = self.sampling_generator(weights)
-        dtype = next(self.generator.parameters()).dtype  # float64 with precision=64-true
-        images = []
-        with evaluating(network), torch.autocast(self.device.type, enabled=False):
+
+        def batches() -> Iterator[Inputs]:
             for start in range(0, len(inputs), batch_size):
                 rows = slice(start, start + batch_size)
                 own = None if labels is None else labels[rows].to(self.device)
-                batch = self.sampling_batch(inputs[rows].to(self.device, dtype), own, mix(seed, start // batch_size))
-                images.append(self.generate(network, batch))
+                yield self.sampling_batch(self.to_generator(inputs[rows]), own, mix(seed, start // batch_size))
+
+        return self.decode_batches(batches(), weights)
+
+    @torch.no_grad()
+    def decode_batches(self, batches: Iterable[Inputs], weights: Weights | None = None) -> Float[Tensor, "n c h w"]:
+        """Generates images in [0, 1] from batches for `generate`, in evaluation mode and float32; see `decode`."""
+        network = self.sampling_generator(weights)
+        with evaluating(network), torch.autocast(self.device.type, enabled=False):
+            images = [self.generate(network, batch) for batch in batches]
         return self.to_unit_range(torch.cat(images).float())
+
+    def to_generator(self, inputs: Tensor) -> Tensor:
+        """Moves inputs to the generator's device, in its precision, which is float64 with precision=64-true."""
+        return inputs.to(self.device, next(self.generator.parameters()).dtype)
 
     def latents(self, num: int, seed: int = 0) -> Float[Tensor, "n z"]:
         """Returns `num` latents on the CPU that depend only on `seed`."""

@@ -18,7 +18,7 @@ class Inputs(TypedDict, total=False):
         latents: (n, z), standard normal.
         label: (n,), class indices, int64.
         input: (n, a, h, w) in [-1, 1], the image to translate.
-        eps, jitter, diffaugment, augmentation: (n, ...), uniform in [0, 1), noise of one step.
+        eps, jitter, pool, diffaugment, augmentation: (n, ...), uniform in [0, 1), noise of one step.
     """
 
     latents: Tensor
@@ -26,6 +26,7 @@ class Inputs(TypedDict, total=False):
     input: Tensor
     eps: Tensor
     jitter: Tensor
+    pool: Tensor
     diffaugment: Tensor
     augmentation: Tensor
 

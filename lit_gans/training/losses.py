@@ -43,6 +43,19 @@ def hinge_discriminator(real: Float[Tensor, " *shape"], fake: Float[Tensor, " *o
     return functional.relu(1 - full_precision(real)).mean() + functional.relu(1 + full_precision(fake)).mean()
 
 
+def least_squares_discriminator(real: Float[Tensor, " *shape"], fake: Float[Tensor, " *other"]) -> Float[Tensor, ""]:
+    """Computes the squared differences from 1 for real and 0 for generated images (Mao et al. 2017, equation 9, twice).
+
+    Equation 9 has half of it; Zhu et al. (2017, section 4) leave the half out.
+    """
+    return (full_precision(real) - 1).square().mean() + full_precision(fake).square().mean()
+
+
+def least_squares_generator(fake: Float[Tensor, " *shape"]) -> Float[Tensor, ""]:
+    """Computes the squared difference from 1 (Mao et al. 2017, equation 9, twice)."""
+    return (full_precision(fake) - 1).square().mean()
+
+
 def wasserstein_critic(real: Float[Tensor, " *shape"], fake: Float[Tensor, " *other"]) -> Float[Tensor, ""]:
     """Computes the difference of the mean scores, generated minus real (Arjovsky et al. 2017, equation 2)."""
     return full_precision(fake).mean() - full_precision(real).mean()

@@ -16,7 +16,7 @@ from lit_gans.training.penalties import r1_penalty, zero_centered_penalty
 from lit_gans.training.scored import Scored, tensors_of
 
 
-@pytest.mark.parametrize("name", ["sngan", "pix2pix"])
+@pytest.mark.parametrize("name", ["sngan", "pix2pix", "cyclegan"])
 def test_a_training_with_a_watch_is_bitwise_the_one_without(tiny_gan, random_images, fit, name):
     first, second = tiny_gan(name), tiny_gan(name)
     fit(first, random_images(batch_size=4), max_steps=3, callbacks=[Watch(every_n_steps=1)])
@@ -24,7 +24,7 @@ def test_a_training_with_a_watch_is_bitwise_the_one_without(tiny_gan, random_ima
     torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", ["sngan", "pix2pix"])
+@pytest.mark.parametrize("name", ["sngan", "pix2pix", "cyclegan"])
 def test_a_look_leaves_modes_random_state_and_buffers_as_they_were(tiny_gan, random_images, fit, name):
     module, data = tiny_gan(name, n_critic=1), random_images()
     trainer = fit(module, data, max_steps=1)

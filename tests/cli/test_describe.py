@@ -64,6 +64,7 @@ def multiply_adds(network, forward):
 
 CASES = [
     ("pix2pix", {}),
+    ("cyclegan", {}),
     ("d2gan", {}),
     ("r3gan", {}),
     ("sngan", {"network": "resnet", "num_classes": 10, "image_size": 32}),

@@ -17,6 +17,7 @@ from lit_gans.callbacks import EMA, InitFrom
 from lit_gans.checkpoints.exported import CARD, CONFIG, TRAINING, WEIGHTS
 from lit_gans.checkpoints.format import read_checkpoint, to_plain
 from lit_gans.export.safetensors import save_networks
+from lit_gans.training.translator import Translator
 from tests.gans import GANS
 
 
@@ -45,7 +46,7 @@ def content(module):
 
 
 def images(module, **settings):
-    if type(module).__name__ == "Pix2Pix":
+    if isinstance(module, Translator):
         return module.translate(torch.rand(3, 1, 16, 16, generator=torch.Generator().manual_seed(0)), **settings)
     return module.sample(3, seed=5, **settings)
 
@@ -141,7 +142,8 @@ def test_the_hub_delivers_it(trained, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "task"), [("wgan_gp", "unconditional-image-generation"), ("pix2pix", "image-to-image")]
+    ("name", "task"),
+    [("wgan_gp", "unconditional-image-generation"), ("pix2pix", "image-to-image"), ("cyclegan", "image-to-image")],
 )
 def test_its_card_is_what_the_hub_reads_and_says_how_to_go_on(trained, train, tmp_path, name, task):
     from huggingface_hub import ModelCard
@@ -153,7 +155,7 @@ def test_its_card_is_what_the_hub_reads_and_says_how_to_go_on(trained, train, tm
     line = re.search(r"^lit-gans train (.*)$", card.text, re.MULTILINE)[1].replace(
         "FOLDER or hf://owner/name", "networks"
     )
-    data = ["data=digits"] if name != "pix2pix" else ["data=digit_edges"]
+    data = ["data=digits"] if name == "wgan_gp" else ["data=digit_edges"]
     arguments = [word for word in shlex.split(line) if not word.startswith(("data=", "data.root"))]
     assert train(*arguments, *data, "metrics=none", "trainer.max_steps=1", "data.batch_size=4") == 0, train.err
     said = [text.partition(": ")[2] for text in train.err.splitlines() if text.startswith("init_from: ")]

@@ -23,6 +23,7 @@ OF_GAN = {
     "sngan": ["model.spectral_generator=true"],
     "wgan_gp": ["model.critic_norm=layer", "model.n_critic=2"],
     "pix2pix": ["model.patch_depth=2"],
+    "cyclegan": ["model.patch_depth=2"],
 }
 OF_TIME = ("throughput/", "utilization/")
 SAME = ("global_step", "epoch", "state_dict", "optimizer_states", "generator_ema", "lr_schedulers")
@@ -31,7 +32,7 @@ SAME = ("global_step", "epoch", "state_dict", "optimizer_states", "generator_ema
 def write_pictures(folder):
     """Writes random images, and pairs of them side by side; a step of SNGAN takes 40."""
     random = np.random.default_rng(0)
-    for name, width in (("folder", 16), ("paired_folder", 32)):
+    for name, width in (("folder", 16), ("paired_folder", 32), ("unpaired/A", 16), ("unpaired/B", 16)):
         (folder / name).mkdir(parents=True)
         for index in range(48):
             pixels = random.integers(0, 256, (16, width, 3), dtype=np.uint8)
@@ -39,7 +40,8 @@ def write_pictures(folder):
 
 
 def overrides(gan, strategy, sharded, pictures):
-    data, ranks = "paired_folder" if gan == "pix2pix" else "folder", 1 if strategy == "auto" else 2
+    data = {"pix2pix": "paired_folder", "cyclegan": "unpaired"}.get(gan, "folder")
+    ranks = 1 if strategy == "auto" else 2
     return [
         *(f"model={gan}", f"data={data}", f"data.root={pictures / data}", "metrics=digits", "logger=csv", "seed=3"),
         *("data.image_size=16", f"data.batch_size={8 // ranks}", "trainer.accelerator=cpu", "hydra.run.dir=run"),

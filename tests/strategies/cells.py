@@ -22,6 +22,7 @@ SETTINGS = {
     "dcgan": {"num_classes": 10},
     "r3gan": {"r1_gamma": 1.0, "r2_gamma": 0.5},
     "pix2pix": {"patch_depth": 2, "l1_weight": 10.0},
+    "cyclegan": {"patch_depth": 2, "cycle_weight": 1.0, "pool_size": 4, "blocks": 1},
 }
 STEPS = 2
 BATCH_SIZE = 8  # of all ranks together

@@ -1,6 +1,6 @@
 import torch
 
-from lit_gans.training.crops import padded, random_crops
+from lit_gans.training.crops import random_crops
 
 
 def test_crops_are_parts_of_the_images_at_the_places_of_the_numbers():
@@ -15,13 +15,3 @@ def test_every_place_is_equally_likely():
     numbers = (torch.arange(300) / 300)[:, None].expand(-1, 2)
     rows = torch.arange(5.0)[:, None].expand(300, 1, 5, 4)
     assert random_crops(rows, numbers, (3, 4))[:, 0, 0, 0].long().bincount().tolist() == [100, 100, 100]
-
-
-def test_padding_reflects_as_often_as_it_takes():
-    image = torch.tensor([[1.0, 2.0, 3.0]])[None, None]
-    assert padded(image, 8)[0, 0, 0].tolist() == [1, 2, 3, 2, 1, 2, 3, 2]
-    assert padded(image, 8).shape == (1, 1, 8, 8)
-    whole = torch.rand(1, 2, 12, 20)
-    assert torch.equal(padded(whole, 4), whole)
-    expected = torch.nn.functional.pad(whole, (0, 4, 0, 4), mode="reflect")
-    assert torch.equal(padded(whole, 8), expected)

@@ -315,11 +315,7 @@ class PackedPairs(PackedData):
 
     def __init__(self, input_channels: int | None = None, whole_size: Size | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.whole_size = self.image_size if whole_size is None else as_size(whole_size, "whole_size")
-        for side, whole in zip(sides(self.image_size), sides(self.whole_size), strict=True):
-            if whole < side:
-                larger, crops = size_value(self.whole_size), size_value(self.image_size)
-                raise RefusedInput(f"whole_size={larger}: crops of image_size={crops} do not fit into it.")
+        self.whole_size = size_of_whole(whole_size, self.image_size)
         self._input_channels = self.channels if input_channels is None else input_channels
         refuse_below(1, input_channels=self._input_channels)
         sizes = (self._input_channels, self.channels) if self.input_first else (self.channels, self._input_channels)
@@ -359,6 +355,19 @@ class PackedPairs(PackedData):
     def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c h w"]]:
         """Yields the target of every training pair."""
         return (self.halves(images)["image"] for images in super().real_batches(batch_size))
+
+
+def size_of_whole(whole_size: Size | None, image_size: Size) -> Size:
+    """Returns the size of the images of which the training takes crops, which is that of the crops if it is None.
+
+    Raises:
+        RefusedInput: the crops do not fit into it.
+    """
+    found = image_size if whole_size is None else as_size(whole_size, "whole_size")
+    if any(whole < side for whole, side in zip(sides(found), sides(image_size), strict=True)):
+        larger, crops = size_value(found), size_value(image_size)
+        raise RefusedInput(f"whole_size={larger}: crops of image_size={crops} do not fit into it.")
+    return found
 
 
 def _free_memory() -> float:

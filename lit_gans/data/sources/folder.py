@@ -180,6 +180,12 @@ def classes_in(table: Path, root: Path, paths: list[Path], on_error: OnError) ->
     return {path: found[path] for path in paths if path in found}
 
 
+def part_of(root: Path, held_out: bool) -> Path:
+    """Returns the folder `train`, or the held-out `val` or `test`, in a folder; the folder itself if it has none."""
+    names = ("val", "test", "train") if held_out else ("train",)
+    return next((root / name for name in names if (root / name).is_dir()), root)
+
+
 def identity_of(root: Path, paths: list[Path]) -> dict[str, Any]:
     """Returns the folder and a hash of the names, sizes and times of these files in it."""
     found = hashlib.blake2b(digest_size=16)

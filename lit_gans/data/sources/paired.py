@@ -17,7 +17,7 @@ from lit_gans.data.images import ARRAYS, ENDINGS, Crop, Picture, images_in, read
 from lit_gans.data.packed.datamodule import PackedPairs
 from lit_gans.data.packed.format import Source
 from lit_gans.data.sources.digits import Digits, opaque
-from lit_gans.data.sources.folder import identity_of
+from lit_gans.data.sources.folder import identity_of, part_of
 
 logger = logging.getLogger(__name__)
 
@@ -134,6 +134,4 @@ class PairedFolder(PackedPairs):
         return [(named[0][name], named[1][name]) for name in sorted(named[0].keys() & named[1].keys())]
 
     def _images(self, root: Path, held_out: bool) -> list[Path]:
-        names = ("val", "test", "train") if held_out else ("train",)
-        folder = next((root / name for name in names if (root / name).is_dir()), root)
-        return images_in(folder, endings=(*ENDINGS, *ARRAYS))
+        return images_in(part_of(root, held_out), endings=(*ENDINGS, *ARRAYS))

@@ -10,7 +10,7 @@ from tests.gans import GANS
 
 FIRST, LAST = 3, 5  # iterations, counted from 1, after the optimizers have made their states
 RATES, AVERAGE = {"_fused_adam_"}, {"_foreach_lerp_"}
-DECAYS = ("pix2pix", "r3gan", "sngan", "wgan_gp")  # their learning rates have a schedule
+DECAYS = ("cyclegan", "pix2pix", "r3gan", "sngan", "wgan_gp")  # their learning rates have a schedule
 WEIGHTS = {"r3gan": {"mul"}}  # and so have the weights of its penalties
 
 

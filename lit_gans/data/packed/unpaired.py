@@ -1,0 +1,166 @@
+"""Base class of sources of images of two domains, A and B, which are shuffled independently."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Int64, Shaped, UInt8
+from torch import Tensor
+
+from lit_gans.common.size import Size
+from lit_gans.data.loader import StepSampler
+from lit_gans.data.packed.datamodule import PackedData, in_8_bits, size_of_whole
+from lit_gans.data.packed.format import Packed, Source
+
+
+class Joined(Source):
+    """Pictures of several sources, one source after the other, with the number of the source as the label.
+
+    Args:
+        parts: the sources.
+    """
+
+    def __init__(self, parts: Sequence[Source]) -> None:
+        self.parts = parts
+        self.labels = [number for number, part in enumerate(parts) for _ in range(len(part))]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def name(self, index: int) -> str:
+        part, row = self._at(index)
+        return part.name(row)
+
+    def picture(self, index: int, notes: list[str]) -> Any:
+        part, row = self._at(index)
+        return part.picture(row, notes)
+
+    def _at(self, index: int) -> tuple[Source, int]:
+        number = self.labels[index]
+        return self.parts[number], index - sum(map(len, self.parts[:number]))
+
+
+class UnpairedSampler(StepSampler):
+    """Yields the rows of each step of this rank: those of the images, then as many of the inputs.
+
+    An epoch has as many of each as the larger domain has; the other one is shuffled again where it ends.
+
+    Args:
+        images: rows of the images.
+        inputs: rows of the inputs.
+        num_rows: number of all rows, of which row i + num_rows is the mirror image of row i.
+        step: batch size, number of batches per step, rank and number of ranks, see `StepSampler`.
+        seed: seed of the order.
+        mirrors: whether to replace rows by their mirror images, by a random bit for each.
+    """
+
+    def __init__(
+        self,
+        images: Int64[Tensor, " n"],
+        inputs: Int64[Tensor, " m"],
+        num_rows: int,
+        step: tuple[int, int, int, int],
+        seed: int,
+        mirrors: bool,
+    ) -> None:
+        self.images, self.inputs, self.num_rows, self.mirrors = images, inputs, num_rows, mirrors
+        super().__init__(max(len(images), len(inputs)), *step, seed)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        both = {"domains": [len(self.images), len(self.inputs)], "flip": self.mirrors}
+        return super().settings | both
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for step in super().__iter__():
+            yield torch.cat([step % self._base, step // self._base])
+
+    @property
+    def _base(self) -> int:
+        """What a row of the inputs is multiplied with, where one number stands for both rows."""
+        return 2 * self.num_rows
+
+    def _order(self, generator: torch.Generator) -> Tensor:
+        images, inputs = (self._rows(own, generator) for own in (self.images, self.inputs))
+        return images + self._base * inputs
+
+    def _rows(self, own: Tensor, generator: torch.Generator) -> Tensor:
+        rounds = range(-(-self.num_images // len(own)))
+        rows = torch.cat([own[torch.randperm(len(own), generator=generator)] for _ in rounds])[: self.num_images]
+        mirrored = torch.randint(2, rows.shape, generator=generator)
+        return rows + self.num_rows * mirrored if self.mirrors else rows
+
+
+class UnpairedData(PackedData):
+    """Serves images of two domains: `input` is of A, `image` of B. Subclasses override `domains` and `identity`.
+
+    Args:
+        whole_size: height and width of whole images, of which the training takes random crops of `image_size`; null
+            trains on whole images of `image_size`.
+        direction: `b_to_a` exchanges A and B.
+        **kwargs: see `PackedData`.
+    """
+
+    def __init__(
+        self, whole_size: Size | None = None, direction: Literal["a_to_b", "b_to_a"] = "a_to_b", **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        if self.class_weights is not None:
+            self.weights_of_classes()  # raises, since there are none
+        self.whole_size, self.direction = size_of_whole(whole_size, self.image_size), direction
+        self.frame = replace(self.frame, image_size=self.whole_size)
+
+    def domains(self, held_out: bool = False) -> tuple[Source, Source]:
+        """Returns A and B for training, or what is excluded from it; all if nothing is."""
+        raise NotImplementedError
+
+    def source(self, held_out: bool = False) -> Source:
+        return Joined(self.domains(held_out))
+
+    def identity(self, held_out: bool = False) -> dict[str, Any]:
+        """Returns plain values that identify the content of `source`."""
+        raise NotImplementedError
+
+    def exchange_domains(self) -> None:
+        """Exchanges A and B."""
+        self.direction = "b_to_a" if self.direction == "a_to_b" else "a_to_b"
+
+    @property
+    def unseen(self) -> dict[str, Shaped[Tensor, "_ c h w"]]:
+        """Images of each domain that are excluded from training, or all if none are: `input` and `image`."""
+        return {name: self._held_out.images[rows] for name, rows in self._rows(self._held_out).items()}
+
+    @cached_property
+    def _held_out(self) -> Packed:
+        return self._open(self.identity(held_out=True), partial(self.source, held_out=True))
+
+    def _rows(self, packed: Packed) -> dict[str, Int64[Tensor, " n"]]:
+        """Returns the rows of each domain in packed images."""
+        a, b = ((packed.labels == number).nonzero()[:, 0] for number in (0, 1))
+        return {"input": a, "image": b} if self.direction == "a_to_b" else {"input": b, "image": a}
+
+    def _sampler(self, **settings: Any) -> StepSampler:
+        rows = self._rows(self.packed)
+        num_rows = len(self.packed.labels)
+        return UnpairedSampler(rows["image"], rows["input"], num_rows, self._step(), self.seed, self.flip)
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Gathers a step on the accelerator, if the images are stored there, and splits it into both domains."""
+        batch = super().on_after_batch_transfer(batch, dataloader_idx)
+        if not isinstance(batch, dict) or "input" in batch:
+            return batch
+        image, given = batch["image"].chunk(2)
+        return {"image": image, "input": given}
+
+    def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c h w"]]:
+        """Yields the training images that `image` is taken from, with 8 bits, as metrics take them."""
+        rows = self._rows(self.packed)["image"]
+        return (in_8_bits(self.packed.images[some]) for some in rows.split(batch_size))
+
+    def real_labels(self) -> Int64[Tensor, " n"]:
+        """Returns zeros, since the images have no classes; as many as `real_batches` has images."""
+        return torch.zeros_like(self._rows(self.packed)["image"])

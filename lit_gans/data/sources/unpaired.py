@@ -1,0 +1,58 @@
+"""Two folders of pictures, for translation without pairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.common.size import Size
+from lit_gans.data.images import ARRAYS, ENDINGS, images_in
+from lit_gans.data.packed.unpaired import UnpairedData
+from lit_gans.data.sources.folder import Files, identity_of, part_of
+
+
+class Unpaired(UnpairedData):
+    """Pictures of any size and format in two folders: `A/` and `B/`, each with or without `train/` and `val/` or
+    `test/`; or `trainA/` and `trainB/` with `testA/` and `testB/`, as in CycleGAN's own data sets. Packed once, like
+    `Folder`.
+
+    Args:
+        root: path of the folder that contains them.
+        image_size, batch_size: see `PackedData`; the paper's batch size is 1.
+        **kwargs: see `UnpairedData` and `PackedData`.
+
+    Raises:
+        RefusedInput: a folder does not exist or contains no images.
+    """
+
+    possible_channels = None
+
+    def __init__(self, root: str, image_size: Size = 256, batch_size: int = 1, **kwargs: Any) -> None:
+        super().__init__(image_size=image_size, batch_size=batch_size, **kwargs)
+        self.root = Path(root).expanduser()
+        self._files: dict[bool, tuple[Files, Files]] = {}
+        self.domains()  # raises if there are no pictures
+
+    def domains(self, held_out: bool = False) -> tuple[Files, Files]:
+        if held_out not in self._files:
+            paths = [self._paths(domain, held_out) for domain in ("A", "B")]
+            a, b = (Files(own, [0] * len(own), self.frame.takes_values) for own in paths)
+            self._files[held_out] = a, b
+        return self._files[held_out]
+
+    def identity(self, held_out: bool = False) -> dict[str, Any]:
+        return identity_of(self.root, [path for files in self.domains(held_out) for path in files.paths])
+
+    def _paths(self, domain: str, held_out: bool) -> list[Path]:
+        train, test = self.root / f"train{domain}", self.root / f"test{domain}"
+        if train.is_dir():
+            folder = test if held_out and test.is_dir() else train
+        elif (self.root / domain).is_dir():
+            folder = part_of(self.root / domain, held_out)
+        else:
+            raise RefusedInput(
+                f"data.root={self.root}: there is no folder {domain} or train{domain} in it: unpaired pictures are in"
+                " the folders A and B, or trainA and trainB."
+            )
+        return images_in(folder, endings=(*ENDINGS, *ARRAYS))

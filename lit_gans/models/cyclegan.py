@@ -1,0 +1,214 @@
+"""CycleGAN: Zhu, Park, Isola and Efros 2017, "Unpaired Image-to-Image Translation using Cycle-Consistent Adversarial
+Networks".
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lit_gans.checkpoints.format import FORMAT_KEY
+from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.common.noise import Noise
+from lit_gans.common.size import sides
+from lit_gans.data.contracts import Paired, Unpaired
+from lit_gans.data.images import to_networks
+from lit_gans.networks.cyclegan import BothWays, ResidualTranslator, default_blocks
+from lit_gans.networks.patchgan import PatchGAN
+from lit_gans.training.attached import data_of
+from lit_gans.training.batch import Batch, Inputs, tensors
+from lit_gans.training.image_pool import ImagePool
+from lit_gans.training.losses import least_squares_discriminator, least_squares_generator
+from lit_gans.training.sampling import Weights
+from lit_gans.training.schedules import Number, refuse_weight
+from lit_gans.training.scored import Scored
+from lit_gans.training.translator import Direction, Translator, spread
+
+
+class CycleGAN(Translator):
+    """Translates between two domains without pairs: two generators, two patch discriminators, and a way back.
+
+    The defaults follow sections 3, 4 and 7: least squares, the discriminators' losses halved, 10 times the L1 distance
+    of an image to what comes back, half of that to what an image of the other domain becomes, a pool of 50 generated
+    images, 6 residual blocks or, from 256 pixels on, 9; the paper's batch size is 1. Both generators are `generator`,
+    which one optimizer steps: `generator.a_to_b` and `generator.b_to_a`. `discriminator_a` and `discriminator_b` judge
+    the images of A and B. The data need no pairs: `data=unpaired` or `emoji_fonts`; those of other data are not used.
+
+    The pool holds images of all ranks, and each rank has the same, so that two ranks train on what one process does.
+
+    Args:
+        cycle_weight: weight of the cycle consistency (equation 2); may be a schedule.
+        identity_weight: weight of the identity loss (section 5.2) relative to `cycle_weight`; 0 leaves it out.
+        pool_size: number of generated images of each domain in the pool; 0 shows the discriminators new ones only.
+        blocks: number of residual blocks of a generator; null uses 6, or 9 from 256 pixels on.
+        **kwargs: see `Translator` and `AdversarialModule`.
+    """
+
+    discriminator_names = ("discriminator_a", "discriminator_b")
+    directions = ("a_to_b", "b_to_a")
+    generator: BothWays
+    discriminator_a: nn.Module
+    discriminator_b: nn.Module
+
+    def __init__(
+        self,
+        cycle_weight: Number = 10.0,
+        identity_weight: float = 0.5,
+        pool_size: int = 50,
+        blocks: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        refuse_weight("cycle_weight", cycle_weight)
+        refuse_weight("identity_weight", identity_weight)
+        refuse_below(0, pool_size=pool_size)
+        blocks = default_blocks(self.image_size) if blocks is None else blocks
+        refuse_below(1, blocks=blocks)
+        self.cycle_weight, self.identity_weight, self.pool_size = cycle_weight, identity_weight, pool_size
+        self.input_channels = self.channels
+        self._pools = self._new_pools()
+
+        def translator() -> nn.Module:
+            return ResidualTranslator(self.channels, self.channels, self.generator_width, blocks, self.norm)
+
+        def discriminator() -> nn.Module:
+            return PatchGAN(0, self.channels, self.image_size, self.discriminator_width, self.patch_depth, self.norm)
+
+        with self.building():
+            self.generator = BothWays(translator(), translator())
+            self.discriminator_a, self.discriminator_b = discriminator(), discriminator()
+
+    def setup(self, stage: str) -> None:
+        super().setup(stage)
+        data = data_of(self.trainer)
+        if data is None or isinstance(data, Unpaired):
+            return
+        theirs = data.input_channels if isinstance(data, Paired) else None
+        if theirs != self.channels:
+            raise RefusedInput(
+                f"cyclegan needs images of two domains with {self.channels} channels, and this data has"
+                f" {'one domain' if theirs is None else f'inputs with {theirs}'}: use data=unpaired, two folders."
+            )
+
+    # ---- the batch: `input` has images of A, `image` those of B; each has its own crop
+
+    def sample_noise(self, noise: Noise, num: int) -> Inputs:
+        return {"jitter": noise.uniform("jitter", num, 6), "pool": noise.uniform("pool", num, 4)}
+
+    def dummy_batch(self, num: int) -> Inputs:
+        shape = num, self.channels, *sides(self.image_size)
+        return cast(Inputs, {"input": torch.empty(shape), "image": torch.empty(shape)})
+
+    def augment(self, batch: Batch) -> Batch:
+        of_image, of_input = batch["jitter"].chunk(2, 1)
+        image, given = self._jittered(batch["image"], of_image), self._jittered(batch["input"], of_input)
+        return {**batch, "image": image, "input": given}
+
+    def generate(self, generator: nn.Module, batch: Inputs) -> Tensor:
+        """Translates `input` to B, `image` to A, or both; the translations to B come first along the channels."""
+        images: Tensor = generator(batch.get("input"), tensors(batch).get("image"))
+        return images
+
+    def real_images(self, batch: Batch) -> Tensor:
+        return torch.cat([batch["image"], batch["input"]], 1)
+
+    def part_for(self, discriminator: str, images: Tensor) -> Tensor:
+        of_b, of_a = images.chunk(2, 1)
+        return of_a if discriminator == "discriminator_a" else of_b
+
+    # ---- the pool of generated images
+
+    def _new_pools(self) -> tuple[ImagePool, ImagePool]:
+        return ImagePool(self.pool_size), ImagePool(self.pool_size)
+
+    def replayed(self, fake: Tensor, batch: Batch) -> Tensor:
+        if not self.pool_size:
+            return fake
+        every, numbers = (self._of_all_ranks(each).chunk(2, 1) for each in (fake, batch["pool"]))
+        exchanged = [pool.exchange(*of_one) for pool, *of_one in zip(self._pools, every, numbers, strict=True)]
+        rank, num_ranks = self.rank_of
+        return torch.cat(exchanged, 1).chunk(num_ranks)[rank]
+
+    def _of_all_ranks(self, rows: Tensor) -> Tensor:
+        if self.rank_of[1] == 1:
+            return rows
+        gathered: Tensor = self.trainer.strategy.all_gather(rows)
+        return gathered.flatten(0, 1)
+
+    def on_train_start(self) -> None:
+        super().on_train_start()
+        if self.trainer.global_step == 0:
+            self._pools = self._new_pools()  # not those of a training before
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_save_checkpoint(checkpoint)
+        checkpoint[FORMAT_KEY]["pools"] = [pool.state_dict() for pool in self._pools]
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_load_checkpoint(checkpoint)
+        self._pools = self._new_pools()
+        for pool, state in zip(self._pools, checkpoint.get(FORMAT_KEY, {}).get("pools", ()), strict=False):
+            pool.load_state_dict(state)
+
+    # ---- losses
+
+    def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:
+        losses = {}
+        for name in self.discriminator_names:
+            on_real, on_fake = (self.get_submodule(name)(self.part_for(name, images)) for images in (real, fake))
+            losses[name] = Scored(least_squares_discriminator(on_real, on_fake) / 2, on_real, on_fake)
+        return losses
+
+    def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
+        real, (fake_b, fake_a) = self.real_images(batch), fake.chunk(2, 1)
+        on_a, on_b = self.discriminator_a(fake_a), self.discriminator_b(fake_b)
+        loss = least_squares_generator(on_a) + least_squares_generator(on_b)
+        cycle = self.now(self.cycle_weight)
+        # twice the mean over both domains is the sum of both means
+        loss = loss + 2 * cycle * functional.l1_loss(self.generator(fake_a, fake_b), real)
+        if self.identity_weight:
+            kept = self.generator(batch["image"], batch["input"])
+            loss = loss + 2 * cycle * self.identity_weight * functional.l1_loss(kept, real)
+        return loss
+
+    def classified_as_real(self, name: str, scores: Tensor) -> Tensor:
+        return scores > 0.5
+
+    # ---- samples
+
+    def decode_in(
+        self,
+        direction: Direction,
+        inputs: Float[Tensor, "n c h w"],
+        *,
+        seed: int = 0,
+        weights: Weights | None = None,
+        batch_size: int = 256,
+    ) -> Float[Tensor, "n c h w"]:
+        name = "input" if direction == "a_to_b" else "image"
+        parts = map(self.to_generator, inputs.split(batch_size))
+        return self.decode_batches((cast(Inputs, {name: part}) for part in parts), weights)
+
+    def exchange_domains(self) -> None:
+        """Exchanges A and B: what translated A to B translates B to A from now on."""
+        for both in (self.generator, self.averaged_generator):
+            if isinstance(both, BothWays):
+                both.a_to_b, both.b_to_a = both.b_to_a, both.a_to_b
+        self.discriminator_a, self.discriminator_b = self.discriminator_b, self.discriminator_a
+
+    def sampling_batch_like(self, batch: Batch, seed: int) -> Inputs:
+        return cast(Inputs, {name: batch[name] for name in ("input", "image")})
+
+    def sample_grid(self, num: int, seed: int, data: Any = None) -> tuple[Tensor, int]:
+        """Returns six rows: images of A, their translations, and these translated back; the same for images of B."""
+        columns = max(1, num // 6)
+        rows = []
+        for name, there, back in (("input", *self.directions), ("image", *self.directions[::-1])):
+            real = to_networks(spread(self.held_out(data)[name], columns)).add(1).div(2)
+            fake = self.translate(real, direction=there)
+            rows += [real, fake.cpu(), self.translate(fake, direction=back).cpu()]
+        return torch.cat(rows), columns

@@ -1,0 +1,90 @@
+"""CycleGAN's generators (Zhu et al. 2017, section 7.2): the residual networks of Johnson et al. 2016.
+
+Shapes: N batch, A and C channels, H and W height and width.
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch import cat as concatenated
+
+from lit_gans.common.size import Size, sides
+from lit_gans.networks.blocks import Norm, Residual, normalization
+from lit_gans.networks.padding import padded
+
+_HALVED = 4  # by two convolutions with stride 2
+_SMALLEST = 2  # pixels of the coarsest map, which its convolutions reflect
+_LARGE = 256  # pixels of images that get 9 blocks instead of 6
+
+
+class ResidualTranslator(nn.Module):
+    """Maps images (N, A, H, W) of any size in [-1, 1] to images (N, C, H, W) in [-1, 1].
+
+    Sides that are no multiples of 4 are padded by reflection, and the output is cut.
+
+    Args:
+        input_channels: A.
+        channels: C.
+        width: channels of the finest map; the next two have 2 and 4 x width.
+        blocks: number of residual blocks.
+        norm: normalization after every convolution but the last.
+    """
+
+    def __init__(
+        self, input_channels: int, channels: int, width: int = 64, blocks: int = 9, norm: Norm = "instance"
+    ) -> None:
+        super().__init__()
+        bias = norm != "batch" and norm != "instance"  # which cancel it
+
+        def convolution(before: int, after: int, size: int, stride: int = 1) -> list[nn.Module]:
+            # zeros where the map is halved, as in the paper's code
+            mode = "reflect" if stride == 1 else "zeros"
+            layer = nn.Conv2d(before, after, size, stride, size // 2, bias=bias, padding_mode=mode)
+            return [layer, normalization(norm, after)]
+
+        def block(deep: int) -> nn.Module:
+            return Residual(nn.Sequential(*convolution(deep, deep, 3), nn.ReLU(), *convolution(deep, deep, 3)))
+
+        layers = [*convolution(input_channels, width, 7), nn.ReLU()]
+        for deep in (2 * width, 4 * width):
+            layers += [*convolution(deep // 2, deep, 3, stride=2), nn.ReLU()]
+        layers += [block(4 * width) for _ in range(blocks)]
+        for deep in (4 * width, 2 * width):
+            layers += [nn.ConvTranspose2d(deep, deep // 2, 3, 2, 1, output_padding=1, bias=bias)]
+            layers += [normalization(norm, deep // 2), nn.ReLU()]
+        self.layers = nn.Sequential(*layers, nn.Conv2d(width, channels, 7, 1, 3, padding_mode="reflect"), nn.Tanh())
+        for each in self.modules():
+            if isinstance(each, nn.Conv2d | nn.ConvTranspose2d):
+                nn.init.normal_(each.weight, 0.0, 0.02)
+
+    def forward(self, images: Float[Tensor, "n a h w"]) -> Float[Tensor, "n c h w"]:
+        height, width = images.shape[-2:]
+        small = min(height, width) <= _HALVED * (_SMALLEST - 1)
+        made: Tensor = self.layers(padded(images, _SMALLEST * _HALVED if small else _HALVED))
+        return made[..., :height, :width]
+
+
+class BothWays(nn.Module):
+    """Two translators, of images of a domain A to a domain B and back.
+
+    Args:
+        a_to_b, b_to_a: the translators.
+    """
+
+    def __init__(self, a_to_b: nn.Module, b_to_a: nn.Module) -> None:
+        super().__init__()
+        self.a_to_b, self.b_to_a = a_to_b, b_to_a
+
+    def forward(
+        self, a: Float[Tensor, "n c h w"] | None = None, b: Float[Tensor, "n c h w"] | None = None
+    ) -> Float[Tensor, "n d h w"]:
+        """Translates images of A, images of B, or both, whose translations lie side by side along the channels."""
+        given = (self.a_to_b, a), (self.b_to_a, b)
+        made = [network(images) for network, images in given if images is not None]
+        return made[0] if len(made) == 1 else concatenated(made, 1)
+
+
+def default_blocks(image_size: Size) -> int:
+    """Returns the number of residual blocks for images of a size: 9 from 256 pixels on, otherwise 6."""
+    return 9 if max(sides(image_size)) >= _LARGE else 6

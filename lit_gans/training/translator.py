@@ -1,0 +1,177 @@
+"""Base class of GANs that translate images: their data, jitter and samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.common.size import Size, sides
+from lit_gans.data.contracts import Paired, Unpaired
+from lit_gans.data.images import to_networks
+from lit_gans.networks.blocks import Norm
+from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.batch import Batch, Inputs
+from lit_gans.training.crops import jittered
+from lit_gans.training.optim import Optimizer
+from lit_gans.training.sampling import Weights
+from lit_gans.training.schedules import ConstantThenLinear
+
+Direction = Literal["a_to_b", "b_to_a"]
+
+
+class Translator(AdversarialModule):
+    """Translates `input`, images of a domain A, to `image`, those of a domain B.
+
+    The defaults are those of Isola et al. (2017) and Zhu et al. (2017): Adam at 2e-4 with beta_1 = 0.5, constant for
+    half of the training and then decaying to zero.
+
+    Args:
+        jitter: whether to enlarge images by 286/256, crop them back at a random position and mirror them at random;
+            images that are larger than `image_size` are always cropped at random instead, and not enlarged.
+        generator_width: channels of the generator's finest map.
+        discriminator_width: channels of the discriminator's finest map.
+        patch_depth: number of downsampling layers in the discriminator; 3 classifies patches of 70x70 pixels.
+        norm: normalization of each image and channel (`instance`), or another.
+        image_size, generator_optimizer, discriminator_optimizer: see `AdversarialModule`.
+        **kwargs: see `AdversarialModule`.
+    """
+
+    reuses_fake = True
+    directions: ClassVar[tuple[Direction, ...]] = ("a_to_b",)  # in which the model translates
+    input_channels: int  # of the images of A
+
+    def __init__(
+        self,
+        *,
+        jitter: bool = True,
+        generator_width: int = 64,
+        discriminator_width: int = 64,
+        patch_depth: int = 3,
+        norm: Norm = "instance",
+        image_size: Size = 256,
+        generator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.5, 0.999), schedule=ConstantThenLinear()),
+        discriminator_optimizer: Optimizer = Optimizer(
+            "Adam", lr=2e-4, betas=(0.5, 0.999), schedule=ConstantThenLinear()
+        ),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            image_size=image_size,
+            generator_optimizer=generator_optimizer,
+            discriminator_optimizer=discriminator_optimizer,
+            **kwargs,
+        )
+        if self.augmentations.diffaugment or self.augmentations.augmenter is not None:
+            name = "diffaugment" if self.augmentations.diffaugment else "augmentation"
+            raise RefusedInput(
+                f"{name}: the L1 loss compares images that are not augmented; leave it out, {self.name} has jitter."
+            )
+        refuse_below(
+            1, generator_width=generator_width, discriminator_width=discriminator_width, patch_depth=patch_depth
+        )
+        self.jitter, self.norm, self.patch_depth = jitter, norm, patch_depth
+        self.generator_width, self.discriminator_width = generator_width, discriminator_width
+
+    @property
+    def name(self) -> str:
+        """Name of the model in messages."""
+        return type(self).__name__.lower()
+
+    # ---- the batch
+
+    def refuse_batch(self, batch: Batch) -> None:
+        """Raises `RefusedInput` if a batch has no images to translate."""
+        if "input" not in batch:
+            raise RefusedInput(
+                f"{self.name} translates images, and the loader yields none to translate: it must yield dicts with"
+                " input, images of A, and image, those of B."
+            )
+
+    def dummy_batch(self, num: int) -> Inputs:
+        return {"input": torch.empty(num, self.input_channels, *sides(self.image_size))}
+
+    def _jittered(self, images: Tensor, numbers: Tensor) -> Tensor:
+        return jittered(images, numbers, self.image_size, self.jitter)
+
+    # ---- samples
+
+    def translate(
+        self,
+        pictures: Float[Tensor, "n a h w"],
+        *,
+        direction: Direction = "a_to_b",
+        seed: int = 0,
+        weights: Weights | None = None,
+        batch_size: int = 64,
+    ) -> Float[Tensor, "n c h w"]:
+        """Returns translations in [0, 1] of images in [0, 1], which may have any size.
+
+        The networks are convolutional: those that were trained on crops translate whole pictures (Isola et al. 2017,
+        section 3.3). Sides that they cannot halve often enough are padded by reflection, and the translation is cut.
+
+        Args:
+            pictures: images of A, or of B with `direction="b_to_a"`.
+            direction: one of `directions`.
+            seed: seed of dropout, where there is any.
+            weights: see `AdversarialModule.sample`.
+            batch_size: number of images translated at once.
+
+        Raises:
+            RefusedInput: the model does not translate in that direction.
+        """
+        if direction not in self.directions:
+            raise RefusedInput(f"direction={direction}: {self.name} translates {' and '.join(self.directions)} only.")
+        return self.decode_in(direction, pictures * 2 - 1, seed=seed, weights=weights, batch_size=batch_size)
+
+    def decode_in(
+        self,
+        direction: Direction,
+        inputs: Float[Tensor, "n a h w"],
+        *,
+        seed: int = 0,
+        weights: Weights | None = None,
+        batch_size: int = 256,
+    ) -> Float[Tensor, "n c h w"]:
+        """Returns translations in [0, 1] of images in [-1, 1]; see `translate`."""
+        return self.decode(inputs, weights=weights, seed=seed, batch_size=batch_size)
+
+    def sampling_inputs(self, num: int, seed: int, data: Any = None) -> Tensor:
+        return to_networks(spread(self.held_out(data)["input"], num))
+
+    def held_out(self, data: Any) -> Mapping[str, Tensor]:
+        """Returns images of both domains that a datamodule excludes from training, `input` and `image`.
+
+        Raises:
+            RefusedInput: there are none.
+        """
+        if isinstance(data, Unpaired):
+            return data.unseen
+        if isinstance(data, Paired):
+            return data.held_out
+        raise RefusedInput(
+            f"{self.name} translates images: give input=FOLDER, or call translate(pictures); the callback Samples needs"
+            " a datamodule of images to translate."
+        )
+
+    def sampling_batch(self, inputs: Tensor, labels: Tensor | None, seed: int) -> Inputs:
+        return {"input": inputs}
+
+    def sampling_batch_like(self, batch: Batch, seed: int) -> Inputs:
+        return self.sampling_batch(batch["input"], None, seed)
+
+
+def spread(images: Tensor, num: int) -> Tensor:
+    """Returns `num` images spread evenly over all, since neighboring files are often similar."""
+    return images[torch.arange(num) * len(images) // num]
+
+
+def with_channels_of(images: Tensor, others: Tensor) -> Tensor:
+    """Returns images with the number of channels of others, in gray where the numbers differ."""
+    return (
+        images if images.shape[1] == others.shape[1] else cast(Tensor, images.mean(1, keepdim=True).expand_as(others))
+    )

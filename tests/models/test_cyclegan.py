@@ -1,0 +1,283 @@
+import copy
+
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import LambdaCallback
+from PIL import Image
+
+from lit_gans.callbacks import EMA, PairedMetrics
+from lit_gans.common.errors import RefusedInput
+from lit_gans.data.sources.digits import Digits
+from lit_gans.data.sources.unpaired import Unpaired
+from lit_gans.models.cyclegan import CycleGAN
+from lit_gans.training.penalties import r1_penalty
+
+STEPS, POOL = 6, 5
+
+
+@pytest.fixture
+def module(tiny_gan):
+    return tiny_gan("cyclegan")
+
+
+class Pool:
+    """The pool of the paper's section 4, as a list."""
+
+    def __init__(self):
+        self.stored = []
+
+    def __call__(self, images, numbers):
+        seen = []
+        for image, (exchanged, which) in zip(images, numbers.tolist(), strict=True):
+            if len(self.stored) < POOL:
+                self.stored.append(image)
+            elif exchanged >= 0.5:
+                place = int(which * POOL)
+                image, self.stored[place] = self.stored[place], image
+            seen.append(image)
+        return torch.stack(seen)
+
+
+def plain_loop(module, batches, numbers, cycle, identity):
+    """Trains copies of the networks by equations 1 to 3 and section 5.2, and returns them."""
+    to_b, to_a, judge_a, judge_b = map(
+        copy.deepcopy,
+        (module.generator.a_to_b, module.generator.b_to_a, module.discriminator_a, module.discriminator_b),
+    )
+    of_both = torch.optim.Adam([*to_b.parameters(), *to_a.parameters()], 2e-4, (0.5, 0.999))
+    of_judges = [torch.optim.Adam(judge.parameters(), 2e-4, (0.5, 0.999)) for judge in (judge_a, judge_b)]
+    pools = Pool(), Pool()
+    for step, (batch, drawn) in enumerate(zip(batches, numbers, strict=True)):
+        for optimizer in (of_both, *of_judges):
+            optimizer.param_groups[0]["lr"] = 2e-4 * min(1.0, (STEPS - step) / (STEPS / 2))
+        a, b = (batch[name].double() / 127.5 - 1 for name in ("input", "image"))
+        fake_b, fake_a = to_b(a), to_a(b)
+        shown = [pools[1](fake_a.detach(), drawn[:, 2:]), pools[0](fake_b.detach(), drawn[:, :2])]
+        for judge, optimizer, real, fake in zip((judge_a, judge_b), of_judges, (a, b), shown, strict=True):
+            loss = (((judge(real) - 1) ** 2).mean() + (judge(fake) ** 2).mean()) / 2
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        loss = ((judge_b(fake_b) - 1) ** 2).mean() + ((judge_a(fake_a) - 1) ** 2).mean()
+        loss = loss + cycle * ((to_a(fake_b) - a).abs().mean() + (to_b(fake_a) - b).abs().mean())
+        loss = loss + cycle * identity * ((to_b(b) - b).abs().mean() + (to_a(a) - a).abs().mean())
+        of_both.zero_grad()
+        loss.backward()
+        of_both.step()
+    return to_b, to_a, judge_a, judge_b
+
+
+@pytest.mark.parametrize("identity", [0.5, 0.0])
+def test_a_training_is_that_of_a_plain_loop(tiny_gan, random_images, fit, identity):
+    """Losses, the pool, the decay, and that one optimizer steps both generators: in float64, past the first epoch."""
+    module = tiny_gan("cyclegan", jitter=False, pool_size=POOL, identity_weight=identity, channels_last=False)
+    numbers = torch.rand(STEPS, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    drawn = iter(numbers)
+    module.sample_noise = lambda noise, num: {"jitter": torch.zeros(num, 6), "pool": next(drawn)}
+    module.double()
+    data = random_images(batch_size=4)
+    expected = plain_loop(module, [*data.train_dataloader()][:STEPS], numbers, 10.0, identity)
+    trainer = fit(module, data, max_steps=STEPS, precision="64-true")
+    found = module.generator.a_to_b, module.generator.b_to_a, module.discriminator_a, module.discriminator_b
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours.state_dict(), theirs.state_dict(), rtol=0, atol=1e-10)
+    assert len(trainer.optimizers) == 3
+    assert trainer.optimizers[0].param_groups[0]["lr"] == 0, "at the end"
+
+
+def test_defaults_are_the_papers():
+    with torch.device("meta"):
+        large, small = CycleGAN(), CycleGAN(image_size=128)
+    blocks = [
+        sum("layers.layers.3" in name for name, _ in m.generator.a_to_b.named_parameters()) for m in (large, small)
+    ]
+    assert blocks[0] == 3 * blocks[1] / 2, "9 and 6 residual blocks"
+    one = sum(weight.numel() for weight in large.generator.a_to_b.parameters() if weight.dim() == 4)
+    assert one == 3 * 49 * 64 * 2 + 9 * 64 * 128 * 2 + 9 * 128 * 256 * 2 + 9 * 2 * 9 * 256 * 256
+    patches = large.discriminator_a(torch.empty(1, 3, 256, 256, device="meta"))
+    assert patches.shape == (1, 30, 30), "of 70x70 pixels"
+
+
+def test_discriminators_see_images_of_the_pool(module, random_images, fit):
+    seen, made = [], []
+    losses, generate = module.discriminator_losses, module.generate
+    module.discriminator_losses = lambda real, fake, batch: seen.append(fake) or losses(real, fake, batch)
+    module.generate = lambda *given: made.append(generate(*given)) or made[-1]
+    fit(module, random_images(batch_size=4), max_steps=6)
+    assert torch.equal(seen[0], made[0]), "the first fill the pool of 4"
+    earlier = torch.cat(made).detach()
+    for half in (0, 1):
+        rows = torch.cat(seen[1:]).chunk(2, 1)[half]
+        new = torch.cat(made[1:]).chunk(2, 1)[half].detach()
+        old = [not torch.equal(row, own) for row, own in zip(rows, new, strict=True)]
+        assert 0 < sum(old) < len(old)
+        stored = earlier.chunk(2, 1)[half]
+        assert all((stored == row).flatten(1).all(1).any() for row, is_old in zip(rows, old, strict=True) if is_old)
+    halves = [
+        [torch.equal(*rows) for rows in zip(s.chunk(2, 1)[h], m.chunk(2, 1)[h], strict=True)]
+        for h in (0, 1)
+        for s, m in zip(seen, made, strict=True)
+    ]
+    assert halves[: len(seen)] != halves[len(seen) :], "each domain draws its own numbers"
+
+
+def test_a_resumed_training_has_the_pool(tiny_gan, random_images, fit, tmp_path):
+    stored, path = [], tmp_path / "half.ckpt"
+
+    def trained(**arguments):
+        module = tiny_gan("cyclegan")
+        fit(module, random_images(batch_size=4), 8, **arguments)
+        return module
+
+    def save(trainer, module, *_):
+        if trainer.global_step == 5:
+            trainer.save_checkpoint(path)
+            stored.extend(pool.images.clone() for pool in module._pools)
+
+    expected = trained(callbacks=[LambdaCallback(on_train_batch_end=save)])
+    resumed = trained(resume=path)
+    torch.testing.assert_close(resumed.state_dict(), expected.state_dict(), rtol=0, atol=0)
+    for ours, theirs, before in zip(resumed._pools, expected._pools, stored, strict=True):
+        assert torch.equal(ours.images, theirs.images)
+        assert not torch.equal(ours.images, before)
+
+
+def test_a_second_training_begins_with_an_empty_pool(module, random_images, fit):
+    fit(module, random_images(batch_size=4), max_steps=2)
+    before = module._pools
+    fit(module, random_images(batch_size=2), max_steps=1)
+    assert module._pools is not before
+    assert [pool.count.item() for pool in module._pools] == [2, 2]
+
+
+def test_crops_of_the_domains_are_drawn_apart(module):
+    ramp = torch.arange(24.0).expand(64, 1, 24, 24)
+    numbers = torch.rand(64, 6, generator=torch.Generator().manual_seed(0))
+    batch = module.augment({"image": ramp, "input": ramp, "jitter": numbers})
+    firsts = [batch[name].amin((1, 2, 3)) for name in ("image", "input")]
+    assert batch["image"].shape == (64, 1, 16, 16)
+    assert (firsts[0] != firsts[1]).sum() > 10
+    mirrored = [batch[name][:, 0, 0, 0] > batch[name][:, 0, 0, -1] for name in ("image", "input")]
+    assert 16 < (mirrored[0] != mirrored[1]).sum() < 48
+
+
+def test_penalties_are_those_of_what_each_discriminator_sees(tiny_gan, random_images, fit):
+    """R1 with and without a forward of its own, and R2 at what the pool returns."""
+    terms = {}
+    for shared in (False, True):
+        module = tiny_gan("cyclegan", r1_gamma=2.0, r2_gamma=3.0, share_scores=shared, jitter=False)
+        fit(module, random_images(batch_size=4), max_steps=3)
+        a, b, *fakes = torch.rand(4, 4, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+        fake = torch.cat(fakes, 1)
+        replayed = fake.flip(0)
+        module.replayed = lambda fake, batch: fake.flip(0)
+        found = module.discriminator_terms({"image": b, "input": a, "fake": fake})
+        for name, real, made in (("discriminator_a", a, replayed[:, 1:]), ("discriminator_b", b, replayed[:, :1])):
+            network = module.get_submodule(name)
+            expected = 2.0 * r1_penalty(network, real) + 3.0 * r1_penalty(network, made)
+            torch.testing.assert_close(found[name][1], expected)
+            loss = ((network(real) - 1) ** 2).mean() / 2 + (network(made) ** 2).mean() / 2
+            torch.testing.assert_close(found[name][0], loss)
+        terms[shared] = found
+    assert terms[True].keys() == terms[False].keys()
+
+
+def test_both_directions_and_their_exchange(module):
+    module.start_average()
+    with torch.no_grad():
+        for weight in module.averaged_generator.parameters():
+            weight.add_(0.01)
+    pictures = torch.rand(3, 1, 16, 16)
+    there, back = (module.translate(pictures, direction=way) for way in module.directions)
+    network = module.averaged_generator
+    torch.testing.assert_close(there, (network.a_to_b(pictures * 2 - 1) + 1) / 2)
+    torch.testing.assert_close(back, (network.b_to_a(pictures * 2 - 1) + 1) / 2)
+    raw = module.translate(pictures, direction="b_to_a", weights="raw", batch_size=2)
+    torch.testing.assert_close(raw, (module.generator.b_to_a(pictures * 2 - 1) + 1) / 2)
+    of_b = module.discriminator_b
+    module.exchange_domains()
+    assert torch.equal(module.translate(pictures), back)
+    assert torch.equal(module.translate(pictures, direction="b_to_a"), there)
+    torch.testing.assert_close(module.translate(pictures, weights="raw"), raw)
+    assert module.discriminator_a is of_b
+
+
+@pytest.mark.parametrize("size", [(30, 41), (3, 5), (4, 4), (9, 5)])
+def test_whole_pictures_keep_their_size(module, size):
+    assert module.translate(torch.rand(2, 1, *size)).shape == (2, 1, *size)
+
+
+def test_the_grid_shows_both_cycles(module, random_images):
+    data = random_images()
+    grid, columns = module.sample_grid(13, 0, data)
+    assert (grid.shape, columns) == ((12, 1, 16, 16), 2)
+    a, fake_b, back_a, b, fake_a, back_b = grid.split(2)
+    for shown, name, rows in ((a, "input", (0, 24)), (b, "image", (0, 24))):
+        torch.testing.assert_close(shown, data.held_out[name][torch.tensor(rows)] / 255)
+    torch.testing.assert_close(fake_b, module.translate(a))
+    torch.testing.assert_close(back_a, module.translate(fake_b, direction="b_to_a"))
+    torch.testing.assert_close(fake_a, module.translate(b, direction="b_to_a"))
+    torch.testing.assert_close(back_b, module.translate(fake_a))
+
+
+def test_l1_is_measured_both_ways(module, random_images, fit):
+    data, measured = random_images(), PairedMetrics(num_samples=10, batch_size=4)
+    fit(module, data, max_steps=2, callbacks=[EMA(), measured])
+    a, b = (data.held_out[name][:10] / 255 for name in ("input", "image"))
+    expected = {
+        "metric/l1": (module.translate(a) - b).abs().mean().item(),
+        "metric/l1_b_to_a": (module.translate(b, direction="b_to_a") - a).abs().mean().item(),
+    }
+    assert measured.values == pytest.approx(expected, rel=1e-5)
+    assert measured.directions == dict.fromkeys(expected, "min")
+
+
+def test_a_training_on_crops_of_two_folders_shows_whole_pictures(tiny_gan, fit, tmp_path):
+    for folder, num in {"A": 5, "B": 3}.items():
+        (tmp_path / "both" / folder).mkdir(parents=True)
+        for index in range(num):
+            pixels = np.random.default_rng(index).integers(0, 256, (30 + index, 40, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "both" / folder / f"{folder}{index}.png")
+    sizes = {"image_size": 16, "whole_size": (24, 40), "channels": 1, "batch_size": 2}
+    data = Unpaired(str(tmp_path / "both"), cache=str(tmp_path / "cache"), **sizes)
+    module = tiny_gan("cyclegan")
+    trainer = fit(module, data, max_steps=3)
+    assert trainer.global_step == 3
+    grid, columns = module.sample_grid(6, 0, data)
+    assert (grid.shape, columns) == ((6, 1, 24, 40), 1)
+    with pytest.raises(RefusedInput, match="needs pairs"):
+        fit(module, data, max_steps=1, callbacks=[PairedMetrics()])
+    with pytest.raises(RefusedInput, match="this data has no pairs"):
+        fit(tiny_gan("pix2pix"), data, max_steps=1)
+
+
+def test_needs_two_domains(module, tiny_gan, fit):
+    with pytest.raises(RefusedInput, match="this data has one domain: use data=unpaired, two folders"):
+        fit(module, Digits(image_size=16), max_steps=1)
+    with pytest.raises(RefusedInput, match="call translate"):
+        module.sample(2)
+    loader = torch.utils.data.DataLoader(torch.zeros(4, 1, 16, 16), batch_size=2)
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    trainer = Trainer(max_steps=1, accelerator="cpu", **quiet)
+    with pytest.raises(RefusedInput, match="loader yields none to translate"):
+        trainer.fit(module, loader)
+    with pytest.raises(RefusedInput, match=r"direction=b_to_a: pix2pix translates a_to_b only"):
+        tiny_gan("pix2pix").translate(torch.rand(1, 1, 16, 16), direction="b_to_a")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"cycle_weight": -1.0},
+        {"identity_weight": float("nan")},
+        {"pool_size": -1},
+        {"blocks": 0},
+        {"patch_depth": 0},
+        {"diffaugment": ("color",)},
+    ],
+)
+def test_refusals(tiny_gan, settings):
+    with pytest.raises(RefusedInput, match=next(iter(settings))):
+        tiny_gan("cyclegan", **settings)

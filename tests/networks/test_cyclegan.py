@@ -1,0 +1,52 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from lit_gans.networks.cyclegan import BothWays, ResidualTranslator, default_blocks
+from lit_gans.networks.padding import padded
+
+
+def test_it_is_the_network_of_the_paper():
+    """c7s1-64, d128, d256, R256, u128, u64, c7s1-3 (section 7.2), computed layer by layer."""
+    network, image = ResidualTranslator(3, 2, width=4, blocks=2).double(), torch.rand(2, 3, 16, 24, dtype=torch.float64)
+    weights = [layer.weight for layer in network.modules() if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d)]
+    assert len(weights) == 3 + 2 * 2 + 2 + 1
+
+    def normalized(maps):
+        mean, variance = maps.mean((2, 3), keepdim=True), maps.var((2, 3), keepdim=True, unbiased=False)
+        return (maps - mean) / (variance + 1e-5).sqrt()
+
+    def reflected(maps, size):
+        return functional.pad(maps, (size, size, size, size), mode="reflect")
+
+    stem, down1, down2, *blocks, up1, up2, last = weights
+    maps = normalized(functional.conv2d(reflected(image, 3), stem)).relu()
+    for weight in (down1, down2):
+        maps = normalized(functional.conv2d(maps, weight, stride=2, padding=1)).relu()
+    for first, second in zip(blocks[::2], blocks[1::2], strict=True):
+        inner = normalized(functional.conv2d(reflected(maps, 1), first)).relu()
+        maps = maps + normalized(functional.conv2d(reflected(inner, 1), second))
+    for weight in (up1, up2):
+        maps = normalized(functional.conv_transpose2d(maps, weight, stride=2, padding=1, output_padding=1)).relu()
+    bias = network.layers[-2].bias
+    torch.testing.assert_close(network(image), functional.conv2d(reflected(maps, 3), last, bias).tanh())
+
+
+def test_other_sizes_are_padded_and_cut():
+    network, image = ResidualTranslator(1, 1, width=4, blocks=1), torch.rand(1, 1, 13, 22)
+    torch.testing.assert_close(network(image), network(padded(image, 4))[..., :13, :22])
+    assert network(torch.rand(1, 1, 1, 4)).shape == (1, 1, 1, 4)
+
+
+def test_both_ways_side_by_side_or_alone():
+    both = BothWays(nn.Conv2d(2, 2, 1), nn.Conv2d(2, 2, 1))
+    a, b = torch.rand(2, 3, 2, 4, 4)
+    assert torch.equal(both(a, b), torch.cat([both.a_to_b(a), both.b_to_a(b)], 1))
+    assert torch.equal(both(a), both.a_to_b(a))
+    assert torch.equal(both(b=b), both.b_to_a(b))
+
+
+@pytest.mark.parametrize(("size", "blocks"), [(128, 6), (256, 9), ((128, 256), 9), (64, 6)])
+def test_large_images_have_more_blocks(size, blocks):
+    assert default_blocks(size) == blocks
