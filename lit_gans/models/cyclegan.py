@@ -190,7 +190,8 @@ class CycleGAN(Translator):
         batch_size: int = 256,
     ) -> Float[Tensor, "n c h w"]:
         name = "input" if direction == "a_to_b" else "image"
-        parts = map(self.to_generator, inputs.split(batch_size))
+        starts = range(0, len(inputs), batch_size)
+        parts = (self.to_generator(inputs[start : start + batch_size]) for start in starts)
         return self.decode_batches((cast(Inputs, {name: part}) for part in parts), weights)
 
     def exchange_domains(self) -> None:

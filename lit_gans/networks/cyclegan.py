@@ -5,6 +5,8 @@ Shapes: N batch, A and C channels, H and W height and width.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch import cat as concatenated
@@ -39,7 +41,7 @@ class ResidualTranslator(nn.Module):
 
         def convolution(before: int, after: int, size: int, stride: int = 1) -> list[nn.Module]:
             # zeros where the map is halved, as in the paper's code
-            mode = "reflect" if stride == 1 else "zeros"
+            mode: Literal["reflect", "zeros"] = "reflect" if stride == 1 else "zeros"
             layer = nn.Conv2d(before, after, size, stride, size // 2, bias=bias, padding_mode=mode)
             return [layer, normalization(norm, after)]
 

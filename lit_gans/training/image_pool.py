@@ -38,7 +38,7 @@ class ImagePool:
             self.images = new.new_zeros(self.size, *new.shape[1:])
         images, count = self.images, self.count = self.images.to(new), self.count.to(new.device)
         seen = []
-        for image, number in zip(new.split(1), numbers, strict=True):
+        for image, number in zip(new[:, None], numbers, strict=True):
             full = count == self.size
             place = torch.where(full, (number[1] * self.size).long(), count)
             stored = images.index_select(0, place)

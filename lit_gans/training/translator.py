@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Float
@@ -172,6 +172,4 @@ def spread(images: Tensor, num: int) -> Tensor:
 
 def with_channels_of(images: Tensor, others: Tensor) -> Tensor:
     """Returns images with the number of channels of others, in gray where the numbers differ."""
-    return (
-        images if images.shape[1] == others.shape[1] else cast(Tensor, images.mean(1, keepdim=True).expand_as(others))
-    )
+    return images if images.shape[1] == others.shape[1] else images.mean(1, keepdim=True).expand_as(others)

@@ -12,6 +12,7 @@ from lit_gans.callbacks import GenerativeMetrics
 from lit_gans.cli.evaluate import evaluate
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.images import to_uint8
+from lit_gans.data.sources.unpaired import Unpaired
 from lit_gans.latents.truncation import truncated
 from lit_gans.metrics import (
     ClassAccuracy,
@@ -170,3 +171,39 @@ def test_a_checkpoint_s_configuration_calls_no_class_that_is_not_registered(chec
         with pytest.raises(RefusedInput, match=f"the checkpoint's metrics name the class .*{name}.*not registered"):
             evaluate(checkpoint=str(tmp_path / "hostile.ckpt"), device="cpu")
     assert not touched.exists()
+
+
+def test_cyclegan_is_measured_in_both_directions(tiny_gan, fit, tmp_path):
+    """As the folder of its translations, against the pictures of the domain that they are translated to."""
+    both = {domain: pictures(30, number) for number, domain in enumerate(("A", "B"))}
+    (tmp_path / "both").mkdir()
+    folders = {domain: write(tmp_path / "both" / domain, images) for domain, images in both.items()}
+    module = tiny_gan("cyclegan")
+
+    def data():
+        return Unpaired(str(tmp_path / "both"), image_size=16, channels=1, batch_size=4, cache=str(tmp_path / "cache"))
+
+    path = str(tmp_path / "cycle.ckpt")
+    fit(module, data(), max_steps=1).save_checkpoint(path)
+    found = {}
+    for direction, given, real in (("a_to_b", "A", "B"), ("b_to_a", "B", "A")):
+        settings = {"metrics": metrics(), "device": "cpu"}
+        direct = evaluate(checkpoint=path, data=data(), direction=direction, **settings)
+        translated = module.translate(both[given].mul(255).round() / 255, direction=direction)
+        by_folder = evaluate(fake=write(tmp_path / direction, translated), real=folders[real], **settings)
+        keys = [key for key in direct if key.startswith("metric/")]
+        assert {key: direct[key] for key in keys} == pytest.approx({key: by_folder[key] for key in keys}, rel=1e-4)
+        assert direct["num_real"] == 30
+        found[direction] = json.loads((tmp_path / f"evaluation_cycle{'_b_to_a' * (given == 'B')}.json").read_text())
+    assert found["a_to_b"] != found["b_to_a"]
+
+
+def test_directions_of_what_has_one_are_refused(checkpoint, tiny_gan, random_images, fit, tmp_path):
+    settings = {"data": random_images(), "metrics": metrics(), "device": "cpu", "direction": "b_to_a"}
+    with pytest.raises(RefusedInput, match="a DCGAN does not translate back"):
+        evaluate(checkpoint=checkpoint[1], **settings)
+    with pytest.raises(RefusedInput, match="is that of a checkpoint"):
+        evaluate(fake=str(tmp_path), **settings)
+    fit(tiny_gan("cyclegan"), random_images(), max_steps=1).save_checkpoint(tmp_path / "cycle.ckpt")
+    with pytest.raises(RefusedInput, match="needs images of both domains: data=unpaired"):
+        evaluate(checkpoint=str(tmp_path / "cycle.ckpt"), **settings)

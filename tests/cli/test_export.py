@@ -50,6 +50,8 @@ def test_an_onnx_file(command, run):
 
 
 def test_onnx_is_the_generator_in_float32_alone(command, run):
+    code, _, err = command("export", "checkpoint=run", "direction=b_to_a")
+    assert (code, "format=safetensors writes both directions" in err) == (2, True)
     for word in ("dtype=float16", "optimizers=true"):
         code, _, err = command("export", "checkpoint=run", "format=onnx", word)
         assert (code, "format=onnx writes a generator in float32" in err) == (2, True)

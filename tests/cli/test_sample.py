@@ -123,6 +123,20 @@ def test_every_picture_becomes_a_translation_of_its_name(command, saved, picture
         assert (pixels(tmp_path / "made" / f"{picture.stem}.png") - image[0]).abs().max() <= 0.51 / 255 + 1e-6
 
 
+def test_cyclegan_translates_there_and_back(saved, pictures, tmp_path):
+    path = saved("cyclegan")
+    paths, read = read_folder(pictures, 16, 1)
+    for direction in ("a_to_b", "b_to_a"):
+        sample(path, input=str(pictures), direction=direction, output=str(tmp_path / direction))
+        images = load(path).translate(read.float() / 255, direction=direction)
+        for picture, image in zip(paths, images, strict=True):
+            assert (pixels(tmp_path / direction / f"{picture.stem}.png") - image[0]).abs().max() <= 0.51 / 255 + 1e-6
+    assert not torch.equal(images, load(path).translate(read.float() / 255))
+    for name, where in (("pix2pix", {"input": str(pictures)}), ("dcgan", {})):
+        with pytest.raises(RefusedInput, match=r"direction=b_to_a: a \w+ does not translate back; leave it out"):
+            sample(saved(name), direction="b_to_a", **where)
+
+
 def test_translations_need_pictures_and_only_they(saved, pictures, tmp_path):
     path = saved("pix2pix")
     with pytest.raises(RefusedInput, match="pix2pix translates images: add input=FOLDER"):

@@ -26,10 +26,13 @@ class Joined(Source):
 
     def __init__(self, parts: Sequence[Source]) -> None:
         self.parts = parts
-        self.labels = [number for number, part in enumerate(parts) for _ in range(len(part))]
+        self._numbers = [number for number, part in enumerate(parts) for _ in range(len(part))]
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self._numbers)
+
+    def label(self, index: int) -> int:
+        return self._numbers[index]
 
     def name(self, index: int) -> str:
         part, row = self._at(index)
@@ -40,7 +43,7 @@ class Joined(Source):
         return part.picture(row, notes)
 
     def _at(self, index: int) -> tuple[Source, int]:
-        number = self.labels[index]
+        number = self._numbers[index]
         return self.parts[number], index - sum(map(len, self.parts[:number]))
 
 

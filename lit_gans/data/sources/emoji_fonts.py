@@ -50,7 +50,7 @@ class BitmapDrawings(Source):
 
     def picture(self, index: int, notes: list[str]) -> Image.Image:
         canvas = Image.new("RGB", self.canvas, self.background)
-        corner = tuple((side - own) // 2 for side, own in zip(self.canvas, _BITMAP, strict=True))
+        corner = (self.canvas[0] - _BITMAP[0]) // 2, (self.canvas[1] - _BITMAP[1]) // 2
         text = "".join(map(chr, self.codes[index]))
         ImageDraw.Draw(canvas).text(corner, text, font=self._font(), embedded_color=True)
         return canvas
