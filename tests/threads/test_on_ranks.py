@@ -14,7 +14,10 @@ from tests.strategies.test_own_module import train
 
 from .on_ranks import PARITY, BatchNorm
 
-pytestmark = pytest.mark.filterwarnings("ignore:The total number of parameters", "ignore:Found .* in eval mode")
+pytestmark = [
+    pytest.mark.ranks,
+    pytest.mark.filterwarnings("ignore:The total number of parameters", "ignore:Found .* in eval mode"),
+]
 
 
 @pytest.fixture(scope="module")
