@@ -169,7 +169,7 @@ class Counter(Callback):
         return self._all_reduce(tensor, *args, **kwargs)
 
 
-class _Memory(Callback):
+class Memory(Callback):
     """Records the bytes that this rank holds."""
 
     def __init__(self) -> None:
@@ -269,7 +269,7 @@ def _sharded() -> Iterator[tuple[str, Strategy]]:
 def _memory(name: str, settings: dict[str, Any]) -> dict[str, dict[str, int]]:
     most = {}
     for label, strategy in _sharded():
-        memory = _Memory()
+        memory = Memory()
         # parameters of like sizes: ZeRO's ranks hold the full gradient of one that is split
         _fit(name, settings, strategy, 2, memory, network="resnet", accumulate_gradients=2)
         ranks: list[dict[str, int]] = [{}] * _RANKS
