@@ -15,7 +15,7 @@ from lit_gans.config.registry import gans
 from tests.commands import TINY
 from tests.gans import GANS
 
-TRANSLATORS = ("pix2pix", "cyclegan")
+TRANSLATORS = ("pix2pix", "cyclegan", "autoencoder_kl")
 
 
 def overrides(name):

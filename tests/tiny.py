@@ -26,9 +26,11 @@ class RandomImages(PairedData):
 
 SMALL = {"image_size": 16, "channels": 1, "latent_dim": 6}
 WIDTHS = {"generator_width": 4, "discriminator_width": 4}
+AUTOENCODER = {"patch_depth": 2, "multipliers": (1, 2), "blocks": 1, "perceptual": "none", "discriminator_start": 0}
 SETTINGS = {
     "sngan": {"spectral_generator": True},
     "wgan_gp": {"critic_norm": "layer"},
     "pix2pix": {"patch_depth": 2},
     "cyclegan": {"patch_depth": 2, "pool_size": 4, "blocks": 1},
+    "autoencoder_kl": AUTOENCODER,
 }

@@ -6,6 +6,7 @@ from lit_gans.callbacks.evaluation import GenerativeMetrics, ModeMetrics, Paired
 from lit_gans.callbacks.init_from import InitFrom
 from lit_gans.callbacks.monitor import EarlyStopping
 from lit_gans.callbacks.progress_bar import ProgressBar
+from lit_gans.callbacks.reconstruction import ReconstructionMetrics
 from lit_gans.callbacks.run_config import RunConfig
 from lit_gans.callbacks.samples import Samples
 from lit_gans.callbacks.throughput import Throughput
@@ -20,6 +21,7 @@ __all__ = [
     "ModeMetrics",
     "PairedMetrics",
     "ProgressBar",
+    "ReconstructionMetrics",
     "RunConfig",
     "Samples",
     "Throughput",

@@ -18,6 +18,7 @@ from lit_gans.config.load import class_of
 from lit_gans.config.registry import gans
 from lit_gans.config.signatures import schema
 from lit_gans.models.cyclegan import CycleGAN
+from lit_gans.models.pix2pix import Pix2Pix
 from lit_gans.training.sampling import Weights
 from lit_gans.training.translator import Translator
 
@@ -99,7 +100,8 @@ def _card(config: dict[str, Any], networks: Iterable[str], optimizers: bool) -> 
     made_by = class_of(config["class_path"], CONFIG)
     name = next((name for name, known in gans().items() if known is made_by), made_by.__name__.lower())
     translates = issubclass(made_by, Translator)
-    data = "unpaired" if issubclass(made_by, CycleGAN) else "paired_folder" if translates else "folder"
+    folders = {CycleGAN: "unpaired", Pix2Pix: "paired_folder"}
+    data = next((data for model, data in folders.items() if issubclass(made_by, model)), "folder")
     settings = " ".join([f"model={name}", *_settings(config, made_by)])
     use = "translate(images)" if translates else "sample(16, seed=0)"
     text = f"""---

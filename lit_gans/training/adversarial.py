@@ -173,6 +173,7 @@ class AdversarialModule(LightningModule):
         self.augmentations = Augmentations(tuple(diffaugment), augmentation)
         self.finite = FiniteCheck((*self.discriminator_names, "generator"))
         self.losses: dict[str, Tensor] = {}  # of each network in the last iteration, on the device
+        self.terms: dict[str, Tensor] = {}  # further values to log, of the last microbatch, on the device
         self.progress = Progress()  # at the start of the current iteration
         self._copies = GeneratorCopies()
         self._is_built = False
@@ -235,6 +236,18 @@ class AdversarialModule(LightningModule):
         """Generates images in [-1, 1] from a batch with `generator`, the trained or the averaged one."""
         images: Tensor = generator(batch["latents"], *self.condition(batch))
         return images
+
+    def with_fake(self, batch: Batch) -> Batch:
+        """Returns a training batch with the generated images, `fake`, and their graph.
+
+        A GAN adds what else of the generator's forward its loss needs, with one row for each image.
+        """
+        return {**batch, "fake": self.generate(self.generator, batch)}
+
+    @property
+    def trains_discriminators(self) -> bool:
+        """Whether this iteration trains the discriminators; always by default."""
+        return True
 
     def condition(self, batch: Inputs) -> tuple[Tensor, ...]:
         """Returns the tensors that the networks are conditioned on, for example labels; none by default."""
@@ -305,8 +318,9 @@ class AdversarialModule(LightningModule):
         for critic_step, own in enumerate(real):
             microbatches = self._microbatches(own, ("discriminator", iteration, critic_step))
             if shares_forward and critic_step == self.n_critic - 1:
-                microbatches[0]["fake"] = self.generate(self.generator, microbatches[0])
-            losses |= self._update(self.discriminator_names, microbatches, self.discriminator_terms)
+                microbatches[0] = self.with_fake(microbatches[0])
+            if self.trains_discriminators:
+                losses |= self._update(self.discriminator_names, microbatches, self.discriminator_terms)
         if not reuses_latents:  # else the generator's step has the microbatches of the last critic step
             own = repeat_batch(real[-1], self.generator_batch_multiple)
             microbatches = self._microbatches(own, ("generator", iteration))
@@ -395,8 +409,8 @@ class AdversarialModule(LightningModule):
 
     def generator_terms(self, batch: Batch) -> Terms:
         """Returns the loss of the generator, of one microbatch."""
-        fake = batch["fake"] if "fake" in batch else self.generate(self.generator, batch)
-        seen, fake = self.augmentations.apply(batch, fake, self.progress)
+        batch = batch if "fake" in batch else self.with_fake(batch)
+        seen, fake = self.augmentations.apply(batch, batch["fake"], self.progress)
         loss = self.generator_loss(fake, seen)
         self.finite.add(LOSS, "generator", loss)
         return {"generator": (loss, None)}
@@ -467,7 +481,8 @@ class AdversarialModule(LightningModule):
         self.finite.end_iteration(iteration)
 
     def _log_losses(self) -> None:
-        logged = self.augmentations.log(self.progress) | {f"loss/{name}": loss for name, loss in self.losses.items()}
+        losses = {f"loss/{name}": loss for name, loss in self.losses.items()}
+        logged = self.augmentations.log(self.progress) | losses | self.terms
         # Lightning converts what a bar shows to numbers at every look at any logged value, which waits for the device;
         # this package's bar reads the tensors
         bar = self.trainer.progress_bar_callback
@@ -543,7 +558,7 @@ class AdversarialModule(LightningModule):
         self._one_power_iteration = OnePowerIteration(each for each in self.modules() if isinstance(each, SpectralNorm))
         self._noise_generator = torch.Generator(device=self.device)
         self.progress = replace(self.progress, total=num_iterations(self.trainer))
-        self.losses = {}
+        self.losses, self.terms = {}, {}
         self.augmentations.state = self.augmentations.state.to(self.device)
         strategy = sharding(self.trainer.strategy)
         own = (lambda weight: weight) if strategy is None else strategy.local_shard

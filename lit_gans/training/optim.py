@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
@@ -134,6 +135,13 @@ class OptionScheduler(LRScheduler):
     ) -> None:
         self.settings, self.progress_at = settings, progress_at
         super().__init__(optimizer)
+
+    def step(self, epoch: int | None = None) -> None:
+        if self.last_epoch > 0:
+            return super().step(epoch)
+        with warnings.catch_warnings():  # torch doubts the order where a network starts late, and has no step before
+            warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step")
+            return super().step(epoch)
 
     def get_lr(self) -> list[float | Tensor]:
         progress = self.progress_at(self.last_epoch)

@@ -6,6 +6,7 @@ import torch
 from lightning.pytorch import Trainer
 
 from lit_gans.callbacks import GenerativeMetrics, ModeMetrics, PairedMetrics
+from lit_gans.callbacks.reconstruction import ReconstructionMetrics
 from lit_gans.config.registry import gans
 from lit_gans.data.sources.points import Ring
 from lit_gans.metrics.extractors.digits import DigitsExtractor
@@ -42,6 +43,13 @@ def pairs(num_samples, world_size=2):
     """Measures translations."""
     data = RandomImages(image_size=16, channels=1, batch_size=4)
     return measured("pix2pix", data, PairedMetrics(num_samples=num_samples, batch_size=8), world_size)
+
+
+def reconstructions(num_samples, world_size=2):
+    """Measures reconstructions."""
+    data = RandomImages(image_size=16, channels=1, batch_size=4)
+    callback = ReconstructionMetrics(num_samples=num_samples, batch_size=8, perceptual="none")
+    return measured("autoencoder_kl", data, callback, world_size)
 
 
 def scores(num_samples, world_size=2, strategy="network_ddp"):

@@ -5,6 +5,7 @@ from torch import nn
 from lit_gans.cli.describe import describe
 from lit_gans.config.registry import gans
 from lit_gans.models.gan import GAN
+from lit_gans.networks.autoencoder import Attention
 from lit_gans.networks.blocks import PooledConv2d, UpsampledConv2d
 from lit_gans.networks.r3gan import Resample
 
@@ -50,10 +51,13 @@ def multiply_adds(network, forward):
             counted.append(output.numel() * layer.in_channels * 4 * 4)
         elif isinstance(layer, nn.ConvTranspose2d):
             counted.append(inputs[0].numel() * layer.weight[0].numel())
+        elif isinstance(layer, Attention):
+            positions, channels = output[0, 0].numel(), output.shape[1]
+            counted.append(2 * positions**2 * channels)
         else:
             counted.append(output.numel() * layer.weight[0].numel())
 
-    kinds = nn.Linear | nn.Conv2d | nn.ConvTranspose2d | Resample
+    kinds = nn.Linear | nn.Conv2d | nn.ConvTranspose2d | Resample | Attention
     hooks = [layer.register_forward_hook(count) for layer in network.modules() if isinstance(layer, kinds)]
     network.eval()
     forward()
@@ -65,6 +69,7 @@ def multiply_adds(network, forward):
 CASES = [
     ("pix2pix", {}),
     ("cyclegan", {}),
+    ("autoencoder_kl", {}),
     ("d2gan", {}),
     ("r3gan", {}),
     ("sngan", {"network": "resnet", "num_classes": 10, "image_size": 32}),

@@ -143,7 +143,12 @@ def test_the_hub_delivers_it(trained, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "task"),
-    [("wgan_gp", "unconditional-image-generation"), ("pix2pix", "image-to-image"), ("cyclegan", "image-to-image")],
+    [
+        ("wgan_gp", "unconditional-image-generation"),
+        ("pix2pix", "image-to-image"),
+        ("cyclegan", "image-to-image"),
+        ("autoencoder_kl", "image-to-image"),
+    ],
 )
 def test_its_card_is_what_the_hub_reads_and_says_how_to_go_on(trained, train, tmp_path, name, task):
     from huggingface_hub import ModelCard

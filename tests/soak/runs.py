@@ -24,6 +24,10 @@ OF_GAN = {
     "wgan_gp": ["model.critic_norm=layer", "model.n_critic=2"],
     "pix2pix": ["model.patch_depth=2"],
     "cyclegan": ["model.patch_depth=2"],
+    "autoencoder_kl": [
+        *("model.patch_depth=2", "model.multipliers=[1,2]", "model.blocks=1", "model.perceptual=none"),
+        "model.discriminator_start=5",  # between two saves
+    ],
 }
 OF_TIME = ("throughput/", "utilization/")
 SAME = ("global_step", "epoch", "state_dict", "optimizer_states", "generator_ema", "lr_schedulers")

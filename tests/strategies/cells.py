@@ -11,10 +11,12 @@ from torch import nn
 
 from lit_gans.config.registry import gans
 from lit_gans.training.optim import Optimizer
+from tests import tiny
 from tests.gans import GANS
 
 from .ranks import quiet_trainer
 
+AUTOENCODER = tiny.AUTOENCODER | {"discriminator_start": 1}  # in the last iteration
 SETTINGS = {
     "sngan": {"network": "resnet", "generator_batch_multiple": 2, "n_critic": 2},
     "wgan_gp": {"network": "dcgan", "critic_norm": "layer", "n_critic": 2},
@@ -23,6 +25,8 @@ SETTINGS = {
     "r3gan": {"r1_gamma": 1.0, "r2_gamma": 0.5},
     "pix2pix": {"patch_depth": 2, "l1_weight": 10.0},
     "cyclegan": {"patch_depth": 2, "cycle_weight": 1.0, "pool_size": 4, "blocks": 1},
+    "autoencoder_kl": AUTOENCODER | {"kl_weight": 0.1},
+    "autoencoder_kl:vq": AUTOENCODER | {"quantizer": "vq", "num_codes": 8, "perceptual": "efficientnet_lite0"},
 }
 STEPS = 2
 BATCH_SIZE = 8  # of all ranks together
@@ -42,9 +46,9 @@ class Cell:
         return "-".join(str(value) for value in asdict(self).values())
 
 
-# one GAN for each shape of the loop: fakes that both turns share, several critic steps with a penalty, and several
-# discriminators
-LOOPS = ("dcgan", "wgan_gp", "d2gan")
+# one GAN for each shape of the loop: fakes that both turns share, several critic steps with a penalty, several
+# discriminators, and one that starts late
+LOOPS = ("dcgan", "wgan_gp", "d2gan", "autoencoder_kl")
 
 
 def matrix(**fixed):
@@ -55,7 +59,7 @@ def matrix(**fixed):
 def build(cell):
     optimizer = Optimizer("SGD", lr=0.02) if cell.optimizer == "sgd" else Optimizer("Adam", lr=1e-3, betas=(0.5, 0.9))
     sizes = {"image_size": 16, "channels": 1, "generator_width": 4, "discriminator_width": 4, "latent_dim": 6}
-    module = gans()[cell.gan](
+    module = gans()[cell.gan.partition(":")[0]](
         **sizes,
         **SETTINGS.get(cell.gan, {}),
         accumulate_gradients=cell.accumulate,

@@ -53,7 +53,10 @@ def in_turn(name):
         yield next((cell for cell in cells if supported(name, cell)), cells[0])
 
 
-COVERING = {name: [*map(Cell, LOOPS), *(in_turn(name) if name in THOROUGH else [])] for name in STRATEGIES}
+QUANTIZED = Cell("autoencoder_kl:vq")
+COVERING = {
+    name: [*map(Cell, LOOPS), *([*in_turn(name), QUANTIZED] if name in THOROUGH else [])] for name in STRATEGIES
+}
 FIRST = [pair for name in STRATEGIES for pair in pairs(name, COVERING[name])]
 REST = [pair for name in STRATEGIES for pair in pairs(name, ALL) if pair not in FIRST]
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Shaped, UInt8
 from torch import Tensor, nn
 
 from lit_gans.common.errors import RefusedInput
@@ -58,7 +58,7 @@ class Extractor(nn.Module):
         return digest.hexdigest()
 
 
-def in_color(images: UInt8[Tensor, "n c h w"]) -> UInt8[Tensor, "n c2 h w"]:
+def in_color(images: Shaped[Tensor, "n c h w"]) -> Shaped[Tensor, "n c2 h w"]:
     """Repeats the channel of grayscale images to three; returns others as they are."""
     return images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images
 

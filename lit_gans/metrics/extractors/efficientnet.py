@@ -88,11 +88,17 @@ class EfficientNetLite(nn.Module):
         self._fc = nn.Linear(1280, 1000)
 
     def forward(self, x: Float[Tensor, "n 3 h w"]) -> tuple[Float[Tensor, "n 1280"], Float[Tensor, "n 1000"]]:
+        features = functional.relu6(self._bn1(self._conv_head(self.maps(x)[-1])), inplace=True).mean((2, 3))
+        return features, self._fc(features)
+
+    def maps(self, x: Float[Tensor, "n 3 h w"]) -> list[Float[Tensor, "n _ _ _"]]:
+        """Returns the last map of each resolution, from half the height and width of the images on."""
         x = functional.relu6(self._bn0(self._conv_stem(x)), inplace=True)
+        maps = [x]
         for block in self._blocks:
             x = block(x)
-        features = functional.relu6(self._bn1(self._conv_head(x)), inplace=True).mean((2, 3))
-        return features, self._fc(features)
+            maps = [*(maps[:-1] if x.shape[2:] == maps[-1].shape[2:] else maps), x]
+        return maps
 
 
 def _scaled(width: float, depth: float) -> list[tuple[int, ...]]:

@@ -1,0 +1,107 @@
+"""Measurements of reconstructions: how far they are from the images themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from lightning.pytorch import Trainer
+from torch import Tensor
+from torchmetrics.functional.image import peak_signal_noise_ratio, structural_similarity_index_measure
+
+from lit_gans.callbacks.evaluation import Measurement, share
+from lit_gans.common.errors import RefusedInput
+from lit_gans.data.images import to_networks, to_unit_range
+from lit_gans.metrics.cache import fingerprint
+from lit_gans.metrics.perceptual import Perceptual, perceptual_network
+from lit_gans.models.autoencoder_kl import AutoencoderKL
+from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.attached import data_of
+from lit_gans.training.translator import spread
+
+
+class ReconstructionMetrics(Measurement):
+    """Logs how close reconstructions come to images that the data holds out, or to those of the training.
+
+    `metric/psnr` is the mean over images of the peak signal-to-noise ratio in decibels, `metric/ssim` the structural
+    similarity (Wang et al. 2004), `metric/l1` the mean absolute difference, and `metric/<perceptual>` a perceptual
+    distance. Reconstruction FID is the FID of `metrics=`, whose generated images are the reconstructions of images of
+    the training. See `Measurement`.
+
+    Args:
+        every_n_steps: number of generator iterations between two measurements; the last iteration is always measured.
+        num_samples: number of images per measurement, at most all.
+        batch_size: number of images reconstructed at once.
+        perceptual, perceptual_file: see `perceptual_network`; `none` leaves it out.
+
+    Raises:
+        RefusedInput: a number below 1, or a model that does not reconstruct images.
+    """
+
+    headline = "metric/psnr"
+    _distances: dict[str, Callable[[Tensor, Tensor], Tensor]]  # of each pair of images in [0, 1]
+
+    def __init__(
+        self,
+        every_n_steps: int = 250,
+        num_samples: int = 500,
+        batch_size: int = 64,
+        perceptual: Perceptual = "efficientnet_lite0",
+        perceptual_file: str | None = None,
+    ) -> None:
+        super().__init__(every_n_steps, num_samples, batch_size, seed=0)
+        self.perceptual, self.perceptual_file = perceptual, perceptual_file
+        self.directions = {"metric/psnr": "max", "metric/ssim": "max", "metric/l1": "min"}
+        if perceptual != "none":
+            self.directions[f"metric/{perceptual}"] = "min"
+
+    def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
+        if not isinstance(pl_module, AutoencoderKL):
+            raise RefusedInput("metric/psnr compares reconstructions with images: it needs model=autoencoder_kl.")
+        network = perceptual_network(self.perceptual, self.perceptual_file, pl_module.channels)
+        self._distances = {"psnr": _psnr, "ssim": _ssim, "l1": _l1}
+        if network is not None:
+            network.to(trainer.strategy.root_device)
+            self._distances[self.perceptual] = lambda made, real: network(made * 2 - 1, real * 2 - 1)
+
+    def _images(self, trainer: Trainer, module: AdversarialModule) -> Tensor:
+        assert isinstance(module, AutoencoderKL)
+        images = module.held_out(data_of(trainer))["image"]
+        return spread(images, min(self.num_samples, len(images)))
+
+    def stamp(self, trainer: Trainer, module: AdversarialModule) -> dict[str, Any]:
+        data_sha256, num, shape = fingerprint([self._images(trainer, module)])
+        found = {"num_fake": num, "data_sha256": data_sha256, "image_size": shape[1:], "perceptual": self.perceptual}
+        return super().stamp(trainer, module) | found
+
+    @torch.no_grad()
+    def measure(self, trainer: Trainer, module: AdversarialModule) -> dict[str, float]:
+        images = self._images(trainer, module)
+        sums = torch.zeros(len(self._distances), dtype=torch.float64)
+        own = share(images, trainer)  # none on some ranks, if there are few
+        batches = own.split(self.batch_size) if len(own) else ()
+        for batch in self.until_stopped(trainer, batches):
+            made, real = module.decode(to_networks(batch)), to_unit_range(batch).to(module.device)
+            found = [distance(made, real).double().sum().cpu() for distance in self._distances.values()]
+            sums += torch.stack(found)
+        if trainer.world_size > 1:
+            sums = module.mean_over_ranks(sums.to(module.device)).cpu() * trainer.world_size
+        return {
+            f"metric/{name}": value / len(images) for name, value in zip(self._distances, sums.tolist(), strict=True)
+        }
+
+
+def _psnr(made: Float[Tensor, "n c h w"], real: Float[Tensor, "n c h w"]) -> Float[Tensor, " n"]:
+    return peak_signal_noise_ratio(made, real, data_range=1.0, reduction="none", dim=(1, 2, 3))
+
+
+def _ssim(made: Float[Tensor, "n c h w"], real: Float[Tensor, "n c h w"]) -> Float[Tensor, " n"]:
+    values = structural_similarity_index_measure(made, real, data_range=1.0, reduction="none")
+    assert isinstance(values, Tensor)
+    return values
+
+
+def _l1(made: Float[Tensor, "n c h w"], real: Float[Tensor, "n c h w"]) -> Float[Tensor, " n"]:
+    return (made - real).abs().mean((1, 2, 3))

@@ -1,0 +1,331 @@
+"""The adversarial autoencoder of latent diffusion: Rombach, Blattmann, Lorenz, Esser and Ommer 2022, "High-Resolution
+Image Synthesis with Latent Diffusion Models"; with `quantizer=vq` that of Esser, Rombach and Ommer 2021, "Taming
+Transformers for High-Resolution Image Synthesis".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, cast
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.common.noise import Noise
+from lit_gans.common.precision import full_precision
+from lit_gans.common.size import sides
+from lit_gans.data.contracts import ImageSource, Labeled, Paired, Unpaired
+from lit_gans.data.images import to_networks
+from lit_gans.metrics.perceptual import Perceptual, perceptual_network
+from lit_gans.networks.autoencoder import Autoencoder
+from lit_gans.networks.blocks import Norm
+from lit_gans.networks.bottlenecks import DiagonalGaussian, VectorQuantizer, perplexity, usage_of
+from lit_gans.networks.padding import padded
+from lit_gans.networks.patchgan import PatchGAN
+from lit_gans.training.adaptive_weight import adaptive_weight, gradient_at, weight_gradient, with_gradient
+from lit_gans.training.batch import Batch, Inputs, tensors
+from lit_gans.training.losses import critic_generator, hinge_discriminator
+from lit_gans.training.optim import Optimizer
+from lit_gans.training.sampling import Weights, evaluating
+from lit_gans.training.schedules import Number, is_zero, refuse_weight
+from lit_gans.training.scored import Scored
+from lit_gans.training.translator import Translator, spread
+
+_CODEBOOK_WEIGHT = 1.0  # of the quantizer's loss (Esser et al. 2021, equation 4)
+
+
+class AutoencoderKL(Translator):
+    """Reconstructs images through a small latent map: L1 and perceptual distance, and a patch discriminator.
+
+    The defaults follow Rombach et al. (2022): images are halved three times, a latent map of 4 channels with a slight
+    penalty towards the standard normal distribution, hinge losses with half the adaptive weight, and a discriminator
+    that starts late. `generator_width=128` is the paper's; the default is a quarter of it. The published code has batch
+    norm in the discriminator, whose statistics would be those of each rank; the default is instance norm.
+
+    The adversarial loss is weighted by the gradients of the decoder's last layer, with respect to its weights (Esser et
+    al. 2021, equation 7). These gradients are averaged over the ranks before their norms are taken, so that several
+    ranks weight as one process does. They are computed from the layer's input and the gradient of its output, which
+    needs no weights, so that every strategy can. With `accumulate_gradients`, each microbatch has its own weight.
+
+    Any images will do as data. Of pairs, the targets are reconstructed.
+
+    Args:
+        quantizer: `kl` draws latents from Gaussians with a KL penalty; `vq` replaces each latent vector by the nearest
+            of `num_codes`.
+        latent_channels: channels of the latent map.
+        multipliers: channels of each resolution relative to `generator_width`, from the finest on; images are halved
+            between two.
+        blocks: number of residual blocks for each resolution of the encoder; the decoder has one more.
+        num_codes: number of vectors (`vq`); `codebook/perplexity` logs how many a batch uses.
+        commitment_weight: weight of the encoder's part of the quantizer's loss (`vq`).
+        kl_weight: weight of the KL divergence of an image relative to its reconstruction loss, where both are sums over
+            all numbers (`kl`); may be a schedule.
+        perceptual: network of the perceptual loss: `efficientnet_lite0`; `lpips_vgg`, `lpips_alex` or `lpips_squeeze`,
+            whose weights are `perceptual_file`; or `none`.
+        perceptual_file: path of the weights of the perceptual network, see `perceptual_network`.
+        perceptual_weight: weight of the perceptual loss beside the mean absolute difference; may be a schedule.
+        adversarial_weight: weight of the adversarial loss, besides the adaptive one; may be a schedule; 0 trains no
+            discriminator.
+        adaptive_weight: whether to weight the adversarial loss by gradients (equation 7).
+        discriminator_start: iteration from which on the discriminator is trained and has an influence; null begins
+            after a quarter of the training.
+        jitter, generator_width, discriminator_width, patch_depth, norm: see `Translator`; the norm is that of the
+            discriminator.
+        generator_optimizer, discriminator_optimizer: see `AdversarialModule`.
+        **kwargs: see `Translator` and `AdversarialModule`.
+
+    Raises:
+        RefusedInput: a value is out of range.
+    """
+
+    generator: Autoencoder
+
+    def __init__(
+        self,
+        quantizer: Literal["kl", "vq"] = "kl",
+        latent_channels: int = 4,
+        multipliers: Sequence[int] = (1, 2, 4, 4),
+        blocks: int = 2,
+        num_codes: int = 1024,
+        commitment_weight: float = 0.25,
+        kl_weight: Number = 1e-6,
+        perceptual: Perceptual = "efficientnet_lite0",
+        perceptual_file: str | None = None,
+        perceptual_weight: Number = 1.0,
+        adversarial_weight: Number = 0.5,
+        adaptive_weight: bool = True,
+        discriminator_start: int | None = None,
+        jitter: bool = False,
+        generator_width: int = 32,
+        discriminator_width: int = 64,
+        patch_depth: int = 3,
+        norm: Norm = "instance",
+        generator_optimizer: Optimizer = Optimizer("Adam", lr=1e-4, betas=(0.5, 0.9)),
+        discriminator_optimizer: Optimizer = Optimizer("Adam", lr=1e-4, betas=(0.5, 0.9)),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            jitter=jitter,
+            generator_width=generator_width,
+            discriminator_width=discriminator_width,
+            patch_depth=patch_depth,
+            norm=norm,
+            generator_optimizer=generator_optimizer,
+            discriminator_optimizer=discriminator_optimizer,
+            **kwargs,
+        )
+        refuse_below(1, latent_channels=latent_channels, blocks=blocks, num_codes=num_codes)
+        refuse_below(1, multipliers=min(multipliers, default=0))
+        refuse_below(0, discriminator_start=discriminator_start or 0)
+        weights = {"kl_weight": kl_weight, "perceptual_weight": perceptual_weight}
+        weights |= {"adversarial_weight": adversarial_weight, "commitment_weight": commitment_weight}
+        for name, weight in weights.items():
+            refuse_weight(name, weight)
+        self.quantizer, self.latent_channels, self.num_codes = quantizer, latent_channels, num_codes
+        self.kl_weight, self.adversarial_weight, self.adaptive_weight = kl_weight, adversarial_weight, adaptive_weight
+        self.perceptual, self.perceptual_file, self.perceptual_weight = perceptual, perceptual_file, perceptual_weight
+        self.discriminator_start = discriminator_start
+        self.input_channels = self.channels
+        self._perceptual: tuple[nn.Module, ...] = ()  # in a tuple, it is neither trained nor part of checkpoints
+        vector = quantizer == "vq"
+        shape = self.channels, self.image_size
+        with self.building():
+            self.generator = Autoencoder(
+                *shape,
+                latent_channels,
+                VectorQuantizer(num_codes, latent_channels, commitment_weight) if vector else DiagonalGaussian(),
+                latent_channels if vector else 2 * latent_channels,
+                generator_width,
+                multipliers,
+                blocks,
+            )
+            self.discriminator = PatchGAN(0, *shape, discriminator_width, patch_depth, norm)
+
+    # ---- the training
+
+    def setup(self, stage: str) -> None:
+        super().setup(stage)
+        if stage == "fit" and not is_zero(self.perceptual_weight):
+            network = perceptual_network(self.perceptual, self.perceptual_file, self.channels)
+            self._perceptual = () if network is None else (network,)
+
+    def on_train_start(self) -> None:
+        super().on_train_start()
+        total = self.progress.total
+        if is_zero(self.adversarial_weight):
+            return
+        if self.discriminator_start is None and not total:
+            raise RefusedInput(
+                "the discriminator starts after a quarter of the training, whose length is unknown: set"
+                " trainer.max_steps, or model.discriminator_start=NUMBER."
+            )
+        if self.discriminator_start is not None and 0 < total <= self.discriminator_start:
+            raise RefusedInput(
+                f"discriminator_start={self.discriminator_start}: the discriminator would never be trained in"
+                f" {total} iterations: set a smaller number, or adversarial_weight=0."
+            )
+
+    @property
+    def trains_discriminators(self) -> bool:
+        start = self.progress.total // 4 if self.discriminator_start is None else self.discriminator_start
+        return self.progress.iterations >= start and not is_zero(self.adversarial_weight)
+
+    # ---- the batch: `input` is the image itself
+
+    def refuse_batch(self, batch: Batch) -> None:
+        """Raises `RefusedInput` if images are not those that the model expects."""
+        shape, expected = tuple(batch["image"].shape[1:]), self.image_shape
+        if shape[0] != expected[0] or shape[1] < expected[1] or shape[2] < expected[2]:
+            raise RefusedInput(
+                f"the loader yields images of shape {shape} and the model expects {expected}, or larger ones to crop:"
+                " resize them, or set channels and image_size of the model."
+            )
+
+    def sample_noise(self, noise: Noise, num: int) -> Inputs:
+        drawn = {"jitter": noise.uniform("jitter", num, 3)}
+        if self.quantizer == "kl":
+            multiple = self.generator.multiple
+            latent = (self.latent_channels, *(side // multiple for side in sides(self.image_size)))
+            drawn["posterior"] = noise.normal("posterior", num, *latent)
+        return cast(Inputs, drawn)
+
+    def augment(self, batch: Batch) -> Batch:
+        image = self._jittered(batch["image"], batch["jitter"])
+        return {**batch, "image": image, "input": image}
+
+    def generate(self, generator: nn.Module, batch: Inputs) -> Tensor:
+        """Reconstructs `input`, without noise."""
+        return self._reconstructed(generator, batch)[0]
+
+    def with_fake(self, batch: Batch) -> Batch:
+        noise = tensors(batch).get("posterior")
+        images, features, loss, codes = self._reconstructed(self.generator, batch, noise)
+        made = {"fake": images, "features": features, "bottleneck": loss} | ({} if codes is None else {"codes": codes})
+        return cast(Batch, {**batch, **made})
+
+    def _reconstructed(
+        self, generator: nn.Module, batch: Inputs, noise: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        whole = padded(batch["input"], self.generator.multiple)
+        images, *others = generator(whole, noise)
+        height, width = batch["input"].shape[-2:]
+        return (images if whole is batch["input"] else images[..., :height, :width], *others)
+
+    # ---- losses
+
+    def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:
+        on_real, on_fake = self.discriminator(real), self.discriminator(fake)
+        return {"discriminator": Scored(hinge_discriminator(on_real, on_fake) / 2, on_real, on_fake)}
+
+    def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
+        bottleneck = self._bottleneck_loss(batch)
+        if not self.trains_discriminators:
+            return self._reconstruction_loss(fake, batch["image"]) + bottleneck
+        weight = self.now(self.adversarial_weight)
+        if not self.adaptive_weight:
+            adversarial = critic_generator(self.discriminator(fake))
+            self.terms["loss/adversarial"] = adversarial.detach()
+            return self._reconstruction_loss(fake, batch["image"]) + bottleneck + weight * adversarial
+        images = full_precision(fake.detach()).requires_grad_()
+        reconstruction = self._reconstruction_loss(images, batch["image"])
+        adversarial = critic_generator(self.discriminator(images))
+        gradients = [gradient_at(loss, images) for loss in (reconstruction, adversarial)]
+        balance = self._balance(tensors(batch)["features"], gradients)
+        self.terms |= {"loss/adversarial": adversarial.detach(), "adaptive_weight": balance}
+        value = reconstruction + weight * balance * adversarial
+        return with_gradient(value, fake, gradients[0] + weight * balance * gradients[1]) + bottleneck
+
+    def _balance(self, features: Tensor, gradients: list[Tensor]) -> Tensor:
+        """Returns the adaptive weight from gradients of the last layer's weights, averaged over the ranks."""
+        of_weights = [weight_gradient(self.generator.last, features, gradient) for gradient in gradients]
+        return adaptive_weight(*self.mean_over_ranks(torch.stack(of_weights)))
+
+    def _reconstruction_loss(self, fake: Tensor, real: Tensor) -> Tensor:
+        loss = functional.l1_loss(full_precision(fake), full_precision(real))
+        self.terms["loss/l1"] = loss.detach()
+        for network in self._perceptual:
+            distance = network.to(fake.device)(fake, real).mean()
+            self.terms["loss/perceptual"] = distance.detach()
+            loss = loss + self.now(self.perceptual_weight) * distance
+        return loss
+
+    def _bottleneck_loss(self, batch: Batch) -> Tensor:
+        loss: Tensor = tensors(batch)["bottleneck"].mean()
+        self.terms["loss/bottleneck"] = loss.detach()
+        if self.quantizer == "kl":
+            return self.now(self.kl_weight) / math.prod(self.image_shape) * loss
+        usage = self.mean_over_ranks(usage_of(tensors(batch)["codes"], self.num_codes))
+        self.terms["codebook/perplexity"] = perplexity(usage)
+        return _CODEBOOK_WEIGHT * loss
+
+    # ---- latents and reconstructions
+
+    @torch.no_grad()
+    def encode(
+        self, pictures: Float[Tensor, "n c h w"], *, weights: Weights | None = None
+    ) -> tuple[Float[Tensor, "n z p q"], Int64[Tensor, "n p q"] | None]:
+        """Returns the latents of images in [0, 1]: means (`kl`), or the nearest vectors and their indices (`vq`).
+
+        Args:
+            pictures: images whose sides are multiples of those of a latent.
+            weights: see `AdversarialModule.sample`.
+        """
+        network = cast(Autoencoder, self.sampling_generator(weights))
+        with evaluating(network), torch.autocast(self.device.type, enabled=False):
+            return network.encode(self.to_generator(pictures * 2 - 1))
+
+    @torch.no_grad()
+    def decode_latents(
+        self, latents: Float[Tensor, "n z p q"], *, weights: Weights | None = None
+    ) -> Float[Tensor, "n c h w"]:
+        """Returns images in [0, 1] of latents; see `encode`."""
+        network = cast(Autoencoder, self.sampling_generator(weights))
+        with evaluating(network), torch.autocast(self.device.type, enabled=False):
+            return self.to_unit_range(network.decode(self.to_generator(latents)).float())
+
+    def sampling_inputs(self, num: int, seed: int, data: Any = None) -> Tensor:
+        """Returns images of the data, those that the reconstruction FID compares with."""
+        return to_networks(_images_of(data, num))
+
+    def sampling_batch_like(self, batch: Batch, seed: int) -> Inputs:
+        return self.sampling_batch(batch["image"], None, seed)
+
+    def held_out(self, data: Any) -> Mapping[str, Tensor]:
+        """Returns images that a datamodule excludes from training, or images of the training if it excludes none."""
+        if isinstance(data, Unpaired):
+            return {"image": data.unseen["image"]}
+        if isinstance(data, Paired):
+            return {"image": data.held_out["image"]}
+        return {"image": _images_of(data, _MOST_HELD_OUT)}
+
+    def sample_grid(self, num: int, seed: int, data: Any = None) -> tuple[Tensor, int]:
+        """Returns images and, in the row below, their reconstructions."""
+        pairs = max(1, num // 2)
+        columns = min(pairs, math.ceil(math.sqrt(num)))
+        real = to_networks(spread(self.held_out(data)["image"], pairs // columns * columns))
+        made = self.decode(real, seed=seed).cpu()
+        rows = torch.stack([each.reshape(-1, columns, *each.shape[1:]) for each in (real.add(1).div(2), made)], 1)
+        return rows.flatten(0, 2), columns
+
+
+_MOST_HELD_OUT = 1000
+
+
+def _images_of(data: Any, num: int) -> Tensor:
+    """Returns `num` images of a source, spread evenly over all, since neighboring files are often similar."""
+    if not isinstance(data, ImageSource):
+        raise RefusedInput(
+            "the autoencoder reconstructs images: give input=FOLDER, or call translate(pictures); callbacks need a"
+            " datamodule with real_batches (lit_gans.data.contracts.ImageSource)."
+        )
+    size = len(data.real_labels()) if isinstance(data, Labeled) else sum(map(len, data.real_batches()))
+    wanted, start, found = torch.arange(num) * size // num, 0, []
+    for images in data.real_batches():
+        rows = wanted[(wanted >= start) & (wanted < start + len(images))] - start
+        found.append(images[rows])
+        start += len(images)
+    return torch.cat(found)

@@ -1,0 +1,52 @@
+"""The weight of an adversarial loss beside a reconstruction loss, from the gradients of the last layer.
+
+Esser, Rombach and Ommer 2021, "Taming Transformers for High-Resolution Image Synthesis", equation 7.
+
+The gradients of a convolution's weights follow from its input and from the gradients of its output. So nothing is
+differentiated through the generator, whose weights a strategy may shard, and the gradients of the output serve the
+training itself.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.grad import conv2d_weight
+
+from lit_gans.common.precision import full_precision, without_autocast
+
+_DELTA = 1e-6  # delta in equation 7
+_LARGEST = 1e4  # of the weight, as in the authors' code
+_SCALE = 2.0**12  # exact, and keeps gradients that pass through fp16 from vanishing
+
+
+def gradient_at(loss: Float[Tensor, ""], images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+    """Returns the gradient of a loss with respect to images, which are leaves of its graph."""
+    (gradient,) = torch.autograd.grad(loss * _SCALE, images)
+    return gradient / _SCALE
+
+
+def weight_gradient(
+    layer: nn.Conv2d, features: Float[Tensor, "n a h w"], gradient: Float[Tensor, "n c p q"]
+) -> Float[Tensor, "c a k l"]:
+    """Returns the gradient of a convolution's weights, from its input and the gradient of its output."""
+    shape = (layer.out_channels, layer.in_channels, *layer.kernel_size)
+    with without_autocast(features):
+        options = layer.stride, layer.padding, layer.dilation
+        found: Tensor = conv2d_weight(full_precision(features.detach()), shape, gradient, *options)  # type: ignore[no-untyped-call]
+    return found
+
+
+def adaptive_weight(reconstruction: Float[Tensor, "*shape"], adversarial: Float[Tensor, "*shape"]) -> Float[Tensor, ""]:
+    """Returns the weight of the adversarial loss from the gradients of both losses (equation 7), at most 10,000."""
+    norms = torch.linalg.vector_norm(reconstruction), torch.linalg.vector_norm(adversarial)
+    return torch.clamp(norms[0] / (norms[1] + _DELTA), max=_LARGEST)
+
+
+def with_gradient(
+    value: Float[Tensor, ""], images: Float[Tensor, "n c h w"], gradient: Float[Tensor, "n c h w"]
+) -> Float[Tensor, ""]:
+    """Returns a value whose gradient with respect to images is one that is known."""
+    product = (images * gradient.detach()).sum()
+    return value.detach() + (product - product.detach())

@@ -1,0 +1,47 @@
+import pytest
+from torchmetrics.image import StructuralSimilarityIndexMeasure
+
+from lit_gans.callbacks.reconstruction import ReconstructionMetrics
+from lit_gans.common.errors import RefusedInput
+from lit_gans.metrics.cache import fingerprint
+from lit_gans.metrics.perceptual import perceptual_network
+from lit_gans.training.translator import spread
+
+
+def test_values_are_means_over_held_out_images(tiny_gan, random_images, fit):
+    module, data = tiny_gan("autoencoder_kl"), random_images()
+    callback = ReconstructionMetrics(num_samples=20, batch_size=8)
+    values = callback.measure(fit(module, data, 1, callbacks=[callback]), module)
+    real = spread(data.held_out["image"], 20) / 255
+    made = module.translate(real)
+    noise = (made.double() - real).square().mean((1, 2, 3))
+    assert values["metric/psnr"] == pytest.approx((-10 * noise.log10()).mean().item(), rel=1e-5)
+    assert values["metric/l1"] == pytest.approx((made - real).abs().mean().item(), rel=1e-5)
+    similarity = StructuralSimilarityIndexMeasure(data_range=1.0)
+    assert values["metric/ssim"] == pytest.approx(similarity(made, real).item(), rel=1e-4)
+    network = perceptual_network("efficientnet_lite0", None, 1)
+    expected = network(made * 2 - 1, real * 2 - 1).mean().item()
+    assert values["metric/efficientnet_lite0"] == pytest.approx(expected, rel=1e-4)
+    assert callback.directions.keys() == values.keys()
+
+
+def test_more_signal_is_better_and_distances_are_not(tiny_gan, random_images, fit):
+    module, callback = tiny_gan("autoencoder_kl"), ReconstructionMetrics(num_samples=4, perceptual="none")
+    fit(module, random_images(), 1, callbacks=[callback])
+    assert callback.directions == {"metric/psnr": "max", "metric/ssim": "max", "metric/l1": "min"}
+    module.generate = lambda generator, batch: batch["input"] * 0.99
+    close = callback.measure(module.trainer, module)
+    assert close["metric/psnr"] > callback.values["metric/psnr"]
+    assert close["metric/ssim"] > 0.98
+
+
+def test_the_protocol_names_the_images(tiny_gan, random_images, fit):
+    data, callback = random_images(), ReconstructionMetrics(num_samples=30, perceptual="none")
+    fit(tiny_gan("autoencoder_kl"), data, 1, callbacks=[callback])
+    digest = fingerprint([spread(data.held_out["image"], 30)])[0]
+    assert {"num_fake": 30, "data_sha256": digest, "perceptual": "none"}.items() <= callback.protocol.items()
+
+
+def test_other_models_are_refused(tiny_gan, random_images, fit):
+    with pytest.raises(RefusedInput, match="it needs model=autoencoder_kl"):
+        fit(tiny_gan("pix2pix"), random_images(), 1, callbacks=[ReconstructionMetrics()])
