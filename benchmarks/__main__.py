@@ -11,7 +11,7 @@ COMMANDS = {
     "data": ("benchmarks.data", "packing and serving images"),
     "metrics": ("benchmarks.metrics", "an evaluation beside torch-fidelity's"),
     "strategies": ("benchmarks.strategies", "strategy=ddp beside Lightning's, and memory of all strategies"),
-    "study": ("benchmarks.study.command", "every table and plot of docs/studies"),
+    "study": ("benchmarks.study.command", "every table and plot of the studies"),
 }
 
 

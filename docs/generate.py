@@ -1,4 +1,4 @@
-"""What the README and the site show of the code: tables of GANs, groups and subpackages, and the reference.
+"""What the README and the site show of the code: tables of GANs, groups and subpackages, commands and keys.
 
 `python -m docs.generate` writes the tables of the GANs and of the subpackages, which are read in the repository too.
 Everything else is made at every build of the site, of which this file is the hook.
@@ -7,9 +7,12 @@ Everything else is made at every build of the site, of which this file is the ho
 from __future__ import annotations
 
 import ast
+import base64
 import importlib
+import json
 import re
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +23,59 @@ from lit_gans.cli.help import as_typed
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "lit_gans"
 _TEST = re.compile(r"^<!-- test: .*? -->\n", flags=re.M | re.S)  # what the tests do with the block below
-_API = "reference/api"
-
-
-def on_config(config: Any) -> Any:
-    """Lists one API page for each subpackage in the navigation."""
-    (reference,) = (entry["Reference"] for entry in config["nav"] if "Reference" in entry)
-    reference.append({"API": [{room: f"{_API}/{room}.md"} for room in sorted(rooms())]})
-    return config
+NOTEBOOKS = ("quickstart", "compare_gans")
+_SITE = "https://github.com/lit-gans/lit_gans/blob/main"
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Adds the generated pages."""
+    """Adds the generated pages, with the file that an edit of each begins with."""
     pages = {
-        "reference/cli.md": cli_reference(),
-        "reference/configuration.md": configuration_reference(),
-        "changelog.md": (ROOT / "CHANGELOG.md").read_text(),
-        **{f"{_API}/{room}.md": room_page(room, said) for room, said in rooms().items()},
+        "reference/cli.md": (cli_reference(), "lit_gans/cli"),
+        "reference/configuration.md": (configuration_reference(), "lit_gans"),
+        "contributing.md": (contributing(), "CONTRIBUTING.md"),
     }
-    for path, text in pages.items():
-        files.append(File.generated(config, path, content=text))
+    for path, (text, source) in pages.items():
+        file = File.generated(config, path, content=text)
+        file.edit_uri = f"../{source}"
+        files.append(file)
+    for name in NOTEBOOKS:
+        text, pictures = notebook_page(name)
+        file = File.generated(config, f"tutorials/{name}.md", content=text)
+        file.edit_uri = f"../notebooks/{name}.ipynb"
+        for place, content in pictures.items():
+            files.append(File.generated(config, f"tutorials/{place}", content=content))
+        files.append(file)
     return files
+
+
+def notebook_page(name: str) -> tuple[str, dict[str, bytes]]:
+    """Returns a notebook as a page with its stored outputs, and the pictures of these by their paths."""
+    notebook = json.loads((ROOT / f"notebooks/{name}.ipynb").read_text())
+    parts, pictures = [], {}
+    for number, cell in enumerate(notebook["cells"]):
+        source = "".join(cell["source"])
+        parts.append(
+            source.replace("](../docs/", "](../") if cell["cell_type"] == "markdown" else _fenced(source, "python")
+        )
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {})
+            if "image/png" in data:
+                place = f"{name}/{number}.png"
+                pictures[place] = base64.b64decode(data["image/png"])
+                parts.append(f"![Output of the cell above]({place})")
+            else:
+                parts.append(_fenced("".join(output.get("text") or data["text/plain"]), "text"))
+    return "\n\n".join(parts), pictures
+
+
+def _fenced(code: str, language: str) -> str:
+    return f"```{language}\n{code.rstrip()}\n```"
+
+
+def contributing() -> str:
+    """Returns CONTRIBUTING.md with links as they are from the site's root."""
+    text = (ROOT / "CONTRIBUTING.md").read_text().replace("](docs/", "](")
+    return re.sub(r"\]\((?!https?:|#|\S+\.md)", f"]({_SITE}/", text)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -92,18 +127,22 @@ def group_table() -> str:
     return "\n".join(lines)
 
 
-def key_table(target: Any, unset: tuple[str, ...] = (), prefix: str = "") -> str:
-    """Returns the arguments of a class: key, default from the signature, meaning from the docstring."""
+def key_rows(target: Any, unset: tuple[str, ...] = (), prefix: str = "") -> list[str]:
+    """Returns a row for each argument of a class: key, default from the signature, meaning from the docstring."""
     from lit_gans.config.signatures import meanings, schema
 
     said = meanings(target if isinstance(target, type) else type(target))  # an option of `optimizer` is a value
-    lines = ["| key | default | meaning |", "|---|---|---|"]
+    rows = []
     for name, value in schema(target).items():
-        if name in ("_target_", *unset):
-            continue
-        default = "required" if value == "???" else f"`{_default(value)}`"
-        lines.append(f"| `{prefix}{name}` | {default} | {said.get(name, '')} |")
-    return "\n".join(lines) if len(lines) > 2 else "No keys of its own."
+        if name not in ("_target_", *unset):
+            default = "required" if value == "???" else f"`{_default(value) or repr(value)}`"
+            rows.append(f"| `{prefix}{name}` | {default} | {said.get(name, '')} |")
+    return rows
+
+
+def key_table(rows: list[str]) -> list[str]:
+    """Returns the lines of a table of keys."""
+    return ["| key | default | meaning |", "|---|---|---|", *rows, ""] if rows else ["No keys of its own.", ""]
 
 
 def _default(value: Any) -> str:
@@ -133,8 +172,9 @@ def configuration_reference() -> str:
     lines = [
         "# Configuration keys",
         "",
-        "Written from the signatures and docstrings when the site is built: a default is stated once, in the signature."
-        " The keys of `trainer.` are the arguments of Lightning's `Trainer`. `lit-gans train --cfg job` prints the"
+        "Below each group are first the keys that most of its options have; an option then names only what differs."
+        " Written from the signatures and docstrings when the site is built. The keys of `trainer.` are the arguments"
+        " of Lightning's `Trainer`. `lit-gans train --cfg job` prints the"
         " composed configuration of a run.",
         "",
     ]
@@ -144,12 +184,26 @@ def configuration_reference() -> str:
         if name == "trainer" or not members:
             continue
         prefix = f"{group.node or name}." if name in ("model", "data", "strategy") else ""
+        unset = (*group.unset, *(group.shared if name == "model" else ()))
+        rows = {key: key_rows(cls, unset, prefix) for key, cls in sorted(members.items()) if _is_ours(cls)}
+        counts = Counter(row for of_one in rows.values() for row in of_one)
+        shared = [row for row, count in counts.items() if count > max(2, len(rows) / 2)]
         lines += [f"## {name}", "", f"{'; '.join(group.places.values())}.", ""]
-        for key, cls in sorted(members.items()):
-            unset = (*group.unset, *(group.shared if name == "model" else ()))
-            lines += [f"### {name} {key} {{ #{name}-{key} }}", "", f"{first_sentence(cls.__doc__)}.", ""]
-            lines += [key_table(cls, unset, prefix), ""]
+        if shared:
+            lines += [f"### {name}, most options {{ #{name}-shared }}", "", *key_table(shared)]
+        others = [f"`{key}` (`{cls.__name__}`)" for key, cls in sorted(members.items()) if not _is_ours(cls)]
+        lines += [f"The keys of {', '.join(others)} are the arguments of Lightning's classes.", ""] if others else []
+        for key, of_one in rows.items():
+            lines += [f"### {name} {key} {{ #{name}-{key} }}", "", f"{first_sentence(members[key].__doc__)}.", ""]
+            own = {row.split("|")[1] for row in of_one}
+            lacks = [row.split("|")[1].strip() for row in shared if row.split("|")[1] not in own]
+            lines += [f"Of the keys that most options have, it lacks {', '.join(lacks)}.", ""] if lacks else []
+            lines += key_table([row for row in of_one if row not in shared])
     return "\n".join(lines)
+
+
+def _is_ours(member: Any) -> bool:
+    return (member if isinstance(member, type) else type(member)).__module__.startswith("lit_gans.")
 
 
 def floors() -> list[list[str]]:
@@ -172,13 +226,6 @@ def room_table() -> str:
     for number, floor in enumerate(floors()):
         lines += [f"| {len(floors()) - number - 1} | `{name}` | {said[name]} |" for name in floor]
     return "\n".join(lines) + "\n"
-
-
-def room_page(room: str, said: str) -> str:
-    """Returns the page of a subpackage's API: one mkdocstrings entry for each of its files."""
-    paths = sorted(path for path in (PACKAGE / room).rglob("*.py") if not path.name.startswith("_"))
-    modules = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths]
-    return "\n".join([f"# lit_gans.{room}", "", said, "", *(f"::: {module}\n" for module in modules)])
 
 
 WRITTEN = {ROOT / "README.md": ("gans", gan_table), ROOT / "docs/explain/architecture.md": ("rooms", room_table)}

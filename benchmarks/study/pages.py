@@ -1,9 +1,9 @@
 """The recorded study in the docs: `python -m benchmarks.study.pages outputs/study/results.json` writes it after a run.
 
 It records the results (`notebooks/scaling_results.json`), and writes the report that they give
-(`docs/study_report.html`) and the tables of `docs/studies`, with the studies' figures beside ours. Without an argument
+(`benchmarks/recorded/report.html`) and the tables beside it, with the studies' figures beside ours. Without an argument
 it writes the report and the tables again from what is recorded. `--compared FILES` records the comparisons of GANs of
-`docs/studies/dual_discriminators.md` (`notebooks/compared_results.json`).
+`benchmarks/recorded/dual_discriminators.md` (`notebooks/compared_results.json`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from benchmarks.study.tables import Rows, Table, measured
 
 ROOT = Path(__file__).parents[2]
 RESULTS, COMPARED = ROOT / "notebooks/scaling_results.json", ROOT / "notebooks/compared_results.json"
-REPORT = ROOT / "docs/study_report.html"
-PAGES = sorted((ROOT / "docs/studies").glob("*.md"))
+RECORDED = ROOT / "benchmarks/recorded"
+REPORT, PAGES = RECORDED / "report.html", sorted(RECORDED.glob("*.md"))
 _MARKED = re.compile(r"(<!-- (study|compared): (\w+) -->\n).*?(<!-- end of \w+ -->\n)", re.S)
 _DIGITS = 6  # of recorded numbers
 _NAMES = {"dcgan": "DCGAN", "sngan": "SNGAN", "wgan_gp": "WGAN-GP"}

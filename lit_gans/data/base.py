@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from lit_gans.common.errors import RefusedInput, refuse_above, refuse_below
-from lit_gans.common.size import Size, as_size, sides
+from lit_gans.common.size import Size, as_size, sides, size_text
 from lit_gans.data.loader import ResumableLoader, StepSampler
 
 Pairs = dict[str, Shaped[Tensor, "n c h w"]]  # `input`, and `image`, its target
@@ -83,6 +83,9 @@ class ImageData(LightningDataModule):
         self.channels = channels
         self.batch_size, self.num_workers, self.seed = batch_size, num_workers, seed
         self._dataset: Any = None
+
+    def __repr__(self) -> str:  # in the protocol of a measurement
+        return f"{type(self).__name__}(image_size={size_text(self.image_size)}, channels={self.channels})"
 
     def load(self) -> tuple[UInt8[Tensor, "n c h w"], Int64[Tensor, " n"]]:
         """Returns all images at `image_size` and their labels (zeros without labels)."""

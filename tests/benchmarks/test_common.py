@@ -54,4 +54,4 @@ def test_wrong_lines_are_answered(capsys):
         with pytest.raises(SystemExit) as ended:
             main(line)
         assert ended.value.code == (sentence or 1)
-    assert "every table and plot of docs/studies" in capsys.readouterr().out
+    assert "every table and plot of the studies" in capsys.readouterr().out

@@ -9,7 +9,14 @@ from PIL import Image
 
 from lit_gans.callbacks.evaluation import GenerativeMetrics
 from lit_gans.cli import notices
-from lit_gans.cli.notices import no_effect, replaced_run, slow_networks, unsuitable_metrics, unused_classes
+from lit_gans.cli.notices import (
+    long_training,
+    no_effect,
+    replaced_run,
+    slow_networks,
+    unsuitable_metrics,
+    unused_classes,
+)
 from lit_gans.data.sources.digits import Digits
 from lit_gans.data.sources.folder import Folder
 from lit_gans.data.sources.points import Ring
@@ -32,6 +39,13 @@ def test_networks_that_are_large_for_a_cpu_are_said_with_the_experiment_for_one(
     assert slow_networks(Own(generator_width=4, discriminator_width=4))[0].endswith("choose smaller networks")
     monkeypatch.setattr(type(module), "device", torch.device("cuda"))
     assert slow_networks(module) == []
+
+
+@pytest.mark.parametrize("limits", [{"max_steps": 99_999}, {"max_steps": 100_000, "max_time": "00:01:00:00"}])
+def test_a_training_that_may_take_days_says_so(limits):
+    assert long_training(Trainer(accelerator="cpu", logger=False, **limits)) == []
+    (said,) = long_training(Trainer(accelerator="cpu", logger=False, max_steps=100_000))
+    assert said.startswith("100,000 iterations can take hours on a GPU and days on a CPU: trainer.max_steps=NUMBER")
 
 
 @pytest.fixture

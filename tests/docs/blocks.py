@@ -21,7 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted(
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")]
+)
 LANGUAGES = ("python", "bash", "yaml", "toml", "text")
 _FENCE = re.compile(
     r"(?P<comments>(?:^<!-- test: [^\n]* -->\n)*)^```(?P<language>\S*)(?P<info>[^\n]*)\n(?P<code>.*?)^```$", re.M | re.S

@@ -1,7 +1,10 @@
 """Every notebook runs from top to bottom in its folder, with few iterations, samples and tables."""
 
+import json
+
 import pytest
 
+from docs import generate
 from tests.docs.blocks import ROOT
 
 FEW = {"STEPS": "6", "SAMPLES": "300", "PARTS": "scaling projection"}
@@ -16,3 +19,12 @@ def test_a_notebook_runs(path, monkeypatch):
     for name, value in FEW.items():
         monkeypatch.setenv(f"LIT_GANS_NOTEBOOK_{name}", value)
     NotebookClient(nbformat.read(path, as_version=4), resources={"metadata": {"path": str(path.parent)}}).execute()
+
+
+@pytest.mark.parametrize("name", generate.NOTEBOOKS)
+def test_what_the_site_shows_of_a_notebook_is_stored_without_warnings(name):
+    cells = json.loads((ROOT / f"notebooks/{name}.ipynb").read_text())["cells"]
+    outputs = [output for cell in cells for output in cell.get("outputs", ())]
+    assert outputs, f"run: python -m docs.notebooks {name}"
+    assert {output.get("name", "stdout") for output in outputs} == {"stdout"}
+    assert all({*output.get("data", ())} <= {"image/png", "text/plain"} for output in outputs)

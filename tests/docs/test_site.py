@@ -1,0 +1,140 @@
+"""The site, built and opened in a browser: the time is that of the build, about a minute, and of a hundred pages."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+
+from lit_gans.cli.commands import commands
+from tests.docs.blocks import ROOT
+from tests.docs.browser import BROWSER, look
+
+pytestmark = pytest.mark.timeout(900)
+SEARCHES = {
+    "own photos": "/guides/photos/",
+    "train on my own images": "/guides/photos/",
+    "FAQ": "/faq/",
+    "colab": "/faq/",
+    "out of memory": "/faq/",
+}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the site, built strictly."""
+    folder = tmp_path_factory.mktemp("site")
+    config = load_config(str(ROOT / "mkdocs.yml"), strict=True, site_dir=str(folder))
+    config.plugins.on_startup(command="build", dirty=False)
+    build(config)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def seen(site, tmp_path_factory):
+    """What a browser sees of all pages, and finds."""
+    if BROWSER is None:
+        pytest.skip("no browser")
+    return look(site, tmp_path_factory.mktemp("profile"), [*SEARCHES])
+
+
+def test_every_page_fits_and_raises_no_error_on_a_desktop_and_on_a_phone(seen):
+    assert seen["seen"] == {}
+
+
+def test_a_search_finds_the_right_page_first(seen):
+    assert {query: hit.partition("#")[0] for query, hit in seen["hits"].items()} == SEARCHES
+
+
+def test_the_browser_notices_each_fault(tmp_path):
+    """The oracle of the two tests above."""
+    if BROWSER is None:
+        pytest.skip("no browser")
+    wide = "w" * 300
+    parts = {
+        "overflow": f"<p>{wide}</p>",
+        "tables": f'<div style="overflow: auto"><table><tr><td>{wide}</td></tr></table></div>',
+        "commands": f'<pre style="overflow: auto"><code>{wide}</code></pre>',
+        "keys": '<table style="word-break: break-all; width: 2em"><tr><td><code>abcdefgh</code></td></tr></table>',
+        "pictures": '<img src="/none.png">',
+        "literals": "<p>a `b`</p>",
+        "console": "<script>console.error('x')</script>",
+    }
+    (tmp_path / "index.html").write_text("<html><head></head><body class='md-content'>Good</body></html>")
+    for name, part in parts.items():
+        (tmp_path / f"{name}.html").write_text(f"<html><head></head><body class='md-content'>{part}</body></html>")
+    (tmp_path / "profile").mkdir()
+    found = look(tmp_path, tmp_path / "profile", [], widths=(390,))["seen"]
+    assert {place.removesuffix(".html at 390") for place in found} == {*parts}, found
+    assert all(name in found[f"{name}.html at 390"] for name in parts)
+
+
+def test_the_site_loads_nothing_from_elsewhere(site):
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 30
+    for page in pages:
+        text = page.read_text()
+        loaded = re.findall(r"<(?:script|img|source|iframe)[^>]* src=\"([^\"]+)\"", text)
+        links = (
+            tag for tag in re.findall(r"<link[^>]*>", text) if not re.search(r"rel=\"?(?:canonical|next|prev)", tag)
+        )
+        loaded += re.findall(r"href=\"?([^\" >]+)", "".join(links))
+        assert not [address for address in loaded if "//" in address and not address.startswith("data:")]
+        assert 'data-md-component="source"' not in text, "the theme's link to the repository asks api.github.com"
+
+
+def test_generated_pages_name_commands_keys_and_classes(site):
+    names = ("cli", "configuration", "losses")
+    pages = {name: (site / "reference" / name / "index.html").read_text() for name in names}
+    assert all(f">lit-gans {name}<" in pages["cli"] for name in commands())
+    assert "model.generator_width" in text_of(pages["configuration"])
+    assert "Optimizer(name=Adam, lr=0.0002, betas=[0.0,0.9]" in text_of(pages["configuration"])
+    assert 'id="lit_gans.training.losses.hinge_discriminator"' in pages["losses"]
+    assert "<!-- test:" not in (site / "get_started" / "index.html").read_text()
+
+
+def test_each_argument_of_a_shared_entry_has_its_type_and_its_default(site):
+    """`real_weight, fake_weight: ...` in a docstring is one entry for two arguments."""
+    page = (site / "reference" / "modules" / "index.html").read_text()
+    said = text_of(page).replace("\N{EN DASH}", ":")
+    assert not re.findall(r"\w+, \w+ : ", said), "entries of several arguments"
+    assert re.search(r"alpha \(float, default: 0\.1 \) : ", said)
+    assert re.search(r"beta \(float, default: 0\.1 \) : ", said)
+
+
+class Text(HTMLParser):
+    """Collects the text of an article, without scripts and styles."""
+
+    def __init__(self):
+        super().__init__()
+        self.shown, self.hidden = [], 0
+
+    def handle_starttag(self, tag, attributes):
+        self.hidden += tag in ("script", "style")
+
+    def handle_endtag(self, tag):
+        self.hidden -= tag in ("script", "style")
+
+    def handle_data(self, data):
+        if not self.hidden:
+            self.shown.append(data)
+
+
+def text_of(page):
+    """Returns the text of the article of a page, in one line."""
+    parser = Text()
+    parser.feed(re.search(r"<article.*?</article>", page, re.S)[0].replace("<wbr>", ""))
+    return " ".join("".join(parser.shown).split())
+
+
+def words(paths):
+    """Returns the number of words of pages: what has a letter or a digit."""
+    return sum(bool(re.search(r"\w", word)) for path in paths for word in text_of(path.read_text()).split())
+
+
+def test_the_site_can_be_read_to_its_end(site):
+    pages = list(site.rglob("index.html"))
+    reference = [path for path in pages if site / "reference" in path.parents]
+    assert words({*pages} - {*reference}) < 20_500
+    assert words(reference) < 25_000
