@@ -25,7 +25,7 @@ SETTINGS = {
     "r3gan": {"r1_gamma": 1.0, "r2_gamma": 0.5},
     "pix2pix": {"patch_depth": 2, "l1_weight": 10.0},
     "cyclegan": {"patch_depth": 2, "cycle_weight": 1.0, "pool_size": 4, "blocks": 1},
-    "autoencoder_kl": AUTOENCODER | {"kl_weight": 0.1},
+    "autoencoder_kl": AUTOENCODER | {"kl_weight": 0.1, "latent_channels": 1},
     "autoencoder_kl:vq": AUTOENCODER | {"quantizer": "vq", "num_codes": 8, "perceptual": "efficientnet_lite0"},
 }
 STEPS = 2
