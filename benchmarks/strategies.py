@@ -231,7 +231,7 @@ def _fit(
 
 def _compare(name: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Counts the bytes of an iteration of a GAN under both strategies, then times them in turns."""
-    networks = {} if name == "pix2pix" else {"network": "dcgan"}
+    networks = {} if name in ("pix2pix", "cyclegan") else {"network": "dcgan"}
     counters = {kind: Counter() for kind in _STRATEGIES}
     for kind, counter in counters.items():
         module = _fit(name, settings, _STRATEGIES[kind](), 2, counter, **networks)

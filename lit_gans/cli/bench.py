@@ -69,7 +69,9 @@ class Cell:
 
 
 def bench(
-    gans: list[str] = ["dcgan", "sngan", "wgan_gp", "d2gan", "d3gan", "gan", "pix2pix", "r3gan"],  # noqa: B006 - read only
+    gans: list[str] = [  # noqa: B006 - read only
+        *("dcgan", "sngan", "wgan_gp", "d2gan", "d3gan", "gan", "pix2pix", "r3gan", "cyclegan")
+    ],
     modes: list[str] | None = None,
     batch_sizes: list[int] = [64],  # noqa: B006
     strategies: list[str] = ["auto"],  # noqa: B006
@@ -202,7 +204,7 @@ def _train(cell: Cell, sizes: dict[str, Any], device: str, folder: str) -> dict[
     given: dict[str, Any] = {"image_size": image_size, "channels": 3, **arguments}
     if width is not None:
         given |= {"generator_width": width, "discriminator_width": width}
-    if cell.gan == "pix2pix" and image_size < 64:
+    if cell.gan in ("pix2pix", "cyclegan") and image_size < 64:
         given["patch_depth"] = 1  # three layers leave no patch of so small an image
     with _tf32(tf32):
         module = registered()[cell.gan](**given)

@@ -7,7 +7,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import LambdaCallback
 from PIL import Image
 
-from lit_gans.callbacks import EMA, PairedMetrics
+from lit_gans.callbacks import EMA, PairedMetrics, Watch
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.sources.digits import Digits
 from lit_gans.data.sources.unpaired import Unpaired
@@ -182,6 +182,26 @@ def test_penalties_are_those_of_what_each_discriminator_sees(tiny_gan, random_im
             torch.testing.assert_close(found[name][0], loss)
         terms[shared] = found
     assert terms[True].keys() == terms[False].keys()
+
+
+def test_health_is_that_of_each_discriminator_with_its_own_domain(module, random_images, fit):
+    data, watch = random_images(), Watch()
+    trainer = fit(module, data, max_steps=1)
+    with torch.no_grad():
+        for judge in (module.discriminator_a, module.discriminator_b):
+            judge.layers[-1].bias.fill_(0.5)  # so that scores lie on both sides of the threshold
+    batch = data.dataset[torch.arange(8)]
+    watch._look(trainer, module, batch)
+    a, b = (batch[name] / 127.5 - 1 for name in ("input", "image"))
+    expected = {}
+    with torch.no_grad():
+        fake_b, fake_a = module.generator(a, b).chunk(2, 1)
+        sides = (module.discriminator_a, a, fake_a), (module.discriminator_b, b, fake_b)
+        for name, (judge, real, fake) in zip(module.discriminator_names, sides, strict=True):
+            on_real, on_fake = ((judge(images) > 0.5).double().mean().item() for images in (real, fake))
+            expected[name] = min(on_real, 1 - on_fake)
+    assert watch.looks[0].accuracy == pytest.approx(expected)
+    assert all(0 < value < 1 for value in expected.values())
 
 
 def test_both_directions_and_their_exchange(module):
