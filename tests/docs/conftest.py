@@ -15,6 +15,7 @@ from torchvision.utils import save_image
 
 from lit_gans.cli import main as cli
 from lit_gans.common.paths import cache_folder
+from tests.data.sources.bitmap_font import write_font
 from tests.data.sources.test_torchvision_sets import write_cifar
 from tests.docs.running import SMALL_METRICS, TINY, WIDTHS
 
@@ -52,6 +53,9 @@ def documented(tmp_path, tiny_run, monkeypatch):
         np.save(tmp_path / name / "0.npy", np.zeros((32, 32, channels), dtype=np.float32))
     for folder, split in itertools.product(("facades", "pairs"), ("train", "val")):
         write_images(tmp_path / folder / split, 2, width=64)
+    for name in ("trainA", "trainB", "zebras"):
+        write_images(tmp_path / "horse2zebra" / name, 2)
+    write_font(tmp_path / "noto.ttf", {0x1F34B: (255, 255, 0)})
     write_cifar(cache_folder() / "torchvision", monkeypatch)
     write_parquet(tmp_path / "cifar10")
     yield tmp_path
