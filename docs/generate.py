@@ -23,7 +23,7 @@ from lit_gans.cli.help import as_typed
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "lit_gans"
 _TEST = re.compile(r"^<!-- test: .*? -->\n", flags=re.M | re.S)  # what the tests do with the block below
-NOTEBOOKS = ("quickstart", "compare_gans")
+NOTEBOOKS = ("quickstart",)
 _SITE = "https://github.com/lit-gans/lit_gans/blob/main"
 
 
@@ -73,9 +73,9 @@ def _fenced(code: str, language: str) -> str:
 
 
 def contributing() -> str:
-    """Returns CONTRIBUTING.md with links as they are from the site's root."""
+    """Returns CONTRIBUTING.md with links as they are from the site's root, or to the repository."""
     text = (ROOT / "CONTRIBUTING.md").read_text().replace("](docs/", "](")
-    return re.sub(r"\]\((?!https?:|#|\S+\.md)", f"]({_SITE}/", text)
+    return re.sub(r"\]\((?=benchmarks/)|\]\((?!https?:|#|\S+\.md)", f"]({_SITE}/", text)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
