@@ -69,9 +69,7 @@ class Cell:
 
 
 def bench(
-    gans: list[str] = [  # noqa: B006 - read only
-        *("dcgan", "sngan", "wgan_gp", "d2gan", "d3gan", "gan", "pix2pix", "r3gan", "cyclegan")
-    ],
+    gans: list[str] = ["dcgan", "sngan", "wgan_gp", "d2gan", "d3gan", "gan", "pix2pix", "r3gan", "cyclegan"],  # noqa: B006
     modes: list[str] | None = None,
     batch_sizes: list[int] = [64],  # noqa: B006
     strategies: list[str] = ["auto"],  # noqa: B006
