@@ -68,8 +68,15 @@ class Cell:
         return f"{self.gan} {self.mode} {self.batch_size}{several}"
 
 
+def all_gans() -> list[str]:
+    """Returns the names of the GANs of this package, the most telling first."""
+    first = ["dcgan", "sngan", "wgan_gp", "d2gan"]
+    names = sorted(name for name, cls in registered().items() if cls.__module__.startswith("lit_gans."))
+    return first + [name for name in names if name not in first]
+
+
 def bench(
-    gans: list[str] = ["dcgan", "sngan", "wgan_gp", "d2gan", "d3gan", "gan", "pix2pix", "r3gan", "cyclegan"],  # noqa: B006
+    gans: list[str] | None = None,
     modes: list[str] | None = None,
     batch_sizes: list[int] = [64],  # noqa: B006
     strategies: list[str] = ["auto"],  # noqa: B006
@@ -91,7 +98,7 @@ def bench(
     torch's allocations on a GPU, of a process on a CPU.
 
     Args:
-        gans: names of GANs, the most telling first.
+        gans: names of GANs, the most telling first; null takes all of this package.
         modes: names of modes; null takes all of them on a GPU, `fp32` and `bf16` on a CPU.
         batch_sizes: numbers of images for each discriminator step of a process.
         strategies: `auto`, `ddp`, `fsdp`, `deepspeed`, `deepspeed_stage_1` and so on.
@@ -109,6 +116,7 @@ def bench(
     where = chosen_device(device)
     refuse_not_positive(minutes=minutes, seconds=seconds)
     refuse_below(1, processes=processes, image_size=image_size, width=width)
+    gans = gans if gans is not None else all_gans()
     modes = modes if modes is not None else list(MODES if where.type == "cuda" else _ON_CPU)
     for key, given, known in (
         ("gans", gans, registered()),
@@ -202,7 +210,7 @@ def _train(cell: Cell, sizes: dict[str, Any], device: str, folder: str) -> dict[
     given: dict[str, Any] = {"image_size": image_size, "channels": 3, **arguments}
     if width is not None:
         given |= {"generator_width": width, "discriminator_width": width}
-    if cell.gan in ("pix2pix", "cyclegan") and image_size < 64:
+    if cell.gan in ("pix2pix", "cyclegan", "autoencoder_kl") and image_size < 64:
         given["patch_depth"] = 1  # three layers leave no patch of so small an image
     with _tf32(tf32):
         module = registered()[cell.gan](**given)

@@ -189,7 +189,7 @@ def wrapped():
     shards, pieces = {}, {}
     for wrap in ("network", "layer"):
         for gan in LOOPS:
-            trained_by(strategy := NetworkFSDP(wrap=wrap), Cell(gan), max_steps=1)
+            trained_by(strategy := NetworkFSDP(wrap=wrap), Cell(gan))
             module = strategy.lightning_module
             shards[wrap, gan] = {name: value.to_local().numel() for name, value in module.named_parameters()}
             pieces[wrap, gan] = {
