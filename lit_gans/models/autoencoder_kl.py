@@ -316,14 +316,14 @@ _MOST_HELD_OUT = 1000
 
 
 def _images_of(data: Any, num: int) -> Tensor:
-    """Returns `num` images of a source, spread evenly over all, since neighboring files are often similar."""
+    """Returns `num` images of a source, those that `spread` would take of all."""
     if not isinstance(data, ImageSource):
         raise RefusedInput(
             "the autoencoder reconstructs images: give input=FOLDER, or call translate(pictures); callbacks need a"
             " datamodule with real_batches (lit_gans.data.contracts.ImageSource)."
         )
     size = len(data.real_labels()) if isinstance(data, Labeled) else sum(map(len, data.real_batches()))
-    wanted, start, found = torch.arange(num) * size // num, 0, []
+    wanted, start, found = spread(torch.arange(size), num), 0, []
     for images in data.real_batches():
         rows = wanted[(wanted >= start) & (wanted < start + len(images))] - start
         found.append(images[rows])
