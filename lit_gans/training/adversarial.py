@@ -67,6 +67,7 @@ from lit_gans.training.resuming import (
     of_class,
     refuse_other_architecture,
     refuse_other_optimizers,
+    reopen_epoch,
 )
 from lit_gans.training.sampling import GeneratorCopies, Weights, evaluating
 from lit_gans.training.schedules import Number, Progress, is_zero, refuse_weight, value_at
@@ -630,6 +631,8 @@ class AdversarialModule(LightningModule):
             "images": self.progress.images_seen,
         }
         checkpoint[FORMAT_KEY] = checkpoint.get(FORMAT_KEY, {}) | mark
+        if "loops" in checkpoint:  # of a trainer
+            reopen_epoch(checkpoint)
         self.gather_generator()
         if self.averaged_generator is not None:
             state = self.averaged_generator.state_dict()

@@ -98,3 +98,21 @@ def begin_epoch_after_resume(trainer: Trainer) -> None:
     if closed and (end in (None, -1) or trainer.current_epoch < end):
         progress.increment_ready()
         progress.increment_started()
+
+
+def reopen_epoch(checkpoint: dict[str, Any]) -> None:
+    """Lets a run that resumes from a checkpoint, saved when a fit had ended, continue where that fit ended.
+
+    Lightning then counts the last epoch as completed, even if the fit ended in the middle of it: the resumed run would
+    leave out the rest of the epoch or, after its last batch, see another one. The counters become those of the hook
+    `on_train_batch_end` of the last batch. No issue found.
+    """
+    fit_loop = checkpoint["loops"]["fit_loop"]
+    epochs, batches = fit_loop["epoch_progress"], fit_loop["epoch_loop.batch_progress"]
+    if not epochs["total"]["ready"] == epochs["total"]["completed"] > 0:
+        return
+    for counts in (epochs["total"], epochs["current"]):
+        counts["processed"] = counts["completed"] = counts["ready"] - 1
+    for counts in (batches["total"], batches["current"]):
+        counts["completed"] = counts["ready"] - 1
+    fit_loop["epoch_loop.state_dict"]["_batches_that_stepped"] -= 1
