@@ -4,6 +4,7 @@ What takes seconds to import is imported by the fixtures: the process that start
 this file, too, and runs no test.
 """
 
+import gc
 import os
 import signal
 import tempfile
@@ -17,6 +18,14 @@ install_import_hook("lit_gans", "tests.typecheck.check")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's jobs in the background ignore it, and pass that on
 os.environ["OMP_NUM_THREADS"] = "1"  # also of the processes that tests start: threads that spin slow all others
 os.environ["LIT_GANS_CACHE"] = tempfile.mkdtemp()  # also of the processes that tests start
+
+
+def pytest_collection_finish():
+    gc.freeze()  # what the imports made is no garbage: no collection looks at these million objects again
+
+
+def pytest_sessionfinish():
+    gc.unfreeze()
 
 
 LAUNCH = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "RANK", "LOCAL_RANK", "WORLD_SIZE")

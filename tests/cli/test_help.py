@@ -80,6 +80,7 @@ def test_other_groups_name_their_keys_too(command):
 LINES = [line for name in ("train", *FUNCTIONS) for line in commands()[name].examples if "compare" not in line]
 
 
+@pytest.mark.docs
 @pytest.mark.parametrize("example", LINES)
 def test_examples_compose(command, example):
     words = example.split()[1:]

@@ -10,26 +10,28 @@ from lit_gans.config.build import resolve
 from lit_gans.config.groups import options
 
 CONF = Path(__file__).parents[2] / "conf"
-TOGETHER = {group: options(group) for group in ("trainer", "strategy", "precision", "callbacks", "logger", "metrics")}
-TOGETHER |= {group: options(group) for group in ("model", "data")}
-TOGETHER["optimizer@model.generator_optimizer"] = options("optimizer")
-TOGETHER["schedule@model.generator_optimizer.schedule"] = options("schedule")
-LINES = [
-    [f"{key}={names[number % len(names)]}" for key, names in TOGETHER.items()]
-    for number in range(max(map(len, TOGETHER.values())))
-]
-LINES += [[f"experiment={name}"] for name in options("experiment")]
-LINES += [[f"score@metrics.scores.kid={name}"] for name in options("score")]
+KEYS = {"optimizer": "optimizer@model.generator_optimizer", "schedule": "schedule@model.generator_optimizer.schedule"}
+KEYS |= {"score": "score@metrics.scores.kid"}
+AROUND = ("strategy", "precision", "callbacks", "logger", "optimizer", "schedule")  # of any training
+
+
+def lines(*groups):
+    """Overrides that choose each option of the groups, as many as the largest group has options."""
+    found = {KEYS.get(group, group): options(group) for group in groups}
+    numbers = range(max(map(len, found.values())))
+    return [[f"{key}={names[number % len(names)]}" for key, names in found.items()] for number in numbers]
+
+
+LINES = [*lines("experiment", *AROUND), *lines("model", "data", "score"), *lines("metrics", "trainer")]
 
 
 def test_every_group_of_files_has_options_here():
     folders = {path.parent.name for path in CONF.glob("*/*.yaml")}
-    assert folders <= {*TOGETHER, "experiment"}
+    assert folders <= {"experiment", "metrics", "trainer", *AROUND}
 
 
 @pytest.mark.parametrize("line", LINES, ids=" ".join)
 def test_every_option_composes(line):
-    """Options of different groups are composed together: as many times as the largest group has options."""
     assert compose(*line).model
 
 

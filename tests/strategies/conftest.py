@@ -1,11 +1,13 @@
-"""What several ranks train beyond one pass of parity is the tier `ranks`: other modules, options and checkpoints."""
+"""What several ranks train beyond one pass of parity is the tier `ranks`: other modules, options and checkpoints, and
+broken strategies, which parity must find.
+"""
 
 from pathlib import Path
 
 import pytest
 
 OF_RANKS = {
-    *("average", "checkpoints", "comm_hooks", "grad_scaling", "lightning_cli", "mixed_precision", "nodes"),
+    *("average", "broken", "checkpoints", "comm_hooks", "grad_scaling", "lightning_cli", "mixed_precision", "nodes"),
     *("own_module", "sharded_checkpoints", "statistics"),
 }
 

@@ -1,7 +1,7 @@
 """Every GAN under every strategy: two ranks train the weights of one process with the full batch.
 
-By default every GAN under one strategy of each kind, each time with other settings, and each shape of the loop under
-every strategy; all of them with `pytest -m slow`.
+By default each shape of the loop under every strategy, and every GAN under one of them; with `pytest -m ranks` every
+GAN under one strategy of each kind, each time with other settings; all of them with `pytest -m slow`.
 """
 
 from contextlib import contextmanager
@@ -53,12 +53,17 @@ def in_turn(name):
         yield next((cell for cell in cells if supported(name, cell)), cells[0])
 
 
+def once(name):
+    """Every GAN whose shape of the loop another one has, under one strategy."""
+    others = [gan for gan in GANS if gan not in LOOPS]
+    ours = {gan for row, gan in enumerate(others) if name == ("ddp", "fsdp_layer", "deepspeed_2")[row % 3]}
+    return [cell for cell in in_turn(name) if cell.gan in ours] if ours else []
+
+
 QUANTIZED = Cell("autoencoder_kl:vq")
-COVERING = {
-    name: [*map(Cell, LOOPS), *([*in_turn(name), QUANTIZED] if name in THOROUGH else [])] for name in STRATEGIES
-}
-FIRST = [pair for name in STRATEGIES for pair in pairs(name, COVERING[name])]
-REST = [pair for name in STRATEGIES for pair in pairs(name, ALL) if pair not in FIRST]
+FIRST = [pair for name in STRATEGIES for pair in pairs(name, [*map(Cell, LOOPS), *once(name)])]
+TURNS = [pair for name in THOROUGH for pair in pairs(name, [*in_turn(name), QUANTIZED]) if pair not in FIRST]
+REST = [pair for name in STRATEGIES for pair in pairs(name, ALL) if pair not in FIRST + TURNS]
 
 PLAIN, CLIPPED = Cell("dcgan"), Cell("d2gan", accumulate=2, clip=0.05)
 FREED = partial(NetworkDeepSpeed, stage=3, config={"zero_optimization": {"stage3_param_persistence_threshold": 0}})
@@ -98,46 +103,39 @@ def weights_of(name, cells):
     return {cell: trained_by(STRATEGIES[name](), cell) for cell in cells}
 
 
-def on_a_rank(name):
-    """Returns the weights of each cell, and with other settings."""
-    weights = weights_of(name, [cell for under, cell in FIRST if under == name])
-    return weights, [trained_by(make(), cell) for under, make, cell in OTHERWISE if under == name]
-
-
-def cached_run(tmp_path_factory, function, arguments):
-    """Runs a function on two ranks once for each strategy."""
-    return cache(lambda name: ranks.run(f"{__name__}.{function}", tmp_path_factory.mktemp(name), **arguments(name)))
+def with_other_settings(name):
+    return [trained_by(make(), cell) for under, make, cell in OTHERWISE if under == name]
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    return cached_run(tmp_path_factory, "on_a_rank", lambda name: {"name": name})
+    """Runs two ranks once for each strategy and tier."""
+
+    @cache
+    def run(name, tier):
+        cells = [cell for under, cell in TIERS[tier] if under == name]
+        return ranks.run(f"{__name__}.weights_of", tmp_path_factory.mktemp(name), name=name, cells=cells)
+
+    return run
 
 
-@pytest.fixture(scope="module")
-def trained_in_full(tmp_path_factory):
-    cells = {name: [cell for under, cell in REST if under == name] for name in STRATEGIES}
-    return cached_run(tmp_path_factory, "weights_of", lambda name: {"name": name, "cells": cells[name]})
+TIERS = {"default": FIRST, "ranks": TURNS, "slow": REST}
+MARKS = {"default": (), "ranks": pytest.mark.ranks, "slow": pytest.mark.slow}
+CELLS = [pytest.param(tier, *pair, marks=MARKS[tier]) for tier, pairs in TIERS.items() for pair in pairs]
 
 
-@pytest.mark.parametrize(("name", "cell"), FIRST, ids=str)
-def test_two_ranks_train_the_weights_of_one_process(trained, name, cell):
-    for weights, _ in trained(name):
+@pytest.mark.parametrize(("tier", "name", "cell"), CELLS, ids=str)
+def test_two_ranks_train_the_weights_of_one_process(trained, tier, name, cell):
+    for weights in trained(name, tier):
         assert_trained_alike(weights[cell], cell)
         if cell.precision == "64-true":
             floats = {value.dtype for value in weights[cell].values() if value.is_floating_point()}
             assert floats == {torch.float64}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "cell"), REST, ids=str)
-def test_so_they_do_in_the_full_product(trained_in_full, name, cell):
-    for weights in trained_in_full(name):
-        assert_trained_alike(weights[cell], cell)
-
-
+@pytest.mark.ranks
 def test_the_weights_move():
-    for cell in dict.fromkeys(cell for _, cell in FIRST):
+    for cell in dict.fromkeys(cell for _, cell in FIRST + TURNS):
         start, alone = build(cell).state_dict(), trained_alone(cell)
         floats = {name: value for name, value in start.items() if value.is_floating_point()}
         assert (
@@ -145,10 +143,11 @@ def test_the_weights_move():
         )  # the comparisons allow 1e-6
 
 
+@pytest.mark.ranks
 @pytest.mark.parametrize("name", dict.fromkeys(name for name, *_ in OTHERWISE))
-def test_offloaded_states_and_weights_that_are_freed_after_each_use_change_nothing(trained, name):
+def test_offloaded_states_and_weights_that_are_freed_after_each_use_change_nothing(tmp_path, name):
     cells = [cell for under, _, cell in OTHERWISE if under == name]
-    for _, otherwise in trained(name):
+    for otherwise in ranks.run(f"{__name__}.with_other_settings", tmp_path, name=name):
         for weights, cell in zip(otherwise, cells, strict=True):
             assert_trained_alike(weights, cell)
 
@@ -204,6 +203,7 @@ def found(tmp_path_factory):
     return ranks.run(f"{__name__}.wrapped", tmp_path_factory.mktemp("wrapped"))
 
 
+@pytest.mark.ranks
 @pytest.mark.parametrize("name", HOOKS)
 def test_the_options_reach_the_replica_of_each_network(found, name):
     options, expected = HOOKS[name]
@@ -215,6 +215,7 @@ def test_the_options_reach_the_replica_of_each_network(found, name):
             assert views, "no second copy of the gradients"
 
 
+@pytest.mark.ranks
 @pytest.mark.parametrize("gan", LOOPS)
 @pytest.mark.parametrize("wrap", ["network", "layer"])
 def test_fsdp_shards_each_layer_where_it_may_and_each_rank_holds_its_shard_only(found, wrap, gan):
@@ -246,6 +247,7 @@ def on_a_rank_of_two_nodes():
     return weights, held
 
 
+@pytest.mark.ranks
 def test_shards_within_a_node_and_replicas_across_nodes_train_the_same(tmp_path):
     found = ranks.run(f"{__name__}.on_a_rank_of_two_nodes", tmp_path, 4, node_size=2)
     for index, cell in enumerate(HYBRID):
