@@ -1,7 +1,7 @@
-"""`lit-gans project checkpoint=PATH input=FOLDER`: finds the latents whose images are closest to your images.
+"""`lit-gans project checkpoint=PATH input=IMAGE`: finds the latents whose images are closest to your images.
 
 Examples:
-    lit-gans project checkpoint=outputs/dcgan_digits/version_0 input=PHOTOS
+    lit-gans project checkpoint=outputs/dcgan_digits/version_0 input=PHOTO.png
     lit-gans project checkpoint=outputs/dcgan_digits/version_0 input=PHOTOS steps=1000 prior=0.01
     lit-gans project checkpoint=outputs/dcgan_digits/version_0 input=PHOTOS label=3 output=projected
 """
@@ -13,11 +13,12 @@ from pathlib import Path
 
 import torch
 
-from lit_gans.cli.sample import loaded, maps_latents_to_images
+from lit_gans.cli.sample import maps_latents_to_images, opened, pixels_of
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.progress import Progress
+from lit_gans.config.load import module_from
 from lit_gans.config.run_folder import made_folder, replacing_note
-from lit_gans.data.images import read_folder, write_grid
+from lit_gans.data.images import images_at, read_at, write_grid
 from lit_gans.latents.projection import project as found_latents
 from lit_gans.training.sampling import Weights
 
@@ -38,7 +39,7 @@ def project(
     Args:
         checkpoint: path of a checkpoint, or folder of a run, which uses its best checkpoint, or the last if there is
             none; a folder of `lit-gans export`; zoo/NAME; or hf://owner/name.
-        input: folder of images, which are resized to the size of the model.
+        input: an image, or a folder of them, which are resized to the size of the model.
         label: class of all images, for a model that was trained with classes; null cycles through all classes.
         steps: number of optimization steps.
         starts: number of random latents of which each image begins with the best.
@@ -50,11 +51,12 @@ def project(
     Returns:
         The path of the grid, the images above their projections; `projected.pt` beside it holds the latents (n, z).
     """
-    module, folder = loaded(checkpoint, output)
+    content, folder = opened(checkpoint, output)
+    module = module_from(content, checkpoint)
     if not maps_latents_to_images(module):
         raise RefusedInput(f"{checkpoint}: only a generator of images from latents has latents of an image.")
-    paths, pictures = read_folder(input, module.image_size, module.channels)
-    targets = pictures.float() / 255
+    frame, paths = pixels_of(content).frame(module.image_size, module.channels), images_at(input)
+    targets = torch.cat([read_at(path, frame) for path in paths])
     labels = module.labels(len(targets), label)
     with Progress() as progress:
         follow = partial(progress.follow, "projecting", total=steps, size=lambda _: 1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +26,15 @@ from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.common.errors import RefusedInput, refuse_above_64_bits, refuse_below
 from lit_gans.common.memory import refuse_memory
 from lit_gans.common.progress import Progress
+from lit_gans.common.size import Size
 from lit_gans.config.load import module_from
 from lit_gans.config.run_folder import made_folder, refuse_folder, replacing_note, results_folder
 from lit_gans.data.images import (
-    ARRAYS,
-    ENDINGS,
     WHITE,
     Depth,
     Frame,
-    images_in,
-    read_picture,
-    to_unit_range,
+    images_at,
+    read_at,
     write_grid,
 )
 from lit_gans.latents.truncation import truncated
@@ -73,8 +71,8 @@ def sample(
         num: number of images.
         seed: seed of the latents.
         label: class of all images, for a model that was trained with classes; null cycles through all classes.
-        input: folder of images to translate, for pix2pix and CycleGAN; the output has as many images, with the same
-            names.
+        input: an image to translate, or a folder of them, for pix2pix and CycleGAN; the output has as many images, with
+            the same names.
         direction: `b_to_a` translates images of the second domain to the first, for CycleGAN.
         whole: whether to translate images at their own sizes; null does so if the training took crops of larger ones,
             and otherwise resizes images to the size of the model.
@@ -87,15 +85,15 @@ def sample(
         The path of the grid or plot.
     """
     refuse_numbers(seed, num)
-    content, folder = _read(checkpoint, output)
-    module, depth = module_from(content, checkpoint), _depth_of(content)
+    content, folder = opened(checkpoint, output)
+    module, pixels = module_from(content, checkpoint), pixels_of(content)
     module.labels(num, label)  # raises before anything is generated
     module.sampling_generator(weights)
     refuse_truncation(module, truncation)
     turn(module, direction)
     if isinstance(module, Translator):
-        whole = depth.whole if whole is None else whole
-        names, images = _translations(module, input, seed, weights, depth, whole)
+        whole = pixels.whole if whole is None else whole
+        names, images = _translations(module, input, seed, weights, pixels, whole)
     else:
         if input is not None:
             raise RefusedInput(f"input={input}: a {type(module).__name__} generates images from noise; leave it out.")
@@ -108,11 +106,11 @@ def sample(
     if module.image_size == 1:
         return _write_points(torch.stack(images), folder)
     columns = module.num_classes if label is None and 0 < module.num_classes <= num else math.ceil(len(images) ** 0.5)
-    return _write_images(images, names, columns, folder, depth)
+    return _write_images(images, names, columns, folder, pixels)
 
 
 @dataclass(frozen=True)
-class _Depth:
+class Pixels:
     """What a checkpoint says of the images that it was trained on.
 
     Args:
@@ -125,48 +123,50 @@ class _Depth:
     value_range: tuple[float, float] | None = None
     whole: bool = False
 
+    def frame(self, image_size: Size, channels: int) -> Frame:
+        """Returns how files become images like these, uncropped."""
+        return Frame(image_size, channels, "none", WHITE, self.dtype, self.value_range)
 
-def _depth_of(content: dict[str, Any]) -> _Depth:
+
+def pixels_of(content: dict[str, Any]) -> Pixels:
+    """Returns what the content of a checkpoint says of its images."""
     data = content.get(FORMAT_KEY, {}).get("config", {}).get("data") or {}
     given = data.get("value_range")
     value_range = None if given is None else (float(given[0]), float(given[1]))
-    return _Depth(data.get("dtype", "uint8"), value_range, data.get("whole_size") is not None)
+    return Pixels(data.get("dtype", "uint8"), value_range, data.get("whole_size") is not None)
 
 
 def _translations(
-    module: Translator, folder: str | None, seed: int, weights: Weights | None, depth: _Depth, whole: bool
+    module: Translator, folder: str | None, seed: int, weights: Weights | None, pixels: Pixels, whole: bool
 ) -> tuple[list[str], list[Float[Tensor, "c _ _"]]]:
     """Returns the names and translations of the images in a folder."""
     if folder is None:
         raise RefusedInput(f"{module.name} translates images: add input=FOLDER.")
-    paths = images_in(Path(folder), endings=(*ENDINGS, *ARRAYS))
+    paths = images_at(folder)
     names: list[str] = []
     for name in (path.stem for path in paths):
         while name in ("grid", *names):  # of another ending
             name += "_"
         names.append(name)
-    frame = Frame(module.image_size, module.input_channels, "none", WHITE, depth.dtype, depth.value_range)
-
-    def read(path: Path) -> Float[Tensor, "1 c h w"]:
-        picture = read_picture(path, frame.takes_values, [])
-        own = replace(frame, image_size=frame.size_of(picture)) if whole else frame
-        return to_unit_range(torch.from_numpy(own.fit(picture, str(path))[0])[None])
+    frame = pixels.frame(module.image_size, module.input_channels)
 
     logger.info("translating %s images", f"{len(paths):,}")
     if not whole:
-        return names, [*module.translate(torch.cat([*map(read, paths)]), seed=seed, weights=weights)]
+        return names, [
+            *module.translate(torch.cat([read_at(path, frame) for path in paths]), seed=seed, weights=weights)
+        ]
     with Progress() as progress:  # one by one, since each may have its own size
         own = progress.follow("translating whole images", paths, len(paths), size=lambda _: 1)
-        return names, [module.translate(read(path), seed=seed, weights=weights)[0] for path in own]
+        return names, [module.translate(read_at(path, frame, whole), seed=seed, weights=weights)[0] for path in own]
 
 
 def _write_images(
-    images: list[Float[Tensor, "c _ _"]], names: list[str], columns: int, folder: Path, depth: _Depth
+    images: list[Float[Tensor, "c _ _"]], names: list[str], columns: int, folder: Path, pixels: Pixels
 ) -> Path:
     """Writes each image and a grid of all images; returns the path of the grid."""
     grid = folder / "grid.png"
-    arrays = depth.dtype != "uint8" or len(images[0]) not in (1, 3, 4)
-    low, high = depth.value_range or (0.0, 1.0)
+    arrays = pixels.dtype != "uint8" or len(images[0]) not in (1, 3, 4)
+    low, high = pixels.value_range or (0.0, 1.0)
     replaced = replacing_note(grid)
     others = len({path.stem for path in folder.glob("*.npy" if arrays else "*.png")} - {*names, grid.stem})
     beside = f"; {others} other images stay there" if replaced and others else ""
@@ -210,11 +210,11 @@ def _write_points(points: Tensor, folder: Path) -> Path:
 
 def loaded(checkpoint: str, output: str | None) -> tuple[AdversarialModule, Path]:
     """Returns the module of a checkpoint, and the output folder."""
-    content, folder = _read(checkpoint, output)
+    content, folder = opened(checkpoint, output)
     return module_from(content, checkpoint), folder
 
 
-def _read(checkpoint: str, output: str | None) -> tuple[dict[str, Any], Path]:
+def opened(checkpoint: str, output: str | None) -> tuple[dict[str, Any], Path]:
     """Returns the content of a checkpoint, and the output folder."""
     path = find_checkpoint(checkpoint)
     folder = Path(output) if output else results_folder(checkpoint, path) / "generated"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -298,15 +298,16 @@ def images_in(folder: Path, nested: bool = False, endings: tuple[str, ...] = END
     return sorted(found)
 
 
-def read_folder(folder: str | Path, image_size: Size, channels: int) -> tuple[list[Path], UInt8[Tensor, "n c h w"]]:
-    """Reads all images of a folder, sorted by name, uncropped, at one size.
+def images_at(path: str | Path) -> list[Path]:
+    """Returns a file as it is given, or the images and arrays in a folder, sorted; see `images_in`."""
+    return [Path(path)] if Path(path).is_file() else images_in(Path(path), endings=(*ENDINGS, *ARRAYS))
 
-    Raises:
-        RefusedInput: the folder does not exist or contains no images.
-    """
-    paths, frame = images_in(Path(folder)), Frame(image_size, channels, "none")
-    images = [frame.fit(open_picture(path, str(path), []), str(path))[0] for path in paths]
-    return paths, torch.from_numpy(np.stack(images))
+
+def read_at(path: Path, frame: Frame, whole: bool = False) -> Float[Tensor, "1 c h w"]:
+    """Reads a file as an image in [0, 1], at its own size if it is taken whole."""
+    picture = read_picture(path, frame.takes_values, [])
+    frame = replace(frame, image_size=frame.size_of(picture)) if whole else frame
+    return to_unit_range(torch.from_numpy(frame.fit(picture, str(path))[0])[None])
 
 
 def to_networks(images: Shaped[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:

@@ -14,11 +14,13 @@ from lit_gans.common.size import Size, as_size
 from lit_gans.data.base import resized
 from lit_gans.data.images import images_in, read_image
 
+SHEETS = ("grid.png", "interpolation.png", "directions.png", "projected.png")  # what commands write beside the samples
+
 
 class PictureFolder:
     """Reads the image files of a folder lazily, sorted by name, with three channels.
 
-    Skips `grid.png`, which `lit-gans sample` writes next to the images.
+    Skips `SHEETS`, such as the `grid.png` that `lit-gans sample` writes next to the images.
 
     Args:
         folder: path of the folder; subfolders are not read.
@@ -30,9 +32,11 @@ class PictureFolder:
 
     def __init__(self, folder: str | Path, image_size: Size | None = None) -> None:
         self.folder, self.image_size = Path(folder), None if image_size is None else as_size(image_size)
-        self.paths = [path for path in images_in(self.folder) if path.name != "grid.png"]
+        self.paths = [path for path in images_in(self.folder) if path.name not in SHEETS]
         if not self.paths:
-            raise RefusedInput(f"{folder} contains no images but grid.png.")
+            arrays = any(self.folder.glob("*.npy"))
+            hint = " Arrays are measured from their checkpoint: checkpoint=PATH instead of fake=." if arrays else ""
+            raise RefusedInput(f"{folder} contains no images but {', '.join(SHEETS)}.{hint}")
 
     def __len__(self) -> int:
         return len(self.paths)

@@ -3,6 +3,7 @@
 import json
 import logging
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -66,11 +67,19 @@ def test_truncated_latents_are_measured_and_said(checkpoint, random_images, tmp_
         evaluate(fake=folder, truncation=0.5, **settings)
 
 
+def test_a_folder_of_arrays_is_measured_from_its_checkpoint(tmp_path):
+    np.save(tmp_path / "0.npy", np.zeros((16, 16, 2), np.float32))
+    save_image(torch.zeros(1, 50, 50), tmp_path / "grid.png")
+    with pytest.raises(RefusedInput, match=r"Arrays are measured from their checkpoint: checkpoint=PATH instead"):
+        evaluate(fake=str(tmp_path), real=str(tmp_path), metrics=metrics(), device="cpu")
+
+
 def test_a_checkpoint_and_the_folder_of_its_samples_agree(checkpoint, random_images, tmp_path):
     module, path = checkpoint
     direct = evaluate(checkpoint=path, data=random_images(), metrics=metrics(), device="cpu")
     folder = write(tmp_path / "fake", module.sample(30, seed=1))
-    save_image(torch.zeros(1, 50, 50), tmp_path / "fake/grid.png")  # as lit-gans sample leaves one
+    for name in ("grid", "interpolation", "directions", "projected"):  # as the commands leave them
+        save_image(torch.zeros(1, 50, 50), tmp_path / f"fake/{name}.png")
     by_folder = evaluate(fake=folder, data=random_images(), metrics=metrics(), device="cpu")
     keys = [key for key in direct if key.startswith("metric/")]
     assert {key: direct[key] for key in keys} == pytest.approx({key: by_folder[key] for key in keys}, rel=1e-4)

@@ -6,6 +6,7 @@ import torch
 from PIL import Image
 
 from lit_gans import load
+from tests.commands import TINY
 
 
 @pytest.fixture
@@ -72,6 +73,25 @@ def test_project_writes_pairs_and_the_latents(command, last, tmp_path):
     assert (made - images).abs().mean() < 0.05
     with Image.open(tmp_path / "run/generated/projected.png") as grid:
         assert grid.size == (2 + 2 * 18, 2 + 2 * 18)
+    code, out, err = command("project", f"checkpoint={last}", "input=pictures/b.png", "steps=1")
+    assert (code, "1 images, mean distance" in out) == (0, True), err
+
+
+def test_project_reads_files_as_the_training_did(command, tmp_path):
+    """Arrays of two channels whose values are those of `data.value_range`."""
+    (tmp_path / "arrays").mkdir()
+    for index in range(8):
+        np.save(tmp_path / f"arrays/{index}.npy", np.full((16, 16, 2), index / 4 - 1, np.float32))
+    sizes = ("data.image_size=16", "data.channels=2", "data.value_range=[-1,1]", "data.dtype=float32")
+    code, _, err = command(
+        *("train", *TINY, "data=folder", "data.root=arrays", "data.batch_size=8", *sizes),
+        *("trainer.max_steps=1", "metrics=none", "hydra.run.dir=floats"),
+    )
+    assert code == 0, err
+    code, _, err = command("project", "checkpoint=floats", "input=arrays/4.npy", "steps=1", "output=found")
+    assert code == 0, err
+    with Image.open(tmp_path / "found/projected.png") as grid:  # gray, a channel beside the other
+        assert np.asarray(grid.convert("L"))[2 + 8, 2 + 8] in (127, 128), "the 0 of [-1, 1] is gray"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from PIL import Image
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.base import resized
-from lit_gans.data.images import Frame, open_picture, read_folder, read_image
+from lit_gans.data.images import Frame, images_at, open_picture, read_at, read_image
 from lit_gans.data.sources.folder import Folder
 
 RNG = np.random.default_rng(0)
@@ -221,13 +221,16 @@ def test_read_image_is_true_to_every_pixel(tmp_path):
     assert np.array_equal(read_image(tmp_path / "a.png", 1)[0, 0].numpy(), gray)
 
 
-def test_read_folder_reads_uncropped_images_at_one_size_in_the_order_of_their_names(tmp_path):
+def test_files_are_read_uncropped_at_one_size_or_whole_in_the_order_of_their_names(tmp_path):
     colors = {"b.png": (0, 255, 0), "a.bmp": (255, 0, 0), "c.webp": (0, 0, 255)}
     for name, color in colors.items():
         Image.new("RGB", (40, 24), color).save(tmp_path / name)
     (tmp_path / "readme.md").write_text("no picture")
-    paths, pictures = read_folder(str(tmp_path), image_size=16, channels=3)
+    paths, frame = images_at(str(tmp_path)), Frame(16, 3, "none")
     assert [path.name for path in paths] == sorted(colors)
-    assert pictures.shape == (3, 3, 16, 16)
+    images = torch.cat([read_at(path, frame) for path in paths])
+    assert images.shape == (3, 3, 16, 16)
     expected = torch.tensor([colors[path.name] for path in paths])
-    assert (pictures.float().mean((2, 3)) - expected).abs().max() <= 3
+    assert (images.mean((2, 3)) * 255 - expected).abs().max() <= 3
+    assert images_at(paths[1]) == [paths[1]]
+    assert read_at(paths[1], frame, whole=True).shape == (1, 3, 24, 40)
