@@ -237,7 +237,12 @@ _DATA = {  # experiment, and further overrides
     "digits": ("{gan}_digits", []),
     "emoji": (
         "{gan}_emoji",
-        ["metrics.scores.prdc=null", "metrics.scores.kid.subset_size={samples}", "metrics.scores.kid.subsets=10"],
+        [
+            "metrics=efficientnet_lite0",
+            "metrics.scores.prdc=null",
+            "metrics.scores.kid.subset_size={samples}",
+            "metrics.scores.kid.subsets=10",
+        ],
     ),
     "stacked_digits": ("{gan}_digits", ["data=stacked_digits", "metrics=modes"]),
 }

@@ -293,6 +293,11 @@ class GenerativeMetrics(Measurement):
             )
         if data.image_size == 1:
             raise RefusedInput("points have no FID: use metrics=modes, or metrics=none.")
+        if self.extractor.name in pl_module.trains_against:
+            raise RefusedInput(
+                f"metrics={self.extractor.name} would judge {type(pl_module).__name__} by a network that it is trained"
+                " against, which it learns to please (arXiv 2203.06026): use metrics=efficientnet_lite2 or inception."
+            )
         if not self.extractor.any_channels and data.channels not in (1, 3, 4):
             raise RefusedInput(
                 f"metrics={self.extractor.name} measures images with 1, 3 or 4 channels, and the data has"
@@ -318,7 +323,8 @@ class GenerativeMetrics(Measurement):
 
     def stamp(self, trainer: Trainer, module: AdversarialModule) -> dict[str, Any]:
         weights = "raw" if module.averaged_generator is None else "ema"
-        protocol = stamp(self.evaluator, data=repr(data_of(trainer)), weights=weights)
+        data = repr(data_of(trainer))
+        protocol = stamp(self.evaluator, data=data, weights=weights, trained_against=module.trains_against)
         return protocol | ({"left_out": self.left_out} if self.left_out else {})
 
     def summary(self) -> list[str]:

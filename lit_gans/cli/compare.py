@@ -16,7 +16,7 @@ from lit_gans.cli.tables import markdown
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.reading import read_bounded
 from lit_gans.config.mistakes import refused_is_2
-from lit_gans.metrics.protocol import differences
+from lit_gans.metrics.protocol import differences, is_biased
 
 _MOST_BYTES = 2**24  # of the record of an evaluation
 
@@ -36,7 +36,7 @@ def compare(a: str, b: str) -> dict[str, str]:
     """Shows two evaluations side by side, with the better one of each score.
 
     Both files are written by `lit-gans evaluate`. Values that are not comparable (different real images, extractors or
-    numbers of samples) are refused with all reasons.
+    numbers of samples) are refused with all reasons, as are those by a network that a generator was trained against.
 
     Args:
         a: JSON file of an evaluation.
@@ -46,9 +46,15 @@ def compare(a: str, b: str) -> dict[str, str]:
         `A` or `B` for each score, whichever is better, or an empty text if neither is.
 
     Raises:
-        RefusedInput: incomparable values, with all reasons.
+        RefusedInput: incomparable values, with all reasons, or a judge that a generator was trained against.
     """
     one, other = _read(Path(a)), _read(Path(b))
+    for path, record in ((a, one), (b, other)):
+        if is_biased(record["protocol"]):
+            raise RefusedInput(
+                f"{path} is no comparison: {record['protocol']['extractor']} judges a generator that was trained"
+                " against it (arXiv 2203.06026): evaluate both with metrics=efficientnet_lite2 or inception."
+            )
     refused, noted = differences(one["protocol"], other["protocol"])
     if refused:
         raise RefusedInput(f"{a} and {b} are not comparable: {'; '.join(refused)}.")

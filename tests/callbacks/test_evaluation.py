@@ -75,6 +75,18 @@ def test_values_are_those_of_the_sampling_generator_against_all_real_images(tiny
     assert evaluator.measure(to_uint8(module.sample(40, seed=1, weights="raw"))) != pytest.approx(expected, rel=1e-4)
 
 
+def test_a_network_that_the_module_trains_against_is_no_judge(tiny_gan, random_images, fit, metrics):
+    module = tiny_gan()
+    fit(module, random_images(), max_steps=1, callbacks=[metrics])
+    assert metrics.protocol["trained_against"] == []
+    module.trains_against = ("efficientnet_lite0",)
+    fit(module, random_images(), max_steps=1, callbacks=[metrics])
+    assert metrics.protocol["trained_against"] == ["efficientnet_lite0"]
+    module.trains_against = ("efficientnet_lite0", "digits")
+    with pytest.raises(RefusedInput, match="metrics=digits would judge DCGAN by a network that it is trained against"):
+        fit(module, random_images(), max_steps=1, callbacks=[metrics])
+
+
 def test_logs_at_the_iteration_that_was_measured(tiny_gan, random_images, fit, metrics, tmp_path):
     arguments = {"logger": CSVMetrics(str(tmp_path)), "log_every_n_steps": 1}
     fit(tiny_gan(), random_images(), max_steps=3, callbacks=[EMA(), metrics], **arguments)

@@ -46,6 +46,17 @@ def test_compares_what_compares_and_names_the_better(measured, files, capsys):
     assert "note: different weights: pictures and ema" in lines
 
 
+def test_a_judge_that_a_generator_was_trained_against_is_refused(measured, files):
+    other = copy.deepcopy(measured)
+    other["protocol"]["trained_against"] = ["efficientnet_lite0"]
+    compare(*files(other))
+    other["protocol"]["trained_against"] = ["efficientnet_lite0", "digits"]
+    with pytest.raises(RefusedInput, match=r"b\.json is no comparison: digits judges a generator that was trained"):
+        compare(*files(other))
+    with pytest.raises(RefusedInput, match=r"b\.json is no comparison"):
+        compare(*files(other)[::-1])
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

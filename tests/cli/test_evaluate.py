@@ -23,6 +23,7 @@ from lit_gans.metrics import (
 from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.extractors.digits import DigitsExtractor
 from lit_gans.metrics.protocol import differences
+from lit_gans.models.dcgan import DCGAN
 from tests.cli.pictures import metrics, pictures, write
 
 
@@ -205,6 +206,16 @@ def test_cyclegan_is_measured_in_both_directions(tiny_gan, fit, tmp_path):
         assert direct["num_real"] == 30
         found[direction] = json.loads((tmp_path / f"evaluation_cycle{'_b_to_a' * (given == 'B')}.json").read_text())
     assert found["a_to_b"] != found["b_to_a"]
+
+
+def test_a_judge_that_the_generator_was_trained_against_is_said(checkpoint, random_images, monkeypatch, caplog):
+    _, path = checkpoint
+    settings = {"checkpoint": path, "data": random_images(), "metrics": metrics(), "device": "cpu"}
+    assert evaluate(**settings)["protocol"]["trained_against"] == []
+    assert "trained against" not in caplog.text
+    monkeypatch.setattr(DCGAN, "trains_against", ("digits",))
+    assert evaluate(**settings)["protocol"]["trained_against"] == ["digits"]
+    assert "digits judges a generator that was trained against it" in caplog.text
 
 
 def test_directions_of_what_has_one_are_refused(checkpoint, tiny_gan, random_images, fit, tmp_path):

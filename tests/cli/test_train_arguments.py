@@ -45,6 +45,14 @@ def test_arguments_take_the_metrics_of_their_data():
         assert with_defaults(given) == (given, [])
 
 
+def test_a_model_is_not_measured_by_the_network_that_it_trains_against():
+    for model, judge in (("dcgan", "efficientnet_lite0"), ("autoencoder_kl", "efficientnet_lite2")):
+        given = [f"model={model}", "data=folder", "data.root=photos"]
+        arguments, (said,) = with_defaults(given)
+        assert arguments == [*given, f"metrics={judge}"]
+        assert said.startswith(f"metrics={judge} for data=folder")
+
+
 def test_every_source_names_an_option_that_exists():
     assert {cls.metrics for cls in SOURCES.values()} <= {*options("metrics")}
 

@@ -179,6 +179,12 @@ def test_the_perceptual_network_is_frozen_and_not_part_of_checkpoints(tiny_gan, 
     assert not any(parameter.requires_grad for parameter in module._perceptual[0].parameters())
 
 
+def test_the_perceptual_network_is_no_judge(tiny_gan):
+    assert tiny_gan("autoencoder_kl", perceptual="efficientnet_lite0").trains_against == ("efficientnet_lite0",)
+    for settings in ({"perceptual": "none"}, {"perceptual": "efficientnet_lite0", "perceptual_weight": 0.0}):
+        assert tiny_gan("autoencoder_kl", **settings).trains_against == ()
+
+
 def test_latents_are_encoded_and_decoded(module):
     module, pictures = module(), torch.rand(3, 1, 16, 16)
     latents, codes = module.encode(pictures)
