@@ -191,7 +191,7 @@ def main(arguments: Sequence[str]) -> None:
     elif arguments:
         RESULTS.write_text(json.dumps(_rounded(json.loads(Path(arguments[0]).read_text()))) + "\n")
     (rows, about), (compared, _) = read(RESULTS), read(COMPARED)
-    write_page(REPORT, rows, about)
+    write_page(REPORT, rows, {"Machine": about["stamp"], "Sizes": about["settings"]})
     for path in PAGES:
         path.write_text(page(path.read_text(), rows, about["stamp"], compared))
 

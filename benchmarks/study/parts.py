@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -16,12 +17,14 @@ class Part(NamedTuple):
 
     Attributes:
         heading, question: of its section of the report.
+        headline: column of its tables whose smallest and largest values the summary has, and what they are.
         cells: yields what it measures.
         tables, pictures: make the tables and plots of what was measured.
     """
 
     heading: str
     question: str
+    headline: tuple[str, str]
     cells: Callable[[Sizes, Machine], Iterator[Cell]]
     tables: Callable[[Rows], list[Table]]
     pictures: Callable[[Rows], Iterator[Picture]]
@@ -33,6 +36,7 @@ PARTS = {
         "Real images per second, seconds for an epoch of CelebA's 202,599 images, seconds of the measured"
         " training from start to end, and peak memory, by batch size. Images per second count each real image of a"
         " generator iteration once, as the scaling study does; all critic steps of an iteration are in its time.",
+        ("images/s", "images per second"),
         cells.batch,
         tables.batch,
         plots.batch,
@@ -43,6 +47,7 @@ PARTS = {
         " times the speed of one process. Weak scaling has the same batch in each process, strong scaling the same"
         " in all. On a CPU the processes share its cores: n processes that lose nothing have an efficiency of 1 /"
         " n.",
+        ("efficiency", "efficiency of several processes"),
         cells.scaling,
         tables.scaling,
         plots.scaling,
@@ -53,6 +58,7 @@ PARTS = {
         " data, or does nothing. On a CPU, from the times at which DDP starts and finishes each all-reduce, and"
         " the host waits for it; on CUDA, from the profiler's kernels. Real images from files, packed as in a"
         " training.",
+        ("communication", "share of communication alone"),
         cells.overlap,
         tables.overlap,
         plots.overlap,
@@ -60,6 +66,7 @@ PARTS = {
     "optimizations": Part(
         "Optimizations",
         "Which setting makes a step faster, and do the losses after the same images stay the same?",
+        ("to baseline", "speed as a multiple of the baseline's"),
         cells.optimizations,
         tables.optimizations,
         plots.optimizations,
@@ -69,6 +76,7 @@ PARTS = {
         "Seconds for an epoch of CelebA's 202,599 images, batch size per process as in the tutorial: the plain"
         " loop on one device (three backward passes, losses fetched in each step), strategy=ddp, and one engine"
         " for each network.",
+        ("times as fast as the plain loop", "speed as a multiple of the plain loop's"),
         cells.deepspeed,
         tables.deepspeed,
         plots.deepspeed,
@@ -78,6 +86,7 @@ PARTS = {
         "Scores by iterations and by seconds of training (without the measurements), seconds until a given FID,"
         " and how busy processor and device are. A digit classifier or EfficientNet-Lite0 judges: the scores are"
         " comparable with each other, not with the study's FID on 64 features.",
+        ("FID", "FID at the end"),
         cells.dual,
         tables.dual,
         plots.dual,
@@ -86,6 +95,7 @@ PARTS = {
         "Lightweight networks",
         "Parameters and multiply-adds of one image (forward, torch's counter), images per second, speed-up over"
         " plain convolutions of full width, and FID on the digits after equal time.",
+        ("speed-up", "speed as a multiple of plain convolutions'"),
         cells.lightweight,
         tables.lightweight,
         plots.lightweight,
@@ -95,6 +105,7 @@ PARTS = {
         "A cost model (computation per step, bytes and messages per step, latency and bandwidth of each level of"
         " the network, overlap) predicts images per second on 1 to 1,024 devices. It is compared with steps of"
         " several processes, and with the scaling study's tables.",
+        ("error", "error of the predictions"),
         cells.projection,
         tables.projection,
         plots.projection,
@@ -115,6 +126,24 @@ def tables_of(rows: Rows) -> dict[str, list[Table]]:
             own = part.tables(rows) if len(tables.measured(rows, name)) else []
             found[name] = [table for table in [*own, tables.missing(rows, name)] if len(table.frame)]
     return found
+
+
+def summary(name: str, found: Sequence[Table]) -> str:
+    """Returns where the headline of a part is smallest and largest: among the rows with the most processes."""
+    (column, what), values = PARTS[name].headline, []
+    shown = [table for table in found if column in table.frame]
+    for title, frame, _ in shown:
+        rows = frame[frame["processes"] == frame["processes"].max()] if "processes" in frame else frame
+        for row in rows.to_dict("records"):
+            number = re.match(r"[-+]?[\d.,]*\d", str(row[column]))
+            where = [title] if len(shown) > 1 else []
+            where += [str(row[frame.columns[0]])]
+            where += [f"{key} {row[key]}" for key in ("batch", "processes", "width", "nodes") if key in row]
+            values += [(float(number[0].replace(",", "")), str(row[column]), ", ".join(where))] if number else []
+    if not values:
+        return ""
+    (_, low, at_low), (_, high, at_high) = min(values), max(values)
+    return f"{what} from {low} ({at_low}) to {high} ({at_high})."
 
 
 def pictures_of(rows: Rows, name: str) -> Iterator[Picture]:
