@@ -49,6 +49,14 @@ def test_every_pair_of_networks_has_directions(tiny_gan, name, network, num_clas
     assert values[0] > values[1] > 0
 
 
+def test_directions_with_classes_are_those_of_the_latents_alone(tiny_gan):
+    module = tiny_gan("gan", num_classes=10, generator_width=16)
+    first = next(layer for layer in module.generator.modules() if isinstance(layer, nn.Linear))
+    assert first.weight.shape[1] > 6, "an embedding of the class follows the latent"
+    _, values = directions(module, 6)
+    torch.testing.assert_close(values, torch.linalg.svdvals(first.weight[:, :6].detach()) ** 2)
+
+
 def test_refusals(tiny_gan):
     with pytest.raises(RefusedInput, match="num=7 must be at least 1 and at most latent_dim=6"):
         directions(tiny_gan(), 7)

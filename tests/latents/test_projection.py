@@ -31,6 +31,13 @@ def test_finds_images_that_the_generator_can_make(tiny_gan, num_classes):
     assert all(parameter.requires_grad for parameter in module.generator.parameters())
 
 
+def test_each_image_begins_with_the_best_start(tiny_gan):
+    module = tiny_gan("gan")
+    starts = module.latents(8, seed=2)
+    found, _ = project(module, module.decode(starts[[5, 3]]), steps=1, starts=8, lr=0.0, seed=2)
+    assert torch.equal(found, starts[[5, 3]])
+
+
 def test_the_prior_pulls_latents_to_the_origin(tiny_gan):
     module = tiny_gan("gan")
     targets = torch.rand(2, 1, 16, 16, generator=torch.Generator().manual_seed(0))
