@@ -157,6 +157,7 @@ def test_its_card_is_what_the_hub_reads_and_says_how_to_go_on(trained, train, tm
     card = ModelCard.load(folder / CARD)
     assert (card.data.library_name, card.data.pipeline_tag, card.data.tags) == ("lit-gans", task, ["gan", name])
     assert "resume=FOLDER" in card.text
+    assert "model.accumulate_gradients" not in card.text, "a default"
     line = re.search(r"^lit-gans train (.*)$", card.text, re.MULTILINE)[1].replace(
         "FOLDER or hf://owner/name", "networks"
     )
