@@ -212,6 +212,21 @@ class TwoOptimizers(Own):
         return [torch.optim.SGD(part, 0.1) for part in (self.generator.parameters(), first, second)]
 
 
+class Scheduled(Own):
+    """Has a schedule for each group of its optimizers, one of which has no parameters."""
+
+    def on_train_batch_end(self, *_):
+        super().on_train_batch_end()
+        for scheduler in self.lr_schedulers():
+            scheduler.step()
+
+    def configure_optimizers(self):
+        groups = [[{"params": []}, {"params": network.parameters()}] for network in (self.generator, self.critic)]
+        optimizers = [torch.optim.SGD(each, 0.1) for each in groups]
+        rates = [lambda step: 1.0, lambda step: 0.5**step]
+        return optimizers, [torch.optim.lr_scheduler.LambdaLR(optimizer, rates) for optimizer in optimizers]
+
+
 class Sampled(nn.Sequential):
     """Computes in a method beside `forward`."""
 

@@ -23,6 +23,7 @@ from .own_modules import (
     Partly,
     Penalized,
     Samples,
+    Scheduled,
     SeededByRank,
     StepsItsOwn,
     StepsTheBareOptimizer,
@@ -49,6 +50,7 @@ PARITY = {
     Names: ("ddp", "deepspeed_0", "deepspeed_1", "fsdp_network"),
     StepsTheBareOptimizer: ("ddp", "deepspeed_2", "deepspeed_3"),
     Samples: ("deepspeed_3", "fsdp_layer"),
+    Scheduled: ("ddp", "deepspeed_0", "deepspeed_2", "deepspeed_3", "fsdp_layer"),
     Automatic: ("ddp", "fsdp_layer"),
     Partly: ("ddp_unused", "deepspeed_2", "deepspeed_3", "fsdp_layer"),
 }

@@ -178,6 +178,16 @@ class EngineOptimizer(torch.optim.Optimizer):
             safe_set_full_optimizer_state(parameter, value, key)
 
 
+class AllGroups:
+    """An optimizer as its scheduler sees it: with the groups without parameters, which DeepSpeed removes."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]]) -> None:
+        self._optimizer, self.param_groups = optimizer, groups
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._optimizer, name)
+
+
 class _Group(ChainMap[str, Any]):
     """A parameter group with the parameters that it had at first, and all settings as they are now."""
 

@@ -19,7 +19,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.common.lightning import LightningModule, MixedPrecision, Precision, Trainer
 from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.strategies.deepspeed import settings as deepspeed_settings
-from lit_gans.strategies.deepspeed.optimizer import EngineOptimizer, with_padding
+from lit_gans.strategies.deepspeed.optimizer import AllGroups, EngineOptimizer, with_padding
 from lit_gans.strategies.module_networks import (
     OptimizedNetwork,
     network_named,
@@ -132,9 +132,13 @@ class NetworkDeepSpeed(NetworkStrategy):
         optimizer = EngineOptimizer(network.name, network.optimizer, self.stage, self.shard, self._saved)
         module = engine_module(network)
         module.to(memory_format=torch.contiguous_format)  # DeepSpeed supports no other layout
-        config = self._config_of(module)
+        config, groups = self._config_of(module), [*network.optimizer.param_groups]
         engine = deepspeed.initialize(model=module, optimizer=network.optimizer, config=config)[0]
         engine.set_gradient_accumulation_boundary(True)
+        if len(groups) > len(network.optimizer.param_groups):
+            for each in self.lr_scheduler_configs:
+                if each.scheduler.optimizer is network.optimizer:
+                    each.scheduler.optimizer = AllGroups(network.optimizer, groups)
         self.engines[network.name] = optimizer.engine = engine
         if self.stage == 3:
             self._gather_in_forward(network, module)
