@@ -60,7 +60,8 @@ class Server:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PL_")}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.strategies.fork_server"],
-            env=kept | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"},
+            # earlier versions of torch start their compiler's workers from a thread, which a fork would lack
+            env=kept | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", "TORCHINDUCTOR_COMPILE_THREADS": "1"},
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -5,6 +5,7 @@ DeepSpeed marks few names as private: here are those that its documentation does
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import torch
@@ -88,13 +89,13 @@ def zero3_shape(parameter: nn.Parameter) -> torch.Size:
 
 
 def forbid_compiled_operations(deepspeed: Any) -> None:
-    """Prevents DeepSpeed from compiling operations, with an empty `deepspeed.ops.__compatible_ops__`.
+    """Prevents DeepSpeed from compiling operations: none is in `deepspeed.ops.__compatible_ops__`.
 
     On a CPU, the ranks would compile one for communication at the start, and wait forever if such a compilation had
     been killed before. There is no setting; https://github.com/huggingface/transformers/issues/12715 reports such
     waiting.
     """
-    deepspeed.ops.__compatible_ops__ = {}
+    deepspeed.ops.__compatible_ops__ = defaultdict(bool)  # earlier versions ask for some without `get`
 
 
 def stays_gathered(parameter: nn.Parameter) -> bool:
