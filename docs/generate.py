@@ -1,4 +1,4 @@
-"""What the README and the site show of the code: tables of GANs, groups and subpackages, commands and keys.
+"""What the README and the site show of the code: tables of GANs and subpackages, commands and keys.
 
 `python -m docs.generate` writes the tables of the GANs and of the subpackages, which are read in the repository too.
 Everything else is made at every build of the site, of which this file is the hook.
@@ -79,11 +79,10 @@ def contributing() -> str:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Replaces the marks of generated tables by the tables, and removes what is said to the tests alone."""
-    for name, table in {"gans": gan_table, "groups": group_table}.items():
-        mark = f"<!-- generated: {name} -->"
-        if mark in markdown:
-            markdown = markdown.replace(mark, re.sub(r"\[(`\w+`)\]\([^)]*\)", r"\1", table()))
+    """Replaces the mark of the table of GANs by the table, and removes what is said to the tests alone."""
+    mark = "<!-- generated: gans -->"
+    if mark in markdown:
+        markdown = markdown.replace(mark, re.sub(r"\[(`\w+`)\]\([^)]*\)", r"\1", gan_table()))
     return _TEST.sub("", markdown)
 
 
@@ -113,18 +112,6 @@ def _paper(module: str) -> str:
     text = " ".join((importlib.import_module(module).__doc__ or "").split("\n\n")[0].split())
     authors, title = re.search(r": ([^:]*? \d{4}),", text), re.search(r'"([^"]*)"', text)
     return authors[1] if authors else title[1] if title else text
-
-
-def group_table() -> str:
-    """Returns the groups of a training with their options."""
-    from lit_gans.config.groups import GROUPS, options
-
-    lines = ["| group | options | |", "|---|---|---|"]
-    for name, group in GROUPS.items():
-        places = (f"`{place}`: {meaning}" if "@" in place else meaning for place, meaning in group.places.items())
-        names = ", ".join(f"`{option}`" for option in options(name))
-        lines.append(f"| `{name}` | {names} | {'; '.join(places)} |")
-    return "\n".join(lines)
 
 
 def key_rows(target: Any, unset: tuple[str, ...] = (), prefix: str = "") -> list[str]:

@@ -1,8 +1,8 @@
 """Compares what the ranks train, so that ranks that disagree raise an error instead of waiting for each other.
 
-Each rank counts its events: iterations, backwards and steps of networks, and forward passes that gather weights. An
-event with the same number must be the same on every rank; otherwise the collectives that follow never match, or match
-wrongly. A rank that is late has fewer events, and never different ones.
+Each rank numbers its events: iterations, backwards and steps of networks, and forward passes that gather weights. Event
+n must be the same on every rank. If it differs, the collectives that follow wait forever, or mix what does not belong
+together. A rank that is late has fewer events, and never different ones.
 
 Before each collective, a rank publishes its latest events in the store that all ranks share, which waits for nobody. In
 the first iterations it then reads those of its neighbors: whichever of two ranks that disagree comes later raises
