@@ -1,6 +1,7 @@
 """The site, built and opened in a browser: the time is that of the build, about a minute, and of a hundred pages."""
 
 import re
+from collections import Counter
 from html.parser import HTMLParser
 
 import pytest
@@ -104,37 +105,88 @@ def test_each_argument_of_a_shared_entry_has_its_type_and_its_default(site):
 
 
 class Text(HTMLParser):
-    """Collects the text of an article, without scripts and styles."""
+    """Collects the text of an article without scripts and styles, and its paragraphs outside lists and tables.
+
+    In a paragraph, code inside a line is one word.
+    """
 
     def __init__(self):
         super().__init__()
-        self.shown, self.hidden = [], 0
+        self.shown, self.paragraphs, self.open = [], [], Counter()
 
     def handle_starttag(self, tag, attributes):
-        self.hidden += tag in ("script", "style")
+        self.open[tag] += 1
+        if tag == "p":
+            self.paragraphs.append("")
+        if tag == "code":
+            self.tell("code")
 
     def handle_endtag(self, tag):
-        self.hidden -= tag in ("script", "style")
+        self.open[tag] -= 1
 
     def handle_data(self, data):
-        if not self.hidden:
+        if not self.open["script"] and not self.open["style"]:
             self.shown.append(data)
+            if not self.open["code"]:
+                self.tell(data)
+
+    def tell(self, text):
+        if self.open["p"] and not any(self.open[tag] for tag in ("li", "table")):
+            self.paragraphs[-1] += text
+
+
+def read(page):
+    """Returns the parsed article of a page."""
+    parser = Text()
+    parser.feed(re.search(r"<article.*?</article>", page, re.S)[0].replace("<wbr>", ""))
+    return parser
 
 
 def text_of(page):
     """Returns the text of the article of a page, in one line."""
-    parser = Text()
-    parser.feed(re.search(r"<article.*?</article>", page, re.S)[0].replace("<wbr>", ""))
-    return " ".join("".join(parser.shown).split())
+    return " ".join("".join(read(page).shown).split())
+
+
+def count(text):
+    """Returns the number of words: what has a letter or a digit."""
+    return sum(bool(re.search(r"\w", word)) for word in text.split())
 
 
 def words(paths):
-    """Returns the number of words of pages: what has a letter or a digit."""
-    return sum(bool(re.search(r"\w", word)) for path in paths for word in text_of(path.read_text()).split())
+    """Returns the number of words of pages."""
+    return sum(count(text_of(path.read_text())) for path in paths)
+
+
+def sentences(page):
+    """Returns the sentences of the paragraphs of a page: they end with `.`, `!` or `?` before a capital or a digit."""
+    lines = (" ".join(paragraph.split()) for paragraph in read(page).paragraphs)
+    return [
+        part for line in lines for part in re.split(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(]?[A-Z0-9])", line) if count(part)
+    ]
+
+
+def not_reference(site):
+    return [path for path in site.rglob("index.html") if site / "reference" not in path.parents]
 
 
 def test_the_site_can_be_read_to_its_end(site):
-    pages = list(site.rglob("index.html"))
-    reference = [path for path in pages if site / "reference" in path.parents]
-    assert words({*pages} - {*reference}) < 21_500
-    assert words(reference) < 25_000
+    pages = [*site.rglob("index.html")]
+    others = not_reference(site)
+    assert words(others) < 18_000
+    assert words({*pages} - {*others}) < 25_000
+
+
+def test_sentences_are_short(site):
+    """At most 20 words on average on each page."""
+    found = {path: sentences(path.read_text()) for path in not_reference(site)}
+    means = {path: sum(map(count, said)) / len(said) for path, said in found.items()}
+    assert {str(path.parent.relative_to(site)): mean for path, mean in means.items() if mean > 20} == {}
+
+
+def test_sentences_are_told_apart():
+    told = "<p>One <code>a b.C d</code>, two. <em>Three</em>: 1.5 of e.g. four? (Five) six.</p>"
+    assert sentences(f"<article>{told}<ul><li><p>x y</p></ul></article>") == [
+        "One code, two.",
+        "Three: 1.5 of e.g. four?",
+        "(Five) six.",
+    ]
