@@ -119,7 +119,7 @@ class Text(HTMLParser):
         if tag == "p":
             self.paragraphs.append("")
         if tag == "code":
-            self.tell("code")
+            self.tell("Code")
 
     def handle_endtag(self, tag):
         self.open[tag] -= 1
