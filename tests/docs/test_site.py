@@ -186,7 +186,7 @@ def test_sentences_are_short(site):
 def test_sentences_are_told_apart():
     told = "<p>One <code>a b.C d</code>, two. <em>Three</em>: 1.5 of e.g. four? (Five) six.</p>"
     assert sentences(f"<article>{told}<ul><li><p>x y</p></ul></article>") == [
-        "One code, two.",
+        "One Code, two.",
         "Three: 1.5 of e.g. four?",
         "(Five) six.",
     ]
