@@ -175,6 +175,7 @@ def keeps_on_a_rank(where):
         fit_on_a_rank(where, 5, RunsOut(**settings), sharded_checkpoints=True)
 
 
+@pytest.mark.ranks
 def test_ranks_agree_on_the_time_and_folders_are_kept_like_files(tmp_path):
     ranks.run("tests.callbacks.test_checkpoint.keeps_on_a_rank", tmp_path, where=tmp_path)
     found = {path.stem: verified_iteration(path) for path in (tmp_path / "checkpoints").iterdir()}
@@ -228,6 +229,7 @@ def stops_on_a_rank(where, signal_at):
     return trainer.global_step, callback.received_signal, callback.saved, callback.collectives
 
 
+@pytest.mark.ranks
 def test_ranks_exchange_once_a_second_and_stop_at_the_same_iteration(tmp_path):
     every = [1, 3, 7, 15, 23, 31, 39, 47, 55, 63]
     where = "tests.callbacks.test_checkpoint.stops_on_a_rank"

@@ -7,6 +7,8 @@ import pytest
 from tests.callbacks import cells
 from tests.strategies.ranks import run
 
+pytestmark = pytest.mark.ranks
+
 
 @pytest.mark.parametrize(
     ("measure", "num_samples"),

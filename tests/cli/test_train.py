@@ -227,6 +227,7 @@ def train_with_its_rank(arguments, cwd):
     execute([*arguments, f"model.latent_dim={5 + int(os.environ['RANK'])}"], cwd)
 
 
+@pytest.mark.ranks
 def test_ranks_of_different_configurations_are_refused(tmp_path):
     arguments = ["train", *TINY, *TWO, "data.batch_size=20"]
     codes, printed, _ = launch("tests.cli.test_train.train_with_its_rank", tmp_path, arguments=arguments, cwd=tmp_path)

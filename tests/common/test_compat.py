@@ -98,9 +98,8 @@ def test_every_entry_names_an_upstream_issue(library):
 
 
 @pytest.mark.parametrize("library", NEEDLESS)
-def test_versions_are_bounded_by_what_is_tested(library):
+def test_the_bounds_allow_what_is_tested(library):
     bounds = BOUNDED[PACKAGES[library]]
-    assert any(bound.operator == "<" for bound in bounds)
     assert Version(version(PACKAGES[library])).base_version in bounds
     doc = import_module(f"lit_gans.common._compat.{library}").__doc__
     assert re.search(rf"Checked with {PACKAGES[library]} ([\d.]+\d)\.", doc)[1] in bounds

@@ -5,6 +5,8 @@ import pytest
 from tests.metrics.cells import REAL, Pixels, add, all_scores, evaluator_of, values_alone
 from tests.strategies.ranks import run
 
+pytestmark = pytest.mark.ranks
+
 
 @pytest.fixture(scope="module")
 def halves():

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 OF_RANKS = {
-    *("average", "broken", "checkpoints", "comm_hooks", "grad_scaling", "lightning_cli", "mixed_precision", "nodes"),
-    *("own_module", "sharded_checkpoints", "statistics"),
+    *("agreement", "average", "broken", "checkpoints", "comm_hooks", "grad_scaling", "lightning_cli"),
+    *("lightning_packages", "mixed_precision", "nodes", "own_module", "several_optimizers", "sharded_checkpoints"),
+    "statistics",
 }
 
 
