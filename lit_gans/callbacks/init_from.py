@@ -25,6 +25,9 @@ class InitFrom(GenerativeCallback):
     `lit_gans.training.transfer`; optimizers and counters begin anew. What was loaded is logged. Does nothing in a
     resumed run, which restores its own weights.
 
+    Refuses to freeze layers that learned nothing: those that are not in the checkpoint, and those of a discriminator of
+    gray images in one of color images, whose equal weights see no color.
+
     Args:
         checkpoint: path of a file, of the folder of a run or of a folder of `lit-gans export`; `zoo/NAME`; or
             `hf://owner/name`.
@@ -44,12 +47,25 @@ class InitFrom(GenerativeCallback):
                 for key, value in checkpoint["state_dict"].items()
                 if key.startswith(prefix)
             }
-            found = transfer(pl_module.get_submodule(name), state)
+            network = pl_module.get_submodule(name)
+            found = transfer(network, state)
             if found.share < _LEAST:
                 changed = changed_settings(pl_module, checkpoint, most=3)
                 raise RefusedInput(
                     f"init_from={self.checkpoint}: only {found.share:.0%} of the {name} fit the checkpoint"
                     f"{f' ({changed})' if changed else ''}: choose the same model, network and widths."
+                )
+            for parameter in (key for key, value in network.named_parameters() if not value.requires_grad):
+                if parameter in found.left:
+                    why = "the checkpoint does not have in this size"
+                elif parameter in found.adapted and network.get_parameter(parameter).shape[1] > 1:
+                    why = "comes from gray images and would see no color"
+                else:
+                    continue
+                raise RefusedInput(
+                    f"init_from={self.checkpoint}: model.freeze_discriminator={pl_module.freeze_discriminator}"
+                    f" freezes {parameter} of the {name}, which {why}: freeze no layers, or begin with a checkpoint"
+                    " of such images and networks."
                 )
             logger.info("init_from: %s: %s", name, found)
         average = checkpoint.get(EMA_KEY)

@@ -50,6 +50,38 @@ def test_networks_of_another_size_begin_with_what_fits_and_say_so(tiny_gan, rand
     assert large.averaged_generator is not None
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "missing", "why"),
+    [
+        (1, 3, False, "comes from gray images and would see no color"),
+        (1, 1, True, "the checkpoint does not have in this size"),
+        (3, 1, False, None),
+    ],
+)
+def test_frozen_layers_have_learned_from_such_images(
+    tiny_gan, random_images, fit, tmp_path, before, after, missing, why
+):
+    first, second = tiny_gan(channels=before), tiny_gan(channels=after, seed=2, freeze_discriminator=1)
+    path = tmp_path / "some.ckpt"
+    fit(first, random_images(channels=before), max_steps=1).save_checkpoint(path)
+    frozen = next(name for name, value in second.discriminator.named_parameters() if not value.requires_grad)
+    if missing:
+        checkpoint = torch.load(path, weights_only=False)
+        del checkpoint["state_dict"][f"discriminator.{frozen}"]
+        torch.save(checkpoint, path)
+
+    def train():
+        fit(second, random_images(channels=after), max_steps=1, callbacks=[InitFrom(str(path))])
+
+    if why is None:
+        train()
+        return
+    with pytest.raises(
+        RefusedInput, match=f"freeze_discriminator=1 freezes {frozen} of the discriminator, which {why}"
+    ):
+        train()
+
+
 def test_a_resumed_run_keeps_its_own_weights(tiny_gan, random_images, fit, tmp_path):
     other, own, resumed = tiny_gan(seed=1), tiny_gan(seed=2), tiny_gan(seed=2)
     fit(other, random_images(), max_steps=1).save_checkpoint(tmp_path / "other.ckpt")
