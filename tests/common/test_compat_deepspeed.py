@@ -10,6 +10,8 @@ from torch import nn
 from lit_gans.common._compat import deepspeed as _compat
 from tests.strategies import ranks
 
+pytestmark = pytest.mark.ranks
+
 deepspeed = pytest.importorskip("deepspeed")
 
 STAGES, RANKS = [1, 2, 3], 2

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 OF_RANKS = {
-    *("agreement", "average", "broken", "checkpoints", "comm_hooks", "grad_scaling", "lightning_cli"),
+    *("agreement", "alone", "average", "broken", "checkpoints", "comm_hooks", "grad_scaling", "lightning_cli"),
     *("lightning_packages", "mixed_precision", "nodes", "own_module", "several_optimizers", "sharded_checkpoints"),
     "statistics",
 }
