@@ -1,5 +1,5 @@
 """Projected GAN (Sauer, Chitta, Mueller and Geiger 2021, "Projected GANs Converge Faster") with the generator of
-FastGAN (Liu, Zhu, Song and Elgammal 2021), for trials; docs/guides/models.md has the figures.
+FastGAN (Liu, Zhu, Song and Elgammal 2021), for trials; benchmarks/recorded/projected_gan.md has the figures.
 
 `LIT_GANS_IMPORT=benchmarks.projected_gan lit-gans train model=projected_gan` trains it in a clone.
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 
 from lightning.pytorch import Trainer
+from torch import nn
 
 from lit_gans.checkpoints.format import EMA_KEY, read_checkpoint
 from lit_gans.common.errors import RefusedInput
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.resuming import changed_settings
-from lit_gans.training.transfer import transfer
+from lit_gans.training.transfer import Transferred, transfer
 
 logger = logging.getLogger(__name__)
 
@@ -55,19 +56,25 @@ class InitFrom(GenerativeCallback):
                     f"init_from={self.checkpoint}: only {found.share:.0%} of the {name} fit the checkpoint"
                     f"{f' ({changed})' if changed else ''}: choose the same model, network and widths."
                 )
-            for parameter in (key for key, value in network.named_parameters() if not value.requires_grad):
-                if parameter in found.left:
-                    why = "the checkpoint does not have in this size"
-                elif parameter in found.adapted and network.get_parameter(parameter).shape[1] > 1:
-                    why = "comes from gray images and would see no color"
-                else:
-                    continue
-                raise RefusedInput(
-                    f"init_from={self.checkpoint}: model.freeze_discriminator={pl_module.freeze_discriminator}"
-                    f" freezes {parameter} of the {name}, which {why}: freeze no layers, or begin with a checkpoint"
-                    " of such images and networks."
-                )
+            if pl_module.freeze_discriminator:
+                self._refuse_frozen(pl_module.freeze_discriminator, name, network, found)
             logger.info("init_from: %s: %s", name, found)
         average = checkpoint.get(EMA_KEY)
         if average is not None:
             transfer(pl_module.start_average(), average["state_dict"])
+
+    def _refuse_frozen(self, num: int, name: str, network: nn.Module, found: Transferred) -> None:
+        """Raises `RefusedInput` if a frozen layer of a network has learned nothing."""
+        for key, value in network.named_parameters():
+            if value.requires_grad:
+                continue
+            if key in found.left:
+                why = "the checkpoint does not have in this size"
+            elif key in found.adapted and value.shape[1] > 1:
+                why = "comes from gray images and would see no color"
+            else:
+                continue
+            raise RefusedInput(
+                f"init_from={self.checkpoint}: model.freeze_discriminator={num} freezes {key} of the {name}, which"
+                f" {why}: freeze no layers, or begin with a checkpoint of such images and networks."
+            )

@@ -152,9 +152,8 @@ def _translations(
 
     logger.info("translating %s images", f"{len(paths):,}")
     if not whole:
-        return names, [
-            *module.translate(torch.cat([read_at(path, frame) for path in paths]), seed=seed, weights=weights)
-        ]
+        pictures = torch.cat([read_at(path, frame) for path in paths])
+        return names, [*module.translate(pictures, seed=seed, weights=weights)]
     with Progress() as progress:  # one by one, since each may have its own size
         own = progress.follow("translating whole images", paths, len(paths), size=lambda _: 1)
         return names, [module.translate(read_at(path, frame, whole), seed=seed, weights=weights)[0] for path in own]

@@ -36,7 +36,7 @@ class PictureFolder:
         if not self.paths:
             arrays = any(self.folder.glob("*.npy"))
             hint = " Arrays are measured from their checkpoint: checkpoint=PATH instead of fake=." if arrays else ""
-            raise RefusedInput(f"{folder} contains no images but {', '.join(SHEETS)}.{hint}")
+            raise RefusedInput(f"{folder} contains no images beside {', '.join(SHEETS)}, which are left out.{hint}")
 
     def __len__(self) -> int:
         return len(self.paths)

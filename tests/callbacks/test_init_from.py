@@ -82,6 +82,20 @@ def test_frozen_layers_have_learned_from_such_images(
         train()
 
 
+def test_layers_that_a_module_freezes_itself_may_be_new(tiny_gan, random_images, fit, tmp_path):
+    first, second = tiny_gan(), tiny_gan(seed=2)
+    path = tmp_path / "some.ckpt"
+    fit(first, random_images(), max_steps=1).save_checkpoint(path)
+    name, own = next(second.discriminator.named_parameters())
+    own.requires_grad_(False)
+    checkpoint = torch.load(path, weights_only=False)
+    del checkpoint["state_dict"][f"discriminator.{name}"]
+    torch.save(checkpoint, path)
+    before = own.clone()
+    fit(second, random_images(), max_steps=1, callbacks=[InitFrom(str(path))])
+    assert torch.equal(own, before)
+
+
 def test_a_resumed_run_keeps_its_own_weights(tiny_gan, random_images, fit, tmp_path):
     other, own, resumed = tiny_gan(seed=1), tiny_gan(seed=2), tiny_gan(seed=2)
     fit(other, random_images(), max_steps=1).save_checkpoint(tmp_path / "other.ckpt")

@@ -1,4 +1,4 @@
-"""Each private API in `_compat` has an upstream issue, a version bound, and a test that fails once it is needless."""
+"""Each private API in `_compat` has an upstream issue, its version, and a test that fails once it is needless."""
 
 import ast
 import re
