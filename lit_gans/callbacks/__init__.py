@@ -4,6 +4,7 @@ from lit_gans.callbacks.checkpoint import Checkpoint
 from lit_gans.callbacks.ema import EMA
 from lit_gans.callbacks.evaluation import GenerativeMetrics, ModeMetrics, PairedMetrics
 from lit_gans.callbacks.init_from import InitFrom
+from lit_gans.callbacks.mirror import Mirror
 from lit_gans.callbacks.monitor import EarlyStopping
 from lit_gans.callbacks.progress_bar import ProgressBar
 from lit_gans.callbacks.reconstruction import ReconstructionMetrics
@@ -18,6 +19,7 @@ __all__ = [
     "EarlyStopping",
     "GenerativeMetrics",
     "InitFrom",
+    "Mirror",
     "ModeMetrics",
     "PairedMetrics",
     "ProgressBar",

@@ -109,12 +109,12 @@ def verdict(looks: Sequence[Look], patience: int, stale: str | None = None) -> t
     last = looks[-1]
     recent = [look for look in looks if look.iteration > last.iteration - patience]
     if len(recent) == len(looks):
-        return "learning", f"distance to the real images {abs(last.distance):.2f}, too early to say more"
+        return "learning", f"distance to the real images {max(0.0, last.distance):.2f}, too early to say more"
     copies = [look.copies for look in recent if look.copies is not None]
     if copies and fmean(copies) > MANY_COPIES:
         return "memorizing", (
             f"{copies[-1]:.0%} of the samples are copies of training images. Try more images, model.augmentation, or"
-            " checkpoints/best.ckpt of an earlier iteration."
+            " an earlier checkpoint."
         )
     distances = [look.distance for look in recent]
     distance, closer = median(distances), _falls(distances)
@@ -122,7 +122,7 @@ def verdict(looks: Sequence[Look], patience: int, stale: str | None = None) -> t
     if not closer and distance > max(FAR, 2 * best):
         return "diverging", (
             f"the distance to the real images is {distance:.2f} and does not fall; it was {best:.2f} at best. Try a"
-            " smaller learning rate, or a larger r1_gamma, from checkpoints/best.ckpt on."
+            " smaller learning rate, or a larger r1_gamma, from an earlier checkpoint on."
         )
     sure = [name for name in last.accuracy if all(look.accuracy[name] > SURE for look in recent)]
     if sure and not closer:
@@ -152,10 +152,10 @@ def verdict(looks: Sequence[Look], patience: int, stale: str | None = None) -> t
     if stale is not None:
         return "stalled", (
             f"the last {STALE} measurements had no better {stale}. If samples are good, the training has converged;"
-            " otherwise try a larger network, or a smaller learning rate from checkpoints/best.ckpt on."
+            " otherwise try a larger network, or a smaller learning rate from an earlier checkpoint on."
         )
     return "learning", (
-        f"distance to the real images {abs(distance):.2f}, at first {looks[0].distance:.2f};"
+        f"distance to the real images {max(0.0, distance):.2f}, at first {looks[0].distance:.2f};"
         f" {max(0.0, last.twins):.0%} of the samples look like another one"
     )
 

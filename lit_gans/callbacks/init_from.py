@@ -11,7 +11,7 @@ from lit_gans.checkpoints.format import EMA_KEY, read_checkpoint
 from lit_gans.common.errors import RefusedInput
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.callback import GenerativeCallback
-from lit_gans.training.resuming import changed_settings
+from lit_gans.training.resuming import changed_settings, made_by
 from lit_gans.training.transfer import Transferred, transfer
 
 logger = logging.getLogger(__name__)
@@ -51,10 +51,12 @@ class InitFrom(GenerativeCallback):
             network = pl_module.get_submodule(name)
             found = transfer(network, state)
             if found.share < _LEAST:
-                changed = changed_settings(pl_module, checkpoint, most=3)
+                there, here = made_by(checkpoint), type(pl_module).__name__
+                other = f"of a {there}, this is a {here}" if there not in ("", here) else ""
+                why = other or changed_settings(pl_module, checkpoint, most=3)
                 raise RefusedInput(
                     f"init_from={self.checkpoint}: only {found.share:.0%} of the {name} fit the checkpoint"
-                    f"{f' ({changed})' if changed else ''}: choose the same model, network and widths."
+                    f"{f' ({why})' if why else ''}: choose the same model, network and widths."
                 )
             if pl_module.freeze_discriminator:
                 self._refuse_frozen(pl_module.freeze_discriminator, name, network, found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from lit_gans.checkpoints.exported import is_exported, read_exported
 from lit_gans.checkpoints.locate import find_checkpoint
+from lit_gans.checkpoints.remote import Remote, is_address
 from lit_gans.checkpoints.sharded import read_sharded
 from lit_gans.checkpoints.torch_files import read_torch_file
 from lit_gans.common.atomic import replacing, writing
@@ -74,6 +76,9 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     Raises:
         RefusedInput: the path is not a checkpoint, or the checkpoint is damaged.
     """
+    if is_address(path):
+        with TemporaryDirectory(prefix="lit_gans_") as folder:
+            return read_checkpoint(Remote(str(path)).download(Path(folder) / Path(path).name))
     path = find_checkpoint(path)
     if path.is_dir() and not is_exported(path):
         return read_sharded(path)
@@ -118,12 +123,12 @@ def _joined(config: dict[str, Any], tensors: dict[str, Tensor], rest: dict[str, 
 
 
 class CheckpointFiles(TorchCheckpointIO):
-    """Writes local checkpoint files atomically and durably, and reads files and sharded folders without executing code
-    from them. Lightning handles remote addresses.
+    """Writes local checkpoint files atomically and durably, and reads files and sharded folders, also at addresses such
+    as `s3://bucket/last.ckpt`, without executing code from them. Lightning writes files at addresses.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, *args: Any, **kwargs: Any) -> None:
-        if "://" in str(path):  # not a local file
+        if is_address(path):
             return super().save_checkpoint(checkpoint, path, *args, **kwargs)
         with writing(Path(path)), replacing(Path(path)) as part:
             torch.save(checkpoint, part)
@@ -136,6 +141,6 @@ class CheckpointFiles(TorchCheckpointIO):
         Raises:
             RefusedInput: the checkpoint is damaged.
         """
-        if "://" in str(path) or weights_only is False:
-            return super().load_checkpoint(path, weights_only=weights_only is not False)
+        if weights_only is False:
+            return super().load_checkpoint(path, weights_only=False)
         return read_checkpoint(path)

@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from lit_gans.checkpoints.exported import CONFIG, HUB, downloaded, is_exported, read_exported, read_training
+from lit_gans.checkpoints.remote import downloaded_here, is_address
 from lit_gans.checkpoints.sharded import REST, read_rest, verify_shards
 from lit_gans.checkpoints.torch_files import read_torch_file
 from lit_gans.common.atomic import kept
@@ -25,14 +26,15 @@ def find_checkpoint(path: str | Path) -> Path:
 
     Args:
         path: path of a file, of a sharded checkpoint, of the folder of a run, or of a folder of `lit-gans export`;
-            `zoo/NAME`, networks of this package; or `hf://owner/name`, a repository of the Hugging Face Hub.
+            `zoo/NAME`, networks of this package; `hf://owner/name`, a repository of the Hugging Face Hub; or an
+            address such as `s3://bucket/run`, from which it is downloaded to a temporary folder.
 
     Raises:
         RefusedInput: the path does not exist, or is a folder without a checkpoint.
     """
     if str(path).startswith(HUB):
         return downloaded(str(path))
-    path = Path(path)
+    path = downloaded_here(str(path)) if is_address(path) else Path(path)
     if path.parent == Path(ZOO) and not path.exists():
         return _of_the_zoo(path.name)
     if path.is_file() or (path / REST).is_file() or is_exported(path):
@@ -138,6 +140,8 @@ def resume_point(resume: str, folder: Path) -> tuple[Path | None, int]:
     if resume == "none":
         return None, 0
     path = folder if resume == "auto" else Path(resume)
+    if is_address(resume):
+        raise RefusedInput(f"resume={resume}: hydra.run.dir=ADDRESS resume=auto continues the run at an address.")
     if not path.exists() and resume != "auto":
         raise RefusedInput(f"resume={resume}: there is no such checkpoint; resume=auto takes the newest run.")
     return newest_good(path) or ((None, 0) if resume == "auto" else (path, verified_iteration(path)))

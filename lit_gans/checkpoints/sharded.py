@@ -8,14 +8,16 @@ import json
 import math
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from lit_gans.checkpoints.remote import Remote, is_address
 from lit_gans.checkpoints.torch_files import read_torch_file
 from lit_gans.common.atomic import failed_write, remove, replace, unfinished
 from lit_gans.common.errors import RefusedInput
@@ -34,17 +36,19 @@ Entry = tuple[int, int]  # bytes and CRC-32 of a file
 # ---- writing
 
 
-def write_sharded(checkpoint: dict[str, Any], path: Path, strategy: ParallelStrategy, tied: dict[str, str]) -> None:
+def write_sharded(
+    checkpoint: dict[str, Any], path: str | Path, strategy: ParallelStrategy, tied: dict[str, str]
+) -> None:
     """Writes a checkpoint as a folder, each rank its shards of DTensors; every rank must call it.
 
     Args:
         checkpoint: of Lightning.
-        path: path of the folder.
+        path: path or address of the folder.
         strategy: knows the ranks.
         tied: for each further name of a parameter or buffer its first one, since safetensors stores no tensor twice.
 
     Raises:
-        FailedWrite: a file cannot be written; `path` stays as it was.
+        FailedWrite: a file cannot be written; a local `path` stays as it was.
     """
     import torch.distributed.checkpoint as dcp  # slow to import
 
@@ -52,7 +56,8 @@ def write_sharded(checkpoint: dict[str, Any], path: Path, strategy: ParallelStra
     tied = {name: first for name, first in tied.items() if {name, first} <= state.keys()}
     single = {name: value for name, value in state.items() if name not in tied}
     rest, tensors = _split_tensors(checkpoint | {"state_dict": single, TIED: tied})
-    with _replacing(path, strategy) as folder:
+    new_folder = _uploading(str(path), strategy) if is_address(path) else _replacing(Path(path), strategy)
+    with new_folder as folder:
         dcp.save(tensors, storage_writer=dcp.HuggingFaceStorageWriter(str(folder), save_distributed=True))
         if strategy.is_global_zero:
             torch.save(rest, folder / REST)
@@ -77,12 +82,9 @@ def _replacing(path: Path, strategy: ParallelStrategy) -> Iterator[Path]:
         strategy.barrier()
         yield part
         strategy.barrier()
-        shares = [checksums(part, strategy.global_rank, strategy.world_size)]
-        if strategy.world_size > 1:
-            own, shares = shares[0], [{}] * strategy.world_size
-            dist.all_gather_object(shares, own)
+        entries = _gathered(checksums(part, strategy.global_rank, strategy.world_size), strategy)
         if strategy.is_global_zero:
-            write_commit(part, {name: entry for share in shares for name, entry in share.items()})
+            write_commit(part, entries)
             replace(part, path)
         strategy.barrier()
     except BaseException as error:
@@ -91,6 +93,49 @@ def _replacing(path: Path, strategy: ParallelStrategy) -> Iterator[Path]:
         if isinstance(error, (OSError, RuntimeError, CheckpointException)):
             raise failed_write(path, error) from error
         raise
+
+
+@contextmanager
+def _uploading(address: str, strategy: ParallelStrategy) -> Iterator[Path]:
+    """Yields a temporary folder on each rank, whose files replace those at an address once all ranks have written.
+
+    Nothing can be renamed there: until the commit marker has arrived, last, there is no complete checkpoint.
+
+    Raises:
+        FailedWrite: a file cannot be written.
+    """
+    remote = Remote(address)
+    with TemporaryDirectory(prefix="lit_gans_") as name:
+        yield Path(name)
+        try:
+            if strategy.is_global_zero:
+                remote.remove(COMMIT)
+                remote.remove()
+            strategy.barrier()
+            own = checksums(Path(name))
+            _send(remote, Path(name), own)
+            entries = _gathered(own, strategy)  # once all files of all ranks have arrived
+            if strategy.is_global_zero:
+                write_commit(Path(name), entries)
+                _send(remote, Path(name), [COMMIT])
+        except OSError as error:
+            raise failed_write(address, error) from error
+        strategy.barrier()
+
+
+def _send(remote: Remote, folder: Path, names: Iterable[str]) -> None:
+    for name in names:
+        with (folder / name).open("rb") as file:
+            remote.write(name, file)
+
+
+def _gathered(own: dict[str, Entry], strategy: ParallelStrategy) -> dict[str, Entry]:
+    """Returns the entries of all ranks."""
+    shares = [own]
+    if strategy.world_size > 1:
+        shares = [{}] * strategy.world_size
+        dist.all_gather_object(shares, own)
+    return {name: entry for share in shares for name, entry in share.items()}
 
 
 def checksums(folder: Path, rank: int = 0, world_size: int = 1) -> dict[str, Entry]:

@@ -81,5 +81,6 @@ def _read(path: Path) -> dict[str, Any]:
     except (ValueError, AttributeError, RecursionError, OSError):
         pass
     raise RefusedInput(
-        f"{path} is not an evaluation, values with their protocol: lit-gans evaluate writes it, for example for a run."
+        f"{path} is not an evaluation, values with their protocol: lit-gans evaluate checkpoint=RUN output=FILE writes"
+        " it."
     )

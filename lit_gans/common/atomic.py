@@ -27,12 +27,12 @@ def writing(path: Path) -> Iterator[None]:
         raise failed_write(path, error) from error
 
 
-def failed_write(path: Path, error: BaseException) -> FailedWrite:
-    """Returns the error about a file or folder that cannot be written, with its reason."""
+def failed_write(path: str | Path, error: BaseException) -> FailedWrite:
+    """Returns the error about a file, folder or address that cannot be written, with its reason."""
     reason = error.strerror if isinstance(error, OSError) else None
     if reason is None:
         try:
-            full = shutil.disk_usage(path.parent).free < _FULL
+            full = shutil.disk_usage(Path(path).parent).free < _FULL
         except OSError:
             full = False
         reason = os.strerror(errno.ENOSPC) if full else "not all of it was written"
@@ -67,6 +67,11 @@ def replacing(path: Path, part: Path | None = None) -> Iterator[Path]:
 def unfinished(path: Path) -> Path:
     """Returns the temporary path that a file or folder has until it is complete."""
     return path.with_name(f"{path.name}{_UNFINISHED}")
+
+
+def is_finished(path: Path) -> bool:
+    """Returns whether neither a relative path nor a folder in it is one that is being written or replaced."""
+    return not any(name.endswith((_UNFINISHED, _REPLACED)) for name in path.parts)
 
 
 def replace(new: Path, path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from hydra import compose as hydra_compose
@@ -19,6 +20,7 @@ from lit_gans.common.errors import RefusedInput, nearest
 from lit_gans.config.groups import CONFIG_PACKAGE, GROUPS, group_of, register
 from lit_gans.config.mistakes import DONE, refused_is_2, said
 from lit_gans.config.overrides import is_readable, quoted, with_classes
+from lit_gans.config.registry import IMPORT_VARIABLE
 from lit_gans.config.signatures import schema
 
 _OPTIONS = {"model": "dcgan", "data": "folder"}  # of commands that require one
@@ -104,7 +106,9 @@ def _as_said(config_name: str, arguments: Sequence[str], failures: Sequence[Exce
             raise
         if isinstance(error, MissingConfigException) and error.options and error.missing_cfg_file:
             names = [name for name in error.options if not name.startswith("_")]
-            hint = nearest(str(error.missing_cfg_file).rpartition("/")[2], names)
+            name = str(error.missing_cfg_file).rpartition("/")[2]
+            own = f"{IMPORT_VARIABLE}={name} before the command imports your {name}.py."
+            hint = own if Path(f"{name}.py").is_file() else nearest(name, names)
         else:
             hint = _nearest_keys(config_name, arguments)
         text = said(error).rstrip(".")
@@ -113,7 +117,9 @@ def _as_said(config_name: str, arguments: Sequence[str], failures: Sequence[Exce
         )
         if unread is not None and isinstance(error, HydraException) and unread not in text:
             text = f"'{unread}': {text}"
-        raise RefusedInput(f"{text}{'; ' if hint else '.'}{hint}") from error
+        text, new_key, how = text.partition(". To append")  # most keys that are not known are misspelled
+        hint = f"; {hint}{new_key[1:]}" if hint else f".{new_key[1:]}"
+        raise RefusedInput(f"{text}{hint}{how}") from error
 
 
 def _nearest_keys(config_name: str, arguments: Sequence[str]) -> str:

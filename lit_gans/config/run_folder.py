@@ -16,6 +16,7 @@ from omegaconf import MISSING
 
 from lit_gans.checkpoints.exported import HUB
 from lit_gans.checkpoints.locate import ZOO, checkpoints_of, run_of, zoo
+from lit_gans.checkpoints.remote import is_address
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.folder_lock import FolderLock
 
@@ -100,8 +101,8 @@ def _run_folder(parent: Path, resume: str) -> Path:
 
 
 def results_folder(given: str, checkpoint: Path) -> Path:
-    """Returns the folder for what a command makes of a checkpoint: that of its run, or `outputs/NAME` for the zoo and
-    the Hub.
+    """Returns the folder for what a command makes of a checkpoint: that of its run, or `outputs/NAME` for the zoo, the
+    Hub and addresses.
 
     Args:
         given: what the user gave.
@@ -109,6 +110,8 @@ def results_folder(given: str, checkpoint: Path) -> Path:
     """
     if given.startswith(HUB):
         return OUTPUTS / given.removeprefix(HUB)
+    if is_address(given):
+        return OUTPUTS / _short(given)
     in_zoo = checkpoint.resolve().parent == zoo().resolve()
     return OUTPUTS / ZOO / checkpoint.name if in_zoo else run_of(checkpoint)
 
@@ -129,6 +132,8 @@ def refuse_folder(path: str | Path, key: str) -> None:
         path: path of the folder.
         key: name of the folder in the error message.
     """
+    if is_address(path):
+        raise RefusedInput(f"{key}={path}: expected a local folder; only hydra.run.dir, of one run, may be an address.")
     first = Path(path).absolute()
     while not os.path.lexists(first):
         first = first.parent

@@ -186,6 +186,8 @@ def validated(
     except RefusedInput as error:
         raise RefusedInput(_with_key(key, str(error))) from error
     except Exception as error:  # of jsonargparse, or of the constructor of a class inside
+        if isinstance(error.__cause__, RefusedInput):  # of one type of a union; the message has all of them
+            raise RefusedInput(_with_key(key, str(error.__cause__))) from error
         raise RefusedInput(one_line(str(error).replace('"it.', f'"{prefix}').replace("'it.", f"'{prefix}"))) from error
 
 

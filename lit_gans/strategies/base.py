@@ -12,7 +12,6 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -214,7 +213,7 @@ class NetworkStrategy(DDPStrategy):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
         if self.sharded_checkpoints:
-            write_sharded(checkpoint, Path(filepath), self, _tied(self.lightning_module))
+            write_sharded(checkpoint, filepath, self, _tied(self.lightning_module))
         else:
             super().save_checkpoint(checkpoint, filepath, storage_options)
 

@@ -15,6 +15,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils.hooks import RemovableHandle
 
+from lit_gans.checkpoints.remote import downloaded_to_node, is_address
 from lit_gans.checkpoints.sharded import merge_tensors, read_index, read_into, read_rest, verify_shards
 from lit_gans.common._compat.lightning import synchronizes_batch_norm
 from lit_gans.common.errors import RefusedInput
@@ -285,6 +286,9 @@ class NetworkFSDP(NetworkStrategy):
         return True
 
     def load_checkpoint(self, checkpoint_path: str | Path, weights_only: bool | None = None) -> dict[str, Any]:
+        if is_address(checkpoint_path):
+            with downloaded_to_node(str(checkpoint_path), self) as path:
+                return self.load_checkpoint(path, weights_only)
         path = Path(checkpoint_path)
         if not path.is_dir():
             return super().load_checkpoint(checkpoint_path, weights_only)

@@ -25,15 +25,15 @@ def refuse_other_architecture(module: LightningModule, checkpoint: dict[str, Any
         return
     first = next(name for name in [*ours, *theirs] if ours.get(name) != theirs.get(name))
     here = type(module).__name__
-    made_by = _class_name(checkpoint) or here
-    if made_by != here:
+    there = made_by(checkpoint) or here
+    if there != here:
         raise RefusedInput(
-            f"the checkpoint is of another architecture: of the class {made_by}, and this is {here}; use the"
+            f"the checkpoint is of another architecture: of the class {there}, and this is {here}; use the"
             " class and settings of its run."
         )
     changed = changed_settings(module, checkpoint, _MOST)
     raise RefusedInput(
-        f"the checkpoint is of another architecture ({made_by}{f'; {changed}' if changed else ''}):"
+        f"the checkpoint is of another architecture ({there}{f'; {changed}' if changed else ''}):"
         f" {first} is {theirs.get(first)} there and {ours.get(first)} here."
     )
 
@@ -65,7 +65,7 @@ def _settings(hyper_parameters: Any) -> dict[str, Any]:
     return flat(to_plain(dict(hyper_parameters)))
 
 
-def _class_name(checkpoint: dict[str, Any]) -> str:
+def made_by(checkpoint: dict[str, Any]) -> str:
     """Returns the name of the class that a checkpoint is of, or nothing if it does not say it."""
     return str(checkpoint.get(FORMAT_KEY, {}).get("class_path", "")).rpartition(".")[2]
 
@@ -76,11 +76,11 @@ def of_class(checkpoint: dict[str, Any], cls: type) -> Iterator[None]:
     try:
         yield
     except (TypeError, NotImplementedError) as error:  # other arguments, or a base class
-        made_by = _class_name(checkpoint)
-        if made_by in ("", cls.__name__):
+        there = made_by(checkpoint)
+        if there in ("", cls.__name__):
             raise
         raise RefusedInput(
-            f"the checkpoint is of the class {made_by}, not {cls.__name__}: use {made_by}.load_from_checkpoint, or"
+            f"the checkpoint is of the class {there}, not {cls.__name__}: use {there}.load_from_checkpoint, or"
             " lit_gans.load, which finds the class."
         ) from error
 

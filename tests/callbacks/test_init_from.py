@@ -23,6 +23,10 @@ def test_a_new_run_begins_with_the_trained_networks_and_nothing_else(tiny_gan, r
     assert trainer.global_step == 1
     with pytest.raises(RefusedInput, match=r"only \d% of the generator fit the checkpoint"):
         fit(tiny_gan(generator_width=8), random_images(), max_steps=1, callbacks=[InitFrom(str(path))])
+    with pytest.raises(
+        RefusedInput, match=r"fit the checkpoint \(of a DCGAN, this is a SNGAN\): choose the same model"
+    ):
+        fit(tiny_gan("sngan", network="resnet"), random_images(), max_steps=1, callbacks=[InitFrom(str(path))])
 
 
 def test_the_average_begins_as_that_of_the_checkpoint(tiny_gan, random_images, fit, tmp_path):

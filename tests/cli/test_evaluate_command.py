@@ -61,3 +61,13 @@ def test_the_command_line_takes_scores_and_extractors(tmp_path, monkeypatch, com
     assert (code, f"put it at {tmp_path / 'hub'}" in err) == (2, True)
     code, _, err = command("evaluate", *folders, "metrics=modes")
     assert (code, "metrics" in err) == (2, True)
+
+
+def test_missing_weights_are_said_in_one_sentence(tmp_path, monkeypatch, command):
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
+    folders = [f"{name}={write(tmp_path / name, pictures(30, seed))}" for seed, name in enumerate(("fake", "real"))]
+    code, _, err = command("evaluate", *folders, "metrics=inception", "output=a.json")
+    assert code == 2
+    (line,) = err.splitlines()
+    assert line.startswith("lit-gans: the Inception weights are missing: fetch https://")
+    assert line.endswith("or give its place as metrics.extractor.weights=PATH.")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.cli import main as cli
 from tests.commands import TINY
 
@@ -142,3 +143,45 @@ def test_a_checkpoint_of_another_training_is_refused_before_the_first_step(train
     assert train(*TINY, "logger=default", "trainer.max_steps=4", "resume=auto") == 2
     assert sentence in train.err
     assert contents() == before
+
+
+@pytest.fixture
+def address(tmp_path):
+    return f"memory://bucket/{tmp_path.name}/run"
+
+
+def test_a_run_at_an_address_goes_on_in_a_new_folder(train, address):
+    line = [*TINY, "logger=default", f"hydra.run.dir={address}"]
+    assert train(*line, "trainer.max_steps=3") == 0
+    assert train(*line, "trainer.max_steps=5", "resume=auto") == 0
+    assert train(*TINY, "trainer.max_steps=5", "hydra.run.dir=whole") == 0
+    last, whole = (read_checkpoint(Path(run)) for run in (RUN.with_name("version_1"), "whole"))
+    assert last["global_step"] == 5
+    torch.testing.assert_close(last["state_dict"], whole["state_dict"], rtol=0, atol=0)
+    assert read_checkpoint(address)["global_step"] == 5
+    losses = [Path(run, "metrics.csv").read_text() for run in (RUN.with_name("version_1"), "whole")]
+    assert losses[0].count("\n") == losses[1].count("\n")
+
+
+def test_a_run_at_an_address_is_not_replaced(train, address):
+    line = [*TINY, "logger=default", f"hydra.run.dir={address}"]
+    assert train(*line, "trainer.max_steps=1") == 0
+    before = read_checkpoint(address)
+    assert train(*line, "trainer.max_steps=2") == 2
+    assert f"hydra.run.dir={address} has a run: resume=auto continues it" in train.err
+    assert read_checkpoint(address)["global_step"] == before["global_step"]
+    assert [*RUN.parent.iterdir()] == [RUN]
+
+
+def test_a_run_goes_to_an_address_from_a_local_checkpoint(train, finished, address):
+    line = [*TINY, "logger=default", f"hydra.run.dir={address}", "trainer.max_steps=3"]
+    assert train(*line, f"resume={RUN}") == 0
+    assert read_checkpoint(address)["global_step"] == 3
+    assert contents().items() >= finished.items()
+
+
+def test_only_the_folder_of_one_run_may_be_an_address(train):
+    assert train("-m", *TINY, "seed=0,1", "hydra.sweep.dir=memory://bucket/sweep") == 2
+    assert "hydra.sweep.dir=memory://bucket/sweep: expected a local folder" in train.err
+    assert train(*TINY, "trainer.default_root_dir=memory://bucket/run") == 2
+    assert "trainer.default_root_dir=memory://bucket/run: expected a local folder" in train.err

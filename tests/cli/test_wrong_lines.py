@@ -16,7 +16,7 @@ from tests.commands import TINY
 TABLE = """
 validate | did you mean 'evaluate'?
 train TINY model=dcgam | Could not find 'model/dcgam'; did you mean 'dcgan'?
-train TINY model.n_critc=3 | did you mean 'model.n_critic'?
+train TINY model.n_critc=3 | lit-gans: Could not override 'model.n_critc'; did you mean 'model.n_critic'?
 train experiment=dcgan_digits batch_size=32 | did you mean 'data.batch_size' or 'metrics.batch_size'?
 train TINY max_steps=3 | did you mean 'trainer.max_steps'?
 train TINY lr=0.1 | did you mean 'model.generator_optimizer.lr' or 'model.discriminator_optimizer.lr'?

@@ -98,6 +98,12 @@ def test_a_gan_and_a_source_from_outside_are_one_python_file_each(mine, command)
     assert (mine / "pictures/grid.png").is_file()
 
 
+def test_a_model_that_is_a_file_here_needs_the_variable(mine, monkeypatch):
+    monkeypatch.delenv("LIT_GANS_IMPORT")
+    with pytest.raises(RefusedInput, match=r"Could not find 'model/lsgan'; LIT_GANS_IMPORT=lsgan before the command"):
+        compose("model=lsgan")
+
+
 def test_a_yaml_file_of_the_user_goes_before_the_class(mine):
     (mine / "yaml/model").mkdir(parents=True)
     (mine / "yaml/model/lsgan.yaml").write_text("defaults: [_schema/lsgan@_here_]\ntarget: 0.7\n")

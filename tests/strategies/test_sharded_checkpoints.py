@@ -33,6 +33,14 @@ def on_a_rank(where):
         train(path, steps, ADAM, resume=resume, world_size=2, strategy=strategy)
         assert path.is_dir() == sharded
         resume = path
+    there = f"file://{where}/there"
+    for name, strategy in STRATEGIES.items():
+        for steps in (1, 2):
+            train(f"{there}/{name}.ckpt", steps, ADAM, world_size=2, strategy=strategy(sharded_checkpoints=True))
+    train(f"{there}/file.ckpt", 2, ADAM, world_size=2, strategy=NetworkFSDP())
+    for name, other in (GOES_ON | {"file": "fsdp"}).items():
+        path = where / f"{name}_from_there.ckpt"
+        train(path, 4, ADAM, resume=f"{there}/{name}.ckpt", world_size=2, strategy=STRATEGIES[other]())
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +80,25 @@ def test_one_process_puts_a_file_in_the_place_of_the_folder_that_it_goes_on_from
     assert [*tmp_path.iterdir()] == [path]
     assert path.is_file()
     assert_same(path, folder / "uninterrupted.ckpt")
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_folder_at_an_address_is_that_of_a_local_path(folder, name):
+    assert_same(f"file://{folder}/there/{name}.ckpt", folder / "one.ckpt")
+    local, there = ({path.name for path in (place / f"{name}.ckpt").iterdir()} for place in (folder, folder / "there"))
+    assert there == local, "files of the one that was replaced"
+
+
+@pytest.mark.parametrize("name", [*STRATEGIES, "file"])
+def test_two_ranks_go_on_from_an_address(folder, name):
+    assert_same(folder / f"{name}_from_there.ckpt", folder / "uninterrupted.ckpt")
+
+
+def test_a_folder_at_an_address_is_complete_once_its_marker_has_arrived(folder, tmp_path):
+    shutil.copytree(folder / "there" / "fsdp.ckpt", tmp_path / "last.ckpt")
+    (tmp_path / "last.ckpt" / COMMIT).unlink()
+    with pytest.raises(RefusedInput, match=r"is not complete: its commit.json cannot be read"):
+        read_checkpoint(f"file://{tmp_path}/last.ckpt")
 
 
 def test_a_folder_without_a_checkpoint_is_refused(tmp_path):

@@ -1,0 +1,121 @@
+"""A copy of the run folder at an address of fsspec, such as `s3://bucket/run`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from io import BufferedIOBase
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import LightningModule, Trainer
+
+from lit_gans.checkpoints.locate import FOLDER
+from lit_gans.checkpoints.remote import Remote
+from lit_gans.checkpoints.sharded import COMMIT
+from lit_gans.common.atomic import failed_write, is_finished
+from lit_gans.training.callback import GenerativeCallback
+
+logger = logging.getLogger(__name__)
+
+Version = tuple[int, int, int]  # of a file: its inode, its size and the time of its last change
+
+
+class Mirror(GenerativeCallback):
+    """Copies files of the run folder that have changed to an address, after each checkpoint and at the end.
+
+    Rank 0 copies in a thread, so that the training does not wait. A checkpoint arrives after its rows of `metrics.csv`,
+    a sharded one with its commit marker last. What cannot be copied is tried again after the next checkpoint.
+
+    Args:
+        address: of a folder, such as `s3://bucket/run`.
+
+    Raises:
+        RefusedInput: there is no such file system, or its package is not installed.
+        FailedWrite: at the end, not everything could be copied; the run folder is complete.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        Remote(address)
+        self._sent: dict[str, Version] = {}
+        self._is_due = False
+        self._thread = ThreadPoolExecutor(1)
+        self._sending: Future[None] | None = None
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        self._is_due = True  # the file is complete in the next iteration
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        if self._is_due and trainer.is_global_zero and (self._sending is None or self._sending.done()):
+            self._warn_of_failure()
+            self._start(Path(trainer.default_root_dir))
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        if trainer.is_global_zero:
+            self._start(Path(trainer.default_root_dir))
+            self._warn_of_failure()
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if stage != "fit" or not trainer.is_global_zero:
+            return
+        wait([self._sending] if self._sending is not None else [])
+        try:
+            self._start(Path(trainer.default_root_dir)).result()
+        except Exception as error:  # of any file system
+            raise failed_write(self.address, error) from error
+        logger.info("copied to %s", self.address)
+
+    def _start(self, folder: Path) -> Future[None]:
+        """Copies in the thread what has changed by now."""
+        self._is_due = False
+        paths = (path for path in folder.rglob("*") if path.is_file() and is_finished(path.relative_to(folder)))
+        versions = {path.relative_to(folder).as_posix(): _version(path) for path in paths}
+        changed = {name for name, version in versions.items() if self._sent.get(name) != version}
+        # open, a checkpoint stays readable when it is replaced; its rows are on disk already
+        opened = {name: (folder / name).open("rb") for name in changed if _is_checkpoint(name)}
+        self._sending = self._thread.submit(self._send, folder, versions, changed, opened)
+        return self._sending
+
+    def _send(
+        self, folder: Path, versions: Mapping[str, Version], changed: set[str], opened: Mapping[str, BufferedIOBase]
+    ) -> None:
+        """Copies what has changed, and removes what no longer exists."""
+        remote = Remote(self.address)
+        with ExitStack() as stack:
+            for file in opened.values():
+                stack.enter_context(file)
+            for name in self._sent.keys() - versions.keys():
+                remote.remove(name)
+                del self._sent[name]
+            for name in changed:
+                if name.endswith(f"/{COMMIT}"):
+                    remote.remove(name)
+            for name in sorted(changed, key=_order):
+                if name in opened:
+                    remote.write(name, opened[name])
+                elif (folder / name).exists():  # still
+                    with (folder / name).open("rb") as file:
+                        remote.write(name, file)
+                self._sent[name] = versions[name]
+
+    def _warn_of_failure(self) -> None:
+        error = self._sending.exception() if self._sending is not None else None
+        if error is not None:
+            logger.warning("%s cannot be written: %s", self.address, error)
+
+
+def _is_checkpoint(name: str) -> bool:
+    return name.startswith(f"{FOLDER}/")
+
+
+def _order(name: str) -> tuple[bool, bool, str]:
+    """Checkpoints come last, and of a sharded one its marker."""
+    return _is_checkpoint(name), name.endswith(f"/{COMMIT}"), name
+
+
+def _version(path: Path) -> Version:
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
