@@ -114,22 +114,41 @@ def _paper(module: str) -> str:
     return authors[1] if authors else title[1] if title else text
 
 
-def key_rows(target: Any, unset: tuple[str, ...] = (), prefix: str = "") -> list[str]:
+Row = tuple[str, str, str]  # of a table of keys: the key, its default, what it means
+
+
+def key_rows(target: Any, unset: tuple[str, ...] = (), prefix: str = "") -> list[Row]:
     """Returns a row for each argument of a class: key, default from the signature, meaning from the docstring."""
     from lit_gans.config.signatures import meanings, schema
 
     said = meanings(target if isinstance(target, type) else type(target))  # an option of `optimizer` is a value
-    rows = []
+    rows: list[Row] = []
     for name, value in schema(target).items():
         if name not in ("_target_", *unset):
             default = "required" if value == "???" else f"`{_default(value) or repr(value)}`"
-            rows.append(f"| `{prefix}{name}` | {default} | {said.get(name, '')} |")
+            rows.append((f"`{prefix}{name}`", default, said.get(name, "")))
     return rows
 
 
-def key_table(rows: list[str]) -> list[str]:
+def key_table(rows: list[Row]) -> list[str]:
     """Returns the lines of a table of keys."""
-    return ["| key | default | meaning |", "|---|---|---|", *rows, ""] if rows else ["No keys of its own.", ""]
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return ["| key | default | meaning |", "|---|---|---|", *lines, ""] if rows else ["No keys of its own.", ""]
+
+
+def shared_rows(rows: dict[str, list[Row]]) -> list[Row]:
+    """Returns the keys that have the same meaning in most options, with the most frequent default."""
+    defaults: dict[tuple[str, str], Counter[str]] = {}
+    for key, default, meaning in (row for of_one in rows.values() for row in of_one):
+        defaults.setdefault((key, meaning), Counter())[default] += 1
+    most = {pair: found for pair, found in defaults.items() if found.total() > max(2, len(rows) / 2)}
+    return [(key, found.most_common(1)[0][0], meaning) for (key, meaning), found in most.items()]
+
+
+def own_rows(rows: list[Row], shared: list[Row]) -> list[Row]:
+    """Returns the keys of an option that are not shared, and of shared ones the default where it is another."""
+    known = {(key, meaning) for key, _, meaning in shared}
+    return [(*row[:2], "" if (row[0], row[2]) in known else row[2]) for row in rows if row not in shared]
 
 
 def _default(value: Any) -> str:
@@ -159,7 +178,8 @@ def configuration_reference() -> str:
     lines = [
         "# Configuration keys",
         "",
-        "Below each group are first the keys that most of its options have; an option then names only what differs."
+        "Below each group are first the keys that most of its options have; an option then names only what differs, and"
+        " the meaning of a key only where that does."
         " Written from the signatures and docstrings when the site is built. The keys of `trainer.` are the arguments"
         " of Lightning's `Trainer`. `lit-gans train --cfg job` prints the"
         " composed configuration of a run.",
@@ -173,8 +193,7 @@ def configuration_reference() -> str:
         prefix = f"{group.node or name}." if name in ("model", "data", "strategy") else ""
         unset = (*group.unset, *(group.shared if name == "model" else ()))
         rows = {key: key_rows(cls, unset, prefix) for key, cls in sorted(members.items()) if _is_ours(cls)}
-        counts = Counter(row for of_one in rows.values() for row in of_one)
-        shared = [row for row, count in counts.items() if count > max(2, len(rows) / 2)]
+        shared = shared_rows(rows)
         lines += [f"## {name}", "", f"{'; '.join(group.places.values())}.", ""]
         if shared:
             lines += [f"### {name}, most options {{ #{name}-shared }}", "", *key_table(shared)]
@@ -182,10 +201,10 @@ def configuration_reference() -> str:
         lines += [f"The keys of {', '.join(others)} are the arguments of Lightning's classes.", ""] if others else []
         for key, of_one in rows.items():
             lines += [f"### {name} {key} {{ #{name}-{key} }}", "", f"{first_sentence(members[key].__doc__)}.", ""]
-            own = {row.split("|")[1] for row in of_one}
-            lacks = [row.split("|")[1].strip() for row in shared if row.split("|")[1] not in own]
+            own = {key for key, _, _ in of_one}
+            lacks = [key for key, _, _ in shared if key not in own]
             lines += [f"Of the keys that most options have, it lacks {', '.join(lacks)}.", ""] if lacks else []
-            lines += key_table([row for row in of_one if row not in shared])
+            lines += key_table(own_rows(of_one, shared))
     return "\n".join(lines)
 
 

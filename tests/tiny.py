@@ -33,4 +33,5 @@ SETTINGS = {
     "pix2pix": {"patch_depth": 2},
     "cyclegan": {"patch_depth": 2, "pool_size": 4, "blocks": 1},
     "autoencoder_kl": AUTOENCODER,
+    "projected_gan": {"feature_size": 32},
 }

@@ -19,12 +19,15 @@ class ImageGAN(AdversarialModule):
     Points in the plane are images with 2 channels and 1 pixel, for the `mlp` networks.
 
     Args:
-        network: `dcgan`, `resnet` and `r3gan` make squares and rectangles whose shorter side has 4, 5, 6 or 7 times a
-            power of two pixels, from 16 on, and whose longer side is a multiple of that power; `mlp` makes any.
+        network: `dcgan`, `resnet`, `r3gan` and `fastgan` make squares and rectangles whose shorter side has 4, 5, 6 or
+            7 times a power of two pixels, from 16 on, and whose longer side is a multiple of that power; `mlp` makes
+            any. `fastgan` has the discriminator of `dcgan`.
         generator_width: channels of the generator's finest map, or units per layer; null uses the network's default:
-            128 for dcgan and mlp, 256 for resnet (64 beyond 32 pixels), 768 for r3gan at 32 pixels.
+            128 for dcgan and mlp, 256 for resnet (64 beyond 32 pixels), 768 for r3gan at 32 pixels, 128 for fastgan at
+            32 and 64 pixels.
         discriminator_width: channels of the discriminators' finest map, or units per layer; null uses the network's
-            default: 64 for dcgan, 128 for mlp, 128 for resnet (64 beyond 32 pixels), 768 for r3gan at 32 pixels.
+            default: 64 for dcgan and fastgan, 128 for mlp, 128 for resnet (64 beyond 32 pixels), 768 for r3gan at 32
+            pixels.
         bias: whether convolutions before a batch norm have biases, which the batch norm cancels (dcgan).
         dense_stem: whether to add a dense layer between the latent and the generator's first convolution (dcgan).
         block: type of the convolutions inside the networks: `plain`, or the cheaper `grouped`, `separable` and

@@ -9,15 +9,16 @@ from torch import nn
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import Size
-from lit_gans.networks import dcgan, mlp, r3gan, resnet
+from lit_gans.networks import dcgan, fastgan, mlp, r3gan, resnet
 from lit_gans.networks.blocks import coarsest_map
 
-NetworkName = Literal["dcgan", "resnet", "mlp", "r3gan"]
+NetworkName = Literal["dcgan", "resnet", "mlp", "r3gan", "fastgan"]
 
 _PAIRS: dict[str, tuple[type[nn.Module], type[nn.Module]]] = {
     "dcgan": (dcgan.DCGANGenerator, dcgan.DCGANDiscriminator),
     "resnet": (resnet.ResNetGenerator, resnet.ResNetDiscriminator),
     "mlp": (mlp.MLPGenerator, mlp.MLPDiscriminator),
+    "fastgan": (fastgan.FastGANGenerator, dcgan.DCGANDiscriminator),
     "r3gan": (r3gan.R3GANGenerator, r3gan.R3GANDiscriminator),
 }
 _WITHOUT = (None, False, 0, "plain", "none")  # values of an option that are valid for a network without it

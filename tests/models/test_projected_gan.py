@@ -1,14 +1,14 @@
-"""The trial of Projected GAN: what is frozen stays, what is mixed is mixed, and two ranks train what one does."""
+"""Projected GAN: what is frozen stays, losses are those of the paper, and its own network is no judge."""
 
 import pytest
 import torch
-from torch import nn
-from torch.nn import functional
 
-from benchmarks.projected_gan import FastGANGenerator, FrozenFeatures, ProjectedGAN, Projections, SkipLayerExcitation
 from lit_gans.callbacks import GenerativeMetrics
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.extractors.efficientnet import EfficientnetLite0
+from lit_gans.models.projected_gan import FrozenFeatures, ProjectedGAN
+from lit_gans.networks.fastgan import FastGANGenerator
+from lit_gans.training.optim import Optimizer
 
 SETTINGS = {"image_size": 16, "channels": 1, "latent_dim": 6, "feature_size": 32}
 WIDTHS = {"generator_width": 4, "discriminator_width": 4}
@@ -17,74 +17,6 @@ WIDTHS = {"generator_width": 4, "discriminator_width": 4}
 @pytest.fixture
 def module():
     return lambda **settings: ProjectedGAN(**{**SETTINGS, **WIDTHS, **settings})
-
-
-@pytest.mark.parametrize(
-    ("size", "expected"),
-    [
-        (16, [1024, 512, 256]),
-        (64, [1024, 512, 256, 128, 128]),
-        (512, [1024, 512, 256, 128, 128, 64, 32, 16]),
-    ],
-)
-def test_the_generator_s_maps_are_as_wide_as_the_paper_s(size, expected):
-    with torch.device("meta"):
-        generator, narrow = FastGANGenerator(256, 3, size), FastGANGenerator(256, 3, size, width=4)
-    assert [layers[1].num_features // 2 for layers in generator.maps] == expected
-    assert [layers[1].num_features // 2 for layers in narrow.maps] == [4 * each // expected[-1] for each in expected]
-
-
-def test_a_fine_map_is_multiplied_by_what_the_pooled_coarse_map_gives():
-    torch.manual_seed(0)
-    layer = SkipLayerExcitation(3, 2)
-    coarse, fine = torch.randn(5, 3, 8, 8), torch.randn(5, 2, 6, 6)
-    _, whole, _, mix, _ = layer.weights
-    pooled = coarse.reshape(5, 3, 4, 2, 4, 2).mean((3, 5))
-    hidden = torch.einsum("ncij,kcij->nk", pooled, whole.weight) + whole.bias
-    hidden = torch.where(hidden > 0, hidden, 0.1 * hidden)
-    weights = 1 / (1 + torch.exp(-(hidden @ mix.weight[:, :, 0, 0].T + mix.bias)))
-    torch.testing.assert_close(layer(coarse, fine), fine * weights[:, :, None, None])
-
-
-@pytest.mark.parametrize("size", [16, 128])
-def test_generated_images_by_plain_layers(size):
-    torch.manual_seed(0)
-    generator, latents = FastGANGenerator(5, 3, size, width=2).eval(), torch.randn(4, 5)
-    excited = {2: 0} if size == 16 else {4: 0, 5: 1}
-    maps = []
-    for index, (convolution, norm, _) in enumerate(generator.maps):
-        if index == 0:
-            made = torch.einsum("nz,zkij->nkij", latents, convolution.weight)
-        else:
-            doubled = maps[-1].repeat_interleave(2, 2).repeat_interleave(2, 3)
-            made = functional.conv2d(doubled, convolution.weight, convolution.bias, padding=1)
-        kept, gate = norm(made).chunk(2, 1)
-        made = kept * torch.sigmoid(gate)
-        maps.append(generator.excitations[excited[index]](maps[excited[index]], made) if index in excited else made)
-    assert len(generator.excitations) == len(excited)
-    torch.testing.assert_close(generator(latents), torch.tanh(generator.to_image[0](maps[-1])), rtol=1e-4, atol=1e-5)
-
-
-def test_projections_by_sums():
-    torch.manual_seed(0)
-    projections = Projections((3, 5, 2), 2)
-    maps = [torch.randn(2, channels, side, side + 2) for channels, side in ((3, 8), (5, 4), (2, 2))]
-    fine, middle, coarse = (
-        torch.einsum("nchw,kc->nkhw", each, layer.weight[:, :, 0, 0])
-        for each, layer in zip(maps, projections.of_channels, strict=True)
-    )
-    assert [each.shape[1] for each in (fine, middle, coarse)] == [2, 4, 8]
-
-    def mixed(features, size, weight):
-        larger = nn.Upsample(size, mode="bilinear")(features)
-        windows = functional.unfold(larger, 3, padding=1).reshape(2, -1, 9, *size)
-        return torch.einsum("nckhw,dck->ndhw", windows, weight.flatten(2))
-
-    weights = [layer.weight for layer in projections.of_scales]
-    last = mixed(coarse, (4, 6), weights[2])
-    second = mixed(middle + last, (8, 10), weights[1])
-    first = mixed(fine + second, (16, 20), weights[0])
-    torch.testing.assert_close(projections(maps), [first, second, last], rtol=1e-4, atol=1e-5)
 
 
 def test_maps_are_those_of_the_extractor_of_the_same_images():
@@ -134,6 +66,22 @@ def test_losses_are_sums_of_the_hinge_over_the_discriminators_and_reach_the_gene
     assert gradient.abs().sum((0, 1)).all(), "every pixel counts"
 
 
+@pytest.mark.parametrize("network", ["dcgan", "resnet", "mlp"])
+def test_trains_any_generator(module, random_images, fit, network):
+    assert fit(module(network=network), random_images(), max_steps=1).global_step == 1
+
+
+def test_the_defaults_are_the_paper_s():
+    with torch.device("meta"):
+        gan = ProjectedGAN(image_size=256)
+    assert isinstance(gan.generator, FastGANGenerator)
+    assert gan.latent_dim == 256
+    assert gan.discriminator.size == [256, 256]
+    assert [len(head.layers) for head in gan.discriminator.heads] == [13, 10, 7, 4]
+    adam = Optimizer("Adam", lr=2e-4, betas=(0.0, 0.99)).init_args
+    assert gan.generator_optimizer.init_args == gan.discriminator_optimizer.init_args == adam
+
+
 def test_its_own_network_is_no_judge(module, random_images, fit):
     metrics = GenerativeMetrics(EfficientnetLite0(), num_samples=4)
     with pytest.raises(RefusedInput, match="metrics=efficientnet_lite0 would judge ProjectedGAN"):
@@ -146,6 +94,7 @@ def test_its_own_network_is_no_judge(module, random_images, fit):
         ({"channels": 4}, "sees images with 1 or 3 channels"),
         ({"freeze_discriminator": 1}, "is frozen already"),
         ({"feature_size": 16}, "feature_size=16"),
+        ({"network": "dcgan", "num_classes": 10}, "these discriminators see no classes"),
     ],
 )
 def test_refusals(module, settings, message):

@@ -1,0 +1,121 @@
+"""Projected GAN: Sauer, Chitta, Mueller and Geiger 2021, "Projected GANs Converge Faster"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.metrics.extractors.base import in_color
+from lit_gans.metrics.extractors.efficientnet import EfficientNetLite, EfficientnetLite0
+from lit_gans.models.image_gan import ImageGAN
+from lit_gans.networks import NetworkName
+from lit_gans.networks.projected import Maps, ProjectedDiscriminator
+from lit_gans.training.batch import Batch
+from lit_gans.training.diffaugment import Augmentation
+from lit_gans.training.losses import critic_generator, hinge_discriminator
+from lit_gans.training.optim import Optimizer
+from lit_gans.training.scored import Scored
+
+
+class FrozenFeatures:
+    """Maps of EfficientNet-Lite0 with the weights of its package, which are read when they are first needed.
+
+    It is no module: its weights are neither trained, nor averaged, nor part of checkpoints.
+    """
+
+    channels = (24, 40, 112, 320)
+
+    def __init__(self) -> None:
+        self._network: EfficientNetLite | None = None
+
+    def load(self) -> EfficientNetLite:
+        """Returns the network; raises `RefusedInput` if the package is missing."""
+        self._network = self._network or EfficientnetLite0().network
+        return self._network
+
+    def __call__(self, images: Float[Tensor, "n c h w"]) -> Maps:
+        """Returns maps of images in [-1, 1], of a quarter, an eighth, a 16th and a 32nd of their height and width."""
+        network = EfficientNetLite() if images.is_meta else self.load()
+        weight = next(network.parameters())
+        if (weight.device, weight.dtype) != (images.device, images.dtype):
+            network.to(images)
+        return network.maps((in_color(images) * 127.5 + 0.5) / 128)[1:]
+
+
+class ProjectedGAN(ImageGAN):
+    """Four discriminators of random projections of a frozen classifier's features, and the generator of FastGAN.
+
+    The defaults are the paper's, without conditioning on classes. One optimizer steps the four discriminators. Their
+    random projections are frozen parameters of `discriminator`: drawn from `seed`, equal on all ranks, and part of
+    checkpoints. The classifier, EfficientNet-Lite0 with the weights of its package, is no part of them, and may not
+    judge this GAN.
+
+    Args:
+        feature_size: pixels to which the shorter side of smaller images is enlarged for the frozen network.
+        network: network of the generator, see `ImageGAN`.
+        discriminator_width: channels of the finest projected map; null for 64.
+        latent_dim, generator_optimizer, discriminator_optimizer, diffaugment: see `AdversarialModule`.
+        **kwargs: see `ImageGAN`.
+
+    Raises:
+        RefusedInput: a value is out of range, or the frozen network does not see such images.
+    """
+
+    reuses_fake = True  # both networks' steps share one batch of generated images
+    trains_against = ("efficientnet_lite0",)
+
+    def __init__(
+        self,
+        feature_size: int = 224,
+        network: NetworkName = "fastgan",
+        discriminator_width: int | None = None,
+        latent_dim: int = 256,
+        generator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.0, 0.99)),
+        discriminator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.0, 0.99)),
+        diffaugment: tuple[Augmentation, ...] = ("color", "translation", "cutout"),
+        **kwargs: Any,
+    ) -> None:
+        refuse_below(32, feature_size=feature_size)
+        self.feature_size, self._features = feature_size, FrozenFeatures()
+        super().__init__(
+            network=network,
+            discriminator_width=discriminator_width,
+            latent_dim=latent_dim,
+            generator_optimizer=generator_optimizer,
+            discriminator_optimizer=discriminator_optimizer,
+            diffaugment=diffaugment,
+            **kwargs,
+        )
+        if self.channels not in (1, 3):
+            raise RefusedInput(f"channels={self.channels}: the frozen network sees images with 1 or 3 channels.")
+        if self.num_classes:
+            raise RefusedInput(f"num_classes={self.num_classes}: these discriminators see no classes; use 0.")
+        if self.freeze_discriminator:
+            raise RefusedInput("freeze_discriminator: what is near the images is frozen already; use 0.")
+
+    def build_networks(self) -> None:
+        self.generator = self.build_generator()
+        self.discriminator = ProjectedDiscriminator(
+            self._features,
+            self._features.channels,
+            self.image_size,
+            self.feature_size,
+            64 if self.discriminator_width is None else self.discriminator_width,
+        )
+
+    def setup(self, stage: str) -> None:
+        super().setup(stage)
+        if stage == "fit":
+            self._features.load()  # raises where the package is missing
+
+    def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:
+        on_real, on_fake = self.discriminator(real), self.discriminator(fake)
+        losses = [hinge_discriminator(*pair) for pair in zip(on_real, on_fake, strict=True)]
+        return {"discriminator": Scored(torch.stack(losses).sum(), on_real, on_fake)}
+
+    def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
+        return torch.stack([critic_generator(scores) for scores in self.discriminator(fake)]).sum()
