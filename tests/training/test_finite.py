@@ -57,7 +57,8 @@ def break_weights(module, network, value):
             gradient[(0,) * gradient.ndim] = value
         return gradient
 
-    next(module.get_submodule(network).parameters()).register_hook(broken)
+    trained = (each for each in module.get_submodule(network).parameters() if each.requires_grad)
+    next(trained).register_hook(broken)
 
 
 def break_penalty(module, value, monkeypatch):
