@@ -139,9 +139,9 @@ def resume_point(resume: str, folder: Path) -> tuple[Path | None, int]:
     """
     if resume == "none":
         return None, 0
-    path = folder if resume == "auto" else Path(resume)
     if is_address(resume):
         raise RefusedInput(f"resume={resume}: hydra.run.dir=ADDRESS resume=auto continues the run at an address.")
+    path = folder if resume == "auto" else Path(resume)
     if not path.exists() and resume != "auto":
         raise RefusedInput(f"resume={resume}: there is no such checkpoint; resume=auto takes the newest run.")
     return newest_good(path) or ((None, 0) if resume == "auto" else (path, verified_iteration(path)))

@@ -201,7 +201,7 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
     gamma = f", R1 gamma {choice.values['model.r1_gamma']}" if "model.r1_gamma" in choice.values else ""
     yield _line("learning", f"batches of {batch}{gamma}", "data.batch_size= model.r1_gamma= model.augmentation=")
 
-    measured, said = _measured(choice, pictures, images * per_image)
+    measured, said = _measured(choice, pictures, images * per_image, module.trains_against)
     expected = (images * per_image + measured) / (1 - _OUTSIDE)
     yield _line(
         "duration",
@@ -236,11 +236,13 @@ def _fitted(choice: Choice, pictures: Survey, seconds: float) -> float:
     return seconds_each if best == first else timed(*best)
 
 
-def _measured(choice: Choice, pictures: Survey, seconds: float) -> tuple[float, str]:
-    """Chooses the evaluation of a training of some seconds; returns its seconds and what it is, in words."""
+def _measured(choice: Choice, pictures: Survey, seconds: float, seen: tuple[str, ...]) -> tuple[float, str]:
+    """Chooses the evaluation of a training of some seconds, by none of the networks that the model is trained against;
+    returns its seconds and what it is, in words.
+    """
     if choice.given.get("metrics") == "none":
         return 0.0, "none, as given"
-    option, notices = suitable_metrics("folder", Folder.metrics)
+    option, notices = suitable_metrics("folder", Folder.metrics, seen)
     channels = _value(choice, "data.channels")
     if channels not in (1, 3, 4):
         option, notices = "none", [f"metrics do not measure images with {channels} channels"]

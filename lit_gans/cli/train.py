@@ -197,9 +197,9 @@ def _download(address: str, folder: Path, resume: str) -> str:
     """
     remote = Remote(address)
     is_run = any(name.startswith(f"{FOLDER}/") for name in remote.files())
-    if is_run and resume == "none":
+    if is_run and resume != "auto":
         raise RefusedInput(f"{RUN_FOLDER}={address} has a run: resume=auto continues it; or choose another address.")
-    if is_run and resume == "auto":
+    if is_run:
         print(f"downloading {address}", flush=True)
         remote.download(folder)
     return address

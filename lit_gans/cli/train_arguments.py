@@ -56,7 +56,7 @@ def with_defaults(arguments: list[str]) -> tuple[list[str], list[str]]:
         return arguments, []
     model = option(f"model/{_option_of('model', arguments)}")
     seen = model.trains_against if isinstance(model, type) and issubclass(model, AdversarialModule) else ()
-    metrics, notices = suitable_metrics(name, _OTHER_JUDGE if source.metrics in seen else source.metrics)
+    metrics, notices = suitable_metrics(name, source.metrics, seen)
     return [*arguments, f"metrics={metrics}"], notices
 
 
@@ -64,14 +64,16 @@ def _option_of(group: str, arguments: list[str]) -> str:
     return next((argument.partition("=")[2] for argument in arguments if key_of(argument) == group), "")
 
 
-def suitable_metrics(data: str, metrics: str) -> tuple[str, list[str]]:
+def suitable_metrics(data: str, metrics: str, seen: tuple[str, ...] = ()) -> tuple[str, list[str]]:
     """Returns the default option of `metrics` for the data, or `none` if a required package is missing, and what to say
     of the choice, unless it is for digits.
 
     Args:
         data: option of `data`.
         metrics: option of `metrics` that the data's class specifies.
+        seen: options that the model is trained against, see `AdversarialModule.trains_against`.
     """
+    metrics = _OTHER_JUDGE if metrics in seen else metrics
     package, extra = _PACKAGES.get(metrics, (None, ""))
     if package is not None and importlib.util.find_spec(package) is None:
         why = "samples are drawn, scores need a package"

@@ -18,6 +18,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from lit_gans.checkpoints.remote import is_address
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.config.mistakes import said
 from lit_gans.config.run_folder import refuse_folder
@@ -99,7 +100,7 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
     callbacks = [construct(node, name, Callback) for name, node in nodes.items() if node]
     loggers = {name: construct(node, name, Logger) for name, node in logger_nodes.items() if node}
     for name, made in loggers.items():
-        if made.save_dir and "://" not in str(made.save_dir):
+        if made.save_dir and not is_address(made.save_dir):
             refuse_folder(made.save_dir, f"{name}.save_dir")
     arguments = {name: value for name, value in config["trainer"].items() if name != "_target_"}
     for name, instead in _ELSEWHERE.items():

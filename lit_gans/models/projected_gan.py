@@ -57,7 +57,7 @@ class ProjectedGAN(ImageGAN):
     Args:
         feature_size: pixels to which the shorter side of smaller images is enlarged for the frozen network.
         network: network of the generator, see `ImageGAN`.
-        discriminator_width: channels of the finest projected map; null for 64.
+        discriminator_width: channels of the finest projected map.
         latent_dim, generator_optimizer, discriminator_optimizer, diffaugment: see `AdversarialModule`.
         **kwargs: see `ImageGAN`.
 
@@ -72,7 +72,7 @@ class ProjectedGAN(ImageGAN):
         self,
         feature_size: int = 224,
         network: NetworkName = "fastgan",
-        discriminator_width: int | None = None,
+        discriminator_width: int = 64,
         latent_dim: int = 256,
         generator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.0, 0.99)),
         discriminator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.0, 0.99)),
@@ -104,7 +104,7 @@ class ProjectedGAN(ImageGAN):
             self._features.channels,
             self.image_size,
             self.feature_size,
-            64 if self.discriminator_width is None else self.discriminator_width,
+            self.discriminator_width,
         )
 
     def setup(self, stage: str) -> None:

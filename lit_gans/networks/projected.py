@@ -43,9 +43,8 @@ class Projections(nn.Module):
         """Returns the projected maps, the finest first, each as high and wide as twice the feature map."""
         sizes = [[2 * side for side in maps[0].shape[2:]], *([*each.shape[2:]] for each in maps[:-1])]
         found: Maps = []
-        for features, channels, scales, size in [*zip(maps, self.of_channels, self.of_scales, sizes, strict=True)][
-            ::-1
-        ]:
+        from_the_finest = list(zip(maps, self.of_channels, self.of_scales, sizes, strict=True))
+        for features, channels, scales, size in reversed(from_the_finest):
             mixed = channels(features) + found[-1] if found else channels(features)
             found.append(scales(functional.interpolate(mixed, size, mode="bilinear")))
         return found[::-1]

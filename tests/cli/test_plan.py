@@ -117,6 +117,15 @@ def test_evaluations_are_planned_within_a_tenth_of_the_time(command, photos, spe
     assert "evaluation none: two would take over a tenth of the time (10 ms an image)" in " ".join(out.split())
 
 
+def test_no_gan_is_judged_by_the_network_that_it_trains_against(command, photos, speeds, monkeypatch):
+    monkeypatch.setattr(planning, "_seconds", lambda work: 0.32)
+    small = ["data.image_size=32", "model.generator_width=4", "model.discriminator_width=4", "model.feature_size=32"]
+    code, _, err = command("plan", photos, *small, "model=projected_gan", "minutes=60")
+    assert code == 0, err
+    written = yaml.safe_load(Path("planned/experiment/plan_photos.yaml").read_text())
+    assert {"override /metrics": "efficientnet_lite2"} in written["defaults"]
+
+
 def test_several_runs_or_processes_need_one_plan_before(train, photos, monkeypatch):
     assert train("-m", "experiment=photos", photos, "seed=0,1") == 2
     assert "choose once with `lit-gans plan data.root=photos`" in train.err

@@ -163,11 +163,12 @@ def test_a_run_at_an_address_goes_on_in_a_new_folder(train, address):
     assert losses[0].count("\n") == losses[1].count("\n")
 
 
-def test_a_run_at_an_address_is_not_replaced(train, address):
+@pytest.mark.parametrize("resume", ["none", f"{RUN}/checkpoints/last.ckpt"])
+def test_a_run_at_an_address_is_not_replaced(train, address, resume):
     line = [*TINY, "logger=default", f"hydra.run.dir={address}"]
     assert train(*line, "trainer.max_steps=1") == 0
     before = read_checkpoint(address)
-    assert train(*line, "trainer.max_steps=2") == 2
+    assert train(*line, "trainer.max_steps=2", f"resume={resume}") == 2
     assert f"hydra.run.dir={address} has a run: resume=auto continues it" in train.err
     assert read_checkpoint(address)["global_step"] == before["global_step"]
     assert [*RUN.parent.iterdir()] == [RUN]
