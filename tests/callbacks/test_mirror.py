@@ -83,8 +83,9 @@ def test_a_run_that_fails_is_copied_until_then(train, address, tmp_path):
 
 
 def test_a_checkpoint_arrives_after_its_rows_and_a_marker_last(train, address, monkeypatch):
-    written = []
+    written, removed = [], []
     monkeypatch.setattr(Remote, "write", lambda _, name, content: written.append(name))
+    monkeypatch.setattr(Remote, "remove", lambda _, name: removed.append((name, len(written))))
     mirror = Mirror(address)
     folder = train(2, mirror=mirror)
     sharded = folder / "checkpoints" / "best.ckpt"
@@ -95,8 +96,30 @@ def test_a_checkpoint_arrives_after_its_rows_and_a_marker_last(train, address, m
     mirror._sent.clear()
     mirror._start(folder).result()
     checkpoints = [name for name in written if name.startswith("checkpoints/")]
+    marker = "checkpoints/best.ckpt/commit.json"
     assert written[-4:] == checkpoints
-    assert checkpoints[-1] == "checkpoints/best.ckpt/commit.json"
+    assert checkpoints[-1] == marker
+    assert removed == [(marker, 0)], "the earlier marker stays until the new shards have arrived"
+
+
+def test_a_checkpoint_that_is_replaced_while_its_rows_are_copied_arrives_as_it_was(train, address, monkeypatch):
+    mirror, write = Mirror(address), Remote.write
+    folder = train(2, mirror=mirror)
+    last = folder / "checkpoints" / "last.ckpt"
+    before = last.read_bytes()
+
+    def replaced_meanwhile(remote, name, content):
+        if name == "metrics.csv":
+            (folder / "newer").write_bytes(b"of rows that are not copied yet")
+            (folder / "newer").replace(last)
+        write(remote, name, content)
+
+    monkeypatch.setattr(Remote, "write", replaced_meanwhile)
+    mirror._sent.clear()
+    mirror._start(folder).result()
+    assert there(address)["checkpoints/last.ckpt"] == before
+    mirror._start(folder).result()
+    assert there(address)["checkpoints/last.ckpt"] == last.read_bytes()
 
 
 def test_unchanged_files_are_copied_once_and_unfinished_ones_never(train, address, monkeypatch):
