@@ -135,6 +135,9 @@ def _nearest_keys(config_name: str, arguments: Sequence[str]) -> str:
         key = argument.lstrip("+~-").partition("=")[0].replace("-", "_")
         if not key or key in keys or group_of(key) or key.startswith("hydra"):
             continue
+        group = key.partition(".")[0]
+        if group in GROUPS and not any(name.startswith(f"{group}.") for name in keys):
+            return f"it is a key of an option: give {group}=NAME too."
         last = key.rpartition(".")[2]
         found = [name for name in keys if name.rpartition(".")[2] == last][:3]
         found = found or difflib.get_close_matches(key, [*keys, *GROUPS], n=1)

@@ -56,6 +56,7 @@ report run=empty | run=empty: there is no config.yaml in it
 export checkpoint=run format=torch | Parser key "format": Expected a typing.Literal['safetensors', 'onnx']
 describe model=dcgan data.image_size=41 | image_size=41: the dcgan networks double a map
 evaluate checkpoint=run metrics=digits required=[kdi] | required: there is no score 'kdi'; valid names
+evaluate checkpoint=run metrics.num_samples=9 | 'metrics.num_samples'; it is a key of an option: give metrics=NAME too
 evaluate checkpoint=run metrics=digits output=empty | output=empty is a folder
 bench gans=[dcgna] | did you mean 'dcgan'?
 compare list.json nowhere.json | list.json is not an evaluation
