@@ -156,6 +156,35 @@ class Frame:
         return left, top, left + columns, top + rows
 
 
+@dataclass(frozen=True)
+class PairFrame:
+    """Converts the two sides of a pair, of one size and depth, to one image with the channels of both."""
+
+    first: Frame
+    second: Frame
+
+    @property
+    def dtype(self) -> Depth:
+        """See `Frame`."""
+        return self.first.dtype
+
+    @property
+    def takes_values(self) -> bool:
+        """See `Frame`."""
+        return self.first.takes_values or self.second.takes_values
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of what `fit` returns."""
+        return self.first.channels + self.second.channels, *sides(self.first.image_size)
+
+    def fit(self, pictures: tuple[Picture, Picture], name: str) -> tuple[Shaped[np.ndarray, "c h w"], list[str]]:
+        """Returns an image and notes about both sides, see `Frame.fit`."""
+        first, notes = self.first.fit(pictures[0], name)
+        second, more = self.second.fit(pictures[1], name)
+        return np.concatenate([first, second]), sorted({*notes, *more})
+
+
 def values_of(picture: Picture) -> Shaped[np.ndarray, "..."]:
     """Returns the values of a decoded picture as they are stored; those of a palette as colors."""
     if isinstance(picture, np.ndarray):

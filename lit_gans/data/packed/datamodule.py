@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from jaxtyping import Int64, Shaped, UInt8
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from lit_gans.common.errors import RefusedInput, nearest, refuse_below
+from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.paths import cache_folder
 from lit_gans.common.size import Size, as_size, sides, size_value
 from lit_gans.data.base import ImageData, ImagesInMemory, Pairs
-from lit_gans.data.images import WHITE, Background, Crop, Depth, Frame, Picture, to_uint8, to_unit_range
+from lit_gans.data.images import WHITE, Background, Crop, Depth, Frame, PairFrame, to_uint8, to_unit_range
 from lit_gans.data.loader import ResumableLoader, StepSampler
-from lit_gans.data.packed.format import DamagedPacked, OnError, Packed, Source, open_packed
+from lit_gans.data.packed.format import OnError, Packed, Source, open_good, open_packed
 from lit_gans.data.packed.writer import available_cores, pack
 
 ClassWeights = Literal["balanced"] | dict[str, float]
@@ -134,6 +132,11 @@ class PackedData(ImageData):
         raise NotImplementedError
 
     @property
+    def packed_frame(self) -> Frame | PairFrame:
+        """Converts what the source returns."""
+        return self.frame
+
+    @property
     def class_names(self) -> list[str]:
         """Names of the classes; their numbers, where they have no others."""
         return [str(number) for number in range(self.num_classes)]
@@ -153,25 +156,16 @@ class PackedData(ImageData):
         return self._packed
 
     def _path(self, identity: dict[str, Any]) -> Path:
-        frame = self.frame
-        key: list[Any] = [identity, frame.image_size, frame.channels, frame.crop, list(frame.background), self.on_error]
-        key += [self.channels] if isinstance(frame, _PairFrame) and frame.channels != frame.other_channels else []
-        key += [] if (frame.dtype, frame.value_range) == ("uint8", None) else [frame.dtype, frame.value_range]
-        digest = hashlib.blake2b(json.dumps(key, sort_keys=True).encode(), digest_size=8).hexdigest()
-        size = "x".join(str(side) for side in dict.fromkeys(sides(frame.image_size)))
+        frame = self.packed_frame
+        key = json.dumps([identity, repr(frame), self.on_error], sort_keys=True)
+        digest = hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
+        size = "x".join(str(side) for side in dict.fromkeys(frame.shape[1:]))
         return self.cache / f"{type(self).__name__.lower()}-{size}-{digest}.packed"
 
     def _open(self, identity: dict[str, Any], source: Callable[[], Source], verify: bool = False) -> Packed:
         """Opens packed images, written on first use, and again if they are damaged."""
-        path = self._path(identity)
-        try:
-            packed = open_packed(path)
-            if verify:
-                packed.verify()
-        except (FileNotFoundError, NotADirectoryError, DamagedPacked):
-            about = {"source": type(self).__name__, "identity": identity}
-            packed = pack(path, source(), self.frame, self.on_error, about)
-        return packed
+        path, about = self._path(identity), {"source": type(self).__name__, "identity": identity}
+        return open_good(path, verify) or pack(path, source(), self.packed_frame, self.on_error, about)
 
     def prepare_data(self) -> None:
         self.packed  # noqa: B018 - one process per machine packs, the others open it
@@ -181,16 +175,13 @@ class PackedData(ImageData):
     def _sampler(self, **settings: Any) -> StepSampler:
         if self.class_weights is None:
             return super()._sampler(**settings)
-        labels = self.packed.labels
-        counts = labels.bincount(minlength=self.num_classes)
-        weights = self.weights_of_classes()
-        if self.class_weights == "balanced":  # classes without images are left out
-            weights = [weight * (count > 0) for weight, count in zip(weights, counts.tolist(), strict=True)]
-        empty = [
-            name for name, weight, num in zip(self.class_names, weights, counts, strict=True) if weight and not num
-        ]
-        if empty:
-            raise RefusedInput(f"data.class_weights: there are no images of {', '.join(empty)}: use 0 for them.")
+        labels, weights = self.packed.labels, self.weights_of_classes()
+        empty = {*range(len(weights))} - {*labels.tolist()}
+        if self.class_weights == "balanced":
+            weights = [float(number not in empty) for number in range(len(weights))]
+        missing = [self.class_names[number] for number in sorted(empty) if weights[number]]
+        if missing:
+            raise RefusedInput(f"data.class_weights: there are no images of {', '.join(missing)}: use 0 for them.")
         return super()._sampler(weights=weights, labels=labels, **settings)
 
     def weights_of_classes(self) -> list[float]:
@@ -204,14 +195,11 @@ class PackedData(ImageData):
             raise RefusedInput("data.class_weights: the images have no classes: leave it out.")
         if not isinstance(given, dict):
             return [1.0] * len(names)
-        for name in given:
-            if name not in names:
-                raise RefusedInput(f"data.class_weights: there is no class '{name}'; {nearest(name, names)}")
-        missing = [name for name in names if name not in given]
-        if missing:
+        if given.keys() != {*names}:
+            wrong = ", ".join(sorted(given.keys() ^ {*names})[:5])
             raise RefusedInput(
-                f"data.class_weights names {len(given)} of {len(names)} classes: add {', '.join(missing[:5])}"
-                f"{' and others' if len(missing) > 5 else ''}; 0 leaves a class out."
+                f"data.class_weights must name each of the {len(names)} classes, 0 leaves one out; missing or unknown:"
+                f" {wrong}."
             )
         refuse_below(0, **{f"data.class_weights.{name}": weight for name, weight in given.items()})
         if not any(given.values()):
@@ -274,31 +262,6 @@ def in_8_bits(images: Shaped[Tensor, "b c h w"]) -> UInt8[Tensor, "b c h w"]:
     return images if images.dtype == torch.uint8 else to_uint8(to_unit_range(images))
 
 
-@dataclass(frozen=True)
-class _PairFrame(Frame):
-    """Converts the two sides of a pair to one image with the channels of both.
-
-    Args:
-        other_channels: number of channels of the second side.
-    """
-
-    other_channels: int = 3
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        return self.channels + self.other_channels, *sides(self.image_size)
-
-    # the sources of pairs return both sides
-    def fit(  # type: ignore[override]
-        self, picture: tuple[Picture, ...], name: str
-    ) -> tuple[Shaped[np.ndarray, "c2 h w"], list[str]]:
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(Frame)}
-        frames = Frame(**fields), Frame(**fields | {"channels": self.other_channels})
-        found = (frame.fit(side, name) for frame, side in zip(frames, picture, strict=True))
-        images, notes = zip(*found, strict=True)
-        return np.concatenate(images), sorted({note for said in notes for note in said})
-
-
 class PackedPairs(PackedData):
     """Packs pairs once, each as one image with the channels of both. Subclasses override `source`, whose pictures are
     tuples of an input and its target, and `identity`.
@@ -318,10 +281,12 @@ class PackedPairs(PackedData):
         self.whole_size = size_of_whole(whole_size, self.image_size)
         self._input_channels = self.channels if input_channels is None else input_channels
         refuse_below(1, input_channels=self._input_channels)
-        sizes = (self._input_channels, self.channels) if self.input_first else (self.channels, self._input_channels)
-        fields = {field.name: getattr(self.frame, field.name) for field in dataclasses.fields(self.frame)}
-        sizes_of_pair = {"image_size": self.whole_size, "channels": sizes[0], "other_channels": sizes[1]}
-        self.frame = _PairFrame(**fields | sizes_of_pair)
+        self.frame = replace(self.frame, image_size=self.whole_size)
+
+    @property
+    def packed_frame(self) -> PairFrame:
+        frames = replace(self.frame, channels=self._input_channels), self.frame
+        return PairFrame(*(frames if self.input_first else frames[::-1]))
 
     def source(self, held_out: bool = False) -> Source:
         """Returns the pairs for training, or those that are excluded from it; all if none are."""

@@ -165,10 +165,12 @@ def lines_in(path: Path) -> Iterator[dict[str, Any]]:
         yield json.loads(text)
 
 
-def is_good(path: Path) -> bool:
-    """Returns whether packed images exist and all of them are as they were written."""
+def open_good(path: Path, verify: bool = True) -> Packed | None:
+    """Opens packed images; None if there are none, or damaged ones, which are found in all images with `verify`."""
     try:
-        open_packed(path).verify()
+        packed = open_packed(path)
+        if verify:
+            packed.verify()
     except (FileNotFoundError, NotADirectoryError, DamagedPacked):
-        return False
-    return True
+        return None
+    return packed

@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.progress import Progress
-from lit_gans.data.images import Frame
+from lit_gans.data.images import Frame, PairFrame
 from lit_gans.data.packed.format import (
     IMAGES,
     ROWS,
@@ -34,9 +34,9 @@ from lit_gans.data.packed.format import (
     OnError,
     Packed,
     Source,
-    is_good,
     line_of,
     lines_in,
+    open_good,
     open_packed,
 )
 
@@ -47,7 +47,7 @@ _HEADER = 128  # bytes of the header of `images.npy`, whatever the number of ima
 _LISTED = 20  # number of skipped files to print; `rows.jsonl` lists all
 
 
-def pack(path: Path, source: Source, frame: Frame, on_error: OnError, about: dict[str, Any]) -> Packed:
+def pack(path: Path, source: Source, frame: Frame | PairFrame, on_error: OnError, about: dict[str, Any]) -> Packed:
     """Packs a source, or resumes an interrupted packing; replaces a damaged one, with a warning. Waits while another
     process packs the same source.
 
@@ -64,7 +64,7 @@ def pack(path: Path, source: Source, frame: Frame, on_error: OnError, about: dic
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{path}.lock"):
-            if not is_good(path):  # no other process was faster
+            if open_good(path) is None:  # no other process was faster
                 if path.exists():
                     logger.warning("%s is damaged, nothing of it is used: it is packed again.", path)
                     shutil.rmtree(path)
@@ -84,7 +84,7 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-def _write(part: Path, frame: Frame, decoder: _Chunks, about: dict[str, Any]) -> int:
+def _write(part: Path, frame: Frame | PairFrame, decoder: _Chunks, about: dict[str, Any]) -> int:
     """Writes all chunks that `part` lacks, and returns the number of pictures that were read."""
     dtype = np.dtype(frame.dtype)
     total, image_bytes = len(decoder), math.prod(frame.shape) * dtype.itemsize
@@ -155,7 +155,7 @@ def _decoded(decoder: _Chunks, starts: range) -> Iterator[dict[str, Any]]:
 class _Chunks(Dataset):
     """Chunks of images by the index of their first item in the source; bytes, since shared memory is often small."""
 
-    def __init__(self, source: Source, frame: Frame, on_error: OnError) -> None:
+    def __init__(self, source: Source, frame: Frame | PairFrame, on_error: OnError) -> None:
         self.source, self.frame, self.on_error = source, frame, on_error
 
     def __len__(self) -> int:

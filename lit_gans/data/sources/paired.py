@@ -111,7 +111,7 @@ class PairedFolder(PackedPairs):
 
     def source(self, held_out: bool = False) -> _Pairs:
         if held_out not in self._pairs:
-            self._pairs[held_out] = _Pairs(self._paths(held_out), self.frame.takes_values)
+            self._pairs[held_out] = _Pairs(self._paths(held_out), self.packed_frame.takes_values)
         return self._pairs[held_out]
 
     def identity(self, held_out: bool = False) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import torch
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.packed import writer as packing
-from lit_gans.data.packed.format import IMAGES, ROWS, PerProcess, Source, lines_in
+from lit_gans.data.packed.format import IMAGES, ROWS, PerProcess, Source, lines_in, open_good
 from lit_gans.data.sources.folder import Folder
 
 from .conftest import NUM, ORDER, numbers
@@ -200,7 +200,7 @@ def test_a_missing_line_is_found(make, monkeypatch):
     lines = (path / ROWS).read_bytes().splitlines(keepends=True)
     assert len(list(lines_in(path / ROWS))) == 1 + NUM // 4
     (path / ROWS).write_bytes(b"".join(lines[:5] + lines[6:]))
-    assert not packing.is_good(path)
+    assert open_good(path) is None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux")
