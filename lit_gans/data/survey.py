@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.data.images import ARRAYS, read_picture, values_of
+from lit_gans.data.images import read_picture, values_of
 
 LOOKED_AT = 200  # pictures
 _GRAY = 4  # levels of 255 by which the channels of a gray picture may differ, after JPEG
@@ -51,22 +51,16 @@ def survey(paths: Sequence[Path], num_classes: int = 0, as_values: bool = False)
     sizes, channels, unreadable = [], 1, 0
     for path in random.Random(0).sample(list(paths), min(LOOKED_AT, len(paths))):
         try:
-            if as_values or path.suffix.lower() in ARRAYS:
-                own, size = _of_values(values_of(read_picture(path, as_values, [])))
-                channels = max(channels, own)
-                sizes.append(size)
-                continue
-            with Image.open(path) as picture:
-                channels = 3 if channels == 1 and _is_colored(picture) else channels
-                sizes.append(ImageOps.exif_transpose(picture).size)
-        except (
-            RefusedInput,
-            OSError,
-            ValueError,
-            SyntaxError,
-            Image.DecompressionBombError,
-        ):  # packing says why
+            picture = read_picture(path, as_values, [])
+            if as_values or isinstance(picture, np.ndarray):
+                own, size = _of_values(values_of(picture))
+            else:
+                own, size = 3 if channels == 1 and _is_colored(picture) else 1, picture.size
+        except (RefusedInput, ValueError):  # packing says why
             unreadable += 1
+            continue
+        channels = max(channels, own)
+        sizes.append(size)
     width, height = (int(statistics.median(side)) for side in zip(*(sizes or [(1, 1)]), strict=True))
     ratios = sorted(abs(w * height / (h * width) - 1) for w, h in sizes or [(1, 1)])
     same_shape = ratios[int(0.9 * (len(ratios) - 1))] < 0.1

@@ -191,7 +191,6 @@ def origins(*overrides):
         ("data=emnist", "data.subset=letters"),
         ("data=mnist", "data.split=test", "data.root=elsewhere"),
         ("data=stacked_digits", "data.root=elsewhere"),
-        ("data=imagenet data.root=x", "data.split=val"),
         ("data=huggingface data.name=a/b", "data.split=test", "data.files=a.tar", "data.revision=v2"),
     ],
 )

@@ -8,7 +8,7 @@ import logging
 import os
 from collections import Counter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from lit_gans.common.errors import RefusedInput, refusing
 from lit_gans.data.images import ARRAYS, ENDINGS, Picture, images_in, read_picture
@@ -40,8 +40,20 @@ class Files(Source):
         return read_picture(self.paths[index], self.as_values, notes)
 
 
-class _ClassFolders(PackedData):
-    """Images in a folder and all its subfolders; a base class, since only classes without subclasses are options."""
+class Folder(PackedData):
+    """Images in a folder and all its subfolders. If the folder itself contains no images, its immediate subfolders are
+    the classes, sorted by name.
+
+    Args:
+        root: path of the folder.
+        labels: path of a CSV file with the columns `file`, relative to `root`, and `class`, instead of subfolders;
+            classes that are numbers are sorted as numbers, others by name.
+        **kwargs: see `PackedData`.
+
+    Raises:
+        RefusedInput: the folder does not exist, contains no images, or contains a class without images; or the CSV file
+            lacks images, names others, or names one twice.
+    """
 
     possible_channels = None
 
@@ -95,44 +107,6 @@ class _ClassFolders(PackedData):
         return identity | {"labels": hashlib.blake2b(repr(self._files.labels).encode(), digest_size=16).hexdigest()}
 
 
-class Folder(_ClassFolders):
-    """Images in a folder and all its subfolders. If the folder itself contains no images, its immediate subfolders are
-    the classes, sorted by name.
-
-    Args:
-        root: path of the folder.
-        labels: path of a CSV file with the columns `file`, relative to `root`, and `class`, instead of subfolders;
-            classes that are numbers are sorted as numbers, others by name.
-        **kwargs: see `PackedData`.
-
-    Raises:
-        RefusedInput: the folder does not exist, contains no images, or contains a class without images; or the CSV file
-            lacks images, names others, or names one twice.
-    """
-
-    def __init__(self, root: str, labels: str | None = None, **kwargs: Any) -> None:
-        super().__init__(root, labels, **kwargs)
-
-
-class Imagenet(_ClassFolders):
-    """ImageNet (Russakovsky et al. 2015) as a folder of class folders, in `train/` or `val/`.
-
-    Args:
-        root: path of the folder.
-        split: name of the folder inside `root`.
-        **kwargs: see `PackedData`.
-
-    Raises:
-        RefusedInput: the folder does not exist, or contains no class folders with images.
-    """
-
-    def __init__(self, *, root: str, split: Literal["train", "val"] = "train", **kwargs: Any) -> None:
-        inside = Path(root).expanduser() / split
-        super().__init__(str(inside), **kwargs)
-        if not self.classes:
-            raise RefusedInput(f"data.root={root}: {inside} itself holds images, not one folder for each class.")
-
-
 def classes_in(table: Path, root: Path, paths: list[Path], on_error: OnError) -> dict[Path, str]:
     """Returns the class of each image from a CSV file with the columns `file` and `class`.
 
@@ -175,8 +149,6 @@ def classes_in(table: Path, root: Path, paths: list[Path], on_error: OnError) ->
             )
         if bad:
             logger.warning("data.labels=%s: %s; left out, such as %s", table, what, os.path.relpath(bad[0], root))
-    if len(without) == len(paths):
-        raise RefusedInput(f"data.labels={table}: no image in {root} has a class there.")
     return {path: found[path] for path in paths if path in found}
 
 

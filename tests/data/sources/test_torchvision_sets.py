@@ -13,7 +13,6 @@ from torchvision import datasets
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.groups import options
-from lit_gans.data.sources.folder import Imagenet
 from lit_gans.data.sources.torchvision_sets import (
     CIFAR10,
     CIFAR100,
@@ -178,20 +177,6 @@ def test_lsun(make, tmp_path):
     assert np.array_equal(packed.images.permute(0, 2, 3, 1).numpy(), PIXELS[32][:5])
     with pytest.raises(RefusedInput, match=r"put the unpacked folder bedroom_train_lmdb into"):
         _ = make(LSUN).packed
-
-
-def test_imagenet(make, tmp_path):
-    for number, wordnet in enumerate(("n02", "n01", "n02")):
-        path = tmp_path / "train" / wordnet / f"{wordnet}_{number}.JPEG"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (50, 40), (number * 100, 0, 0)).save(path, "png")
-    data = make(Imagenet)
-    assert (data.classes, data.num_classes) == (["n01", "n02"], 2)
-    assert data.packed.labels.tolist() == [0, 1, 1]
-    assert data.packed.images[:, 0, 0, 0].tolist() == [100, 0, 200]
-    assert data.packed.images.shape == (3, 3, 64, 64)
-    with pytest.raises(RefusedInput, match=r"val: there is no such folder"):
-        make(Imagenet, split="val")
 
 
 @pytest.mark.parametrize("name", SOURCES)
