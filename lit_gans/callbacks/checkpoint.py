@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
 from typing import Any, Literal, TypeVar
@@ -20,7 +21,7 @@ from lit_gans.callbacks.throughput import paused
 from lit_gans.common._compat.lightning import row_of_iteration
 from lit_gans.common.atomic import duplicate, remove, sweep
 from lit_gans.common.errors import FailedWrite, refuse_below, refuse_not_positive
-from lit_gans.common.folder_lock import FolderLock
+from lit_gans.common.folder_lock import locked
 from lit_gans.training.callback import GenerativeCallback
 
 _EXCHANGE_SECONDS = 1.0  # of training between two exchanges over the ranks, about
@@ -77,7 +78,7 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         self.untrained_value: float | None = None  # of the monitor at iteration 0
         self._saved_at = 0.0  # seconds of the clock
         self._wrote = False  # whether this process has written a checkpoint
-        self._signals, self._lock = StopSignals(), FolderLock()
+        self._signals, self._lock = StopSignals(), ExitStack()
         self._requeue_signal: int | None = None
         self._exchange_at = self._iterations = 1  # of the next exchange over the ranks, and since the last one
         self._exchanged_at = 0.0  # seconds of the clock
@@ -123,7 +124,7 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if stage == "fit":
             if trainer.is_global_zero:
-                self._lock.acquire(Path(trainer.default_root_dir))
+                self._lock.enter_context(locked(Path(trainer.default_root_dir)))
             self._measured_at, self._requeue_signal = -1, requeue_signal(trainer)
             requeues = () if self._requeue_signal is None else (self._requeue_signal,)
             self._signals.start(signal.SIGINT, signal.SIGTERM, *requeues, says=trainer.is_global_zero)
@@ -177,11 +178,11 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._signals.end()
-        self._lock.release()
+        self._lock.close()
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._signals.end()
-        self._lock.release()
+        self._lock.close()
         asked = self.received_signal is not None and self.received_signal == self._requeue_signal
         if asked and trainer.is_global_zero:  # as late as possible: SLURM then ends the job
             requeue_job()

@@ -26,14 +26,14 @@ class RunConfig(GenerativeCallback):
 
     Args:
         config: resolved configuration.
-        files: contents of the files to write, by file name.
+        files: contents of the files to write, by file name; None for none.
 
     Raises:
         RefusedInput: the configuration differs between ranks; raised by `setup`.
     """
 
-    def __init__(self, config: dict[str, Any], files: dict[str, str]) -> None:
-        self.files = files
+    def __init__(self, config: dict[str, Any], files: dict[str, str] | None = None) -> None:
+        self.files = files or {}
         self.config = config
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from lit_gans.checkpoints.torch_files import read_torch_file
 from lit_gans.common.errors import RefusedInput, import_extra, refusing
-from lit_gans.common.reading import read_bounded, refuse_large_file
 
 WEIGHTS, CONFIG, CARD, TRAINING = "model.safetensors", "config.json", "README.md", "training.pt"
 HUB = "hf://"  # before the name of a repository
@@ -34,12 +33,11 @@ def read_exported(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict
         The configuration, the tensors by name, and everything else of the checkpoint; nothing without `training.pt`.
 
     Raises:
-        RefusedInput: a file is missing, damaged or too large.
+        RefusedInput: a file is missing or damaged.
     """
     from safetensors.torch import load_file  # which the strategies need only for such a folder
 
     config = _read_config(folder / CONFIG)
-    refuse_large_file(folder / WEIGHTS)
     with refusing(f"{folder / WEIGHTS} cannot be read as safetensors"):
         tensors = load_file(folder / WEIGHTS)
     return config, tensors, read_training(folder) if (folder / TRAINING).is_file() else {}
@@ -80,7 +78,7 @@ def downloaded(address: str) -> Path:
 
 def _read_config(path: Path) -> dict[str, Any]:
     with refusing(f"{path} cannot be read as JSON"):
-        config = json.loads(read_bounded(path))
+        config = json.loads(path.read_bytes())
     for name, kind in _KINDS.items():
         if not (isinstance(config, dict) and isinstance(config.get(name), kind)):
             raise RefusedInput(

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.common.reading import refuse_large_file
 
 
 def read_torch_file(path: Path, kind: str = "a checkpoint") -> Any:
@@ -24,10 +23,8 @@ def read_torch_file(path: Path, kind: str = "a checkpoint") -> Any:
         kind: what the file should be, for the message.
 
     Raises:
-        RefusedInput: the file is missing, damaged, larger than this machine's memory, or holds anything else than
-            tensors and plain values.
+        RefusedInput: the file is missing or damaged, or holds anything else than tensors and plain values.
     """
-    refuse_large_file(path)
     try:
         _verify(path)
         # storages of a mapped file cannot grow: a tensor that exceeds its storage raises here, before memory is taken

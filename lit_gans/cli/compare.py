@@ -14,11 +14,8 @@ from typing import Any
 
 from lit_gans.cli.tables import markdown
 from lit_gans.common.errors import RefusedInput
-from lit_gans.common.reading import read_bounded
 from lit_gans.config.mistakes import refused_is_2
 from lit_gans.metrics.protocol import differences, is_biased
-
-_MOST_BYTES = 2**24  # of the record of an evaluation
 
 
 def main(arguments: list[str]) -> int:
@@ -75,7 +72,7 @@ def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise RefusedInput(f"{path}: there is no such file; lit-gans evaluate writes it.")
     try:
-        record = json.loads(read_bounded(path, _MOST_BYTES))
+        record = json.loads(path.read_bytes())
         if {"protocol", "directions"} <= record.keys():
             return record
     except (ValueError, AttributeError, RecursionError, OSError):

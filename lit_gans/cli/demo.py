@@ -8,8 +8,8 @@ Examples:
 
 from __future__ import annotations
 
-from lit_gans.cli.sample import loaded, maps_latents_to_images
-from lit_gans.common.errors import RefusedInput, refuse_above, refuse_below
+from lit_gans.cli.sample import loaded
+from lit_gans.common.errors import RefusedInput
 from lit_gans.demo.app import app
 
 
@@ -23,11 +23,7 @@ def demo(checkpoint: str, port: int = 7860, host: str = "127.0.0.1", directions:
         host: address that is listened on: 0.0.0.0 shows the page to other machines.
         directions: number of sliders for directions.
     """
-    refuse_below(1, port=port, directions=directions)
-    refuse_above(65535, port=port)
     module, folder = loaded(checkpoint, None)
-    if not maps_latents_to_images(module):
-        raise RefusedInput(f"{checkpoint}: the demo shows a generator of images from latents.")
     try:
         app(module, folder.parent.parent.name, directions).launch(server_name=host, server_port=port, show_error=True)
     except OSError as error:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from lit_gans.cli.sample import loaded, maps_latents_to_images, refuse_many, refuse_numbers
+from lit_gans.cli.sample import loaded
 from lit_gans.cli.walks import refuse_walks, write_walks
-from lit_gans.common.errors import RefusedInput, refuse_not_positive
+from lit_gans.common.errors import refuse_below, refuse_not_positive
 from lit_gans.common.video import is_video
 from lit_gans.latents.directions import directions as found_directions
 from lit_gans.training.sampling import Weights
@@ -50,15 +50,10 @@ def directions(
     Returns:
         The path of the image or video; `directions.pt` beside it holds the vectors (num, z).
     """
-    refuse_numbers(seed, num, steps)
     refuse_not_positive(reach=reach)
-    if steps < 3:
-        raise RefusedInput(f"steps={steps} must be at least 3: both ends and the latent.")
+    refuse_below(3, steps=steps)
     refuse_walks(output)
     module, folder = loaded(checkpoint, None if is_video(output) else output)
-    if not maps_latents_to_images(module):
-        raise RefusedInput(f"{checkpoint}: only a generator of images from latents has directions.")
-    refuse_many(module, num * steps)
     vectors, _ = found_directions(module, num, module.sampling_generator(weights))
     amounts = torch.linspace(-reach, reach, steps)
     latents = module.latents(1, seed) + amounts[None, :, None] * vectors[:, None, :]

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import torch
 
-from lit_gans.cli.sample import loaded, maps_latents_to_images, refuse_many, refuse_numbers
+from lit_gans.cli.sample import loaded
 from lit_gans.cli.walks import refuse_walks, write_walks
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import refuse_below
 from lit_gans.common.video import is_video
 from lit_gans.latents.interpolation import slerp
 from lit_gans.training.sampling import Weights
@@ -48,14 +48,10 @@ def interpolate(
     Returns:
         The path of the image or video.
     """
-    if steps < 2:
-        raise RefusedInput(f"steps={steps} must be at least 2, for the two ends.")
-    refuse_numbers(seed, num, steps)
+    refuse_below(1, num=num)
+    refuse_below(2, steps=steps)
     refuse_walks(output)
     module, folder = loaded(checkpoint, None if is_video(output) else output)
-    if not maps_latents_to_images(module):
-        raise RefusedInput(f"{checkpoint}: only a generator of images from latents can walk between latents.")
-    refuse_many(module, num * steps)
     start, end = module.latents(2 * num, seed).split(num)
     labels = torch.arange(num) % module.num_classes if module.num_classes else None  # one class per row
     logger.info("generating %s images", f"{num * steps:,}")

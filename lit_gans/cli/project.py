@@ -13,8 +13,7 @@ from pathlib import Path
 
 import torch
 
-from lit_gans.cli.sample import maps_latents_to_images, opened, pixels_of
-from lit_gans.common.errors import RefusedInput
+from lit_gans.cli.sample import opened, pixels_of, refuse_without_latents
 from lit_gans.common.progress import Progress
 from lit_gans.config.load import module_from
 from lit_gans.config.run_folder import made_folder, replacing_note
@@ -53,8 +52,7 @@ def project(
     """
     content, folder = opened(checkpoint, output)
     module = module_from(content, checkpoint)
-    if not maps_latents_to_images(module):
-        raise RefusedInput(f"{checkpoint}: only a generator of images from latents has latents of an image.")
+    refuse_without_latents(module, checkpoint)
     frame, paths = pixels_of(content).frame(module.image_size, module.channels), images_at(input)
     targets = torch.cat([read_at(path, frame) for path in paths])
     labels = module.labels(len(targets), label)

@@ -15,7 +15,7 @@ import torch
 
 from lit_gans.checkpoints.format import FORMAT_KEY, read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
-from lit_gans.cli.sample import maps_latents_to_images
+from lit_gans.cli.sample import refuse_without_latents
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.paths import shown
 from lit_gans.config.load import module_from
@@ -54,8 +54,7 @@ def report(run: str, num: int = 64, neighbors: bool = True, seed: int = 0, outpu
     checkpoint = find_checkpoint(folder)
     content = read_checkpoint(checkpoint)
     module = module_from(content, checkpoint)
-    if not maps_latents_to_images(module):
-        raise RefusedInput(f"run={run}: only runs of GANs that map latents to images have a report yet.")
+    refuse_without_latents(module, run)
     logger.info("generating %s images", f"{num:,}")
     samples = module.sample(num, seed=seed)
     by_class = None

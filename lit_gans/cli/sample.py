@@ -23,8 +23,7 @@ from torchvision.utils import save_image
 
 from lit_gans.checkpoints.format import FORMAT_KEY, read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
-from lit_gans.common.errors import RefusedInput, refuse_above_64_bits, refuse_below
-from lit_gans.common.memory import refuse_memory
+from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.progress import Progress
 from lit_gans.common.size import Size
 from lit_gans.config.load import module_from
@@ -44,8 +43,6 @@ from lit_gans.training.sampling import Weights
 from lit_gans.training.translator import Direction, Translator
 
 logger = logging.getLogger(__name__)
-
-_MOST = 1_000_000  # images of one command
 
 
 def sample(
@@ -84,7 +81,7 @@ def sample(
     Returns:
         The path of the grid or plot.
     """
-    refuse_numbers(seed, num)
+    refuse_below(1, num=num)
     content, folder = opened(checkpoint, output)
     module, pixels = module_from(content, checkpoint), pixels_of(content)
     module.labels(num, label)  # raises before anything is generated
@@ -97,7 +94,6 @@ def sample(
     else:
         if input is not None:
             raise RefusedInput(f"input={input}: a {type(module).__name__} generates images from noise; leave it out.")
-        refuse_many(module, num)
         logger.info("generating %s images", f"{num:,}")
         names = [f"{index:05d}" for index in range(num)]
         latents = truncated(module.latents(num, seed), truncation)
@@ -208,9 +204,11 @@ def _write_points(points: Tensor, folder: Path) -> Path:
 
 
 def loaded(checkpoint: str, output: str | None) -> tuple[AdversarialModule, Path]:
-    """Returns the module of a checkpoint, and the output folder."""
+    """Returns the module of a checkpoint, which maps latents to images, and the output folder."""
     content, folder = opened(checkpoint, output)
-    return module_from(content, checkpoint), folder
+    module = module_from(content, checkpoint)
+    refuse_without_latents(module, checkpoint)
+    return module, folder
 
 
 def opened(checkpoint: str, output: str | None) -> tuple[dict[str, Any], Path]:
@@ -221,9 +219,10 @@ def opened(checkpoint: str, output: str | None) -> tuple[dict[str, Any], Path]:
     return read_checkpoint(path), folder
 
 
-def maps_latents_to_images(module: AdversarialModule) -> bool:
-    """Whether a module generates images from latents, rather than translations or points."""
-    return not isinstance(module, Translator) and module.image_size != 1
+def refuse_without_latents(module: AdversarialModule, source: object) -> None:
+    """Raises `RefusedInput` for a module that makes translations or points."""
+    if isinstance(module, Translator) or module.image_size == 1:
+        raise RefusedInput(f"{source}: expected a GAN that maps latents to images, not a {type(module).__name__}.")
 
 
 def refuse_truncation(module: AdversarialModule, truncation: float | None) -> None:
@@ -244,17 +243,3 @@ def turn(module: AdversarialModule, direction: Direction) -> None:
                 f"direction={direction}: a {type(module).__name__} does not translate back; leave it out."
             )
         module.exchange_domains()
-
-
-def refuse_numbers(seed: int, num: int, steps: int = 1) -> None:
-    """Raises `RefusedInput` for too few or too many images, and a seed that 64 bits do not hold."""
-    refuse_below(1, num=num)
-    if num * steps > _MOST:
-        raise RefusedInput(f"{num * steps} images are too many at once: at most {_MOST}; use several seeds.")
-    refuse_above_64_bits(seed=seed)
-
-
-def refuse_many(module: AdversarialModule, num: int) -> None:
-    """Raises `RefusedInput` for more images than memory holds."""
-    needed = num * 4 * math.prod(module.image_shape)
-    refuse_memory(needed, f"{num} images", "generate fewer at once, with several seeds")

@@ -13,7 +13,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,15 +23,14 @@ import torch
 import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from lightning.pytorch import LightningDataModule, Trainer
+from lightning.pytorch import Callback, LightningDataModule, Trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig
 
 from lit_gans.callbacks import Checkpoint, Mirror, RunConfig
-from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import FOLDER, find_checkpoint, resume_point
 from lit_gans.checkpoints.remote import Remote
-from lit_gans.cli.notices import Notices, no_effect, replaced_run
+from lit_gans.cli.notices import Notices, replaced_run
 from lit_gans.cli.outcome import report, run_of
 from lit_gans.cli.plan import planned
 from lit_gans.cli.sweep import Run, write_summary
@@ -47,7 +46,6 @@ from lit_gans.cli.train_arguments import (
 from lit_gans.common._compat.lightning import start_others_with
 from lit_gans.common.atomic import writing
 from lit_gans.common.errors import FailedWrite, RefusedInput, out_of_memory
-from lit_gans.common.memory import is_full
 from lit_gans.common.paths import shown
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import build, refuse_start, resolve, to_cli
@@ -57,8 +55,7 @@ from lit_gans.config.overrides import quote
 from lit_gans.config.run_folder import (
     broadcast_from_rank_0,
     data_origins,
-    moved,
-    nothing_left_if_refused,
+    own_folder,
     refuse_folder,
     run_folder,
     run_name,
@@ -102,21 +99,13 @@ def _run_or_sweep(typed: list[str], notices: list[str]) -> int:
         refuse_folder(path, key)
     if not is_sweep(arguments):
         return hydra_command("train", lambda composed: _outcome(composed, typed, notices, address).code, arguments)
-    if "hydra.sweep.dir" in given:
-        return _sweep(arguments, typed, notices)[0]
-    folder = sweep_folder()
-    code, any_run = _sweep([*arguments, f"hydra.sweep.dir={quote(str(folder))}"], typed, notices)
-    if not any_run:  # remove Hydra's files, and the folder unless others use it
-        (folder / "multirun.yaml").unlink(missing_ok=True)
-        with suppress(OSError):
-            folder.rmdir()
-            folder.parent.rmdir()
-            folder.parent.parent.rmdir()
-    return code
+    if "hydra.sweep.dir" not in given:
+        arguments = [*arguments, f"hydra.sweep.dir={quote(str(sweep_folder()))}"]
+    return _sweep(arguments, typed, notices)
 
 
-def _sweep(arguments: list[str], typed: list[str], notices: list[str]) -> tuple[int, bool]:
-    """Returns the exit code of a sweep, and whether any of its runs has begun; prints its table."""
+def _sweep(arguments: list[str], typed: list[str], notices: list[str]) -> int:
+    """Returns the exit code of a sweep; prints its table."""
     runs: list[Run] = []
 
     def job(composed: DictConfig) -> int:
@@ -127,7 +116,7 @@ def _sweep(arguments: list[str], typed: list[str], notices: list[str]) -> tuple[
         return outcome.code
 
     try:
-        return hydra_command("train", job, arguments), bool(runs)
+        return hydra_command("train", job, arguments)
     finally:
         if len(runs) > 1 and os.environ.get("RANK", "0") == "0":
             print("\n".join(["", *write_summary(runs, shown(runs[0].folder.parent))]), flush=True)
@@ -145,26 +134,31 @@ def _outcome(composed: DictConfig, typed: list[str], notices: list[str], address
     folder = Path(config["trainer"]["default_root_dir"])
     run = Run(overrides, {}, folder, folder)  # in the table if the run diverges
     trainer: Trainer | None = None
-    reached = 0
 
     def train_and_report() -> int:
         nonlocal trainer, run
         with _own_environment():
             module, data, trainer = build(config)
-            said = [*notices, *no_effect(config, overrides), *replaced_run(folder, checkpoint)]
-            fit(module, data, trainer, config, said, address)
+            said = [*notices, *replaced_run(folder, checkpoint)]
+            callbacks = [RunConfig(config, _files(composed, config)), Notices(said)]
+            fit(module, data, trainer, config, callbacks + ([Mirror(address)] if address else []))
         run = run_of(trainer, overrides, time.perf_counter() - start)
         return report(trainer, [shlex.quote(item) for item in arguments_of_job(typed, overrides)])
 
-    with nothing_left_if_refused(folder, lambda: trainer is not None and trainer.global_step > reached):
+    with own_folder(folder):
         if address is not None:
             broadcast_from_rank_0(lambda: _download(address, folder, composed.resume))
         checkpoint, reached = resume_point(config["resume"], folder)
         config["resume"] = str(checkpoint or "none")  # the same for every further process
-        _find_first_networks(config)
+        if config["init_from"] is not None:
+            config["init_from"] = str(find_checkpoint(config["init_from"]))
         last = config["trainer"]["max_steps"]
         if isinstance(last, int) and 0 < last <= reached:
-            print(_already(config, reached), flush=True)
+            print(
+                f"Nothing was trained: {shown(Path(config['resume']))} is at iteration {reached},"
+                f" trainer.max_steps={last}; a larger trainer.max_steps goes on from there.",
+                flush=True,
+            )
             return RunOutcome(DONE)
         code = _failed_is_1(train_and_report)
     saving = callbacks_of(trainer, Checkpoint) if trainer is not None else []
@@ -205,24 +199,6 @@ def _download(address: str, folder: Path, resume: str) -> str:
     return address
 
 
-def _find_first_networks(config: dict[str, Any]) -> None:
-    """Finds and reads the checkpoint of `init_from`, if any.
-
-    Raises:
-        RefusedInput: there is no checkpoint, or it is damaged.
-    """
-    if config["init_from"] is not None:
-        config["init_from"] = str(find_checkpoint(config["init_from"]))
-        read_checkpoint(config["init_from"])
-
-
-def _already(config: dict[str, Any], reached: int) -> str:
-    return (
-        f"Nothing was trained: {shown(Path(config['resume']))} is at iteration {reached}, trainer.max_steps="
-        f"{config['trainer']['max_steps']}; a larger trainer.max_steps goes on from there."
-    )
-
-
 def _failed_is_1(run: Callable[[], int]) -> int:
     """Returns the exit code of a run; if it diverged, or disk or device memory is full, prints the error and returns 1,
     so that a sweep continues.
@@ -234,7 +210,7 @@ def _failed_is_1(run: Callable[[], int]) -> int:
     except FailedWrite as error:
         print(f"lit-gans: {error} resume=auto goes on from there.", file=sys.stderr)
     except RuntimeError as error:
-        if not is_full(error):
+        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
             raise
         print(f"lit-gans: {out_of_memory(error)}", file=sys.stderr)
     return FAILED
@@ -260,7 +236,7 @@ def _own_environment() -> Iterator[None]:
 def train(config: dict[str, Any]) -> Trainer:
     """Trains with a resolved configuration and returns the trainer; see `fit`."""
     module, data, trainer = build(config)
-    fit(module, data, trainer, config)
+    fit(module, data, trainer, config, [RunConfig(config)])
     return trainer
 
 
@@ -269,23 +245,19 @@ def fit(
     data: LightningDataModule,
     trainer: Trainer,
     config: dict[str, Any],
-    notices: Sequence[str] | None = None,
-    address: str | None = None,
+    callbacks: Sequence[Callback],
 ) -> None:
     """Trains what `build` returned for a resolved configuration.
 
     Args:
         module, data, trainer: what to train, on what and how.
         config: resolved configuration.
-        notices: sentences that are logged when the training starts, see `Notices`; None in further processes.
-        address: to which the run is copied, see `Mirror`; None for none.
+        callbacks: what the command adds to the callbacks of the configuration.
 
     Raises:
         RefusedInput: the configuration is invalid; nothing was trained.
     """
-    first = [RunConfig(config, _files(config)), *([] if notices is None else [Notices(notices)])]
-    first += [] if address is None else [Mirror(address)]
-    trainer.callbacks[:0] = first  # type: ignore[attr-defined]
+    trainer.callbacks[:0] = callbacks  # type: ignore[attr-defined]
     checkpoint = None if config["resume"] == "none" else config["resume"]
     with _resolved(config) as file:
         start_others_with(trainer, [sys.executable, "-m", "lit_gans", "train", _RESOLVED, str(file)])
@@ -306,10 +278,9 @@ def _resolved(config: dict[str, Any]) -> Iterator[Path]:
         yield path
 
 
-def _files(config: dict[str, Any]) -> dict[str, str]:
-    """Returns the resolved configuration and its Lightning CLI equivalent, which writes next to this run."""
-    text = yaml.safe_dump(config, sort_keys=False)
-    folder = config["trainer"]["default_root_dir"]
-    groups = ("trainer", "logger", "callbacks")  # write into the folder; others only read
-    beside = config | {name: moved(config.get(name), folder, str(Path(folder) / "fit")) for name in groups}
-    return {"config.yaml": text, "run.yaml": yaml.safe_dump(to_cli(beside), sort_keys=False)}
+def _files(composed: DictConfig, config: dict[str, Any]) -> dict[str, str]:
+    """Returns the resolved configuration and its Lightning CLI equivalent, which writes into `fit` beside this run."""
+    beside = composed.copy()
+    beside.trainer.default_root_dir = str(Path(config["trainer"]["default_root_dir"]) / "fit")
+    cli = to_cli(resolve(beside) | {"init_from": config["init_from"]})
+    return {"config.yaml": yaml.safe_dump(config, sort_keys=False), "run.yaml": yaml.safe_dump(cli, sort_keys=False)}

@@ -80,13 +80,6 @@ def refuse_not_positive(**values: float | None) -> None:
             raise RefusedInput(f"{name}={value} must be greater than 0 and finite.")
 
 
-def refuse_above_64_bits(**values: object) -> None:
-    """Raises `RefusedInput` for the first integer that 64 bits do not hold; other values pass."""
-    for name, value in values.items():
-        if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise RefusedInput(f"{name}={value} must be at least -2**63 and less than 2**63.")
-
-
 def install_command(extra: str) -> str:
     """Returns a hint with the command that installs a missing optional dependency."""
     return f'install it with: python -m pip install "lit-gans[{extra}]"'

@@ -7,7 +7,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,7 +18,7 @@ from lit_gans.checkpoints.exported import HUB
 from lit_gans.checkpoints.locate import ZOO, checkpoints_of, run_of, zoo
 from lit_gans.checkpoints.remote import is_address
 from lit_gans.common.errors import RefusedInput
-from lit_gans.common.folder_lock import FolderLock
+from lit_gans.common.folder_lock import locked
 
 OUTPUTS = Path("outputs")
 LAST = Path("checkpoints") / "last.ckpt"
@@ -54,23 +54,6 @@ def data_origins(data: dict[str, Any], signature: dict[str, Any]) -> list[str]:
         if isinstance(value, str) and value != signature[name] != MISSING and name not in _PROCESSING
     ]
     return required + chosen
-
-
-def moved(node: Any, folder: str, to: str, key: str = "") -> Any:
-    """Returns plain containers in which every path or address inside `folder` is one inside `to`.
-
-    A value that equals `folder` counts as a path if its key ends in `dir` or `path`: a folder may be named `cpu`.
-    """
-    if isinstance(node, dict):
-        return {name: moved(value, folder, to, name) for name, value in node.items()}
-    if isinstance(node, list):
-        return [moved(item, folder, to, key) for item in node]
-    if not isinstance(node, str):
-        return node
-    found = re.fullmatch(rf"(\w+:///?)?{re.escape(folder.rstrip('/'))}(/.*)?", node, flags=re.DOTALL)
-    if found is None or not (found[1] or found[2] or "/" in node or key.endswith(("dir", "path"))):
-        return node
-    return f"{found[1] or ''}{to}{found[2] or ''}"
 
 
 def _short(origin: str) -> str:
@@ -187,36 +170,21 @@ def refuse_file(path: str | Path, key: str) -> None:
 
 
 @contextmanager
-def nothing_left_if_refused(folder: Path, trained: Callable[[], bool] = lambda: False) -> Iterator[None]:
-    """Locks the folder of a run, and removes files that an invalid run has added to it, such as those of loggers.
-
-    Without the lock, on rank 0 of the run, the files may be those of another training, and nothing is removed.
-
-    Args:
-        folder: folder of the run.
-        trained: returns whether any iteration was trained; if so, nothing is removed.
+def own_folder(folder: Path) -> Iterator[None]:
+    """Locks the folder of a run on rank 0, and removes it if the run is refused before it wrote anything.
 
     Raises:
         RefusedInput: another training uses the folder.
     """
-    lock = FolderLock()
-    if all(os.environ.get(name, "0") == "0" for name in _RANKS):
-        lock.acquire(folder)
-    before = set(folder.rglob("*"))
-    ours = [parent for parent in folder.parents if parent.is_relative_to(OUTPUTS.absolute())]
-    try:
-        yield
-    except RefusedInput:
-        if lock.held and not trained():
-            for path in sorted(set(folder.rglob("*")) - before, reverse=True):
-                with suppress(OSError):
-                    path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
-            for made in (folder, *ours):
-                with suppress(OSError):  # not empty: others use it
+    first = all(os.environ.get(name, "0") == "0" for name in _RANKS)
+    with locked(folder) if first else nullcontext():
+        try:
+            yield
+        except RefusedInput:
+            for made in (folder, *(parent for parent in folder.parents if parent.is_relative_to(OUTPUTS.absolute()))):
+                with suppress(OSError):  # not empty
                     made.rmdir()
-        raise
-    finally:
-        lock.release()
+            raise
 
 
 def newest_run(parent: Path) -> Path | None:

@@ -36,7 +36,6 @@ from lit_gans.checkpoints.format import (
 from lit_gans.common._compat.lightning import use_by_default
 from lit_gans.common.compilation import uncompiled
 from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positive
-from lit_gans.common.memory import made_if_verified, refused_if_too_large
 from lit_gans.common.noise import Noise, forked, mix, seed_dropout
 from lit_gans.common.size import Size, as_size, sides
 from lit_gans.networks.spectral import OnePowerIteration, SpectralNorm
@@ -187,7 +186,7 @@ class AdversarialModule(LightningModule):
         Weights depend on `seed` alone, whatever the state of the global random generators. At its end, the networks get
         their memory layout and are compiled.
         """
-        with forked(), refused_if_too_large("the networks"):
+        with forked():
             torch.manual_seed(mix(self.seed, "networks"))
             yield
         self._finish_networks()
@@ -620,7 +619,7 @@ class AdversarialModule(LightningModule):
             raise RefusedInput("the checkpoint holds no networks.")
         settings = {name: from_plain(value) for name, value in checkpoint["hyper_parameters"].items()} | kwargs
         checkpoint = checkpoint | {"hyper_parameters": to_plain(settings)}
-        module = made_if_verified(lambda: cls(**settings), lambda sketch: sketch.refuse_other_architecture(checkpoint))
+        module = cls(**settings)
         module.on_load_checkpoint(checkpoint)
         module.load_state_dict(checkpoint["state_dict"])
         return module
@@ -642,7 +641,7 @@ class AdversarialModule(LightningModule):
             checkpoint[FORMAT_KEY]["augmentation"] = self.mean_over_ranks(self.augmentations.state.clone()).cpu()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self.refuse_other_architecture(checkpoint)
+        refuse_other_architecture(self, checkpoint)
         trainer = attached_trainer(self)
         fits = trainer is not None and trainer.state.fn == TrainerFn.FITTING
         if fits and checkpoint.get("optimizer_states"):
@@ -655,10 +654,6 @@ class AdversarialModule(LightningModule):
         ours = checkpoint.get(FORMAT_KEY, {})
         self.progress = replace(self.progress, images=ours.get("images", 0), images_per_iteration=0)
         self.augmentations.state = ours.get("augmentation", self.augmentations.new_state())
-
-    def refuse_other_architecture(self, checkpoint: dict[str, Any]) -> None:
-        """Raises `RefusedInput` if a checkpoint's networks differ from this module's, or its format is newer."""
-        refuse_other_architecture(self, checkpoint)
 
     # ---- samples
 

@@ -97,14 +97,12 @@ def test_project_reads_files_as_the_training_did(command, tmp_path):
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        (("directions", "steps=2"), "steps=2 must be at least 3"),
         (("directions", "num=7"), "num=7 must be at least 1 and at most latent_dim=6"),
         (("directions", "reach=0"), "reach=0.0 must be greater than 0"),
         (("directions", "output=walk.gif", "fps=60"), "fps=60 must be at most 50"),
         (("interpolate", "output=one.png/walk.gif"), "the folder cannot be created"),
         (("project", "input=nothing"), "nothing"),
         (("project", "input=.", "label=11"), "label=11: the model knows the classes 0 to 9"),
-        (("demo", "port=99999"), "port=99999 must be at most 65535"),
     ],
 )
 def test_wrong_lines(command, last, tmp_path, line, sentence):

@@ -10,6 +10,8 @@ from lightning.pytorch import LightningDataModule
 
 from lit_gans.cli import fit as lightning_cli
 from lit_gans.cli.train import _files
+from lit_gans.config.build import resolve
+from lit_gans.config.hydra_app import compose
 from lit_gans.config.registry import classes
 from lit_gans.training.optim import Optimizer
 from tests.commands import TINY, TINY_CLI
@@ -38,22 +40,11 @@ def test_the_lightning_cli_runs_an_exported_file_with_identical_values(command, 
 
 
 def test_an_exported_file_moves_only_what_the_run_writes():
-    node = {"root": "/data/my-run/photos", "reference": "run/photos"}
-    config = {
-        "seed": 0,
-        "model": {"a": "run"},
-        "data": node,
-        "metrics": {"_target_": "lit_gans.callbacks.Samples", "reference": "run/real.npz"},
-        "init_from": None,
-    }
-    config |= {"trainer": {"default_root_dir": "run"}, "logger": {"csv": {"save_dir": "run"}}, "callbacks": {}}
-    exported = yaml.safe_load(_files(config)["run.yaml"])
-    assert (exported["data"], exported["model"]) == (node, {"a": "run"})
-    assert exported["trainer"] == {
-        "default_root_dir": "run/fit",
-        "callbacks": [{"class_path": "lit_gans.callbacks.Samples", "init_args": {"reference": "run/real.npz"}}],
-        "logger": [{"save_dir": "run/fit"}],
-    }
+    composed = compose("data=folder", "data.root=run/photos", "logger=csv", "trainer.default_root_dir=run")
+    exported = yaml.safe_load(_files(composed, resolve(composed))["run.yaml"])
+    assert exported["data"]["init_args"]["root"] == "run/photos"
+    assert exported["trainer"]["default_root_dir"] == "run/fit"
+    assert [logger["init_args"] for logger in exported["trainer"]["logger"]] == [{"save_dir": "run/fit"}]
 
 
 def test_the_lightning_cli_on_class_names(command, monkeypatch):

@@ -10,8 +10,6 @@ from PIL import Image
 from lit_gans.callbacks.evaluation import GenerativeMetrics
 from lit_gans.cli import notices
 from lit_gans.cli.notices import (
-    long_training,
-    no_effect,
     replaced_run,
     slow_networks,
     unsuitable_metrics,
@@ -39,13 +37,6 @@ def test_networks_that_are_large_for_a_cpu_are_said_with_the_experiment_for_one(
     assert slow_networks(Own(generator_width=4, discriminator_width=4))[0].endswith("choose smaller networks")
     monkeypatch.setattr(type(module), "device", torch.device("cuda"))
     assert slow_networks(module) == []
-
-
-@pytest.mark.parametrize("limits", [{"max_steps": 99_999}, {"max_steps": 100_000, "max_time": "00:01:00:00"}])
-def test_a_training_that_may_take_days_says_so(limits):
-    assert long_training(Trainer(accelerator="cpu", logger=False, **limits)) == []
-    (said,) = long_training(Trainer(accelerator="cpu", logger=False, max_steps=100_000))
-    assert said.startswith("100,000 iterations can take hours on a GPU and days on a CPU: trainer.max_steps=NUMBER")
 
 
 @pytest.fixture
@@ -88,10 +79,3 @@ def test_a_run_that_replaces_another_is_said(tmp_path):
     (said,) = replaced_run(tmp_path, None)
     assert said.startswith(f"{tmp_path} has checkpoints of an earlier run, which this one replaces")
     assert replaced_run(tmp_path, last) == [], "it is continued"
-
-
-def test_only_settings_of_the_user_are_said_to_have_no_effect():
-    given = ["metrics.num_samples=5", "model=dcgan", "+metrics.scores.kid=null"]
-    assert no_effect({"metrics": None}, given) == ["metrics=none: no effect of metrics.num_samples, metrics.scores.kid"]
-    assert no_effect({"metrics": None}, ["metrics=none", "experiment=dcgan_emoji"]) == []
-    assert no_effect({"metrics": {"_target_": "a.B"}}, given) == []

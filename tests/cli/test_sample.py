@@ -150,7 +150,7 @@ def test_translations_need_pictures_and_only_they(saved, pictures, tmp_path):
 
 
 def test_only_images_of_latents_are_interpolated(saved):
-    only = "only a generator of images from latents can walk between latents"
+    only = "expected a GAN that maps latents to images, not a"
     with pytest.raises(RefusedInput, match=only):
         interpolate(saved("pix2pix"))
     ring = Ring(num_points=64, batch_size=16)

@@ -51,7 +51,7 @@ sample checkpoint=foreign.ckpt | foreign.ckpt is not a Lightning checkpoint
 interpolate checkpoint=x steps=1 | steps=1 must be at least 2
 directions checkpoint=run steps=2 | steps=2 must be at least 3
 project checkpoint=run | Missing mandatory value: input
-demo checkpoint=run port=99999 | port=99999 must be at most 65535
+demo | Missing mandatory value: checkpoint
 report run=empty | run=empty: there is no config.yaml in it
 export checkpoint=run format=torch | Parser key "format": Expected a typing.Literal['safetensors', 'onnx']
 describe model=dcgan data.image_size=41 | image_size=41: the dcgan networks double a map

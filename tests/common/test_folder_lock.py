@@ -9,7 +9,7 @@ from lightning.pytorch import Callback
 from lit_gans.callbacks import Checkpoint
 from lit_gans.common import folder_lock
 from lit_gans.common.errors import RefusedInput
-from lit_gans.common.folder_lock import FolderLock
+from lit_gans.common.folder_lock import locked
 
 
 @pytest.fixture(autouse=True)
@@ -22,9 +22,9 @@ def holder(folder):
     heard, ready = os.pipe()
     pid = os.fork()
     if not pid:
-        FolderLock().acquire(folder)
-        os.write(ready, b".")
-        signal.pause()
+        with locked(folder):
+            os.write(ready, b".")
+            signal.pause()
     assert os.read(heard, 1)
     return pid
 
@@ -61,26 +61,22 @@ def test_a_training_that_fails_releases_the_folder(tiny_gan, random_images, fit,
 
 
 def test_one_process_locks_a_folder_once(tmp_path):
-    lock, inner = FolderLock(), FolderLock()
-    lock.acquire(tmp_path / "run")
-    lock.acquire(tmp_path / "run")
-    inner.acquire(tmp_path / "run")
-    assert (lock.held, inner.held) == (True, False)
-    inner.release()
-    assert in_use(tmp_path / "run")
-    lock.release()
-    lock.release()
-    assert not in_use(tmp_path / "run")
+    run = tmp_path / "run"
+    with locked(run):
+        with locked(run):
+            pass
+        assert in_use(run)
+    assert not in_use(run)
 
 
 def in_use(folder):
     """Whether another process is refused."""
     pid = os.fork()
     if not pid:
-        FolderLock._locked.clear()  # those of the parent
+        folder_lock._locked.clear()  # those of the parent
         try:
-            FolderLock().acquire(folder)
+            with locked(folder):
+                os._exit(0)
         except RefusedInput:
             os._exit(1)
-        os._exit(0)
     return os.waitpid(pid, 0)[1] != 0

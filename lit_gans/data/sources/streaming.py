@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from lit_gans.common.errors import RefusedInput, import_extra, refuse_below, refusing
-from lit_gans.common.reading import read_bounded
 from lit_gans.common.size import Size, as_size, sides, size_value
 from lit_gans.data.base import ImageData, ImagesInMemory
 from lit_gans.data.loader import StepSampler
@@ -24,7 +23,7 @@ from lit_gans.data.packed.format import PerProcess
 
 _WAITS = 60.0  # seconds to wait for a chunk that another process is downloading
 _POLL = 0.02
-_INDEX, _MOST_BYTES = "index.json", 2**26  # which has about 200 bytes for each chunk of the stream
+_INDEX = "index.json"
 _FORMAT = re.compile(r"(no_header_)?(numpy|tensor)(:\d+)?|int")  # of LitData; others may be pickles
 
 
@@ -44,7 +43,7 @@ def _refuse_code(index: Path) -> None:
     Raises:
         RefusedInput: the stream contains more than arrays and integers in plain containers.
     """
-    content = json.loads(read_bounded(index, _MOST_BYTES))
+    content = json.loads(index.read_bytes())
     config = content["config"]
     others = [name for name in config["data_format"] if not _FORMAT.fullmatch(name)]
     if others:
