@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -263,7 +262,8 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         folder, step = self.folder(trainer), trainer.global_step
         if self.keep_last > 1 or self._is_permanent(step):
             duplicate(folder / "last.ckpt", numbered(folder, "step", step))
-        earlier = sorted(each for each in steps(folder, "step") if each <= step)
+        names = (path.stem.removeprefix("step-") for path in folder.glob("step-*.ckpt"))
+        earlier = sorted(int(name) for name in names if name.isdecimal() and int(name) <= step)
         newest = earlier[-self.keep_last :] if self.keep_last > 1 else []
         for each in earlier:
             if each not in newest and not self._is_permanent(each):
@@ -294,9 +294,3 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
 def numbered(folder: Path, kind: str, step: int) -> Path:
     """Returns the path of the checkpoint of an iteration: `step-00000500.ckpt`."""
     return folder / f"{kind}-{step:08d}.ckpt"
-
-
-def steps(folder: Path, kind: str) -> list[int]:
-    """Returns the iterations of the checkpoints of a kind in a folder."""
-    names = (re.fullmatch(rf"{kind}-(\d+)\.ckpt", path.name) for path in folder.glob(f"{kind}-*.ckpt"))
-    return [int(name[1]) for name in names if name]

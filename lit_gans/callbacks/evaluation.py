@@ -20,7 +20,7 @@ from lit_gans.callbacks.checkpoint import Checkpoint
 from lit_gans.callbacks.signals import Abandoned
 from lit_gans.callbacks.throughput import paused
 from lit_gans.common.atomic import replacing, writing
-from lit_gans.common.errors import RefusedInput, refuse_above, refuse_below
+from lit_gans.common.errors import RefusedInput, refuse_above, refuse_below, refusing
 from lit_gans.data.contracts import HasModes, ImageSource, Paired
 from lit_gans.data.images import to_networks, to_uint8, to_unit_range
 from lit_gans.data.sources.stacked_digits import StackedDigits
@@ -203,7 +203,8 @@ class Measurement(GenerativeCallback):
         """Writes the protocol under its headline, next to the protocols of the run's other measurements."""
         if trainer.is_global_zero:
             path = Path(trainer.default_root_dir) / PROTOCOL
-            others = _read(path) if path.is_file() else {}
+            with refusing(f"{path} cannot be read: delete it"):
+                others = dict(json.loads(path.read_text())) if path.is_file() else {}
             with writing(path), replacing(path) as part:
                 part.write_text(json.dumps(others | {self.headline: self.protocol}, indent=2) + "\n")
 
@@ -291,8 +292,6 @@ class GenerativeMetrics(Measurement):
                 "metrics of images need a datamodule with image_size, channels, num_classes and real_batches"
                 " (lit_gans.data.contracts.ImageSource): add them, or use metrics=none."
             )
-        if data.image_size == 1:
-            raise RefusedInput("points have no FID: use metrics=modes, or metrics=none.")
         if self.extractor.name in pl_module.trains_against:
             raise RefusedInput(
                 f"metrics={self.extractor.name} would judge {type(pl_module).__name__} by a network that it is trained"
@@ -301,7 +300,8 @@ class GenerativeMetrics(Measurement):
         if not self.extractor.any_channels and data.channels not in (1, 3, 4):
             raise RefusedInput(
                 f"metrics={self.extractor.name} measures images with 1, 3 or 4 channels, and the data has"
-                f" {data.channels}: use metrics=none, or metrics=module with an extractor of your own."
+                f" {data.channels}: use metrics=none, metrics=modes for points, or metrics=module with an extractor of"
+                " your own."
             )
         device = trainer.strategy.root_device
         device = torch.device("cpu") if device.type == "mps" else device  # MPS has no float64 for the covariances
@@ -439,12 +439,3 @@ def share(rows: Tensor, trainer: Trainer) -> Tensor:
 
 def _short(key: str) -> str:
     return key.removeprefix("metric/")
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Returns the protocols of a file, or none, with a warning, if it is damaged: it is written again."""
-    try:
-        return dict(json.loads(path.read_text()))
-    except (ValueError, TypeError, RecursionError):
-        logger.warning("%s is damaged and is written again, with the protocols of this run alone.", path)
-        return {}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from lightning.pytorch import Trainer
 from torch import Tensor
 from torchmetrics.functional.image import peak_signal_noise_ratio, structural_similarity_index_measure
@@ -41,7 +41,7 @@ class ReconstructionMetrics(Measurement):
     """
 
     headline = "metric/psnr"
-    _distances: dict[str, Callable[[Tensor, Tensor], Tensor]]  # of each pair of images in [0, 1]
+    _distances: dict[str, Callable[..., Any]]  # of each pair of images in [0, 1]
 
     def __init__(
         self,
@@ -61,7 +61,12 @@ class ReconstructionMetrics(Measurement):
         if not isinstance(pl_module, AutoencoderKL):
             raise RefusedInput("metric/psnr compares reconstructions with images: it needs model=autoencoder_kl.")
         network = perceptual_network(self.perceptual, self.perceptual_file, pl_module.channels)
-        self._distances = {"psnr": _psnr, "ssim": _ssim, "l1": _l1}
+        of_each: dict[str, Any] = {"data_range": 1.0, "reduction": "none"}
+        self._distances = {
+            "psnr": partial(peak_signal_noise_ratio, dim=(1, 2, 3), **of_each),
+            "ssim": partial(structural_similarity_index_measure, **of_each),
+            "l1": lambda made, real: (made - real).abs().mean((1, 2, 3)),
+        }
         if network is not None:
             network.to(trainer.strategy.root_device)
             self._distances[self.perceptual] = lambda made, real: network(made * 2 - 1, real * 2 - 1)
@@ -91,17 +96,3 @@ class ReconstructionMetrics(Measurement):
         return {
             f"metric/{name}": value / len(images) for name, value in zip(self._distances, sums.tolist(), strict=True)
         }
-
-
-def _psnr(made: Float[Tensor, "n c h w"], real: Float[Tensor, "n c h w"]) -> Float[Tensor, " n"]:
-    return peak_signal_noise_ratio(made, real, data_range=1.0, reduction="none", dim=(1, 2, 3))
-
-
-def _ssim(made: Float[Tensor, "n c h w"], real: Float[Tensor, "n c h w"]) -> Float[Tensor, " n"]:
-    values = structural_similarity_index_measure(made, real, data_range=1.0, reduction="none")
-    assert isinstance(values, Tensor)
-    return values
-
-
-def _l1(made: Float[Tensor, "n c h w"], real: Float[Tensor, "n c h w"]) -> Float[Tensor, " n"]:
-    return (made - real).abs().mean((1, 2, 3))

@@ -20,12 +20,11 @@ import torch.distributed as dist
 from lit_gans.checkpoints.remote import Remote, is_address
 from lit_gans.checkpoints.torch_files import read_torch_file
 from lit_gans.common.atomic import failed_write, remove, replace, unfinished
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refusing
 from lit_gans.common.lightning import ParallelStrategy
 
 REST, COMMIT = "rest.pt", "commit.json"
 TIED = "tied"  # key of `rest.pt`: further names of tensors in `state_dict`, with the name that is stored
-_FORMAT_VERSION = 1  # of the commit marker
 _BLOCK = 2**20  # bytes
 Entry = tuple[int, int]  # bytes and CRC-32 of a file
 
@@ -143,22 +142,13 @@ def checksums(folder: Path, rank: int = 0, world_size: int = 1) -> dict[str, Ent
 
 def write_commit(folder: Path, entries: dict[str, Entry]) -> None:
     """Marks a folder as complete."""
-    content = {"format_version": _FORMAT_VERSION, "files": dict(sorted(entries.items()))}
-    (folder / COMMIT).write_text(json.dumps(content, indent=1))
+    (folder / COMMIT).write_text(json.dumps({"files": dict(sorted(entries.items()))}, indent=1))
 
 
 def _committed(folder: Path) -> list[tuple[str, Entry]]:
-    try:
+    with refusing(f"{folder} is not complete: its {COMMIT} cannot be read"):
         content = json.loads((folder / COMMIT).read_bytes())
-        version = content["format_version"]
-        files = [(str(name), (int(size), int(checksum))) for name, (size, checksum) in content["files"].items()]
-    except OSError as error:
-        raise RefusedInput(f"{folder} is not complete: its {COMMIT} cannot be read ({error.strerror}).") from error
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise RefusedInput(f"{folder} is damaged: its {COMMIT} is not what was written.") from error
-    if version != _FORMAT_VERSION:
-        raise RefusedInput(f"{folder} has format {version}, this lit_gans reads {_FORMAT_VERSION}: upgrade.")
-    return sorted(files)
+        return sorted((str(name), (int(size), int(checksum))) for name, (size, checksum) in content["files"].items())
 
 
 def _entry(path: Path) -> Entry:
@@ -206,11 +196,9 @@ def read_index(folder: Path) -> dict[str, Any]:
     Raises:
         RefusedInput: the index is damaged, or the tensors have more bytes than the files.
     """
-    try:
+    with refusing(f"{folder} cannot be read as a sharded checkpoint, its index is damaged"):
         index: dict[str, Any] = _reader(folder).read_metadata().state_dict_metadata
         needed = _num_bytes(index)
-    except Exception as error:  # a hostile file may raise anything
-        raise RefusedInput(f"{folder} cannot be read as a sharded checkpoint: its index is damaged.") from error
     if needed > sum(path.stat().st_size for path in folder.iterdir()):
         raise RefusedInput(f"{folder} is damaged: its tensors are larger than its files.")
     return index
@@ -228,12 +216,9 @@ def read_into(tensors: dict[str, torch.Tensor], folder: Path, no_dist: bool = Fa
         RefusedInput: the index is damaged.
     """
     import torch.distributed.checkpoint as dcp  # slow to import
-    from torch.distributed.checkpoint.api import CheckpointException
 
-    try:
+    with refusing(f"{folder} cannot be read as a sharded checkpoint"):
         dcp.load(tensors, storage_reader=_reader(folder), no_dist=no_dist)
-    except CheckpointException as error:  # such as a shard that the index names otherwise than its tensor
-        raise RefusedInput(f"{folder} cannot be read as a sharded checkpoint: its index is damaged.") from error
 
 
 def read_sharded(folder: Path) -> dict[str, Any]:
@@ -244,12 +229,8 @@ def read_sharded(folder: Path) -> dict[str, Any]:
     """
     rest = read_rest(folder)
     verify_shards(folder)
-    try:
+    with refusing(f"{folder} cannot be read as a sharded checkpoint"):
         return merge_tensors(rest, _read_tensors(folder))
-    except RefusedInput:
-        raise
-    except Exception as error:  # a hostile file may raise anything
-        raise RefusedInput(f"{folder} cannot be read as a sharded checkpoint: it is damaged.") from error
 
 
 def _read_tensors(folder: Path) -> dict[str, torch.Tensor]:

@@ -83,7 +83,6 @@ class LPIPS(nn.Module):
         if missing:
             raise RefusedInput(f"{path} has no {missing[0]}: expected the tensors of torchvision's {_FILES[backbone]}.")
         self.network.load_state_dict({ours: state[name] for name, ours in names.items()}, strict=False)
-        self.eval().requires_grad_(False)
 
     def forward(self, images: Float[Tensor, "n c h w"], others: Float[Tensor, "n c h w"]) -> Float[Tensor, " n"]:
         """Returns the distance of each pair of images in [-1, 1]."""

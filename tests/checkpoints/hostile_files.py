@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from PIL import Image
 
-from lit_gans.callbacks import evaluation
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.checkpoints.format import CheckpointFiles, read_checkpoint, to_plain
 from lit_gans.cli.compare import _read
@@ -109,7 +108,6 @@ READERS = {
     ),
 }
 RECORDS = {
-    "protocol": Reader(write_json({"fid": {"num": 3}}), evaluation._read),
     "statistics": Reader(
         lambda path: cache.write(path, {"fid/total": torch.ones(3), "kid/features": torch.zeros(4, 2)}), cache.read
     ),

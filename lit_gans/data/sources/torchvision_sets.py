@@ -241,10 +241,9 @@ class EMNIST(_Gray28):
         self,
         *,
         subset: Literal["balanced", "byclass", "bymerge", "digits", "letters", "mnist"] = "balanced",
-        channels: int = 1,
         **kwargs: Any,
     ) -> None:
-        super().__init__(channels=channels, **kwargs)
+        super().__init__(**kwargs)
         self.subset = subset
         self.num_classes = {"balanced": 47, "byclass": 62, "bymerge": 47, "letters": 26}.get(subset, 10)
 
