@@ -64,8 +64,7 @@ class Watch(GenerativeCallback):
         return {"looks": [asdict(look) | {"classes": list(look.classes)} for look in self.looks]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        looks = state_dict.get("looks", [])  # none in checkpoints of a version before
-        self.looks = [Look(**look | {"classes": tuple(look["classes"])}) for look in looks]
+        self.looks = [Look(**look | {"classes": tuple(look["classes"])}) for look in state_dict["looks"]]
 
     def on_train_start(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
         self._inputs, self._images, self._real = None, None, []

@@ -141,11 +141,10 @@ class ResumableLoader(DataLoader):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         sampler = self._steps
         for name, value in sampler.settings.items():
-            theirs = state.get(name)  # none of class_weights in earlier checkpoints
-            if theirs != value:
+            if state.get(name) != value:
                 raise RefusedInput(
-                    f"the checkpoint was trained on data with {name}={theirs}, this run has {value}: a resumed run"
-                    " must see the same data. To start a new run from its networks, use init_from=PATH."
+                    f"the checkpoint was trained on data with {name}={state.get(name)}, this run has {value}: a resumed"
+                    " run must see the same data. To start a new run from its networks, use init_from=PATH."
                 )
         finished, sampler.start = divmod(state["images"] // sampler.images_per_step, len(sampler))
         sampler.epoch = state["epoch"] + finished  # saved after an epoch's last step, a run continues with the next

@@ -84,10 +84,6 @@ def test_of_two_discriminators_the_one_that_is_right_is_named():
     assert why.startswith("the discriminator_1 and the discriminator_2 has")
 
 
-def test_a_critic_never_wins_as_its_scores_have_no_threshold():
-    assert verdict(looks(accuracy={}), PATIENCE)[0] == "learning"
-
-
 def then(before, after):
     """Looks at a training whose distance has changed for 500 iterations."""
     return [

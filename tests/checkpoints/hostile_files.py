@@ -1,7 +1,6 @@
 """Good files of every kind that is read from others or again by a later run, and what reads them."""
 
 import json
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +16,6 @@ from lit_gans.config.load import load
 from lit_gans.config.registry import gans
 from lit_gans.data.packed.format import open_packed
 from lit_gans.data.sources.folder import Folder
-from lit_gans.data.sources.torchvision_sets import MNIST
 from lit_gans.export.safetensors import save_networks
 from lit_gans.metrics import cache
 from lit_gans.metrics.extractors.weights import read_weights
@@ -71,22 +69,6 @@ def log_rows(path, steps=range(1, 9)):
         logger.log_metrics({"loss/generator": step / 3, "loss/discriminator": 0.5}, step)
 
 
-def digits(path):
-    raw = path / "MNIST/raw"
-    raw.mkdir(parents=True)
-    for part in ("train", "t10k"):
-        images = struct.pack(">IIII", 2051, 4, 28, 28) + np.arange(4 * 784).astype(np.uint8).tobytes()
-        (raw / f"{part}-images-idx3-ubyte").write_bytes(images)
-        (raw / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">II4B", 2049, 4, 0, 1, 2, 3))
-
-
-def read_digits(path):
-    source = MNIST(root=str(path), cache=str(path / "cache")).source()
-    for index in range(len(source)):
-        source.picture(index, [])
-        source.label(index)
-
-
 READERS = {
     "checkpoint": Reader(lambda path: save_file(3, path), read_checkpoint),
     "resumed": Reader(lambda path: save_file(3, path), CheckpointFiles().load_checkpoint),
@@ -112,5 +94,4 @@ RECORDS = {
         lambda path: cache.write(path, {"fid/total": torch.ones(3), "kid/features": torch.zeros(4, 2)}), cache.read
     ),
     "rows": Reader(log_rows, lambda path: log_rows(path, [7]), "metrics.csv"),
-    "dataset": Reader(digits, read_digits, "MNIST/raw/train-images-idx3-ubyte"),
 }

@@ -113,20 +113,35 @@ def test_the_name_depends_on_images_and_extractor_and_not_on_batches(folder):
     assert place(images(100, 0), scores=fid())
 
 
-def test_another_code_of_a_user_s_module_has_statistics_of_its_own(folder):
-    class Scaled(Pixels):
-        num_logits = None
+class Scaled(Pixels):
+    """A module of a user, whose widths are those of an image; its digest does not tell what it does."""
 
-        def __init__(self, scale):
-            super().__init__()
-            self.scale = scale  # no weight, so that the digest of the weights does not tell
+    num_logits = None
 
-        def forward(self, images):
-            pixels, logits = super().forward(images)
-            return self.scale * pixels, logits
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
 
+    def forward(self, images):
+        pixels, logits = super().forward(images)
+        return self.scale * pixels, logits
+
+
+class Weighted(Scaled):
+    """Its digest tells."""
+
+    num_logits = 4
+
+    def __init__(self, scale):
+        super().__init__(scale)
+        del self.scale
+        self.register_buffer("scale", torch.tensor(scale))
+
+
+@pytest.mark.parametrize("extractor", [Scaled, Weighted])
+def test_other_code_and_other_weights_have_statistics_of_their_own(folder, extractor):
     for scale, num in ((1.0, 1), (1.0, 1), (2.0, 2)):
-        evaluator_of(Scaled(scale), fid()).add_real(images(100, 0), store=True)
+        evaluator_of(extractor(scale), fid()).add_real(images(100, 0), store=True)
         assert len(list(folder.iterdir())) == num
 
 
@@ -141,18 +156,3 @@ def test_other_classes_of_the_same_images_are_other_statistics(folder):
     assert first["metric/fid_pixels"] == other["metric/fid_pixels"]
     assert first["metric/intra_fid_pixels"] != other["metric/intra_fid_pixels"]
     assert len(list(folder.iterdir())) == 2
-
-
-def test_other_weights_of_an_extractor_have_statistics_of_their_own(folder):
-    class Weighted(Pixels):
-        def __init__(self, scale):
-            super().__init__()
-            self.register_buffer("scale", torch.tensor(scale))
-
-        def forward(self, images):
-            pixels, logits = super().forward(images)
-            return self.scale * pixels, logits
-
-    for scale, num in ((1.0, 1), (1.0, 1), (2.0, 2)):
-        evaluator_of(Weighted(scale), fid()).add_real(images(100, 0), store=True)
-        assert len(list(folder.iterdir())) == num

@@ -2,7 +2,6 @@
 
 import pickle
 
-import matplotlib.pyplot as plt
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
@@ -35,18 +34,8 @@ def test_a_score_states_what_its_values_are(score):
     assert score.higher_is_better in (True, False)
     assert score.is_differentiable is False
     assert score.full_state_update is False
-    assert score.plot_lower_bound is not None
     assert score.named(score.compute()).keys() == score.directions.keys()
     assert ("max" in score.directions.values()) == score.higher_is_better
-
-
-def test_a_score_can_be_plotted(score):
-    for given in (None, [score.compute(), score.compute()]):
-        figure, axis = score.plot(given)
-        assert axis.has_data()
-        low, high = axis.get_ylim()
-        assert low <= next(iter(score.named(score.compute()).values())) <= high, "a value is not cut off"
-        plt.close(figure)
 
 
 @pytest.mark.parametrize("keep", [False, True])
@@ -92,23 +81,6 @@ def test_a_collection_gives_what_each_score_gives():
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-9)
-
-
-def test_a_collection_plots_what_the_guide_says():
-    def collected(*chosen):
-        collection = MetricCollection({name: all_scores(Pixels())[name] for name in chosen})
-        collection.update(REAL.images, real=True)
-        collection.update(FAKE, real=False)
-        return collection
-
-    assert len(collected("fid", "kid", "inception_score").plot()) == 3
-    named = collected("fid", "prdc")
-    with pytest.raises(KeyError, match="prdc"):  # torchmetrics looks for one value; the guide can go once it does not
-        named.plot()
-    _, axis = named.plot(together=True)
-    assert axis.has_data()
-    assert [score.plot()[1].has_data() for score in named.values()] == [True, True]
-    plt.close("all")
 
 
 def test_shared_features_are_extracted_once():

@@ -97,13 +97,16 @@ class Drawings(Source):
 
     def draw(self, index: int) -> Image.Image:
         """Returns a drawing at `OVERSAMPLING` times the image size."""
-        center = self.canvas[0] / 2, self.canvas[1] / 2
+        return self.written(index, (self.canvas[0] / 2, self.canvas[1] / 2), "mm")
+
+    def written(self, index: int, place: tuple[float, float], anchor: str) -> Image.Image:
+        """Returns the canvas with an emoji, whose anchor is at a place."""
         if self.background is None:
             canvas = Image.new("RGBA", self.canvas, (255, 255, 255, 0))
         else:
             canvas = Image.new("RGB", self.canvas, self.background)
         text = "".join(map(chr, self.codes[index]))
-        ImageDraw.Draw(canvas).text(center, text, font=self._font(), embedded_color=True, anchor="mm")
+        ImageDraw.Draw(canvas).text(place, text, font=self._font(), embedded_color=True, anchor=anchor)
         return canvas
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxtyping import UInt8
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageFont
 from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput, refusing
@@ -25,7 +25,7 @@ _SHARE = 0.74  # height of a bitmap in a square image: its faces are as large as
 _HELD_OUT = 5  # of so many emoji, one is held out
 
 
-class BitmapDrawings(Source):
+class BitmapDrawings(Drawings):
     """Draws emoji with Noto's font of color bitmaps, as large as those of `Drawings`.
 
     Args:
@@ -36,24 +36,15 @@ class BitmapDrawings(Source):
     """
 
     def __init__(self, codes: list[tuple[int, ...]], image_size: Size, background: Background, font: Path) -> None:
-        self.codes, self.background = codes, background
+        super().__init__(codes, image_size, background)
         height, width = sides(image_size)
         scale = _BITMAP[1] / _SHARE / min(height, width)
         self.canvas = round(scale * width), round(scale * height)
         self._font = PerProcess(partial(opened, font))
 
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    def name(self, index: int) -> str:
-        return "Noto's emoji " + "-".join(f"{code:04X}" for code in self.codes[index])
-
     def picture(self, index: int, notes: list[str]) -> Image.Image:
-        canvas = Image.new("RGB", self.canvas, self.background)
         corner = (self.canvas[0] - _BITMAP[0]) // 2, (self.canvas[1] - _BITMAP[1]) // 2
-        text = "".join(map(chr, self.codes[index]))
-        ImageDraw.Draw(canvas).text(corner, text, font=self._font(), embedded_color=True)
-        return canvas
+        return self.written(index, corner, "la")
 
 
 def opened(font: Path) -> ImageFont.FreeTypeFont:

@@ -106,12 +106,10 @@ class PairedFolder(PackedPairs):
         self.input_first = direction == "a_to_b"
         super().__init__(image_size=image_size, channels=channels, crop=crop, batch_size=batch_size, **kwargs)
         self.root, self.direction = Path(root).expanduser(), direction
-        self._pairs: dict[bool, _Pairs] = {}
-        self.source()  # raises if there are no pairs
+        as_values = self.packed_frame.takes_values
+        self._pairs = {held_out: _Pairs(self._paths(held_out), as_values) for held_out in (False, True)}
 
     def source(self, held_out: bool = False) -> _Pairs:
-        if held_out not in self._pairs:
-            self._pairs[held_out] = _Pairs(self._paths(held_out), self.packed_frame.takes_values)
         return self._pairs[held_out]
 
     def identity(self, held_out: bool = False) -> dict[str, Any]:

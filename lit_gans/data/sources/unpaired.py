@@ -31,20 +31,17 @@ class Unpaired(UnpairedData):
     def __init__(self, root: str, image_size: Size = 256, batch_size: int = 1, **kwargs: Any) -> None:
         super().__init__(image_size=image_size, batch_size=batch_size, **kwargs)
         self.root = Path(root).expanduser()
-        self._files: dict[bool, tuple[Files, Files]] = {}
-        self.domains()  # raises if there are no pictures
+        self._domains = {
+            held_out: (self._files("A", held_out), self._files("B", held_out)) for held_out in (False, True)
+        }
 
     def domains(self, held_out: bool = False) -> tuple[Files, Files]:
-        if held_out not in self._files:
-            paths = [self._paths(domain, held_out) for domain in ("A", "B")]
-            a, b = (Files(own, [0] * len(own), self.frame.takes_values) for own in paths)
-            self._files[held_out] = a, b
-        return self._files[held_out]
+        return self._domains[held_out]
 
     def identity(self, held_out: bool = False) -> dict[str, Any]:
         return identity_of(self.root, [path for files in self.domains(held_out) for path in files.paths])
 
-    def _paths(self, domain: str, held_out: bool) -> list[Path]:
+    def _files(self, domain: str, held_out: bool) -> Files:
         train, test = self.root / f"train{domain}", self.root / f"test{domain}"
         if train.is_dir():
             folder = test if held_out and test.is_dir() else train
@@ -55,4 +52,5 @@ class Unpaired(UnpairedData):
                 f"data.root={self.root}: there is no folder {domain} or train{domain} in it: unpaired pictures are in"
                 " the folders A and B, or trainA and trainB."
             )
-        return images_in(folder, endings=(*ENDINGS, *ARRAYS))
+        paths = images_in(folder, endings=(*ENDINGS, *ARRAYS))
+        return Files(paths, [0] * len(paths), self.frame.takes_values)

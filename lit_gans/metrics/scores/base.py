@@ -19,18 +19,11 @@ _NO_LOGITS = "the extractor has no class logits."
 
 
 class Score(Metric):
-    """Metric of torchmetrics that can be plotted whatever it returns."""
+    """Metric of torchmetrics."""
 
     is_differentiable = False
     higher_is_better: bool = False
     full_state_update = False
-    plot_lower_bound = 0.0
-
-    def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Plots a value of `compute`, by default the current one, or a list of values; of mean and spread, the mean."""
-        val = self.compute() if val is None else val
-        means = [one[0] if isinstance(one, tuple) else one for one in (val if isinstance(val, list) else [val])]
-        return self._plot(means if isinstance(val, list) else means[0], ax)
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,6 @@ class ClassAccuracy(LabeledScore):
     needs_logits = needs_known_classes = True
     needs_real_labels = False
     higher_is_better = True
-    plot_upper_bound = 1.0
     directions = {"class_accuracy": "max"}
 
     fake_correct: Tensor

@@ -28,7 +28,7 @@ def test_the_channels_of_an_image_are_the_digits_of_its_triple(data):
 
 
 def test_the_classifier_sees_the_classes_of_real_images(data):
-    step = data.dataset[torch.arange(1000)]
+    step = data.dataset[torch.arange(200)]
     right = data.modes_of(step["image"].float() / 255) == step["label"]
     assert right.float().mean() >= 0.95
 

@@ -1,11 +1,8 @@
 import numpy as np
 import pytest
 import torch
-from torch_fidelity.metric_fid import fid_features_to_statistics, fid_statistics_to_metric
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.metrics import FrechetInceptionDistance
-from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.extractors.efficientnet import EfficientnetLite0, EfficientnetLite2, SameConv2d
 
 
@@ -46,17 +43,6 @@ def test_gray_is_repeated_and_the_network_stays_as_it_is(extractor):
     assert not any(parameter.requires_grad for parameter in extractor.parameters())
     gray = torch.randint(0, 256, (2, 1, 40, 40), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(extractor(gray)[0], extractor(gray.repeat(1, 3, 1, 1))[0])
-
-
-def test_fid_is_torch_fidelity_s_of_the_same_features():
-    extractor, generator = EfficientnetLite0(), torch.Generator().manual_seed(0)
-    real, fake = (torch.randint(0, top, (6, 3, 32, 32), generator=generator).to(torch.uint8) for top in (256, 128))
-    evaluator = Evaluator(extractor, {"fid": FrechetInceptionDistance()}, 6, seed=0)
-    evaluator.add_real(real)
-    found = evaluator.measure(fake)[f"metric/fid_{extractor.name}"]
-    statistics = [fid_features_to_statistics(extractor(images)[0].double()) for images in (fake, real)]
-    expected = fid_statistics_to_metric(*statistics, verbose=False)["frechet_inception_distance"]
-    assert found == pytest.approx(expected, rel=1e-4)
 
 
 def test_another_file_and_a_missing_package_are_refused(tmp_path, monkeypatch):
