@@ -39,8 +39,6 @@ def report(trainer: Trainer, overrides: Sequence[str] = ("<the same overrides>",
     for metrics in callbacks_of(trainer, Measurement):
         if metrics.values:
             lines += metrics.summary()
-    for throughput in callbacks_of(trainer, Throughput):
-        lines += throughput.reached_lines()
     grid = folder / "samples" / f"{step:06d}.png"
     if samples is not None and grid.exists():
         over_time = f", over time: {FILM} beside it" if grid.with_name(FILM).exists() else ""
@@ -76,8 +74,6 @@ def run_of(trainer: Trainer, overrides: list[str], seconds: float) -> Run:
     values |= {name: value for name, value in logged.items() if not name.startswith(_METRIC)}
     values = {name: value for name, value in values.items() if "_spread_" not in name}  # the table is for a terminal
     speed = next((c.mean_images_per_second for c in callbacks_of(trainer, Throughput)), None)
-    for throughput in callbacks_of(trainer, Throughput):
-        values |= throughput.reached_columns()
     values |= {"images/s": speed or float("nan"), "seconds": seconds}
     samples = Samples.folder(trainer) / f"{trainer.global_step:06d}.png"
     return Run(overrides, values, Path(trainer.default_root_dir), samples)

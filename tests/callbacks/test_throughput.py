@@ -39,11 +39,20 @@ def test_counts_the_images_of_all_ranks_and_leaves_out_what_is_paused(clocks, ba
         clocks["wall"] += 8.0
     clocks["wall"] += 2.0
     callback.on_train_batch_end(trainer, module, None, batch, 0)
-    module.log.assert_called_once_with("throughput/images_per_second", pytest.approx(6 * 3 / 2))
+    logged = module.log_dict.call_args.args[0]
+    assert logged["throughput/images_per_second"] == pytest.approx(6 * 3 / 2)
+    assert logged["throughput/seconds"] == pytest.approx(2)
     clocks["wall"] += 1.0
     callback.on_train_batch_end(trainer, module, None, batch, 0)
     assert callback.images_per_second == pytest.approx(6 * 3 / 1), "images and time begin anew after each value"
     assert callback.mean_images_per_second == pytest.approx(2 * 6 * 3 / 3)
+    resumed = Throughput()
+    resumed.load_state_dict(callback.state_dict())
+    trainer.callbacks = [resumed]
+    resumed.on_train_start(trainer, module)
+    clocks["wall"] += 4.0
+    resumed.on_train_batch_end(trainer, module, None, batch, 0)
+    assert module.log_dict.call_args.args[0]["throughput/seconds"] == pytest.approx(2 + 1 + 4)
 
 
 def test_utilization_is_processor_time_and_the_share_between_steps_without_what_is_paused(clocks):
@@ -63,6 +72,8 @@ def test_utilization_is_processor_time_and_the_share_between_steps_without_what_
     module.log_dict.assert_called_once()  # at the logged iteration alone
     seconds = 50 + 1 + 3 + 1
     assert module.log_dict.call_args.args[0] == {
+        "throughput/images_per_second": pytest.approx(12 / seconds),
+        "throughput/seconds": pytest.approx(seconds),
         "utilization/processor": pytest.approx(13 / seconds),
         "utilization/waiting": pytest.approx(3 / seconds),
     }
