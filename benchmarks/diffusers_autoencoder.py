@@ -44,7 +44,7 @@ def pictures(folder: str) -> None:
     """Writes the drawings of `data=emoji_lines` at 64x64 into `folder`/train and, every tenth, `folder`/held_out."""
     from lit_gans.data.sources.emoji import Drawings, code_points
 
-    drawings = Drawings(code_points(skin_tones=False), 64, (255, 255, 255))
+    drawings = Drawings(code_points(), 64, (255, 255, 255))
     for index in range(len(drawings)):
         path = Path(folder, "held_out" if index % 10 == 9 else "train", f"{index:04}.png")
         path.parent.mkdir(parents=True, exist_ok=True)

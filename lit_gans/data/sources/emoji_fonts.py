@@ -104,7 +104,7 @@ class EmojiFonts(UnpairedData):
     @cached_property
     def codes(self) -> list[tuple[int, ...]]:
         """Code points of the emoji that both fonts draw, in ascending order."""
-        return drawn_by(self.font, code_points(skin_tones=False))
+        return drawn_by(self.font, code_points())
 
     def domains(self, held_out: bool = False) -> tuple[Source, Source]:
         codes = [each for index, each in enumerate(self.codes) if (index % _HELD_OUT == _HELD_OUT - 1) == held_out]
@@ -113,7 +113,7 @@ class EmojiFonts(UnpairedData):
 
     def identity(self, held_out: bool = False) -> dict[str, Any]:
         font = identity_of(self.font.parent, [self.font])
-        return identity_of_emoji(skin_tones=False) | {"font": font, "held_out": held_out}
+        return identity_of_emoji() | {"font": font, "held_out": held_out}
 
     @property
     def input_channels(self) -> int:

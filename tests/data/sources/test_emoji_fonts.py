@@ -12,7 +12,7 @@ from lit_gans.data.sources.emoji import Drawings, code_points, openmoji_folder
 from lit_gans.data.sources.emoji_fonts import NOTO, BitmapDrawings, EmojiFonts
 from tests.data.sources.bitmap_font import write_font
 
-CODES = [codes[0] for codes in code_points(False) if len(codes) == 1][100:130]
+CODES = [codes[0] for codes in code_points() if len(codes) == 1][100:130]
 COLORS = {
     code: tuple(round(255 * each) for each in colorsys.hsv_to_rgb(number / len(CODES), 1, 1))
     for number, code in enumerate(CODES)
