@@ -17,10 +17,10 @@ from torch import distributed
 
 from lit_gans.common.atomic import replacing
 from lit_gans.common.paths import cache_folder
-from lit_gans.metrics.extractors.base import Extractor
+from lit_gans.metrics.extractors.base import Extractor, digest_of
 from lit_gans.metrics.scores.base import FeatureScore, place
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 
 
 def fingerprint(batches: Iterable[torch.Tensor]) -> tuple[str, int, list[int]]:
@@ -93,7 +93,7 @@ def write(path: Path, tensors: dict[str, torch.Tensor]) -> None:
     """Writes tensors with their digest; a failure costs a warning."""
     try:
         with replacing(path, path.with_name(f"{path.name}.{os.getpid()}")) as part:  # two runs may write concurrently
-            save_file(tensors, part, {"sha256": _digest(tensors)})
+            save_file(tensors, part, {"sha256": digest_of(dict(sorted(tensors.items())))})
     except (OSError, SafetensorError) as error:
         warnings.warn(f"The statistics of the real images cannot be stored in {path.parent}: {error}", stacklevel=4)
 
@@ -104,19 +104,11 @@ def read(path: Path) -> dict[str, torch.Tensor]:
         return {}
     try:
         with safe_open(path, "pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-            intact = (file.metadata() or {}).get("sha256") == _digest(tensors)
-        if not intact:
+            tensors = {name: file.get_tensor(name) for name in sorted(file.keys())}
+            stored = (file.metadata() or {}).get("sha256")
+        if stored != digest_of(tensors):
             raise ValueError("the values do not match their digest")
         return tensors
     except (OSError, ValueError, SafetensorError) as error:
         warnings.warn(f"The cached statistics {path} are damaged ({error}) and are computed again.", stacklevel=4)
         return {}
-
-
-def _digest(tensors: dict[str, torch.Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        digest.update(name.encode())
-        digest.update(tensors[name].flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()

@@ -35,7 +35,8 @@ class TorchvisionData(PackedData):
         RefusedInput: an unknown split, or files that neither exist nor can be downloaded; the message lists the files.
     """
 
-    reader: type[datasets.VisionDataset]  # of the default `open`: takes `train` instead of a split
+    reader: type[datasets.VisionDataset]  # of the default `open`
+    takes_split = False  # whether the reader takes a split instead of `train`, and names its labels so
     wanted: str  # files that users must place in `root` if they cannot be downloaded
     splits: tuple[str, ...] = ("train", "test")
     border = 0  # number of black pixels added on each side
@@ -62,12 +63,14 @@ class TorchvisionData(PackedData):
         Args:
             **where: `root` and `download`, as torchvision's classes take them.
         """
-        found: Any = self.reader(train=self.split == "train", **where)
-        return self.items(found, found.targets)
+        part = {"split": self.split} if self.takes_split else {"train": self.split == "train"}
+        found: Any = self.reader(**part, **where)
+        return self.items(found, found.labels if self.takes_split else found.targets)
 
-    def items(self, dataset: Any, labels: Sequence[int] | np.ndarray | Tensor | None) -> Source:
+    def items(self, dataset: Any, labels: Sequence[int] | np.ndarray | Tensor) -> Source:
         """Returns a torchvision dataset as a source; see `_Items`."""
-        return _Items(dataset, f"{type(self).__name__} ({self.split})", labels, self.border)
+        labels_if_any = labels if self.num_classes else None
+        return _Items(dataset, f"{type(self).__name__} ({self.split})", labels_if_any, self.border)
 
     def source(self) -> Source:
         place = f"data.root={self.root}: {type(self).__name__} cannot be read there and cannot be downloaded"
@@ -129,20 +132,16 @@ class CIFAR100(TorchvisionData):
 
 
 class SVHN(TorchvisionData):
-    """73,257 house numbers at 32x32 (Netzer et al. 2011); requires scipy.
+    """73,257 house numbers at 32x32 (Netzer et al. 2011); requires scipy (extra `svhn`).
 
     Args:
         **kwargs: see `TorchvisionData`.
     """
 
     num_classes = 10
+    reader, takes_split = datasets.SVHN, True
     wanted = "train_32x32.mat (test_32x32.mat, extra_32x32.mat)"
     splits = ("train", "test", "extra")
-
-    def open(self, **where: Any) -> Source:
-        import_extra("scipy", "svhn")  # by which torchvision reads the files
-        found = datasets.SVHN(split=self.split, **where)
-        return self.items(found, found.labels)
 
 
 class STL10(TorchvisionData):
@@ -152,16 +151,13 @@ class STL10(TorchvisionData):
         **kwargs: see `TorchvisionData`.
     """
 
+    reader, takes_split = datasets.STL10, True
     wanted = "stl10_binary.tar.gz"
     splits = ("train+unlabeled", "train", "test", "unlabeled")
 
     def __init__(self, *, image_size: Size = 48, **kwargs: Any) -> None:
         super().__init__(image_size=image_size, **kwargs)
         self.num_classes = 0 if "unlabeled" in self.split else 10
-
-    def open(self, **where: Any) -> Source:
-        found = datasets.STL10(split=self.split, **where)
-        return self.items(found, found.labels if self.num_classes else None)
 
 
 class CelebA(TorchvisionData):

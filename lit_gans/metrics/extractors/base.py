@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -49,13 +49,16 @@ class Extractor(nn.Module):
     @cached_property
     def sha256(self) -> str:
         """Digest of the weights for the protocol: of their file if there is one, otherwise of names and values."""
-        if self.file_sha256 is not None:
-            return self.file_sha256
-        digest = hashlib.sha256()
-        for name, tensor in self.state_dict().items():
-            digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
-            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-        return digest.hexdigest()
+        return self.file_sha256 or digest_of(self.state_dict())
+
+
+def digest_of(tensors: Mapping[str, Tensor]) -> str:
+    """Returns the sha256 of named tensors, in their order."""
+    digest = hashlib.sha256()
+    for name, tensor in tensors.items():
+        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 def in_color(images: Shaped[Tensor, "n c h w"]) -> Shaped[Tensor, "n c2 h w"]:
