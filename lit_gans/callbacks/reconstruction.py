@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from lightning.pytorch import Trainer
 from torch import Tensor
+from torchmetrics import MeanMetric
 from torchmetrics.functional.image import peak_signal_noise_ratio, structural_similarity_index_measure
 
 from lit_gans.callbacks.evaluation import Measurement, share
@@ -83,16 +84,12 @@ class ReconstructionMetrics(Measurement):
 
     @torch.no_grad()
     def measure(self, trainer: Trainer, module: AdversarialModule) -> dict[str, float]:
-        images = self._images(trainer, module)
-        sums = torch.zeros(len(self._distances), dtype=torch.float64)
-        own = share(images, trainer)  # none on some ranks, if there are few
+        own = share(self._images(trainer, module), trainer)  # none on some ranks, if there are few
         batches = own.split(self.batch_size) if len(own) else ()
+        mean = MeanMetric(nan_strategy="disable").set_dtype(torch.float64).to(module.device)
+        means = {name: mean.clone() for name in self._distances}
         for batch in self.until_stopped(trainer, batches):
             made, real = module.decode(to_networks(batch)), to_unit_range(batch).to(module.device)
-            found = [distance(made, real).double().sum().cpu() for distance in self._distances.values()]
-            sums += torch.stack(found)
-        if trainer.world_size > 1:
-            sums = module.mean_over_ranks(sums.to(module.device)).cpu() * trainer.world_size
-        return {
-            f"metric/{name}": value / len(images) for name, value in zip(self._distances, sums.tolist(), strict=True)
-        }
+            for name, distance in self._distances.items():
+                means[name].update(distance(made, real))
+        return {f"metric/{name}": mean.compute().item() for name, mean in means.items()}

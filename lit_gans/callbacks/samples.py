@@ -135,8 +135,8 @@ def _frames(paths: list[Path]) -> Iterator[Image.Image]:
     size: tuple[int, int] | None = None
     for path in paths:
         with Image.open(path) as image:
-            if size is None:
-                scale = min(1.0, _MAX_FRAME_SIZE / max(image.size))
-                size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
             frame = image.convert("RGB")
+        if size is None:
+            frame.thumbnail((_MAX_FRAME_SIZE, _MAX_FRAME_SIZE), Image.Resampling.BOX, reducing_gap=None)
+            size = frame.size
         yield frame if frame.size == size else frame.resize(size, Image.Resampling.BOX)

@@ -11,6 +11,7 @@ from jaxtyping import Int64, Shaped, UInt8
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import Dataset
+from torchvision.transforms.functional import resize
 
 from lit_gans.common.errors import RefusedInput, refuse_above, refuse_below
 from lit_gans.common.size import Size, as_size, sides, size_text
@@ -131,11 +132,7 @@ class ImageData(LightningDataModule):
 
 def resized(images: UInt8[Tensor, "n c h w"], image_size: Size) -> UInt8[Tensor, "n c h2 w2"]:
     """Resizes images with antialiasing and rounds to uint8; returns images of the right size unchanged."""
-    size = sides(image_size)
-    if images.shape[-2:] == size:
-        return images
-    floats = torch.nn.functional.interpolate(images.float(), size, mode="bilinear", antialias=True)
-    return floats.round().clamp(0, 255).to(torch.uint8)
+    return resize(images, list(sides(image_size)), antialias=True)
 
 
 class PairedData(ImageData):

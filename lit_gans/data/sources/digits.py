@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Int64, UInt8
 from torch import Tensor
 from torch.nn import functional
+from torchvision.transforms.functional import center_crop
 
 from lit_gans.common.errors import import_extra
 from lit_gans.common.size import Size, sides
@@ -45,10 +46,8 @@ class Digits(ImageData):
 
 def on_black(images: UInt8[Tensor, "n c h w"], image_size: Size) -> UInt8[Tensor, "n c h2 w2"]:
     """Resizes square images to the shorter side of a size, and centers them on black."""
-    height, width = sides(image_size)
-    side = min(height, width)
-    left, top = (width - side) // 2, (height - side) // 2
-    return functional.pad(resized(images, side), (left, width - side - left, top, height - side - top))
+    size = sides(image_size)
+    return center_crop(resized(images, min(size)), list(size))  # which pads
 
 
 def opaque(images: UInt8[Tensor, "n 1 h w"], channels: int) -> UInt8[Tensor, "n c h w"]:

@@ -23,11 +23,11 @@ class Files(Source):
 
     Args:
         paths: paths of the files.
-        labels: class of each file.
+        labels: class of each file; None without classes.
         as_values: whether to read depth and channels as they are stored, rather than 8-bit pictures.
     """
 
-    def __init__(self, paths: list[Path], labels: list[int], as_values: bool = False) -> None:
+    def __init__(self, paths: list[Path], labels: list[int] | None = None, as_values: bool = False) -> None:
         self.paths, self.labels, self.as_values = paths, labels, as_values
 
     def __len__(self) -> int:

@@ -176,7 +176,7 @@ class CelebA(TorchvisionData):
     def open(self, **where: Any) -> Source:
         found = datasets.CelebA(split=self.split, target_type="identity", **where)
         paths = [Path(found.root, found.base_folder, "img_align_celeba", name) for name in found.filename]
-        return Files(paths, [0] * len(paths))
+        return Files(paths)
 
 
 class _Gray28(TorchvisionData):

@@ -52,5 +52,4 @@ class Unpaired(UnpairedData):
                 f"data.root={self.root}: there is no folder {domain} or train{domain} in it: unpaired pictures are in"
                 " the folders A and B, or trainA and trainB."
             )
-        paths = images_in(folder, endings=(*ENDINGS, *ARRAYS))
-        return Files(paths, [0] * len(paths), self.frame.takes_values)
+        return Files(images_in(folder, endings=(*ENDINGS, *ARRAYS)), as_values=self.frame.takes_values)
