@@ -34,7 +34,7 @@ from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput, nearest, one_line, refuse_below, refuse_not_positive
 from lit_gans.common.quiet import quiet
 from lit_gans.config.registry import gans as registered
-from lit_gans.config.run_folder import refuse_file
+from lit_gans.config.run_folder import output_file
 from lit_gans.strategies import NAMES
 
 # Lightning's precision, TF32, and arguments of the module
@@ -68,13 +68,6 @@ class Cell:
         return f"{self.gan} {self.mode} {self.batch_size}{several}"
 
 
-def all_gans() -> list[str]:
-    """Returns the names of the GANs of this package, the most telling first."""
-    first = ["dcgan", "sngan", "wgan_gp", "d2gan"]
-    names = sorted(name for name, cls in registered().items() if cls.__module__.startswith("lit_gans."))
-    return first + [name for name in names if name not in first]
-
-
 def bench(
     gans: list[str] | None = None,
     modes: list[str] | None = None,
@@ -98,7 +91,7 @@ def bench(
     torch's allocations on a GPU, of a process on a CPU.
 
     Args:
-        gans: names of GANs, the most telling first; null takes all of this package.
+        gans: names of GANs; null takes all of this package.
         modes: names of modes; null takes all of them on a GPU, `fp32` and `bf16` on a CPU.
         batch_sizes: numbers of images for each discriminator step of a process.
         strategies: `auto`, `ddp`, `fsdp`, `deepspeed`, `deepspeed_stage_1` and so on.
@@ -112,11 +105,12 @@ def bench(
             name with .md.
     """
     if output is not None:
-        refuse_file(output, "output")
+        output_file(output)
     where = chosen_device(device)
     refuse_not_positive(minutes=minutes, seconds=seconds)
     refuse_below(1, processes=processes, image_size=image_size, width=width)
-    gans = gans if gans is not None else all_gans()
+    ours = [name for name, cls in registered().items() if cls.__module__.startswith("lit_gans.")]
+    gans = gans if gans is not None else ours
     modes = modes if modes is not None else list(MODES if where.type == "cuda" else _ON_CPU)
     for key, given, known in (
         ("gans", gans, registered()),
@@ -172,7 +166,6 @@ def _run(
             # with a reserve: the next one may be of a larger network
             estimates[compiles] = 1.5 * (time.monotonic() - begun)
         if output is not None:
-            Path(output).parent.mkdir(parents=True, exist_ok=True)
             Path(output).write_text(json.dumps(result, indent=2) + "\n")
 
 

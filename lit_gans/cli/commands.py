@@ -56,13 +56,12 @@ def main_of(name: str) -> Callable[[list[str]], int]:
     return module.main if hasattr(module, "main") else partial(run, getattr(module, name))
 
 
-def run(function: Callable[..., Any], arguments: list[str], **more: Any) -> int:
+def run(function: Callable[..., Any], arguments: list[str]) -> int:
     """Runs a command with the configuration that its signature defines; returns the exit code.
 
     Args:
         function: function of the command.
         arguments: command-line arguments.
-        **more: items that are appended to arguments that are lists.
     """
     from lit_gans.common.quiet import quiet
     from lit_gans.config.build import resolve
@@ -71,7 +70,7 @@ def run(function: Callable[..., Any], arguments: list[str], **more: Any) -> int:
 
     def job(composed: DictConfig) -> None:
         given = {key: value for key, value in resolve(composed).items() if key in schema(function)}
-        function(**validated(function, given | {key: [*given[key], *items] for key, items in more.items()}))
+        function(**validated(function, given))
 
     quiet()
     return hydra_command(function_config(function), job, arguments)

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from lit_gans.cli.sample import loaded
-from lit_gans.cli.walks import refuse_walks, write_walks
+from lit_gans.cli.walks import walks_file, write_walks
 from lit_gans.common.errors import refuse_below, refuse_not_positive
 from lit_gans.common.video import is_video
 from lit_gans.latents.directions import directions as found_directions
@@ -52,14 +52,14 @@ def directions(
     """
     refuse_not_positive(reach=reach)
     refuse_below(3, steps=steps)
-    refuse_walks(output)
     module, folder = loaded(checkpoint, None if is_video(output) else output)
+    path = walks_file(output, folder, "directions.png")
     vectors, _ = found_directions(module, num, module.sampling_generator(weights))
     amounts = torch.linspace(-reach, reach, steps)
     latents = module.latents(1, seed) + amounts[None, :, None] * vectors[:, None, :]
     labels = torch.zeros(num * steps, dtype=torch.long) if module.num_classes else None
     images = module.decode(latents.flatten(0, 1), labels=labels, weights=weights)
-    path, more = write_walks(images.unflatten(0, (num, steps)), output, folder, "directions.png", fps)
+    more = write_walks(images.unflatten(0, (num, steps)), path, fps)
     torch.save(vectors, path.with_name("directions.pt"))
     print(f"{num} directions, {steps} images each: {path}{more}")
     return path

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,14 +22,13 @@ from lit_gans.callbacks.evaluation import GenerativeMetrics, Measurement
 from lit_gans.checkpoints.exported import is_exported
 from lit_gans.checkpoints.format import FORMAT_KEY, read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
-from lit_gans.cli.commands import run
 from lit_gans.cli.sample import refuse_truncation, turn
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput
-from lit_gans.common.progress import Progress
+from lit_gans.common.progress import follow
 from lit_gans.common.size import Size, as_size, size_text
 from lit_gans.config.load import module_from
-from lit_gans.config.run_folder import made_folder, refuse_file, replacing_note, results_folder
+from lit_gans.config.run_folder import output_file, results_folder
 from lit_gans.config.trained_with import trained_with
 from lit_gans.data.base import ImageData
 from lit_gans.data.contracts import Labeled
@@ -76,13 +74,6 @@ class Generated:
     trained_against: tuple[str, ...] = ()
 
 
-def main(arguments: list[str]) -> int:
-    """Runs the command, which refuses to leave out a score that the arguments name; returns the exit code."""
-    # `[score@]metrics.scores.NAME=VALUE`
-    named = (re.match(r"\+{0,2}(?:score@)?metrics\.scores\.(\w+)[^=]*=(?!null$)", argument) for argument in arguments)
-    return run(evaluate, arguments, required=list(dict.fromkeys(match[1] for match in named if match)))
-
-
 def evaluate(
     checkpoint: str | None = None,
     fake: str | None = None,
@@ -95,11 +86,10 @@ def evaluate(
     weights: Weights | None = None,
     output: str | None = None,
     device: str | None = None,
-    required: list[str] = [],  # noqa: B006 - not changed
 ) -> dict[str, Any]:
     """Compares generated with real images, prints values and their protocol, and saves both as JSON.
 
-    Scores that need more images are left out, and the record gives the reason, unless they are asked for by name.
+    Scores that need more images are left out, and the record gives the reason.
 
     Args:
         checkpoint: path of the checkpoint to sample from, or folder of a run, which uses its best checkpoint, or the
@@ -114,7 +104,6 @@ def evaluate(
         weights: `ema` or `raw`; null uses the averaged weights if they exist.
         output: JSON file; null writes `evaluation_<name>.json` next to the checkpoint or folder.
         device: device to compute on; null uses CUDA if available, otherwise the CPU.
-        required: names of scores that are refused instead of left out, besides those that other arguments name.
 
     Raises:
         RefusedInput: not exactly one source of generated and one of real images, incompatible images, or too few.
@@ -124,10 +113,9 @@ def evaluate(
         raise RefusedInput(f"truncation={truncation} bounds the latents of a checkpoint: leave it out for fake=.")
     if direction == "b_to_a" and fake is not None:
         raise RefusedInput(f"direction={direction} is that of a checkpoint: leave it out for fake=.")
-    if output is not None:
-        refuse_file(output, "output")
     where = chosen_device(device)
     path = find_checkpoint(checkpoint) if checkpoint else None
+    target = output_file(output or _place(path, checkpoint or str(fake), direction))
     content = read_checkpoint(path) if path else {}
     config = content.get(FORMAT_KEY, {}).get("config", {})
     metrics = _by_features(metrics or trained_with(config, "metrics"))
@@ -138,11 +126,9 @@ def evaluate(
         generated = _samples(module, str(path), _turned(images, direction), metrics, weights, truncation)
     else:
         generated = _images_of(str(fake), image_size, metrics)
-    target = _place(path, checkpoint or str(fake), output, direction)
-    settings = generated.num, metrics.batch_size, metrics.seed, where, required, generated.num_classes
+    settings = generated.num, metrics.batch_size, metrics.seed, where, generated.num_classes
     evaluator = Evaluator(metrics.extractor, metrics.scores, *settings)
-    with Progress() as progress:
-        record = _measured(generated, images, evaluator, image_size, metrics.cache, progress)
+    record = _measured(generated, images, evaluator, image_size, metrics.cache)
     _save(record, target)
     if is_biased(record["protocol"]):
         logger.warning(
@@ -167,7 +153,7 @@ def _by_features(metrics: Measurement) -> GenerativeMetrics:
 
 
 def _measured(
-    generated: Generated, images: Real, evaluator: Evaluator, image_size: Size | None, store: bool, progress: Progress
+    generated: Generated, images: Real, evaluator: Evaluator, image_size: Size | None, store: bool
 ) -> dict[str, Any]:
     """Returns the record: values, scores left out, and the protocol."""
     num_real = len(images) if isinstance(images, PictureFolder) else len(images.real_labels())
@@ -182,14 +168,14 @@ def _measured(
     if isinstance(images, Labeled) and generated.num_classes and images.num_classes:
         labels = images.real_labels()
     name = evaluator.extractor.name
-    real = _Followed(images, name, num_real, progress)
+    real = _Followed(images, name, num_real)
     evaluator.choose(real, labels)
     stored = evaluator.stored_bytes()
     if stored:
         amount = f"{stored / 2**20:,.1f} MiB" if stored >= 2**20 else f"{stored / 2**10:,.1f} KiB"
         logger.info("features and logits of single images are stored in memory: %s", amount)
     evaluator.extract(real, store)
-    fake = progress.follow(f"{name} features of the generated images", generated.batches, generated.num)
+    fake = follow(f"{name} features of the generated images", generated.batches, generated.num)
     values = evaluator.measure(fake, generated.labels)
     resize = f"pictures to {size_text(as_size(image_size))}, antialiased, uint8" if image_size else None
     halves = {f"fid_{name} between two halves of the real images": evaluator.real_halves}
@@ -220,24 +206,22 @@ class _Followed:
     images: Real
     extractor: str
     num: int
-    progress: Progress
     passes: int = 0
 
     def real_batches(self, batch_size: int = 256) -> Iterator[Tensor]:
         self.passes += 1
         name = "reading the real images" if self.passes == 1 else f"{self.extractor} features of the real images"
-        return iter(self.progress.follow(name, self.images.real_batches(batch_size), self.num))
+        return follow(name, self.images.real_batches(batch_size), self.num)
 
 
 def _save(record: dict[str, Any], path: Path) -> None:
     """Writes the record and prints it in readable form."""
-    replaced = replacing_note(path)
     path.write_text(json.dumps(record, indent=2) + "\n")
     shown = {name: value for name, value in record.items() if name not in ("left_out", "directions", "protocol")}
     lines = [f"{key}: {value:.6g}" if isinstance(value, float) else f"{key}: {value}" for key, value in shown.items()]
     lines += [f"left out: {name}: {reason}" for name, reason in record.get("left_out", {}).items()]
     lines += ["protocol", *(f"  {name}: {value}" for name, value in record["protocol"].items())]
-    print("\n".join([*lines, f"saved: {path}{replaced}"]))
+    print("\n".join([*lines, f"saved: {path}"]))
 
 
 def _samples(
@@ -297,10 +281,8 @@ def _images_of(folder: str, image_size: Size | None, metrics: GenerativeMetrics)
     return Generated({"fake": folder}, len(images), images.real_batches(metrics.batch_size), shape, "pictures")
 
 
-def _place(checkpoint: Path | None, source: str, output: str | None, direction: Direction) -> Path:
+def _place(checkpoint: Path | None, source: str, direction: Direction) -> Path:
     measured = checkpoint or Path(source)
     folder = results_folder(source, measured) if checkpoint and is_exported(measured) else measured.parent
     back = "_b_to_a" if direction == "b_to_a" else ""
-    path = Path(output) if output else folder / f"evaluation_{measured.stem}{back}.json"
-    made_folder(path.parent, "output")
-    return path
+    return folder / f"evaluation_{measured.stem}{back}.json"

@@ -10,29 +10,31 @@ import yaml
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.groups import group_of
-from lit_gans.config.run_folder import refuse_file, replacing_note
+from lit_gans.config.run_folder import output_file
 
 
-def refuse_experiment_file(path: Path) -> None:
-    """Raises `RefusedInput` if a path cannot be that of an experiment's file."""
+def experiment_output(path: str | Path) -> Path:
+    """Returns the path of an experiment's file that a command will write.
+
+    Raises:
+        RefusedInput: it cannot be the path of an experiment's file.
+    """
+    path = Path(path)
     if path.parent.name != "experiment" or path.suffix != ".yaml":
         raise RefusedInput(f"output={path}: an experiment is a YAML file in a folder named experiment.")
-    refuse_file(path, "output")
+    return output_file(path)
 
 
-def write_experiment(path: Path, notes: Sequence[str], values: Mapping[str, Any]) -> str:
-    """Writes an experiment's file and returns its path, and a note if it replaces another.
+def write_experiment(path: Path, notes: Sequence[str], values: Mapping[str, Any]) -> None:
+    """Writes an experiment's file.
 
     Args:
         path: path of the file.
         notes: lines of a comment at its beginning.
         values: options by group and values by dotted key; values as text are read as YAML.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replaced = replacing_note(path)
     text = yaml.safe_dump(content(values), sort_keys=False)
     path.write_text("\n".join(["# @package _global_", *(f"# {line}" for line in notes), text]))
-    return f"{path}{replaced}"
 
 
 def content(values: Mapping[str, Any]) -> dict[str, Any]:

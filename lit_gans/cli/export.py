@@ -15,9 +15,9 @@ from lit_gans.checkpoints.exported import WEIGHTS
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.sample import turn
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refusing
 from lit_gans.config.load import module_from
-from lit_gans.config.run_folder import refuse_file, refuse_folder, replacing_note, results_folder
+from lit_gans.config.run_folder import output_file, results_folder
 from lit_gans.export.onnx import example_inputs, export_onnx
 from lit_gans.export.safetensors import Dtype, save_networks
 from lit_gans.training.sampling import Weights
@@ -63,21 +63,18 @@ def export(
     path = find_checkpoint(checkpoint)
     name = "networks" if format == "safetensors" else "generator.onnx"
     target = Path(output) if output else results_folder(checkpoint, path) / name
-    refuse_folder(target, "output") if format == "safetensors" else refuse_file(target, "output")
+    output_file(target / WEIGHTS if format == "safetensors" else target)
     content = read_checkpoint(path)
     module = module_from(content, path)
     turn(module, direction)
-    replaced = replacing_note(target / WEIGHTS if format == "safetensors" else target)
-    try:
+    with refusing(f"output={target} cannot be written"):
         if format == "safetensors":
             written = save_networks(content, target, weights, dtype, optimizers)
-            print(f"networks of {type(module).__name__}: {written}{replaced}")
+            print(f"networks of {type(module).__name__}: {written}")
             return written
         written = export_onnx(module, target, weights)
-    except OSError as error:  # such as a full disk
-        raise RefusedInput(f"output={target} cannot be written: {error.strerror or error}.") from error
     used = "raw" if weights == "raw" or module.averaged_generator is None else "ema"
-    print(f"generator of {type(module).__name__}, {used} weights: {written}{replaced}")
+    print(f"generator of {type(module).__name__}, {used} weights: {written}")
     shapes = (f"{name} ({', '.join(map(str, ['n', *x.shape[1:]]))})" for name, x in example_inputs(module).items())
     print(f"  inputs    {', '.join(shapes)}")
     print(f"  output    images (n, {', '.join(map(str, module.image_shape))})")

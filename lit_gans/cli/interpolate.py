@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from lit_gans.cli.sample import loaded
-from lit_gans.cli.walks import refuse_walks, write_walks
+from lit_gans.cli.walks import walks_file, write_walks
 from lit_gans.common.errors import refuse_below
 from lit_gans.common.video import is_video
 from lit_gans.latents.interpolation import slerp
@@ -50,13 +50,13 @@ def interpolate(
     """
     refuse_below(1, num=num)
     refuse_below(2, steps=steps)
-    refuse_walks(output)
     module, folder = loaded(checkpoint, None if is_video(output) else output)
+    path = walks_file(output, folder, "interpolation.png")
     start, end = module.latents(2 * num, seed).split(num)
     labels = torch.arange(num) % module.num_classes if module.num_classes else None  # one class per row
     logger.info("generating %s images", f"{num * steps:,}")
     walks = slerp(start, end, steps).flatten(0, 1)
     images = module.decode(walks, labels=None if labels is None else labels.repeat_interleave(steps), weights=weights)
-    path, more = write_walks(images.unflatten(0, (num, steps)), output, folder, "interpolation.png", fps)
+    more = write_walks(images.unflatten(0, (num, steps)), path, fps)
     print(f"{num} walks of {steps} images: {path}{more}")
     return path

@@ -23,10 +23,10 @@ from torch import Tensor
 
 from lit_gans.callbacks.evaluation import GenerativeMetrics
 from lit_gans.cli import rules
-from lit_gans.cli.experiment_file import refuse_experiment_file, write_experiment
+from lit_gans.cli.experiment_file import experiment_output, write_experiment
 from lit_gans.cli.help import as_typed
 from lit_gans.cli.timing import speed
-from lit_gans.cli.train_arguments import is_sweep, suitable_metrics
+from lit_gans.cli.train_arguments import is_sweep, suitable_metrics, without_own
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput, refuse_not_positive
 from lit_gans.common.progress import in_words
@@ -34,10 +34,9 @@ from lit_gans.common.quiet import quiet
 from lit_gans.common.size import Size, as_size, sides, size_text
 from lit_gans.config.build import build, resolve
 from lit_gans.config.groups import options
-from lit_gans.config.hydra_app import compose, hydra_command
+from lit_gans.config.hydra_app import compose
 from lit_gans.config.mistakes import DONE, refused_is_2
 from lit_gans.config.overrides import key_of
-from lit_gans.config.signatures import validated
 from lit_gans.data.base import ImageData
 from lit_gans.data.images import to_uint8
 from lit_gans.data.sources.folder import Folder
@@ -45,8 +44,7 @@ from lit_gans.data.survey import LOOKED_AT, Survey, survey
 from lit_gans.training.attached import callbacks_of
 
 EXPERIMENT = "photos"
-_OWN = ("minutes", "output")
-_NOT_WRITTEN = ("resume", "init_from")  # of one run
+_NOT_WRITTEN = ("experiment", "resume", "init_from", "minutes", "output")
 _TRIAL = 3.0  # seconds of a timing
 _OUTSIDE = 0.05  # share of the time for what is no iteration: samples, checkpoints, the start
 _JUDGED = 32  # images whose measuring is timed
@@ -56,9 +54,6 @@ _FEW = 500  # pictures
 def main(arguments: list[str]) -> int:
     """Runs the command with the arguments of a training, and of `plan`; returns the exit code."""
     quiet()
-    if any(item.startswith("-") for item in arguments):  # Hydra's, such as --cfg
-        experiment = [] if any(key_of(item) == "experiment" for item in arguments) else [f"experiment={EXPERIMENT}"]
-        return hydra_command("train", lambda _: DONE, [*experiment, *_without_own(arguments)])
 
     def run() -> int:
         path = _plan(arguments)
@@ -80,7 +75,7 @@ def planned(arguments: list[str]) -> list[str]:
     if chosen.get("experiment") != EXPERIMENT and not alone:
         return arguments
     if any(item.startswith("-") for item in arguments) and not is_sweep(arguments):  # --cfg, which trains nothing
-        return _without_own(arguments)
+        return without_own(plan, arguments)[1]
     processes = max(int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "SLURM_NTASKS"))
     if is_sweep(arguments) or processes > 1:
         what = "experiment=photos" if not alone else "data=folder without model= and experiment="
@@ -91,7 +86,7 @@ def planned(arguments: list[str]) -> list[str]:
     path = _path(chosen) if chosen.get("resume", "none") != "none" else _plan(arguments)
     if not path.is_file():
         raise RefusedInput(f"resume={chosen['resume']}: {path}, with the settings of that run, does not exist.")
-    kept = (item for item in _without_own(arguments) if not _is_written(item) and key_of(item) != "experiment")
+    kept = (item for item in without_own(plan, arguments)[1] if not _is_written(item) and key_of(item) != "experiment")
     return [f"experiment={path}", *kept]
 
 
@@ -113,22 +108,25 @@ def plan(overrides: list[str], minutes: float = 60.0, output: str | None = None)
     given = {str(key_of(item)): item.partition("=")[2].strip("'\"") for item in overrides if _is_written(item)}
     if "data.root" not in given:
         raise RefusedInput("data.root is required: the folder of the pictures, as in data.root=photos.")
-    path = Path(output) if output else _path(given)
-    refuse_experiment_file(path)
+    path = experiment_output(output or _path(given))
     choice = Choice(given)
     lines = []
     for line in _chosen(choice, 60 * minutes):
         lines.append(line)
         print(line, flush=True)
     notes = [f"lit-gans plan {' '.join(overrides)} minutes={minutes:g}", *lines]
-    print(f"written:   {write_experiment(path, notes, choice.values)}", flush=True)
+    write_experiment(path, notes, choice.values)
+    print(f"written:   {path}", flush=True)
     return path
 
 
 def _plan(arguments: list[str]) -> Path:
     """Calls `plan` with a command's arguments."""
-    own = {str(key_of(item)): yaml.safe_load(item.partition("=")[2]) for item in arguments if key_of(item) in _OWN}
-    return plan(_without_own(arguments), **validated(plan, own, skip=frozenset(("overrides",))))
+    own, overrides = without_own(plan, arguments)
+    options = [item for item in overrides if item.startswith("-")]
+    if options:
+        raise RefusedInput(f"unrecognized arguments: {' '.join(options)}: settings are given as key=value.")
+    return plan(overrides, **own)
 
 
 class Choice:
@@ -304,12 +302,8 @@ def _path(given: Mapping[Any, str]) -> Path:
     return Path(f"planned/experiment/plan_{re.sub(r'[^A-Za-z0-9]+', '_', folder).strip('_')}.yaml")
 
 
-def _without_own(arguments: list[str]) -> list[str]:
-    return [item for item in arguments if key_of(item) not in _OWN]
-
-
 def _is_written(item: str) -> bool:
     """Whether an argument is one that the experiment's file holds."""
     key = key_of(item)
     plain = key is not None and item[0] not in "+~" and not key.startswith("hydra.")
-    return plain and key not in (*_OWN, *_NOT_WRITTEN, "experiment")
+    return plain and key not in _NOT_WRITTEN

@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 
 from lit_gans.cli.sample import opened, pixels_of, refuse_without_latents
-from lit_gans.common.progress import Progress
+from lit_gans.common.progress import follow
 from lit_gans.config.load import module_from
-from lit_gans.config.run_folder import made_folder, replacing_note
+from lit_gans.config.run_folder import output_file
 from lit_gans.data.images import images_at, read_at, write_grid
 from lit_gans.latents.projection import project as found_latents
 from lit_gans.training.sampling import Weights
@@ -53,26 +53,23 @@ def project(
     content, folder = opened(checkpoint, output)
     module = module_from(content, checkpoint)
     refuse_without_latents(module, checkpoint)
+    path = output_file(folder / "projected.png")
     frame, paths = pixels_of(content).frame(module.image_size, module.channels), images_at(input)
     targets = torch.cat([read_at(path, frame) for path in paths])
     labels = module.labels(len(targets), label)
-    with Progress() as progress:
-        follow = partial(progress.follow, "projecting", total=steps, size=lambda _: 1)
-        latents, distances = found_latents(
-            module,
-            targets,
-            labels=labels,
-            steps=steps,
-            starts=starts,
-            prior=prior,
-            weights=weights,
-            seed=seed,
-            follow=follow,
-        )
+    latents, distances = found_latents(
+        module,
+        targets,
+        labels=labels,
+        steps=steps,
+        starts=starts,
+        prior=prior,
+        weights=weights,
+        seed=seed,
+        follow=partial(follow, "projecting", total=steps, size=lambda _: 1),
+    )
     images = module.decode(latents, labels=labels, weights=weights).cpu()
-    path = made_folder(folder, "output") / "projected.png"
-    replaced = replacing_note(path)
     write_grid(torch.stack([targets, images], 1).flatten(0, 1), path, 2 * max(1, round((len(paths) / 2) ** 0.5)))
     torch.save(latents, folder / "projected.pt")
-    print(f"{len(paths)} images, mean distance {distances.mean():.4f}: {path}{replaced}")
+    print(f"{len(paths)} images, mean distance {distances.mean():.4f}: {path}")
     return path

@@ -19,7 +19,7 @@ from lit_gans.cli.sample import refuse_without_latents
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.paths import shown
 from lit_gans.config.load import module_from
-from lit_gans.config.run_folder import refuse_file, replacing_note
+from lit_gans.config.run_folder import output_file
 from lit_gans.config.trained_with import trained_with
 from lit_gans.data.contracts import RealImages
 from lit_gans.report.page import Run, page
@@ -49,8 +49,7 @@ def report(run: str, num: int = 64, neighbors: bool = True, seed: int = 0, outpu
     folder = Path(run)
     if not (folder / "config.yaml").is_file():
         raise RefusedInput(f"run={run}: there is no config.yaml in it: give the folder of a run.")
-    target = Path(output) if output else folder / "report.html"
-    refuse_file(target, "output")
+    target = output_file(output or folder / "report.html")
     checkpoint = find_checkpoint(folder)
     content = read_checkpoint(checkpoint)
     module = module_from(content, checkpoint)
@@ -71,7 +70,6 @@ def report(run: str, num: int = 64, neighbors: bool = True, seed: int = 0, outpu
         f"lit-gans directions checkpoint={shown(folder)}",
         f"lit-gans demo checkpoint={shown(folder)}",
     )
-    replaced = replacing_note(target)
     target.write_text(page(Run.read(folder), samples, by_class, module.num_classes, real, commands))
-    print(f"the report of {folder}: {target}{replaced}")
+    print(f"the report of {folder}: {target}")
     return target

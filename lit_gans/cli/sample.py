@@ -24,10 +24,10 @@ from torchvision.utils import save_image
 from lit_gans.checkpoints.format import FORMAT_KEY, read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.common.errors import RefusedInput, refuse_below
-from lit_gans.common.progress import Progress
+from lit_gans.common.progress import follow
 from lit_gans.common.size import Size
 from lit_gans.config.load import module_from
-from lit_gans.config.run_folder import made_folder, refuse_folder, replacing_note, results_folder
+from lit_gans.config.run_folder import output_file, refuse_folder, results_folder
 from lit_gans.data.images import (
     WHITE,
     Depth,
@@ -98,7 +98,6 @@ def sample(
         names = [f"{index:05d}" for index in range(num)]
         latents = truncated(module.latents(num, seed), truncation)
         images = [*module.decode(latents, labels=module.labels(num, label), weights=weights, seed=seed)]
-    made_folder(folder, "output")
     if module.image_size == 1:
         return _write_points(torch.stack(images), folder)
     columns = module.num_classes if label is None and 0 < module.num_classes <= num else math.ceil(len(images) ** 0.5)
@@ -150,30 +149,27 @@ def _translations(
     if not whole:
         pictures = torch.cat([read_at(path, frame) for path in paths])
         return names, [*module.translate(pictures, seed=seed, weights=weights)]
-    with Progress() as progress:  # one by one, since each may have its own size
-        own = progress.follow("translating whole images", paths, len(paths), size=lambda _: 1)
-        return names, [module.translate(read_at(path, frame, whole), seed=seed, weights=weights)[0] for path in own]
+    # one by one, since each may have its own size
+    own = follow("translating whole images", paths, len(paths), size=lambda _: 1)
+    return names, [module.translate(read_at(path, frame, whole), seed=seed, weights=weights)[0] for path in own]
 
 
 def _write_images(
     images: list[Float[Tensor, "c _ _"]], names: list[str], columns: int, folder: Path, pixels: Pixels
 ) -> Path:
     """Writes each image and a grid of all images; returns the path of the grid."""
-    grid = folder / "grid.png"
+    grid = output_file(folder / "grid.png")
     arrays = pixels.dtype != "uint8" or len(images[0]) not in (1, 3, 4)
     low, high = pixels.value_range or (0.0, 1.0)
-    replaced = replacing_note(grid)
     others = len({path.stem for path in folder.glob("*.npy" if arrays else "*.png")} - {*names, grid.stem})
-    beside = f"; {others} other images stay there" if replaced and others else ""
-    with Progress() as progress:
-        rows = progress.follow("writing images", images, len(images), size=lambda _: 1)
-        for name, image in zip(names, rows, strict=True):
-            if arrays:
-                np.save(folder / f"{name}.npy", (image * (high - low) + low).permute(1, 2, 0).numpy())
-            else:
-                save_image(image, folder / f"{name}.png")
+    beside = f"; {others} other images stay there" if others else ""
+    for name, image in zip(names, follow("writing images", images, len(images), size=lambda _: 1), strict=True):
+        if arrays:
+            np.save(folder / f"{name}.npy", (image * (high - low) + low).permute(1, 2, 0).numpy())
+        else:
+            save_image(image, folder / f"{name}.png")
     write_grid(_of_one_size(images), grid, columns)
-    print(f"{len(images)} images and their grid: {grid}{replaced}{beside}")
+    print(f"{len(images)} images and their grid: {grid}{beside}")
     if arrays:
         print(
             f"the images are NPY files (height, width, {len(images[0])}) with values from {low:g} to {high:g}, since a"
@@ -194,12 +190,11 @@ def _write_points(points: Tensor, folder: Path) -> Path:
     figure = Figure(figsize=(4, 4), layout="constrained")
     x, y = points.flatten(1).T.numpy()
     figure.add_subplot(aspect="equal").scatter(x, y, s=2)
-    plot = folder / "points.png"
-    replaced = replacing_note(plot)
+    plot = output_file(folder / "points.png")
     figure.savefig(plot)
     lines = [",".join(f"{value:.6g}" for value in point) for point in points.flatten(1).tolist()]
     (folder / "points.csv").write_text("\n".join(["x,y", *lines]) + "\n")
-    print(f"{len(points)} points: {folder / 'points.csv'}, {plot}{replaced}")
+    print(f"{len(points)} points: {folder / 'points.csv'}, {plot}")
     return plot
 
 

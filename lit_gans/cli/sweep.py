@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from PIL import Image, ImageDraw
+from matplotlib.figure import Figure
+from PIL import Image
 
 from lit_gans.cli.tables import markdown
 
-_HEIGHT = 320  # height of each run's samples in the image
+_INCHES = 3.2  # of each run's samples in the image, of 100 pixels
 
 
 @dataclass
@@ -52,18 +53,10 @@ def _number(value: float | None) -> str:
 
 
 def _side_by_side(grids: list[tuple[str, Path]], path: Path) -> None:
-    pictures = []
-    for name, grid in grids:
+    figure = Figure(figsize=(_INCHES * len(grids), _INCHES + 0.3), layout="constrained")
+    for axes, (name, grid) in zip(figure.subplots(1, len(grids), squeeze=False)[0], grids, strict=True):
         with Image.open(grid) as image:
-            scaled = image.convert("RGB").resize((round(image.width * _HEIGHT / image.height), _HEIGHT))
-        titled = Image.new("RGB", (scaled.width, _HEIGHT + 20), "white")
-        titled.paste(scaled, (0, 20))
-        ImageDraw.Draw(titled).text((4, 4), name, fill="black")
-        pictures.append(titled)
-    gap = 8
-    joined = Image.new("RGB", (sum(p.width + gap for p in pictures) - gap, _HEIGHT + 20), "white")
-    left = 0
-    for picture in pictures:
-        joined.paste(picture, (left, 0))
-        left += picture.width + gap
-    joined.save(path)
+            axes.imshow(image.convert("RGB"))
+        axes.set_title(name, fontsize="small")
+        axes.axis("off")
+    figure.savefig(path)

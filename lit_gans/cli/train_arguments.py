@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import yaml
 
 from lit_gans.checkpoints.remote import is_address
 from lit_gans.common.errors import RefusedInput, install_command
 from lit_gans.config.groups import option
 from lit_gans.config.overrides import SWEEP_FLAGS, key_of, quote
+from lit_gans.config.signatures import validated
 from lit_gans.training.adversarial import AdversarialModule
 
 DEFAULT_EXPERIMENT = "dcgan_digits"
@@ -21,6 +25,7 @@ _PACKAGES = {  # of metrics: the package that they need, and our extra
 }
 _OTHER_JUDGE = "efficientnet_lite2"  # of a model that is trained against the default one
 RUN_FOLDER = "hydra.run.dir"
+_OWN, _GIVEN = ("minutes", "output"), frozenset(("config", "overrides"))  # of `plan` and `tune`
 _FOLDERS = (RUN_FOLDER, "hydra.sweep.dir", "trainer.default_root_dir")
 
 
@@ -79,6 +84,15 @@ def suitable_metrics(data: str, metrics: str, seen: tuple[str, ...] = ()) -> tup
         why = "samples are drawn, scores need a package"
         return "none", [f"metrics=none for data={data}: {why}; {install_command(extra)}"]
     return metrics, [] if metrics in OF_DIGITS else [f"metrics={metrics} for data={data}, as no metrics= is given"]
+
+
+def without_own(command: Callable[..., Any], arguments: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """Splits arguments into the validated values of a command's own keys, `minutes` and `output`, and those of a
+    training.
+    """
+    own = {item: yaml.safe_load(item.partition("=")[2]) for item in arguments if key_of(item) in _OWN}
+    values = validated(command, {str(key_of(item)): value for item, value in own.items()}, skip=_GIVEN)
+    return values, [item for item in arguments if item not in own]
 
 
 def experiment_file(arguments: list[str]) -> list[str]:

@@ -20,15 +20,14 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from lit_gans.cli.experiment_file import refuse_experiment_file, write_experiment
+from lit_gans.cli.experiment_file import experiment_output, write_experiment
 from lit_gans.cli.timing import speed
-from lit_gans.cli.train_arguments import experiment_file, with_defaults
+from lit_gans.cli.train_arguments import experiment_file, with_defaults, without_own
 from lit_gans.common.errors import RefusedInput, one_line, refuse_not_positive
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import build, resolve
 from lit_gans.config.hydra_app import hydra_command
 from lit_gans.config.mistakes import refused_is_2
-from lit_gans.config.signatures import schema, validated
 from lit_gans.data.packed.writer import available_cores
 
 Config = dict[str, Any]
@@ -52,18 +51,14 @@ def main(arguments: list[str]) -> int:
 
 
 def _tune(arguments: list[str], notices: list[str]) -> int:
-    given_to_it = frozenset(("config", "overrides"))
-    own = {name: value for name, value in schema(tune).items() if name not in given_to_it}
+    own, rest = without_own(tune, arguments)
 
     def job(composed: DictConfig) -> None:
-        given = validated(tune, {name: composed[name] for name in own}, skip=given_to_it)
-        overrides = [item for item in HydraConfig.get().overrides.task if item.lstrip("+").partition("=")[0] not in own]
         for notice in notices:
             logger.info("%s", notice)
-        tune(resolve(composed), overrides, **given)
+        tune(resolve(composed), list(HydraConfig.get().overrides.task), **own)
 
-    added = [f"+{name}={'null' if value is None else value}" for name, value in own.items()]
-    return hydra_command("train", job, [*added, *experiment_file(arguments)])
+    return hydra_command("train", job, experiment_file(rest))
 
 
 def tune(config: Config, overrides: list[str], minutes: float = 2.0, output: str | None = None) -> Path:
@@ -84,8 +79,7 @@ def tune(config: Config, overrides: list[str], minutes: float = 2.0, output: str
     refuse_not_positive(minutes=minutes)
     given = {key.lstrip("+~"): value for key, _, value in (item.partition("=") for item in overrides)}
     stem = "_".join(given[group] for group in _NAMED if group in given)
-    path = Path(output or f"tuned/experiment/tuned_{stem}.yaml")
-    refuse_experiment_file(path)
+    path = experiment_output(output or f"tuned/experiment/tuned_{stem}.yaml")
     build(config)  # refuses values that the trials replace, too
     logger.info("short trainings for up to %g min: larger batches first, then one setting after the other", minutes)
     search = Search(config, 60 * minutes, speed)
@@ -94,9 +88,9 @@ def tune(config: Config, overrides: list[str], minutes: float = 2.0, output: str
     if "trainer.precision" in search.found:
         values["precision"] = _PRECISIONS[search.found["trainer.precision"]]
     notes = [f"lit-gans tune {' '.join(overrides)}", *search.lines, f"threads: {search.threads}"]
-    written = write_experiment(path, notes, values)
+    write_experiment(path, notes, values)
     threads = f"OMP_NUM_THREADS={search.threads} " if search.threads != torch.get_num_threads() else ""
-    print(f"\nwritten: {written}\nnext:    {threads}lit-gans train experiment={path}", flush=True)
+    print(f"\nwritten: {path}\nnext:    {threads}lit-gans train experiment={path}", flush=True)
     return path
 
 

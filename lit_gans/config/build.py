@@ -19,13 +19,12 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lit_gans.checkpoints.remote import is_address
-from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.common.errors import RefusedInput, refusing
 from lit_gans.config.mistakes import said
 from lit_gans.config.run_folder import refuse_folder
 from lit_gans.config.signatures import built, construct, is_node, to_class_path
 from lit_gans.training.adversarial import AdversarialModule
 
-_LARGEST_SEED = 2**32 - 1  # of NumPy
 _ELSEWHERE = {  # arguments of the Trainer that would silently be replaced or change the order of images: what to use
     "callbacks": "callbacks.NAME._target_=CLASS adds one, callbacks=none leaves out all",
     "logger": "use logger=NAME, or logger=none",
@@ -85,13 +84,9 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
     Raises:
         RefusedInput: a signature or class does not accept a value; names its key.
     """
-    if not isinstance(config, DictConfig | dict):
-        raise RefusedInput(f"build takes a configuration, build(compose(...)), received {config!r}.")
     config = resolve(config)
-    seed = config["seed"]
-    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= _LARGEST_SEED:
-        raise RefusedInput(f"seed={seed!r} must be an integer in [0, {_LARGEST_SEED}].")
-    seed_everything(seed, verbose=False)
+    with refusing(f"seed={config['seed']!r} is not valid"):
+        seed_everything(config["seed"], verbose=False)
     nodes = {f"callbacks.{name}": node for name, node in (config.get("callbacks") or {}).items()}
     nodes |= {"metrics": config.get("metrics"), "init_from": _init_from(config)}
     logger_nodes = {f"logger.{name}": node for name, node in (config.get("logger") or {}).items()}
@@ -108,7 +103,7 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
             raise RefusedInput(f"trainer.{name} cannot be set: {instead}.")
     with fp16_refused_on_cpu():
         trainer = built(Trainer, arguments, "trainer", callbacks=callbacks, logger=list(loggers.values()) or False)
-    _refuse_silence(trainer)
+    _refuse_lonely_node(trainer)
     return module, data, trainer
 
 
@@ -120,22 +115,8 @@ def fp16_refused_on_cpu() -> Iterator[None]:
         yield
 
 
-def _refuse_silence(trainer: Trainer) -> None:
-    """Raises `RefusedInput` for a training of nothing, one without an end in sight, and processes that would wait for
-    each other.
-    """
-    for name in ("max_steps", "max_epochs"):
-        if getattr(trainer, name) == 0:
-            raise RefusedInput(f"trainer.{name}=0 must be at least 1, or -1 for training without an end.")
-    if trainer.limit_train_batches == 0:
-        raise RefusedInput("trainer.limit_train_batches=0 must be greater than 0; 1.0 is all batches.")
-    refuse_below(0, **{"trainer.log_every_n_steps": trainer.log_every_n_steps})  # type: ignore[attr-defined]
-    cores = max(os.cpu_count() or 1, 2)  # two processes are always allowed
-    if trainer.strategy.root_device.type == "cpu" and trainer.num_devices > cores:
-        raise RefusedInput(
-            f"trainer.devices={trainer.num_devices}: on a CPU, devices are processes, and there are {cores} cores:"
-            f" use at most trainer.devices={cores}."
-        )
+def _refuse_lonely_node(trainer: Trainer) -> None:
+    """Raises `RefusedInput` for nodes that would wait for each other."""
     strategy = trainer.strategy
     alone = isinstance(strategy, DDPStrategy) and isinstance(strategy.cluster_environment, LightningEnvironment)
     if trainer.num_nodes > 1 and alone and "MASTER_ADDR" not in os.environ:

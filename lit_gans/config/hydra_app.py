@@ -12,14 +12,14 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_module
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException, MissingConfigException
+from hydra.errors import MissingConfigException
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from lit_gans.common._compat.hydra import run_hydra
 from lit_gans.common.errors import RefusedInput, nearest
 from lit_gans.config.groups import CONFIG_PACKAGE, GROUPS, group_of, register
 from lit_gans.config.mistakes import DONE, refused_is_2, said
-from lit_gans.config.overrides import is_readable, quoted, with_classes
+from lit_gans.config.overrides import quoted, with_classes
 from lit_gans.config.registry import IMPORT_VARIABLE
 from lit_gans.config.signatures import schema
 
@@ -32,8 +32,6 @@ def compose(*overrides: str, config_name: str = "train") -> DictConfig:
     Raises:
         RefusedInput: an override names an unknown key or option; suggests the nearest valid name.
     """
-    if not all(isinstance(override, str) for override in overrides):
-        raise RefusedInput("compose takes overrides as text: compose('model=dcgan', 'data=digits').")
     with _as_said(config_name, overrides):
         return _compose(config_name, quoted([*overrides]))
 
@@ -112,11 +110,6 @@ def _as_said(config_name: str, arguments: Sequence[str], failures: Sequence[Exce
         else:
             hint = _nearest_keys(config_name, arguments)
         text = said(error).rstrip(".")
-        unread = next(
-            (item for item in quoted([*arguments]) if not item.startswith("-") and not is_readable(item)), None
-        )
-        if unread is not None and isinstance(error, HydraException) and unread not in text:
-            text = f"'{unread}': {text}"
         text, new_key, how = text.partition(". To append")  # most keys that are not known are misspelled
         hint = f"; {hint}{new_key[1:]}" if hint else f".{new_key[1:]}"
         raise RefusedInput(f"{text}{hint}{how}") from error

@@ -36,18 +36,11 @@ def _quoted(argument: str, sweeping: bool) -> str:
         return argument
     if Path(value).exists():
         return f"{key}={quote(value)}"
-    if is_readable(argument):
-        return argument
-    return f"{key}={','.join(map(quote, value.split(',') if sweeping else [value]))}"
-
-
-def is_readable(argument: str) -> bool:
-    """Returns whether an argument is an override in Hydra's grammar."""
     try:
         OverridesParser.create().parse_override(argument)
+        return argument
     except HydraException:
-        return False
-    return True
+        return f"{key}={','.join(map(quote, value.split(',') if sweeping else [value]))}"
 
 
 def quote(text: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import importlib.util
 import inspect
 import os
 import pkgutil
@@ -17,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import refusing
 
 ENTRY_POINTS = "lit_gans.models"
 IMPORT_VARIABLE = "LIT_GANS_IMPORT"
@@ -36,22 +35,8 @@ def outside_modules() -> tuple[ModuleType, ...]:
 
 
 def _import(name: str) -> ModuleType:
-    place = f"{IMPORT_VARIABLE} or an entry point {ENTRY_POINTS}"
-    if name.endswith(".py"):
-        raise RefusedInput(f"{name} ({place}) is a file: give the name of the module, {name.removesuffix('.py')}.")
-    try:
+    with refusing(f"the module {name} ({IMPORT_VARIABLE} or an entry point {ENTRY_POINTS}) cannot be imported"):
         return importlib.import_module(name)
-    except ImportError as error:
-        raise RefusedInput(f"the module {name} ({place}) cannot be imported: {error}") from error
-    except SyntaxError as error:
-        where = f"{error.filename}, line {error.lineno}"
-        raise RefusedInput(f"the module {name} ({place}) cannot be imported: {where}: {error.msg}.") from error
-
-
-def _places(package: str) -> list[str]:
-    """Returns the folders of a package's submodules; none if it is a single file."""
-    spec = importlib.util.find_spec(package)
-    return list(spec.submodule_search_locations or ()) if spec else []
 
 
 @cache
@@ -60,8 +45,9 @@ def classes(package: str, base: type) -> dict[str, type]:
 
     Abstract classes are left out.
     """
-    files = [info.name for info in pkgutil.walk_packages(_places(package), f"{package}.")]
-    inside = [importlib.import_module(name) for name in (package, *files)]
+    top = importlib.import_module(package)
+    files = pkgutil.walk_packages(vars(top).get("__path__", ()), f"{package}.")  # none in a single file
+    inside = [top, *(importlib.import_module(info.name) for info in files)]
     return {name: cls for module in (*inside, *outside_modules()) for name, cls in _own(module, base).items()}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -17,8 +18,10 @@ from omegaconf import MISSING
 from lit_gans.checkpoints.exported import HUB
 from lit_gans.checkpoints.locate import ZOO, checkpoints_of, run_of, zoo
 from lit_gans.checkpoints.remote import is_address
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refusing
 from lit_gans.common.folder_lock import locked
+
+logger = logging.getLogger(__name__)
 
 OUTPUTS = Path("outputs")
 LAST = Path("checkpoints") / "last.ckpt"
@@ -122,51 +125,30 @@ def refuse_folder(path: str | Path, key: str) -> None:
         first = first.parent
     if not first.is_dir():
         raise RefusedInput(f"{key}={path}: the folder cannot be created, {first} is not a folder.")
-    try:
-        with TemporaryDirectory(dir=first, prefix=".lit_gans_"):  # whatever the permissions say
-            pass
-    except OSError as error:
-        raise RefusedInput(
-            f"{key}={path}: the folder cannot be created or written, {first} does not permit it"
-            f" ({error.strerror or error})."
-        ) from error
+    with (
+        refusing(f"{key}={path}: the folder cannot be created or written"),
+        TemporaryDirectory(dir=first, prefix=".lit_gans_"),  # whatever the permissions say
+    ):
+        pass
 
 
-def made_folder(path: str | Path, key: str) -> Path:
-    """Returns a folder that exists afterwards.
-
-    Args:
-        path: path of the folder.
-        key: name of the folder in the error message.
+def output_file(path: str | Path) -> Path:
+    """Returns the path of a file that a command will write, in a folder that exists; logs that it replaces another.
 
     Raises:
-        RefusedInput: the folder cannot be created or written.
+        RefusedInput: the file can be neither overwritten nor created.
     """
-    refuse_folder(path, key)
-    try:
-        Path(path).mkdir(parents=True, exist_ok=True)
-    except OSError as error:  # for example on a full or read-only disk
-        raise RefusedInput(f"{key}={path}: the folder cannot be created, {error.strerror or error}.") from error
-    return Path(path)
-
-
-def replacing_note(path: Path) -> str:
-    """Returns what a command that is about to write a file says behind its path: that it replaces one, or nothing."""
-    return ", which replaces an earlier one" if path.exists() else ""
-
-
-def refuse_file(path: str | Path, key: str) -> None:
-    """Raises `RefusedInput` if a file can be neither overwritten nor created.
-
-    Args:
-        path: path of the file.
-        key: name of the file in the error message.
-    """
-    if Path(path).is_dir():
-        raise RefusedInput(f"{key}={path} is a folder: give the path of a file in it.")
-    if Path(path).exists() and not os.access(path, os.W_OK):
-        raise RefusedInput(f"{key}={path}: the file cannot be overwritten, its permissions do not allow it.")
-    refuse_folder(Path(path).parent, key)
+    path = Path(path)
+    if path.is_dir():
+        raise RefusedInput(f"output={path} is a folder: give the path of a file in it.")
+    refuse_folder(path.parent, "output")
+    with refusing(f"output={path} cannot be written"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        if not os.access(path, os.W_OK):
+            raise RefusedInput(f"output={path}: the file cannot be overwritten, its permissions do not allow it.")
+        logger.info("%s is replaced", path)
+    return path
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from lit_gans.common.errors import RefusedInput, install_command
+from lit_gans.common.errors import import_extra
 from lit_gans.demo.explore import Explorer
 from lit_gans.training.adversarial import AdversarialModule
 
@@ -24,10 +24,7 @@ def app(module: AdversarialModule, title: str = "", num_directions: int = 5) -> 
     Raises:
         RefusedInput: gradio is not installed.
     """
-    try:
-        import gradio
-    except ImportError as error:
-        raise RefusedInput(f"the demo needs gradio: {install_command('demo-app')}.") from error
+    gradio = import_extra("gradio", "demo-app")
     explorer = Explorer(module, num_directions)
 
     def bound(value: float) -> float | None:

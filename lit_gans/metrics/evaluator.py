@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torchmetrics import MetricCollection, SumMetric
 
-from lit_gans.common.errors import RefusedInput, nearest
+from lit_gans.common.errors import RefusedInput
 from lit_gans.data.contracts import Labeled, RealImages
 from lit_gans.metrics import cache
 from lit_gans.metrics.extractors.base import Extractor, Features, Network, Widths
@@ -44,7 +44,6 @@ class Evaluator:
         batch_size: number of images extracted at once.
         seed: seed of splits and subsets.
         device: device of the extractor.
-        required: names of scores that are never left out.
         num_classes: number of classes that generated images are asked for; 0 drops the scores that need classes.
 
     Attributes:
@@ -56,7 +55,7 @@ class Evaluator:
         probe_sha256: digest of the features of a noise image, where the extractor does not declare its widths.
 
     Raises:
-        RefusedInput: there is no score, not every required one, or two scores have the same key.
+        RefusedInput: there is no score, or two scores have the same key.
     """
 
     def __init__(
@@ -67,11 +66,10 @@ class Evaluator:
         batch_size: int = 250,
         seed: int = 1,
         device: torch.device | str = "cpu",
-        required: Collection[str] = (),
         num_classes: int = 0,
     ) -> None:
-        self._requested = deepcopy(_requested(extractor, scores, required))  # two evaluators share no states
-        self.extractor, self.device, self._required = extractor, torch.device(device), required
+        self._requested = deepcopy(_requested(extractor, scores))  # two evaluators share no states
+        self.extractor, self.device = extractor, torch.device(device)
         self.num_samples, self.batch_size, self.seed = num_samples, batch_size, seed
         self.num_classes = num_classes
         self.scores: dict[str, FeatureScore] = {}
@@ -99,14 +97,13 @@ class Evaluator:
     def choose(self, real: Tensor | RealImages, labels: Tensor | None = None) -> None:
         """Reads the real images and chooses the scores that images and extractor allow.
 
-        The others are left out, with a reason in `left_out`; scores of classes need no reason where the data have none,
-        unless they are required.
+        The others are left out, with a reason in `left_out`; scores of classes need no reason where the data have none.
 
         Args:
             real, labels: see `add_real`.
 
         Raises:
-            RefusedInput: no score is left, or a required one would be left out, with every reason.
+            RefusedInput: no score is left, with every reason.
         """
         self.data_sha256, self.num_real, self.shape = cache.fingerprint(self._batches(real))
         widths, self.probe_sha256 = self._network.widths(self.shape)
@@ -116,11 +113,9 @@ class Evaluator:
         compared = Compared(self.num_real, self.num_samples, self._widths, self.extractor.num_classes, labels)
         reasons = {name: score.unmeasurable(compared) for name, score in self._requested.items()}
         self.scores = {name: score for name, score in self._requested.items() if reasons[name] is None}
-        refused = self._required if self.scores else reasons
-        sentences = [f"{name}: {reason.rstrip('.')}" for name, reason in reasons.items() if name in refused and reason]
-        if sentences:
-            what = "a score that was asked for cannot be measured" if self.scores else "no score can be measured"
-            raise RefusedInput(f"{what}: {'; '.join(sentences)}.")
+        if not self.scores:
+            sentences = [f"{name}: {reason.rstrip('.')}" for name, reason in reasons.items() if reason]
+            raise RefusedInput(f"no score can be measured: {'; '.join(sentences)}.")
         self.left_out = {
             name: reason
             for name, reason in reasons.items()
@@ -272,9 +267,7 @@ class Evaluator:
             )
 
 
-def _requested(
-    extractor: Extractor, scores: Mapping[str, FeatureScore | None] | None, required: Collection[str]
-) -> dict[str, FeatureScore]:
+def _requested(extractor: Extractor, scores: Mapping[str, FeatureScore | None] | None) -> dict[str, FeatureScore]:
     """Returns the scores that are asked for, by name; see `Evaluator` for arguments and errors."""
     if scores is None:
         scores = {
@@ -287,9 +280,6 @@ def _requested(
     requested = {name: score for name, score in scores.items() if score is not None}
     if not requested:
         raise RefusedInput("no score is left to measure: keep one, such as the fid, or use metrics=none.")
-    for name in required:
-        if name not in requested:
-            raise RefusedInput(f"required: there is no score '{name}'; {nearest(name, requested)}")
     owners: dict[str, str] = {}
     for name, score in requested.items():
         for key in score.keys(extractor).values():

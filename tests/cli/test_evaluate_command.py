@@ -52,8 +52,6 @@ def test_the_command_line_takes_scores_and_extractors(tmp_path, monkeypatch, com
         *("metric/kid_digits", "metric/kid_spread_digits"),
     ]
     assert record["protocol"]["scores"]["KernelInceptionDistance"].items() >= {"subsets": 3, "subset_size": 10}.items()
-    code, _, err = command("evaluate", *folders, "metrics=digits", "score@metrics.scores.kid=kid", "device=cpu")
-    assert (code, "asked for cannot be measured: kid: 30 images are too few" in err) == (2, True)
     assert command("compare", "a.json", "a.json")[0] == 0
     code, _, err = command("compare", "a.json", "b.json")
     assert (code, "b.json: there is no such file" in err) == (2, True)

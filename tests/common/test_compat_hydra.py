@@ -5,9 +5,6 @@ import sys
 
 import hydra
 import pytest
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.hydra import Hydra
-from hydra.errors import ConfigCompositionException
 
 from lit_gans.common._compat.hydra import run_hydra
 
@@ -28,28 +25,6 @@ def test_hydra_runs_with_the_arguments_it_is_handed(tmp_path, monkeypatch):
     sweep = [*here, "number=3,4", "-m", "hydra.sweep.dir=sweep"]
     run_hydra(sweep, lambda config: seen.append(config.number), "lit_gans.conf", "some")
     assert seen == [2, 3, 4]
-
-
-def test_a_run_composes_its_configuration_once_and_a_file_may_ask_for_a_sweep(tmp_path, monkeypatch):
-    (tmp_path / "some.yaml").write_text("number: 1\nhydra: {run: {dir: .}, sweep: {dir: .}, output_subdir: null}\n")
-    monkeypatch.chdir(tmp_path)
-    seen, composed, original = [], [], ConfigLoaderImpl.load_configuration
-    monkeypatch.setattr(ConfigLoaderImpl, "load_configuration", lambda *a, **k: composed.append(1) or original(*a, **k))
-    here = ["--config-dir", str(tmp_path), "hydra/job_logging=none", "hydra/hydra_logging=none"]
-    run_hydra([*here, "number=2"], lambda config: seen.append(config.number), "lit_gans.conf", "some")
-    assert (seen, len(composed)) == ([2], 1)
-    (tmp_path / "sweeping.yaml").write_text("defaults: [some, _self_]\nhydra: {mode: MULTIRUN}\n")
-    for overrides, numbers in ((["number=3,4"], [3, 4]), ([], [1])):
-        seen.clear()
-        run_hydra([*here, *overrides], lambda config: seen.append(config.number), "lit_gans.conf", "sweeping")
-        assert seen == numbers
-    with pytest.raises(ConfigCompositionException, match="--multirun"):
-        run_hydra([*here, "number=3,4"], lambda config: None, "lit_gans.conf", "some")
-
-
-def test_hydra_still_composes_twice():
-    """`_Once` can go once `hydra.mode` is read from the configuration of the run."""
-    assert "compose_config" in inspect.getsource(Hydra.get_mode)
 
 
 def raise_value_error(config):

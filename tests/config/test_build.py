@@ -1,6 +1,5 @@
 """Every option of every group composes; values that no signature checks are refused."""
 
-from inspect import unwrap
 from pathlib import Path
 
 import pytest
@@ -38,12 +37,8 @@ def test_every_option_composes(line):
 @pytest.mark.parametrize(
     ("override", "sentence"),
     [
-        ("seed=-1", r"seed=-1 must be an integer in \[0, 4294967295\]"),
-        ("seed=true", "seed=True must be an integer in"),
-        ("trainer.max_steps=0", "trainer.max_steps=0 must be at least 1, or -1"),
-        ("trainer.max_epochs=0", "trainer.max_epochs=0 must be at least 1, or -1"),
-        ("trainer.limit_train_batches=0", "trainer.limit_train_batches=0 must be greater than 0"),
-        ("trainer.limit_train_batches=0.0", "trainer.limit_train_batches=0 must be greater than 0"),
+        ("seed=-1", "seed=-1 is not valid: -1 is not in bounds, numpy accepts from 0 to 4294967295"),
+        ("seed=abc", "seed='abc' is not valid: invalid literal"),
         ("+trainer.foo=1", "trainer.foo: Trainer has no such argument"),
         ("+model.foo=1", "model.foo: DCGAN has no such argument"),
         ("model.generator_optimizer.lr=inf", "lr=inf must be"),
@@ -60,12 +55,3 @@ def test_metrics_none_also_leaves_out_the_settings_of_an_experiment_s_metrics(ex
     config = compose(f"experiment={experiment}", "metrics=none")
     assert "num_samples" in config.metrics
     assert resolve(config)["metrics"] is None
-
-
-def test_what_is_no_configuration_is_refused():
-    with pytest.raises(RefusedInput, match=r"compose takes overrides as text: compose\('model=dcgan', 'data=digits'\)"):
-        unwrap(compose)(["model=dcgan", "data=digits"])
-    with pytest.raises(RefusedInput, match=r"Could not find 'model/dcgan data=digits'"):
-        compose("model=dcgan data=digits")
-    with pytest.raises(RefusedInput, match=r"build takes a configuration, build\(.*\), received 'model=dcgan'\."):
-        unwrap(build)("model=dcgan")

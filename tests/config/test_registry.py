@@ -32,12 +32,12 @@ def test_a_module_that_cannot_be_imported_is_refused(fresh, monkeypatch, tmp_pat
     with pytest.raises(RefusedInput, match=r"nowhere_to_be_found .* cannot be imported"):
         registry.gans()
     monkeypatch.setenv("LIT_GANS_IMPORT", "mine.py")
-    with pytest.raises(RefusedInput, match="give the name of the module, mine"):
+    with pytest.raises(RefusedInput, match=r"mine\.py .* cannot be imported: No module named"):
         registry.gans()
     (tmp_path / "unclosed_parenthesis.py").write_text("x = 1\ny = (")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("LIT_GANS_IMPORT", "unclosed_parenthesis")
-    with pytest.raises(RefusedInput, match=r"unclosed_parenthesis\.py, line 2: '\(' was never closed"):
+    with pytest.raises(RefusedInput, match=r"'\(' was never closed \(unclosed_parenthesis\.py, line 2\)"):
         registry.gans()
 
 

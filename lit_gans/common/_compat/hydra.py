@@ -11,40 +11,16 @@ from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path, get_args_parser
 from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
-from hydra.types import RunMode
-
-
-class _Once(Hydra):
-    """Composes the configuration of a run once. Hydra composes it a first time only to read `hydra.mode`.
-
-    No issue found.
-    """
-
-    _composed: Any = None
-
-    def get_mode(self, config_name: str | None, overrides: list[str]) -> Any:
-        try:
-            composed = self.compose_config(config_name, overrides, RunMode.RUN, with_log_configuration=True)
-        except Exception:  # a sweep cannot be composed as a run
-            if super().get_mode(config_name, overrides) != RunMode.MULTIRUN:
-                raise
-            return RunMode.MULTIRUN
-        if composed.hydra.mode != RunMode.MULTIRUN:
-            self._composed = composed
-        return composed.hydra.mode
-
-    def compose_config(self, *args: Any, **kwargs: Any) -> Any:
-        composed, self._composed = self._composed, None
-        return super().compose_config(*args, **kwargs) if composed is None else composed
 
 
 def run_hydra(arguments: Sequence[str], job: Callable[[Any], Any], config_module: str, config_name: str) -> None:
     """Runs a job like `hydra.main`, but with given command-line arguments, and raises all errors.
 
-    Does what `hydra._internal.utils._run_hydra` does, with a subclass of the private class `Hydra`. The public
-    `hydra.main` reads `sys.argv` (https://github.com/hydra-ecosystem/hydra/issues/2459 asks for arguments), prints
-    errors and exits unless `HYDRA_FULL_ERROR` is set. The public `hydra.compose` does not support sweepers, launchers,
-    `--cfg`, `--info` and shell completion.
+    Does what `hydra._internal.utils._run_hydra` does, without `Hydra.get_mode`, which composes the configuration a
+    first time: the command line alone asks for a sweep. The public `hydra.main` reads `sys.argv`
+    (https://github.com/hydra-ecosystem/hydra/issues/2459 asks for arguments), prints errors and exits unless
+    `HYDRA_FULL_ERROR` is set. The public `hydra.compose` does not support sweepers, launchers, `--cfg`, `--info` and
+    shell completion.
     """
     version.setbase("1.3")
     parser = get_args_parser()
@@ -59,7 +35,7 @@ def run_hydra(arguments: Sequence[str], job: Callable[[Any], Any], config_module
         folder = f"file://{os.path.abspath(parsed.config_dir)}"
         search_path.prepend(provider="command-line", path=folder, anchor=SearchPathQuery(provider="schema"))
     GlobalHydra.instance().clear()
-    hydra = _Once.create_main_hydra2(task_name="lit-gans", config_search_path=search_path)
+    hydra = Hydra.create_main_hydra2(task_name="lit-gans", config_search_path=search_path)
     chosen = {"config_name": parsed.config_name or config_name, "overrides": parsed.overrides}
     try:
         if parsed.hydra_help:
@@ -70,7 +46,7 @@ def run_hydra(arguments: Sequence[str], job: Callable[[Any], Any], config_module
             hydra.show_info(parsed.info, **chosen)
         elif parsed.shell_completion:
             hydra.shell_completion(**chosen)
-        elif parsed.multirun or hydra.get_mode(**chosen) == RunMode.MULTIRUN:
+        elif parsed.multirun or "hydra.mode=MULTIRUN" in parsed.overrides:
             chosen["overrides"] = [*parsed.overrides, "hydra.mode=MULTIRUN"]
             hydra.multirun(**chosen, task_function=job)
         else:

@@ -25,7 +25,7 @@ from filelock import FileLock
 from torch.utils.data import DataLoader, Dataset
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.common.progress import Progress
+from lit_gans.common.progress import follow
 from lit_gans.data.images import Frame, PairFrame
 from lit_gans.data.packed.format import (
     IMAGES,
@@ -94,10 +94,10 @@ def _write(part: Path, frame: Frame | PairFrame, decoder: _Chunks, about: dict[s
     (part / ROWS).write_bytes(b"".join(map(line_of, [about, *chunks])))
     (part / IMAGES).touch()
     decoded = _decoded(decoder, range(begun, total, _CHUNK))
-    with (part / IMAGES).open("r+b") as images, (part / ROWS).open("ab") as rows, Progress() as progress:
+    with (part / IMAGES).open("r+b") as images, (part / ROWS).open("ab") as rows:
         images.truncate(_HEADER + num * image_bytes)
         images.seek(0, os.SEEK_END)
-        for chunk in progress.follow(f"packing {part.stem}", decoded, total, begun, _num_read):
+        for chunk in follow(f"packing {part.stem}", decoded, total, begun, _num_read):
             images.write(chunk.pop("images"))
             images.flush()  # before its line says that it is there
             rows.write(line_of(chunk))
