@@ -16,8 +16,7 @@ from torch.utils.data import Dataset
 
 from benchmarks.common import environment, now, ratios, report, spread, take_turns
 from lit_gans.common.device import chosen_device
-from lit_gans.common.errors import RefusedInput, refuse_above, refuse_below
-from lit_gans.data.base import LARGEST_IMAGE
+from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.metrics import FrechetInceptionDistance, InceptionScore, KernelInceptionDistance
 from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.extractors.inception import InceptionExtractor, usual_place
@@ -68,7 +67,6 @@ def metrics(
     num = _NUM[preset] if num is None else num
     refuse_below(2, num=num)
     refuse_below(1, batch_size=batch_size, image_size=image_size)
-    refuse_above(LARGEST_IMAGE, image_size=image_size)
     if num < 2 * batch_size and preset == "full":
         raise RefusedInput(f"num={num} must be at least two batches of batch_size={batch_size}.")
     where = chosen_device(device)

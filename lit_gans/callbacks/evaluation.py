@@ -20,7 +20,7 @@ from lit_gans.callbacks.checkpoint import Checkpoint
 from lit_gans.callbacks.signals import Abandoned
 from lit_gans.callbacks.throughput import paused
 from lit_gans.common.atomic import replacing, writing
-from lit_gans.common.errors import RefusedInput, refuse_above, refuse_below, refusing
+from lit_gans.common.errors import RefusedInput, refuse_below, refusing
 from lit_gans.data.contracts import HasModes, ImageSource, Paired
 from lit_gans.data.images import to_networks, to_uint8, to_unit_range
 from lit_gans.data.sources.stacked_digits import StackedDigits
@@ -38,7 +38,6 @@ from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.translator import Translator
 
 PROTOCOL = "protocol.json"
-_MOST_SAMPLES = 1_000_000  # of one measurement
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +69,7 @@ class Measurement(GenerativeCallback):
         left_out: reason why each requested but unmeasured score is left out, by name.
 
     Raises:
-        RefusedInput: a number below 1, or more than a million samples.
+        RefusedInput: a number below 1.
     """
 
     headline: str
@@ -78,7 +77,6 @@ class Measurement(GenerativeCallback):
 
     def __init__(self, every_n_steps: int, num_samples: int, batch_size: int, seed: int) -> None:
         refuse_below(1, every_n_steps=every_n_steps, num_samples=num_samples, batch_size=batch_size)
-        refuse_above(_MOST_SAMPLES, num_samples=num_samples)
         self.every_n_steps, self.num_samples, self.batch_size, self.seed = every_n_steps, num_samples, batch_size, seed
         self.values: dict[str, float] = {}
         self.first: dict[str, float] = {}

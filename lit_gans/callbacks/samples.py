@@ -14,7 +14,7 @@ from torchvision.transforms.functional import pil_to_tensor
 
 from lit_gans.callbacks.throughput import paused
 from lit_gans.common.atomic import replacing, writing
-from lit_gans.common.errors import refuse_above, refuse_below, refuse_not_positive
+from lit_gans.common.errors import refuse_below, refuse_not_positive
 from lit_gans.data.contracts import Plottable
 from lit_gans.data.images import write_grid
 from lit_gans.training.adversarial import AdversarialModule
@@ -23,7 +23,6 @@ from lit_gans.training.callback import GenerativeCallback
 
 FILM = "training.gif"
 _KEY = "samples"  # of the grids in loggers
-_MOST_IMAGES = 10_000  # of a grid
 _MAX_FRAMES, _MAX_FRAME_SIZE = 100, 768  # of the film; a frame's size in pixels
 
 
@@ -41,12 +40,11 @@ class Samples(GenerativeCallback):
         frames_per_second: frame rate of the animation.
 
     Raises:
-        RefusedInput: a number below 1, or more than 10,000 images.
+        RefusedInput: a number below 1.
     """
 
     def __init__(self, every_n_steps: int = 100, num: int = 64, seed: int = 0, frames_per_second: float = 4.0) -> None:
         refuse_below(1, every_n_steps=every_n_steps, num=num)
-        refuse_above(_MOST_IMAGES, num=num)
         refuse_not_positive(frames_per_second=frames_per_second)
         self.every_n_steps, self.num, self.seed = every_n_steps, num, seed
         self.frames_per_second = frames_per_second

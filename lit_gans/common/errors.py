@@ -66,13 +66,6 @@ def refuse_below(least: float, **values: float | None) -> None:
             raise RefusedInput(f"{name}={value} must be at least {least}{' and finite' if value >= least else ''}.")
 
 
-def refuse_above(most: int, **values: int) -> None:
-    """Raises `RefusedInput` for the first value that is greater than `most`."""
-    for name, value in values.items():
-        if value > most:
-            raise RefusedInput(f"{name}={value} must be at most {most}.")
-
-
 def refuse_not_positive(**values: float | None) -> None:
     """Raises `RefusedInput` for the first value that is not greater than 0, not a number or infinite; None passes."""
     for name, value in values.items():

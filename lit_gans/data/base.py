@@ -13,12 +13,11 @@ from torch import Tensor
 from torch.utils.data import Dataset
 from torchvision.transforms.functional import resize
 
-from lit_gans.common.errors import RefusedInput, refuse_above, refuse_below
+from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.size import Size, as_size, sides, size_text
 from lit_gans.data.loader import ResumableLoader, StepSampler
 
 Pairs = dict[str, Shaped[Tensor, "n c h w"]]  # `input`, and `image`, its target
-LARGEST_IMAGE = 2**14  # pixels of height and width
 
 
 class ImagesInMemory(Dataset):
@@ -77,7 +76,6 @@ class ImageData(LightningDataModule):
         refuse_below(1, batch_size=batch_size)
         refuse_below(0, num_workers=num_workers)
         self.image_size = as_size(image_size)
-        refuse_above(LARGEST_IMAGE, image_size=max(sides(self.image_size)))
         refuse_below(1, channels=channels)
         if self.possible_channels is not None and channels not in self.possible_channels:
             raise RefusedInput(f"channels={channels} must be {' or '.join(map(str, self.possible_channels))}.")
