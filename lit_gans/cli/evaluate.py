@@ -170,10 +170,6 @@ def _measured(
     name = evaluator.extractor.name
     real = _Followed(images, name, num_real)
     evaluator.choose(real, labels)
-    stored = evaluator.stored_bytes()
-    if stored:
-        amount = f"{stored / 2**20:,.1f} MiB" if stored >= 2**20 else f"{stored / 2**10:,.1f} KiB"
-        logger.info("features and logits of single images are stored in memory: %s", amount)
     evaluator.extract(real, store)
     fake = follow(f"{name} features of the generated images", generated.batches, generated.num)
     values = evaluator.measure(fake, generated.labels)

@@ -135,17 +135,6 @@ class Evaluator:
         self._owners = {key: self.scores[names[0]] for key, names in groups.items()}
         self._all = MetricCollection(dict(self.scores), compute_groups=list(groups.values()))
 
-    def stored_bytes(self) -> int:
-        """Returns the bytes of main memory that the features and logits of single images require on each rank.
-
-        With several ranks, a rank stores its share and, while a score is computed, a copy of it and those of all ranks.
-        """
-        num = {"real": self.num_real, "fake": self.num_samples}
-        owned = ((score, state) for score in self._owners.values() for state in score.lists)
-        rows = sum(num[state.partition("_")[0]] * score.width(state) for score, state in owned)
-        _, world_size = place()
-        return 4 * (rows if world_size == 1 else rows + 2 * rows // world_size)
-
     def add_real(self, real: Tensor | RealImages, store: bool = False, labels: Tensor | None = None) -> None:
         """Adds the real images: `choose`, then `extract`.
 

@@ -6,8 +6,6 @@ import random
 import zipfile
 from pathlib import Path
 
-import torch
-
 
 class Payload:
     """Leaves a file behind if it is unpickled by a reader that runs code."""
@@ -26,39 +24,6 @@ def rewritten(path, edit):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name, content in entries.items():
             archive.writestr(name, edit(name, content))
-
-
-def larger_than_its_storage(path):
-    """A tensor of 4 numbers that claims 2 ** 40."""
-    tensor = torch.zeros(4).as_strided((4,), (1,))
-    torch.save({"state_dict": {"w": tensor}, "global_step": 1}, path)
-
-    def edit(name, content):
-        if not name.endswith("data.pkl"):
-            return content
-        found = content.replace(b"K\x00K\x04\x85", b"K\x00\x8a\x06" + (2**40).to_bytes(6, "little") + b"\x85")
-        assert found != content
-        return found
-
-    rewritten(path, edit)
-
-
-def bomb(path):
-    """A storage that is a thousand times larger than the file."""
-    torch.save({"state_dict": {"w": torch.zeros(2**20)}, "global_step": 1}, path)
-    with zipfile.ZipFile(path) as archive:
-        entries = {name: archive.read(name) for name in archive.namelist()}
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in entries.items():
-            archive.writestr(name, content)
-
-
-def huge_bytearray(path):
-    """A pickle that asks for 2 ** 50 bytes by an allowed constructor."""
-    torch.save({"state_dict": {}, "global_step": 1}, path)
-    number = b"\x8a\x07" + (2**50).to_bytes(7, "little")
-    program = b"\x80\x02c__builtin__\nbytearray\n" + number + b"\x85R."
-    rewritten(path, lambda name, content: program if name.endswith("data.pkl") else content)
 
 
 def packed_with(path, **claimed):

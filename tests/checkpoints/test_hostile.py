@@ -1,4 +1,4 @@
-"""Untrusted files: no code runs, and damage ends in a sentence; `test_sizes.py` holds what memory they take."""
+"""Untrusted files: no code runs, and damage ends in a sentence."""
 
 import json
 from contextlib import suppress
@@ -9,6 +9,7 @@ import yaml
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import load
+from lit_gans.data.packed.format import open_packed
 
 from . import hostile
 from .hostile_files import READERS, RECORDS
@@ -94,6 +95,28 @@ def test_an_exported_configuration_that_does_not_fit_its_weights_is_refused(good
     file.write_text(json.dumps(config | change))
     with pytest.raises(RefusedInput, match=sentence):
         load(path)
+
+
+@pytest.mark.parametrize(
+    "claimed",
+    [
+        {"shape": (2**40, 3, 8, 8)},
+        {"shape": (2**62, 2**62, 2**62, 2**62)},
+        {"shape": (1, -3, -8, 8)},
+        {"shape": (1, 3, 64)},
+        {"shape": (2, 3, 8, 4)},
+        {"shape": 9},
+        {"shape": (True, 3, 8, 8)},
+        {"descr": "|O"},
+        {"descr": "|i1"},
+        {"fortran_order": True},
+    ],
+)
+def test_packed_images_whose_header_claims_something_else_are_refused(good, claimed):
+    path, _ = good("packed images")
+    hostile.packed_with(path, **claimed)
+    with pytest.raises(RefusedInput, match="it is packed again"):
+        open_packed(path)
 
 
 @pytest.mark.parametrize("name", ["exported configuration", "record of an evaluation"])

@@ -35,14 +35,6 @@ class WithoutLogits(Unknowing):
         return pixels, logits[:, :0]
 
 
-class Wide(Pixels):
-    num_features, num_logits = 24, 12
-
-    def forward(self, images):
-        pixels, logits = super().forward(images)
-        return pixels.repeat(1, 6), logits.repeat(1, 3)
-
-
 def measured(real=REAL, extractor=None, scores=None, **settings):
     """Returns an evaluator with real images, and its values."""
     evaluator = evaluator_of(extractor, scores, **settings)
@@ -88,24 +80,12 @@ def test_two_evaluators_of_the_same_scores_do_not_meet():
     assert not FID["fid"].real_features_num_samples
 
 
-def test_what_is_stored_is_what_was_said_once_for_all_scores_that_need_it():
-    class Unstated(Wide):
-        """Its widths are those of an image."""
-
-        num_features = num_logits = None
-
-    scores = {name: all_scores()[name] for name in ("kid", "inception_score", "fid", "class_coverage")}
-    stored = {"kid": 4 * 24 * 161, "inception_score": 4 * 12 * 61, "fid": 0, "class_coverage": 0}
-    for extractor in (Wide(), Unstated()):
-        for name, expected in stored.items():
-            evaluator = evaluator_of(extractor, {name: scores[name]})
-            evaluator.choose(REAL)
-            assert evaluator.stored_bytes() == expected, name
-    every, _ = measured(extractor=Wide(), scores=scores | {"prdc": all_scores()["prdc"]})
-    assert every.stored_bytes() == sum(stored.values())
-    lists = [state for score in every.scores.values() for name in score.lists for state in score.metric_state[name]]
-    found = {rows.untyped_storage().data_ptr(): rows.untyped_storage().nbytes() for rows in lists}
-    assert sum(found.values()) == every.stored_bytes()
+def test_features_are_stored_once_for_all_scores_that_need_them():
+    evaluator, _ = measured(scores={name: all_scores()[name] for name in ("kid", "prdc", "mifid")})
+    for state, num in (("real_features", 100), ("fake_features", 61)):
+        rows = [score.rows(state) for score in evaluator.scores.values()]
+        assert [len(one) for one in rows] == [num] * 3
+        assert len({one.data_ptr() for one in rows}) == 1
 
 
 class Knows7(Pixels):
