@@ -57,7 +57,7 @@ def digest_of(tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name, tensor in tensors.items():
         digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
