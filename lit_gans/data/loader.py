@@ -113,10 +113,14 @@ class StepSampler(DistributedSampler):
         order = torch.empty(self.num_images, dtype=torch.long)
         for number in classes.unique().tolist():
             places, rows = (classes == number).nonzero()[:, 0], (labels == number).nonzero()[:, 0]
-            rounds = range(-(-len(places) // len(rows)))
-            shuffled = [rows[torch.randperm(len(rows), generator=generator)] for _ in rounds]
-            order[places] = torch.cat(shuffled)[: len(places)]
+            order[places] = shuffled(rows, len(places), generator)
         return order
+
+
+def shuffled(rows: Tensor, num: int, generator: torch.Generator) -> Tensor:
+    """Returns as many rows as asked for: all of them in a random order, and in another one, again and again."""
+    rounds = range(-(-num // len(rows)))
+    return torch.cat([rows[torch.randperm(len(rows), generator=generator)] for _ in rounds])[:num]
 
 
 class ResumableLoader(DataLoader):

@@ -12,7 +12,7 @@ from jaxtyping import Int64, Shaped, UInt8
 from torch import Tensor
 
 from lit_gans.common.size import Size
-from lit_gans.data.loader import StepSampler
+from lit_gans.data.loader import StepSampler, shuffled
 from lit_gans.data.packed.datamodule import PackedData, in_8_bits, size_of_whole
 from lit_gans.data.packed.format import Packed, Source
 
@@ -92,8 +92,7 @@ class UnpairedSampler(StepSampler):
         return images + self._base * inputs
 
     def _rows(self, own: Tensor, generator: torch.Generator) -> Tensor:
-        rounds = range(-(-self.num_images // len(own)))
-        rows = torch.cat([own[torch.randperm(len(own), generator=generator)] for _ in rounds])[: self.num_images]
+        rows = shuffled(own, self.num_images, generator)
         mirrored = torch.randint(2, rows.shape, generator=generator)
         return rows + self.num_rows * mirrored if self.mirrors else rows
 
