@@ -22,8 +22,9 @@ def test_gray_pictures_are_recognized_in_every_mode(tmp_path, mode, gray, channe
     assert survey(paths, 2) == Survey(3, 2, 30, 40, True, channels)
 
 
-def test_one_colored_picture_among_gray_ones_makes_all_of_them_colored(tmp_path):
-    paths = [write(tmp_path, f"{index}.png", (40, 30), gray=index != 2) for index in range(5)]
+@pytest.mark.parametrize("colored", range(5))
+def test_one_colored_picture_among_gray_ones_makes_all_of_them_colored(tmp_path, colored):
+    paths = [write(tmp_path, f"{index}.png", (40, 30), gray=index != colored) for index in range(5)]
     assert survey(paths).channels == 3
 
 
