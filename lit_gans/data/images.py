@@ -84,12 +84,9 @@ class Frame:
             return self._fit_values(values_of(picture), name)
         notes: list[str] = []
         picture = plain(picture, self.channels, self.background, name, notes)
-        width, height = picture.size
         size = sides(self.image_size)[::-1]  # Pillow's order
-        box = self._box(width, height, name)
-        if box[2] - box[0] < size[0] or box[3] - box[1] < size[1]:
-            notes.append("smaller than image_size, enlarged")
-        picture = picture.crop(box)  # `resize(box=...)` would mix in pixels outside the box
+        # `resize(box=...)` would mix in pixels outside the box
+        picture = picture.crop(self._box(*picture.size, name, notes))
         if picture.size != size:
             picture = picture.resize(size, Image.Resampling.BILINEAR)
         return _array(picture, self.channels), notes
@@ -122,10 +119,8 @@ class Frame:
         if not np.isfinite(values).all():
             raise RefusedInput(f"{name} has values that are not finite.")
         notes: list[str] = []
-        left, top, right, bottom = self._box(values.shape[1], values.shape[0], name)
+        left, top, right, bottom = self._box(values.shape[1], values.shape[0], name, notes)
         size = sides(self.image_size)
-        if bottom - top < size[0] or right - left < size[1]:
-            notes.append("smaller than image_size, enlarged")
         part = torch.from_numpy(values[top:bottom, left:right].astype(np.float32)).permute(2, 0, 1)[None]
         if part.shape[-2:] != size:
             part = functional.interpolate(part, size, mode="bilinear", antialias=True)
@@ -139,19 +134,20 @@ class Frame:
             notes.append(f"{values.dtype} values, scaled to 8 bits (data.dtype=float32 keeps them)")
         return (unit * 255).round().astype(np.uint8), notes
 
-    def _box(self, width: int, height: int, name: str) -> tuple[int, int, int, int]:
-        if self.crop == "none":
-            return 0, 0, width, height
-        if isinstance(self.crop, str):  # center
-            rows, columns = sides(self.image_size)
-            rows, columns = min(height, max(1, width * rows // columns)), min(width, max(1, height * columns // rows))
-        else:
+    def _box(self, width: int, height: int, name: str, notes: list[str]) -> tuple[int, int, int, int]:
+        high, wide = sides(self.image_size)
+        rows, columns = height, width
+        if self.crop == "center":
+            rows, columns = min(rows, max(1, columns * high // wide)), min(columns, max(1, rows * wide // high))
+        elif not isinstance(self.crop, str):
             rows, columns = sides(self.crop)
         if not (1 <= rows <= height and 1 <= columns <= width):  # beyond, Pillow would add black pixels
             raise RefusedInput(
                 f"{name} is {width}x{height} pixels: crop={size_value((rows, columns))} must be at least 1,"
                 f" and at most {height} high and {width} wide."
             )
+        if rows < high or columns < wide:
+            notes.append("smaller than image_size, enlarged")
         left, top = (width - columns) // 2, (height - rows) // 2
         return left, top, left + columns, top + rows
 
