@@ -67,6 +67,7 @@ class ProjectedGAN(ImageGAN):
 
     reuses_fake = True  # both networks' steps share one batch of generated images
     trains_against = ("efficientnet_lite0",)
+    discriminator_width: int
 
     def __init__(
         self,
