@@ -61,10 +61,7 @@ NEEDLESS = {
         "zero3_shape": "test_a_sharded_parameter_has_no_shape",
         "zero3_shard": "test_a_frozen_parameter_has_no_public_shard",
     },
-    "hydra": {
-        "_Once": "test_hydra_still_composes_twice",
-        "run_hydra": "test_hydra_still_takes_no_arguments",
-    },
+    "hydra": {"run_hydra": "test_hydra_still_takes_no_arguments"},
     "jsonargparse": {
         "descriptions": "test_jsonargparse_still_lists_inherited_descriptions_in_a_private_attribute",
         "other_class_other_arguments": "test_jsonargparse_still_hands_the_arguments_of_a_replaced_class_on",
