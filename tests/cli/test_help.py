@@ -95,7 +95,7 @@ def test_examples_compose(command, example):
             equals
             and not value.isupper()
             and "." not in key
-            and key not in ("experiment", "model", "data", "metrics", "minutes")
+            and key not in ("experiment", "model", "data", "metrics", "minutes", "output")
         ):
             assert key in out
 
