@@ -7,7 +7,6 @@ import signal
 import pytest
 
 from lit_gans.callbacks import Checkpoint
-from lit_gans.callbacks.checkpoint import steps
 from lit_gans.checkpoints.locate import newest_good
 from lit_gans.config.registry import gans
 from tests import killed_runs
@@ -103,7 +102,8 @@ def test_a_kill_before_a_checkpoint_was_kept_does_not_lose_it(tmp_path, monkeypa
             train(tmp_path, "dcgan")
     kept["checkpoint"] = Checkpoint(every_n_train_steps=2, keep_every_n_train_steps=2)
     train(tmp_path, "dcgan")
-    assert sorted(steps(tmp_path / "checkpoints", "step")) == [2, 4, 6, 8]
+    names = sorted(path.name for path in (tmp_path / "checkpoints").glob("step-*"))
+    assert names == [f"step-{step:08d}.ckpt" for step in (2, 4, 6, 8)]
 
 
 def test_a_run_that_was_moved_goes_on(tmp_path, uninterrupted):

@@ -11,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Timer
 
 from lit_gans.callbacks.evaluation import GenerativeMetrics
 from lit_gans.checkpoints.locate import checkpoints_of
@@ -25,6 +26,7 @@ from lit_gans.training.callback import GenerativeCallback
 
 logger = logging.getLogger(__name__)
 
+_LONG = 100_000  # iterations, the default without an experiment
 _LARGE = 10_000_000  # parameters of networks of which a CPU trains less than an iteration a second
 
 
@@ -39,7 +41,7 @@ class Notices(GenerativeCallback):
         self.notices = notices
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        said = [*self.notices, *unsuitable_metrics(trainer)]
+        said = [*self.notices, *long_training(trainer), *unsuitable_metrics(trainer)]
         if isinstance(pl_module, AdversarialModule):
             said += [*slow_networks(pl_module), *unused_classes(pl_module, data_of(trainer))]
         for sentence in said:
@@ -60,6 +62,16 @@ def unsuitable_metrics(trainer: Trainer) -> list[str]:
     if not judged or not isinstance(data, SuitsMetrics) or data.metrics in (*OF_DIGITS, "none"):
         return []
     return [f"metrics=digits judges by a classifier of digits: for other images, metrics={data.metrics} says more"]
+
+
+def long_training(trainer: Trainer) -> list[str]:
+    """Returns a sentence about a training whose end may be days away."""
+    if trainer.max_steps < _LONG or callbacks_of(trainer, Timer):
+        return []
+    return [
+        f"{trainer.max_steps:,} iterations can take hours on a GPU and days on a CPU: trainer.max_steps=NUMBER or"
+        " trainer.max_time='00:02:00:00' (days:hours:minutes:seconds) ends it earlier"
+    ]
 
 
 def slow_networks(module: AdversarialModule) -> list[str]:

@@ -103,7 +103,7 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
             raise RefusedInput(f"trainer.{name} cannot be set: {instead}.")
     with fp16_refused_on_cpu():
         trainer = built(Trainer, arguments, "trainer", callbacks=callbacks, logger=list(loggers.values()) or False)
-    _refuse_lonely_node(trainer)
+    _refuse_processes(trainer)
     return module, data, trainer
 
 
@@ -115,9 +115,16 @@ def fp16_refused_on_cpu() -> Iterator[None]:
         yield
 
 
-def _refuse_lonely_node(trainer: Trainer) -> None:
-    """Raises `RefusedInput` for nodes that would wait for each other."""
-    strategy = trainer.strategy
+def _refuse_processes(trainer: Trainer) -> None:
+    """Raises `RefusedInput` for more processes than cores, as the devices of a GPU machine are without its GPUs, and for
+    nodes that would wait for each other.
+    """
+    strategy, cores = trainer.strategy, max(os.cpu_count() or 1, 2)  # two processes are always allowed
+    if strategy.root_device.type == "cpu" and trainer.num_devices > cores:
+        raise RefusedInput(
+            f"trainer.devices={trainer.num_devices}: on a CPU, devices are processes, and there are {cores} cores:"
+            f" use at most trainer.devices={cores}."
+        )
     alone = isinstance(strategy, DDPStrategy) and isinstance(strategy.cluster_environment, LightningEnvironment)
     if trainer.num_nodes > 1 and alone and "MASTER_ADDR" not in os.environ:
         raise RefusedInput(

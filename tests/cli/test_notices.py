@@ -10,6 +10,7 @@ from PIL import Image
 from lit_gans.callbacks.evaluation import GenerativeMetrics
 from lit_gans.cli import notices
 from lit_gans.cli.notices import (
+    long_training,
     replaced_run,
     slow_networks,
     unsuitable_metrics,
@@ -37,6 +38,13 @@ def test_networks_that_are_large_for_a_cpu_are_said_with_the_experiment_for_one(
     assert slow_networks(Own(generator_width=4, discriminator_width=4))[0].endswith("choose smaller networks")
     monkeypatch.setattr(type(module), "device", torch.device("cuda"))
     assert slow_networks(module) == []
+
+
+@pytest.mark.parametrize("limits", [{"max_steps": 99_999}, {"max_steps": 100_000, "max_time": "00:01:00:00"}])
+def test_a_training_that_may_take_days_says_so(limits):
+    assert long_training(Trainer(accelerator="cpu", logger=False, **limits)) == []
+    (said,) = long_training(Trainer(accelerator="cpu", logger=False, max_steps=100_000))
+    assert said.startswith("100,000 iterations can take hours on a GPU and days on a CPU: trainer.max_steps=NUMBER")
 
 
 @pytest.fixture
