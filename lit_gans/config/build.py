@@ -116,8 +116,8 @@ def fp16_refused_on_cpu() -> Iterator[None]:
 
 
 def _refuse_processes(trainer: Trainer) -> None:
-    """Raises `RefusedInput` for more processes than cores, as a GPU machine's devices are without its GPUs, and for nodes
-    that would wait for each other.
+    """Raises `RefusedInput` for more processes than cores, as `devices=8` means on a machine whose GPUs are not found,
+    and for nodes that would wait for each other.
     """
     strategy, cores = trainer.strategy, max(os.cpu_count() or 1, 2)  # two processes are always allowed
     if strategy.root_device.type == "cpu" and trainer.num_devices > cores:
