@@ -75,7 +75,7 @@ def parent_death_signal():
 
 
 @on_linux
-@pytest.mark.parametrize("announced", [None, "1"])
+@pytest.mark.parametrize("announced", [None, str(os.getpid())], ids=["no parent", "not its parent"])
 def test_a_process_does_not_follow_another_parent(monkeypatch, announced):
     monkeypatch.delenv("LIT_GANS_PARENT", raising=False)
     if announced:
