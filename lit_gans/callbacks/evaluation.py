@@ -327,11 +327,10 @@ class GenerativeMetrics(Measurement):
 
     def summary(self) -> list[str]:
         first, *others = super().summary()
-        halves, value = self.evaluator.real_halves, self.values[self.headline]
+        halves = self.evaluator.real_halves
         if not self.headline.startswith("metric/fid_") or math.isnan(halves):
             return [first, *others]
-        ratio = f" (ratio {value / halves:.1f})" if halves else ""  # 0 if all real images are equal
-        return [first, f"{'':11} for comparison: {halves:.2f} between two halves of the real images{ratio}", *others]
+        return [first, f"{'':11} for comparison: {halves:.2f} between two halves of the real images", *others]
 
 
 class ModeMetrics(Measurement):

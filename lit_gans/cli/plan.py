@@ -199,7 +199,7 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
     gamma = f", R1 gamma {choice.values['model.r1_gamma']}" if "model.r1_gamma" in choice.values else ""
     yield _line("learning", f"batches of {batch}{gamma}", "data.batch_size= model.r1_gamma= model.augmentation=")
 
-    measured, said = _measured(choice, pictures, images * per_image, module.trains_against)
+    measured, said, notices = _measured(choice, pictures, images * per_image, module.trains_against)
     expected = (images * per_image + measured) / (1 - _OUTSIDE)
     yield _line(
         "duration",
@@ -207,6 +207,7 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
         "minutes= trainer.max_steps=",
     )
     yield _line("evaluation", said, "metrics=none metrics.every_n_steps=")
+    yield from notices
     if images < rules.shapes(size):
         needed = rules.shapes(size) * seconds / images / 60
         yield f"too short to learn shapes at this size: minutes={math.ceil(needed)}, or smaller images"
@@ -234,23 +235,23 @@ def _fitted(choice: Choice, pictures: Survey, seconds: float) -> float:
     return seconds_each if best == first else timed(*best)
 
 
-def _measured(choice: Choice, pictures: Survey, seconds: float, seen: tuple[str, ...]) -> tuple[float, str]:
+def _measured(choice: Choice, pictures: Survey, seconds: float, seen: tuple[str, ...]) -> tuple[float, str, list[str]]:
     """Chooses the evaluation of a training of some seconds, by none of the networks that the model is trained against;
-    returns its seconds and what it is, in words.
+    returns its seconds, what it is, in words, and what else to say of it.
     """
     if choice.given.get("metrics") == "none":
-        return 0.0, "none, as given"
+        return 0.0, "none, as given", []
     option, notices = suitable_metrics("folder", Folder.metrics, seen)
     channels = _value(choice, "data.channels")
     if channels not in (1, 3, 4):
         option, notices = "none", [f"metrics do not measure images with {channels} channels"]
     choice.prefer({"metrics": option})
     if choice.values["metrics"] == "none":
-        return 0.0, "; ".join(["none", *notices])
+        return 0.0, "none", notices
     module, _, trainer = build(choice.config())
     measurement = next(iter(callbacks_of(trainer, GenerativeMetrics)), None)
     if measurement is None or "metrics" in choice.given:
-        return 0.0, "as given"
+        return 0.0, "as given", []
     device = chosen_device(None)
     module, extractor = module.to(device), measurement.extractor.to(device)
     generated = to_uint8(module.sample(_JUDGED, seed=0)).to(device)
@@ -263,10 +264,10 @@ def _measured(choice: Choice, pictures: Survey, seconds: float, seen: tuple[str,
     found = rules.evaluation(seconds, pictures.num, judging, sampling + judging, numbers)
     if found is None:
         choice.prefer({"metrics": "none"})
-        return 0.0, f"none: two would take over a tenth of the time ({1000 * judging:.0f} ms an image)"
+        return 0.0, f"none: two would take over a tenth of the time ({1000 * judging:.0f} ms an image)", []
     every = -(-_value(choice, "trainer.max_steps") // (found.times - 1))
     choice.prefer({"metrics.num_samples": found.num_samples, "metrics.every_n_steps": every})
-    return found.seconds, f"{found.times} times on {found.num_samples:,} samples: {in_words(found.seconds)} of it"
+    return found.seconds, f"{found.times} times on {found.num_samples:,} samples: {in_words(found.seconds)} of it", []
 
 
 class Noise(ImageData):
