@@ -22,7 +22,7 @@ from lit_gans.training.callback import GenerativeCallback
 
 _LINES = 20  # number of lines per run without a terminal, besides
 _EARLY = (10, 100)  # iterations, so that a long run shows its speed and losses soon
-_MOST = 1000  # iterations between two lines
+_SILENCE = 300.0  # seconds after a line, at most, until the next
 
 
 class _TwoLines(Progress):
@@ -36,8 +36,8 @@ class _TwoLines(Progress):
 
 
 class ProgressBar(GenerativeCallback, LightningProgressBar):
-    """Shows a bar over generator iterations in a terminal or notebook; prints 20 lines per run elsewhere, and
-    some more early in a run and in long ones. Both say how long the run still takes, see `TimeLeft`.
+    """Shows a bar over generator iterations in a terminal or notebook; prints 20 lines per run elsewhere, some more
+    early in a run, and one at least every five minutes. Both say how long the run still takes, see `TimeLeft`.
 
     Args:
         refresh_every: number of iterations between two updates of the numbers, which copy losses from the device.
@@ -49,6 +49,7 @@ class ProgressBar(GenerativeCallback, LightningProgressBar):
         self._enabled = True
         self._progress: _TwoLines | None = None
         self._time_left = TimeLeft()
+        self._said_at = 0.0
 
     def disable(self) -> None:
         self._enabled = False
@@ -60,6 +61,7 @@ class ProgressBar(GenerativeCallback, LightningProgressBar):
         if not self._enabled or not trainer.is_global_zero:
             return
         self._console, self._time_left = Console(), TimeLeft()
+        self._said_at = self._time_left.clock()
         total = trainer.estimated_stepping_batches
         self._total = int(total) if total != float("inf") else None
         first, last = trainer.global_step + 1, self._total or "?"
@@ -88,9 +90,15 @@ class ProgressBar(GenerativeCallback, LightningProgressBar):
             if step % self.refresh_every == 0 or step == self._total:
                 self._progress.update(self._task, left=self._left(trainer))
                 self._progress.numbers = self._numbers(trainer)
-        elif step in _EARLY or step % min(max(1, (self._total or 100 * _LINES) // _LINES), _MOST) == 0:
+        elif self._is_due(step):
+            self._said_at = self._time_left.clock()
             parts = [f"iteration {step}/{self._total or '?'}", self._left(trainer), self._numbers(trainer)]
             self._console.print("  ".join(part for part in parts if part), soft_wrap=True)
+
+    def _is_due(self, step: int) -> bool:
+        """Whether to print a line after this iteration."""
+        is_regular = step in _EARLY or step % max(1, (self._total or 100 * _LINES) // _LINES) == 0
+        return is_regular or self._time_left.clock() - self._said_at >= _SILENCE
 
     def on_measure_start(self, trainer: Trainer, description: str) -> None:
         self._time_left.pause()

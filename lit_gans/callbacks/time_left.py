@@ -27,14 +27,14 @@ class TimeLeft:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+        self.clock = clock
         self._begin: tuple[float, int] | None = None  # time and iteration where the window before began
         self._end = (0.0, 0)  # and where it ended; the times are moved by the measurements since then
         self._paused_at = 0.0
 
     def end_iteration(self, iteration: int) -> None:
         """Notes the end of an iteration."""
-        now = (self._clock(), iteration)
+        now = (self.clock(), iteration)
         if self._begin is None:
             self._begin = self._end = now
         elif iteration - self._end[1] >= _ITERATIONS and now[0] - self._end[0] >= _SECONDS:
@@ -42,11 +42,11 @@ class TimeLeft:
 
     def pause(self) -> None:
         """Notes the start of a measurement."""
-        self._paused_at = self._clock()
+        self._paused_at = self.clock()
 
     def go_on(self) -> None:
         """Notes the end of a measurement."""
-        seconds = self._clock() - self._paused_at
+        seconds = self.clock() - self._paused_at
         self._end = (self._end[0] + seconds, self._end[1])
         if self._begin is not None:
             self._begin = (self._begin[0] + seconds, self._begin[1])
@@ -64,7 +64,7 @@ class TimeLeft:
         if step == total:
             return None
         if total and self._begin is not None and step > self._begin[1]:
-            each = (self._clock() - self._begin[0]) / (step - self._begin[1])
+            each = (self.clock() - self._begin[0]) / (step - self._begin[1])
             measuring = sum(m.seconds * m.num_left(total) for m in callbacks_of(trainer, Measurement))
             known.append(each * (total - step) + measuring)
         return min(known, default=None)
