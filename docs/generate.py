@@ -23,7 +23,7 @@ from lit_gans.cli.help import as_typed
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "lit_gans"
 _TEST = re.compile(r"^<!-- test: .*? -->\n", flags=re.M | re.S)  # what the tests do with the block below
-NOTEBOOKS = ("quickstart",)
+NOTEBOOKS = ("quickstart", "compare_gans")
 _SITE = "https://github.com/lit-gans/lit_gans/blob/main"
 
 
