@@ -20,7 +20,7 @@ from lit_gans.callbacks.checkpoint import Checkpoint
 from lit_gans.callbacks.signals import Abandoned
 from lit_gans.callbacks.throughput import paused
 from lit_gans.common.atomic import replacing, writing
-from lit_gans.common.errors import RefusedInput, refuse_below, refusing
+from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.data.contracts import HasModes, ImageSource, Paired
 from lit_gans.data.images import to_networks, to_uint8, to_unit_range
 from lit_gans.data.sources.stacked_digits import StackedDigits
@@ -201,8 +201,7 @@ class Measurement(GenerativeCallback):
         """Writes the protocol under its headline, next to the protocols of the run's other measurements."""
         if trainer.is_global_zero:
             path = Path(trainer.default_root_dir) / PROTOCOL
-            with refusing(f"{path} cannot be read: delete it"):
-                others = dict(json.loads(path.read_text())) if path.is_file() else {}
+            others = _read(path) if path.is_file() else {}
             with writing(path), replacing(path) as part:
                 part.write_text(json.dumps(others | {self.headline: self.protocol}, indent=2) + "\n")
 
@@ -436,3 +435,12 @@ def share(rows: Tensor, trainer: Trainer) -> Tensor:
 
 def _short(key: str) -> str:
     return key.removeprefix("metric/")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Returns the protocols of a file; none, with a warning, if it is damaged: a training does not end for it."""
+    try:
+        return dict(json.loads(path.read_text()))
+    except (ValueError, TypeError, RecursionError):
+        logger.warning("%s is damaged and is written again, with the protocols of this run alone.", path)
+        return {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from lit_gans.checkpoints.exported import is_exported, read_exported
 from lit_gans.checkpoints.locate import find_checkpoint
-from lit_gans.checkpoints.remote import is_address
+from lit_gans.checkpoints.remote import Remote, is_address
 from lit_gans.checkpoints.sharded import read_sharded
 from lit_gans.checkpoints.torch_files import read_torch_file
 from lit_gans.common.atomic import replacing, writing
@@ -75,6 +76,9 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     Raises:
         RefusedInput: the path is not a checkpoint, or the checkpoint is damaged.
     """
+    if is_address(path):
+        with TemporaryDirectory(prefix="lit_gans_") as folder:
+            return read_checkpoint(Remote(str(path)).download(Path(folder) / Path(path).name))
     path = find_checkpoint(path)
     if path.is_dir() and not is_exported(path):
         return read_sharded(path)

@@ -145,7 +145,7 @@ def _outcome(composed: DictConfig, typed: list[str], notices: list[str], address
         run = run_of(trainer, overrides, time.perf_counter() - start)
         return report(trainer, [shlex.quote(item) for item in arguments_of_job(typed, overrides)])
 
-    with own_folder(folder):
+    with own_folder(folder, is_copy=address is not None):
         if address is not None:
             broadcast_from_rank_0(lambda: _download(address, folder, composed.resume))
         checkpoint, reached = resume_point(config["resume"], folder)

@@ -85,6 +85,8 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
         RefusedInput: a signature or class does not accept a value; names its key.
     """
     config = resolve(config)
+    if config["seed"] is None:
+        raise RefusedInput("seed=null is not valid: give an integer.")
     with refusing(f"seed={config['seed']!r} is not valid"):
         seed_everything(config["seed"], verbose=False)
     nodes = {f"callbacks.{name}": node for name, node in (config.get("callbacks") or {}).items()}
@@ -103,6 +105,7 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
             raise RefusedInput(f"trainer.{name} cannot be set: {instead}.")
     with fp16_refused_on_cpu():
         trainer = built(Trainer, arguments, "trainer", callbacks=callbacks, logger=list(loggers.values()) or False)
+    _refuse_nothing(trainer)
     _refuse_processes(trainer)
     return module, data, trainer
 
@@ -113,6 +116,13 @@ def fp16_refused_on_cpu() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*AMP with fp16 is not supported on CPU.*")
         yield
+
+
+def _refuse_nothing(trainer: Trainer) -> None:
+    """Raises `RefusedInput` for a training without iterations, which Lightning calls a success."""
+    for name in ("max_steps", "max_epochs", "limit_train_batches"):
+        if getattr(trainer, name) == 0:
+            raise RefusedInput(f"trainer.{name}=0 trains nothing: it must be greater than 0.")
 
 
 def _refuse_processes(trainer: Trainer) -> None:

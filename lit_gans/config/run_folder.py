@@ -7,6 +7,7 @@ import itertools
 import logging
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -147,13 +148,17 @@ def output_file(path: str | Path) -> Path:
     if path.exists():
         if not os.access(path, os.W_OK):
             raise RefusedInput(f"output={path}: the file cannot be overwritten, its permissions do not allow it.")
-        logger.info("%s is replaced", path)
+        logger.info("%s will be replaced", path)
     return path
 
 
 @contextmanager
-def own_folder(folder: Path) -> Iterator[None]:
+def own_folder(folder: Path, is_copy: bool = False) -> Iterator[None]:
     """Locks the folder of a run on rank 0, and removes it if the run is refused before it wrote anything.
+
+    Args:
+        folder: folder of the run.
+        is_copy: whether it is a new folder for the run of an address, which is removed with all that was downloaded.
 
     Raises:
         RefusedInput: another training uses the folder.
@@ -163,6 +168,8 @@ def own_folder(folder: Path) -> Iterator[None]:
         try:
             yield
         except RefusedInput:
+            if is_copy:
+                shutil.rmtree(folder, ignore_errors=True)
             for made in (folder, *(parent for parent in folder.parents if parent.is_relative_to(OUTPUTS.absolute()))):
                 with suppress(OSError):  # not empty
                     made.rmdir()

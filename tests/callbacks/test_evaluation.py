@@ -152,6 +152,13 @@ def test_values_carry_their_protocol_in_the_folder_and_in_checkpoints(tiny_gan, 
     assert not any("classifier" in name for name in content["state_dict"])
 
 
+def test_a_damaged_protocol_does_not_end_a_training(tiny_gan, random_images, fit, metrics, tmp_path, caplog):
+    (tmp_path / "protocol.json").write_text("{")
+    fit(tiny_gan(), random_images(), max_steps=1, callbacks=[EMA(), metrics])
+    assert "protocol.json is damaged and is written again" in caplog.text
+    assert {*json.loads((tmp_path / "protocol.json").read_text())} == {KEYS[0]}
+
+
 def test_every_score_has_its_keys_and_steers_the_best_checkpoint(tiny_gan, random_images, fit):
     scores = {
         "inception_score": InceptionScore(),

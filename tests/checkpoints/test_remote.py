@@ -59,13 +59,17 @@ def test_a_run_is_downloaded_without_its_numbered_checkpoints(remote, tmp_path):
     assert (folder / kept[2]).read_text() == kept[2]
 
 
-def test_checkpoints_are_found_and_read_at_addresses(tiny_gan, random_images, fit, tmp_path):
+def test_checkpoints_are_found_and_read_at_addresses(tiny_gan, random_images, fit, tmp_path, monkeypatch):
     address = f"memory://bucket/{tmp_path.name}/run"
     trainer = fit(tiny_gan(), random_images(), max_steps=1)
     trainer.save_checkpoint(f"{address}/checkpoints/last.ckpt")
     expected = trainer.model.state_dict()
     for path in (address, f"{address}/checkpoints/last.ckpt"):
-        torch.testing.assert_close(read_checkpoint(path)["state_dict"], expected, rtol=0, atol=0)
+        (tmp_path / "temporary").mkdir(exist_ok=True)
+        with monkeypatch.context() as patch:
+            patch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+            torch.testing.assert_close(read_checkpoint(path)["state_dict"], expected, rtol=0, atol=0)
+            assert not [*(tmp_path / "temporary").iterdir()]
         assert find_checkpoint(path).name == "last.ckpt"
     trainer = fit(tiny_gan(), random_images(), max_steps=2, resume=f"{address}/checkpoints/last.ckpt")
     assert trainer.global_step == 2

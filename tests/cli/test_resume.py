@@ -163,6 +163,13 @@ def test_a_run_at_an_address_is_not_replaced(train, address, resume):
     assert [*RUN.parent.iterdir()] == [RUN]
 
 
+def test_of_a_refused_run_at_an_address_no_copy_stays(train, address):
+    line = [*TINY, "logger=default", f"hydra.run.dir={address}"]
+    assert train(*line, "trainer.max_steps=1") == 0
+    assert train(*line, "trainer.max_steps=2", "resume=auto", "model.latent_dim=7") == 2
+    assert [*RUN.parent.iterdir()] == [RUN], "which the next resume=auto would take"
+
+
 def test_a_run_goes_to_an_address_from_a_local_checkpoint(train, finished, address):
     line = [*TINY, "logger=default", f"hydra.run.dir={address}", "trainer.max_steps=3"]
     assert train(*line, f"resume={RUN}") == 0

@@ -50,7 +50,7 @@ def test_says_what_it_does_where_there_is_no_terminal(saved, tmp_path, caplog, c
     assert capsys.readouterr().out.strip().endswith("made/grid.png")
     with caplog.at_level(logging.INFO, "lit_gans"):
         sample(path, num=3, output=str(tmp_path / "made"))
-    assert f"{tmp_path / 'made/grid.png'} is replaced" in caplog.messages
+    assert f"{tmp_path / 'made/grid.png'} will be replaced" in caplog.messages
     assert capsys.readouterr().out.strip().endswith("; 2 other images stay there")
 
 

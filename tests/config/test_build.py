@@ -38,6 +38,10 @@ def test_every_option_composes(line):
     ("override", "sentence"),
     [
         ("seed=-1", "seed=-1 is not valid: -1 is not in bounds, numpy accepts from 0 to 4294967295"),
+        ("seed=null", "seed=null is not valid: give an integer"),
+        ("trainer.max_steps=0", "trainer.max_steps=0 trains nothing"),
+        ("trainer.max_epochs=0", "trainer.max_epochs=0 trains nothing"),
+        ("trainer.limit_train_batches=0", "trainer.limit_train_batches=0 trains nothing"),
         ("seed=abc", "seed='abc' is not valid: invalid literal"),
         ("+trainer.foo=1", "trainer.foo: Trainer has no such argument"),
         ("+model.foo=1", "model.foo: DCGAN has no such argument"),

@@ -75,6 +75,7 @@ def test_values_are_mapped_from_their_range_and_those_outside_are_counted(tmp_pa
     torch.testing.assert_close(data.packed.images[0, 0], expected, rtol=0, atol=1e-6)
     assert (data.packed.images[1] == 1).all()
     assert data.packed.about["notes"] == {"with values outside data.value_range, which are clipped": 1}
+    assert folder(tmp_path, tmp_path / "cache", channels=1, value_range=(-10, 30)).packed.path == data.packed.path
     small = folder(tmp_path, tmp_path / "cache", channels=1, value_range=(-10.0, 30.0), dtype="uint8")
     assert torch.equal(small.packed.images[0, 0], ((expected + 1) / 2 * 255).round().to(torch.uint8))
     assert small.packed.about["notes"]["float32 values, scaled to 8 bits (data.dtype=float32 keeps them)"] == 1

@@ -40,17 +40,17 @@ def documented(tmp_path, tiny_run, monkeypatch):
     """A fresh current folder with what the pages name: a run, `photos`, `generated` images and pairs."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    for name in ("dcgan_digits", "pix2pix_paired_folder"):
-        shutil.copytree(tiny_run, tmp_path / "outputs" / name / "version_0")
+    shutil.copytree(tiny_run, tmp_path / "outputs" / "dcgan_digits" / "version_0")
     write_images(tmp_path / "photos", 64)  # a batch
     write_images(tmp_path / "generated", 16)
     for label in ("cats", "dogs"):
         write_images(tmp_path / "photos_by_class" / label, 32)
     rows = (f"{path.name},{('cat', 'dog')[index % 2]}" for index, path in enumerate((tmp_path / "photos").iterdir()))
     (tmp_path / "labels.csv").write_text("\n".join(["file,class", *rows]))
-    for name, channels in (("bands", 12), ("heights", 1)):
+    for name, channels, dtype in (("bands", 12, np.uint16), ("heights", 1, np.float32)):
         (tmp_path / name).mkdir()
-        np.save(tmp_path / name / "0.npy", np.zeros((32, 32, channels), dtype=np.float32))
+        for index in range(64):
+            np.save(tmp_path / name / f"{index}.npy", np.zeros((32, 32, channels), dtype))
     for folder, split in itertools.product(("facades", "pairs"), ("train", "val")):
         write_images(tmp_path / folder / split, 2, width=64)
     for name in ("trainA", "trainB", "zebras"):

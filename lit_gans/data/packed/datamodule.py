@@ -111,7 +111,8 @@ class PackedData(ImageData):
         crop = crop if isinstance(crop, str) else as_size(crop, "crop")
         if value_range is not None and not value_range[0] < value_range[1]:
             raise RefusedInput(f"value_range={list(value_range)}: the second number must be greater.")
-        self.frame = Frame(self.image_size, channels, crop, (red, green, blue), dtype, value_range)
+        bounds = None if value_range is None else (float(value_range[0]), float(value_range[1]))
+        self.frame = Frame(self.image_size, channels, crop, (red, green, blue), dtype, bounds)
         if isinstance(class_weights, dict):  # in YAML, a name may be a number
             class_weights = {str(name): weight for name, weight in class_weights.items()}
         self.class_weights = class_weights

@@ -107,7 +107,9 @@ class PairedFolder(PackedPairs):
         super().__init__(image_size=image_size, channels=channels, crop=crop, batch_size=batch_size, **kwargs)
         self.root, self.direction = Path(root).expanduser(), direction
         as_values = self.packed_frame.takes_values
-        self._pairs = {held_out: _Pairs(self._paths(held_out), as_values) for held_out in (False, True)}
+        train = _Pairs(self._paths(held_out=False), as_values)
+        has_own = self._trees(held_out=True) != self._trees(held_out=False)
+        self._pairs = {False: train, True: _Pairs(self._paths(held_out=True), as_values) if has_own else train}
 
     def source(self, held_out: bool = False) -> _Pairs:
         return self._pairs[held_out]
@@ -116,10 +118,10 @@ class PairedFolder(PackedPairs):
         return identity_of(self.root, [path for paths in self.source(held_out).paths for path in paths])
 
     def _paths(self, held_out: bool) -> list[tuple[Path, ...]]:
-        trees = [self.root / name for name in ("A", "B")]
-        if not all(tree.is_dir() for tree in trees):
-            return [(path,) for path in self._images(self.root, held_out)]
-        named = [{path.stem: path for path in self._images(tree, held_out)} for tree in trees]
+        trees = [images_in(tree, endings=(*ENDINGS, *ARRAYS)) for tree in self._trees(held_out)]
+        if len(trees) == 1:
+            return [(path,) for path in trees[0]]
+        named = [{path.stem: path for path in tree} for tree in trees]
         alone = sorted(named[0].keys() ^ named[1].keys())
         if alone and self.on_error == "raise":
             path = next(paths[alone[0]] for paths in named if alone[0] in paths)
@@ -131,5 +133,7 @@ class PairedFolder(PackedPairs):
             logger.warning("%d images without a partner left out: %s", len(alone), ", ".join(alone))
         return [(named[0][name], named[1][name]) for name in sorted(named[0].keys() & named[1].keys())]
 
-    def _images(self, root: Path, held_out: bool) -> list[Path]:
-        return images_in(part_of(root, held_out), endings=(*ENDINGS, *ARRAYS))
+    def _trees(self, held_out: bool) -> list[Path]:
+        """Returns the folders of A and B, or one folder of pictures A|B."""
+        trees = [self.root / name for name in ("A", "B")]
+        return [part_of(tree, held_out) for tree in (trees if all(tree.is_dir() for tree in trees) else [self.root])]

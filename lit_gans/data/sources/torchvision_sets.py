@@ -143,6 +143,10 @@ class SVHN(TorchvisionData):
     wanted = "train_32x32.mat (test_32x32.mat, extra_32x32.mat)"
     splits = ("train", "test", "extra")
 
+    def open(self, **where: Any) -> Source:
+        import_extra("scipy", "svhn")  # by which torchvision reads the files
+        return super().open(**where)
+
 
 class STL10(TorchvisionData):
     """96x96 images of 10 classes (Coates et al. 2011): 100,000 without labels and 5,000 with, 105,000 by default.
