@@ -34,9 +34,9 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
     Lightning's `ModelCheckpoint` counts every optimizer step under manual optimization and warns at each save; this
     callback counts generator iterations. On Ctrl-C or SIGTERM, the current iteration finishes, `last.ckpt` is written
     and the training stops; a measurement ends without values, within one of its batches, and is made when the training
-    is resumed. A second signal stops the process immediately. Several ranks stop at the same iteration, about a second
-    after a signal to any of them. On the signal that SLURM's environment has for it, by default SIGUSR1, the job is
-    then queued again.
+    is resumed. That of the last iteration is made to its end. A second signal stops the process immediately. Several
+    ranks stop at the same iteration, about a second after a signal to any of them. On the signal that SLURM's
+    environment has for it, by default SIGUSR1, the job is then queued again.
 
     Earlier ones are kept as `step-00000500.ckpt` and `best-00000500.ckpt`, numbered by iteration. Those of the
     last checkpoint are hard links where the file system has them.
@@ -141,13 +141,17 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         self._measured_at = trainer.global_step
 
     def until_stopped(self, trainer: Trainer, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """Yields batches of a measurement until a signal has come to any rank.
+        """Yields batches of a measurement until a signal has come to any rank; in the last iteration, all batches:
+        nothing is left to be resumed then, which would make the measurement.
 
         Every rank must take its batches to the end, however many they are: there, the ranks agree.
 
         Raises:
             Abandoned: a signal came, on every rank alike.
         """
+        if trainer.global_step == trainer.max_steps:
+            yield from batches
+            return
         for batch in batches:
             if self._signals.came():
                 break

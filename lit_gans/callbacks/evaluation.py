@@ -50,7 +50,7 @@ class Measurement(GenerativeCallback):
     The values are logged, stored in checkpoints, and can select the best checkpoint. Their protocol is stored in
     checkpoints and in `protocol.json` in the run folder. A measurement uses its own random numbers, so that the
     training is bit-identical with and without it. One that a signal ends has no values; it is made when the training is
-    resumed. Subclasses implement `measure`, which every rank calls.
+    resumed. None of the last iteration ends so. Subclasses implement `measure`, which every rank calls.
 
     Args:
         every_n_steps: number of generator iterations between two measurements.

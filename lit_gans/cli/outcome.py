@@ -34,8 +34,9 @@ def report(trainer: Trainer, overrides: Sequence[str] = ("<the same overrides>",
     samples = next(iter(callbacks_of(trainer, Samples)), None)
     folder = shown(Path(trainer.default_root_dir))
     step, signal = trainer.global_step, checkpoint.received_signal if checkpoint else None
+    stopped = signal and step != trainer.max_steps  # a signal in the last iteration leaves nothing to be resumed
     module = f"{IMPORT_VARIABLE}={quote(os.environ[IMPORT_VARIABLE])} " if os.environ.get(IMPORT_VARIABLE) else ""
-    lines = [f"{'Stopped after' if signal else 'Done:'} {step} iterations in {folder}"]
+    lines = [f"{'Stopped after' if stopped else 'Done:'} {step} iterations in {folder}"]
     for metrics in callbacks_of(trainer, Measurement):
         if metrics.values:
             lines += metrics.summary()
@@ -53,7 +54,7 @@ def report(trainer: Trainer, overrides: Sequence[str] = ("<the same overrides>",
         if last.exists():
             lines.append(f"last        {last} (iteration {step})")
         what = "input=FOLDER" if isinstance(trainer.lightning_module, Translator) else "num=64"
-        if signal and last.exists():
+        if stopped and last.exists():
             again = [*(item for item in overrides if not item.startswith("resume=")), quote(f"resume={last}")]
             lines.append(f"next        {module}lit-gans train {' '.join(again)}")
             at = step if best == last else checkpoint.best_step

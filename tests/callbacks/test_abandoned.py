@@ -109,6 +109,17 @@ def test_the_resumed_training_measures_what_was_abandoned(train, tmp_path, mode)
     assert resumed.checkpoint_callback.state_dict() == whole.checkpoint_callback.state_dict()
 
 
+def test_of_the_last_iteration_the_measurement_is_made_to_its_end(train, tmp_path):
+    train("whole")
+    trainer, batches = train("signaled", 3 * BATCHES + 5)
+    assert batches == 4 * BATCHES, "the real images, and the generated ones of iterations 0, 2 and 4"
+    assert trainer.checkpoint_callback.received_signal == signal.SIGTERM
+    files = [tmp_path / folder / "metrics.csv" for folder in ("whole", "signaled")]
+    assert files[0].read_text() == files[1].read_text()
+    states = [saved(tmp_path / folder / "checkpoints/last.ckpt")["callbacks"] for folder in ("whole", "signaled")]
+    assert states[0]["Checkpoint"] == states[1]["Checkpoint"]
+
+
 def test_a_training_that_is_resumed_after_its_measurement_does_not_repeat_it(train, tmp_path):
     train("run", mode="max")
     _, batches = train("run", resume=tmp_path / "run/checkpoints/last.ckpt")

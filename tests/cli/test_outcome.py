@@ -1,9 +1,24 @@
 """The report at the end of a run names only files that exist."""
 
+import signal
+
+from lightning.pytorch import Callback
+
 from lit_gans.callbacks import Checkpoint, Samples
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.outcome import report
 from tests.callbacks.test_early_stopping import Given
+
+
+class Interrupted(Callback):
+    """Receives Ctrl-C in an iteration."""
+
+    def __init__(self, iteration):
+        self.iteration = iteration
+
+    def on_train_batch_end(self, trainer, *_):
+        if trainer.global_step == self.iteration:
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_only_existing_files_are_named(tiny_gan, random_images, fit, tmp_path, capsys):
@@ -21,14 +36,23 @@ def test_only_existing_files_are_named(tiny_gan, random_images, fit, tmp_path, c
 
 
 def test_a_stopped_run_continues_with_the_printed_line(tiny_gan, random_images, fit, capsys, monkeypatch):
-    checkpoint = Checkpoint()
-    trainer = fit(tiny_gan(), random_images(), max_steps=1, callbacks=[checkpoint], enable_checkpointing=True)
-    checkpoint._signals.received = 2
+    callbacks = [Interrupted(1), Checkpoint()]
+    trainer = fit(tiny_gan(), random_images(), max_steps=2, callbacks=callbacks, enable_checkpointing=True)
     assert report(trainer, ["model=dcgan", "'data.root=my photos'", "resume=auto"]) == 128 + 2
     assert "next        lit-gans train model=dcgan 'data.root=my photos' resume=" in capsys.readouterr().out
     monkeypatch.setenv("LIT_GANS_IMPORT", "mine")
     report(trainer, ["model=my_gan"])
     assert "next        LIT_GANS_IMPORT=mine lit-gans train model=my_gan resume=" in capsys.readouterr().out
+
+
+def test_a_signal_in_the_last_iteration_leaves_nothing_to_be_resumed(tiny_gan, random_images, fit, capsys):
+    callbacks = [Interrupted(1), Checkpoint()]
+    trainer = fit(tiny_gan(), random_images(), max_steps=1, callbacks=callbacks, enable_checkpointing=True)
+    assert report(trainer) == 128 + signal.SIGINT
+    printed = capsys.readouterr().out
+    assert "Done: 1 iterations" in printed
+    assert "lit-gans sample" in printed
+    assert "resume=" not in printed
 
 
 def test_a_value_that_untrained_networks_had_already_is_not_called_the_best(tiny_gan, random_images, fit, capsys):
@@ -43,10 +67,8 @@ def test_a_value_that_untrained_networks_had_already_is_not_called_the_best(tiny
 
 def test_a_stopped_run_says_of_which_iteration_sample_takes_weights(tiny_gan, random_images, fit, tmp_path, capsys):
     for others, name, step in (([Given((9.0, 3.0, 4.0))], "best", 1), ([], "last", 2)):
-        checkpoint = Checkpoint(monitor="metric/given" if others else "auto")
-        callbacks = [*others, checkpoint]
-        trainer = fit(tiny_gan(), random_images(), max_steps=2, callbacks=callbacks, enable_checkpointing=True)
-        checkpoint._signals.received = 2
+        callbacks = [*others, Interrupted(2), Checkpoint(monitor="metric/given" if others else "auto")]
+        trainer = fit(tiny_gan(), random_images(), max_steps=3, callbacks=callbacks, enable_checkpointing=True)
         report(trainer)
         printed = capsys.readouterr().out
         assert f"sample checkpoint={tmp_path} takes {name}.ckpt, iteration {step}" in printed

@@ -80,7 +80,7 @@ class Training:
             self.process = psutil.Popen(command, cwd=folder, env=os.environ | given, **kind)
         if largest_file is not None:
             resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (largest_file, largest_file))
-        self.seen = {self.process.pid: psutil.Process(self.process.pid)}
+        self.seen = {self.process.pid: self.process}  # another object would reap it, and Popen warn of its loss
 
     @property
     def output(self):
