@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from PIL import Image
 
 from lit_gans.cli.tables import markdown
 
-_INCHES = 3.2  # of each run's samples in the image, of 100 pixels
+_INCHES, _TITLE = 3.2, 0.3  # of each run's samples in the image, and of its name, of 100 pixels
+_COLUMNS = 8
 
 
 @dataclass
@@ -53,10 +55,16 @@ def _number(value: float | None) -> str:
 
 
 def _side_by_side(grids: list[tuple[str, Path]], path: Path) -> None:
-    figure = Figure(figsize=(_INCHES * len(grids), _INCHES + 0.3), layout="constrained")
-    for axes, (name, grid) in zip(figure.subplots(1, len(grids), squeeze=False)[0], grids, strict=True):
+    """Saves grids in rows, each below its name."""
+    columns = min(len(grids), _COLUMNS)
+    rows = math.ceil(len(grids) / columns)
+    figure = Figure(figsize=(_INCHES * columns, (_INCHES + _TITLE) * rows))
+    for number, (name, grid) in enumerate(grids):
+        row, column = divmod(number, columns)
+        left, bottom = (column + 0.03) / columns, (rows - row - 1) / rows
+        axes = figure.add_axes((left, bottom, 0.94 / columns, _INCHES / (_INCHES + _TITLE) / rows))
         with Image.open(grid) as image:
             axes.imshow(image.convert("RGB"))
-        axes.set_title(name, fontsize="small")
+        axes.set_title(name, fontsize="small", wrap=True)
         axes.axis("off")
     figure.savefig(path)

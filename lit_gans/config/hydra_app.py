@@ -102,6 +102,8 @@ def _as_said(config_name: str, arguments: Sequence[str], failures: Sequence[Exce
     except Exception as error:
         if error in failures or isinstance(error, RefusedInput):
             raise
+        if isinstance(error, AssertionError):  # Hydra's, without a text
+            raise RefusedInput("hydra.mode=MULTIRUN in a file begins no sweep: add -m to the command line.") from error
         if isinstance(error, MissingConfigException) and error.options and error.missing_cfg_file:
             names = [name for name in error.options if not name.startswith("_")]
             name = str(error.missing_cfg_file).rpartition("/")[2]

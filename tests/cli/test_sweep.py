@@ -75,6 +75,17 @@ def test_the_picture_has_every_grid_side_by_side(tmp_path):
         assert (half < 128).all(axis=-1).any(), "the name of the run is above its grid"
 
 
+def test_the_picture_of_many_runs_has_rows(tmp_path):
+    runs = [run(tmp_path / str(seed), f"seed={seed}", {}, "red" if seed < 8 else "blue") for seed in range(9)]
+    write_summary(runs, tmp_path)
+    with Image.open(tmp_path / "samples.png") as picture:
+        pixels = np.asarray(picture.convert("RGB"))
+    quarter, eighth = len(pixels) // 4, pixels.shape[1] // 8
+    assert (pixels[quarter + 9, eighth // 2 :: eighth] == [255, 0, 0]).all()
+    below = pixels[3 * quarter + 9, eighth // 2 :: eighth]
+    assert below.tolist() == [[0, 0, 255], *[[255] * 3] * 7]
+
+
 def test_a_sweep_ends_with_its_table_and_picture(train, tmp_path):
     points = ["model=gan", "data=ring", "data.num_points=200", "data.batch_size=50", "metrics=modes"]
     small = ["metrics.num_samples=100", "trainer.accelerator=cpu", "trainer.log_every_n_steps=1", "logger=csv"]

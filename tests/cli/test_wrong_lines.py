@@ -22,6 +22,7 @@ train TINY max_steps=3 | did you mean 'trainer.max_steps'?
 train TINY lr=0.1 | did you mean 'model.generator_optimizer.lr' or 'model.discriminator_optimizer.lr'?
 train TINY --max_steps 10 | unrecognized arguments: --max_steps: settings are given as key=value; did you mean 'tr
 train TINY dcgan | Error parsing override 'dcgan'
+train experiment=experiment/swept.yaml | hydra.mode=MULTIRUN in a file begins no sweep: add -m to the command line
 train TINY +model.n_critc=1 | model.n_critc: DCGAN has no such argument; did you mean 'n_critic'?
 train TINY seed=1,2 | Ambiguous value for argument 'seed=1,2'
 train TINY model.n_critic=abc | Parser key "model.n_critic": Expected a <class 'int'>. Got value: abc
@@ -80,6 +81,8 @@ def wrong_files(tmp_path_factory):
     (folder / "text.txt").write_text("no checkpoint, and no folder")
     (folder / "list.json").write_text(json.dumps([1]))
     (folder / "empty").mkdir()
+    (folder / "experiment").mkdir()
+    (folder / "experiment/swept.yaml").write_text("# @package _global_\nhydra: {mode: MULTIRUN}\n")
     return folder
 
 
