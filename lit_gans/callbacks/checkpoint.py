@@ -197,10 +197,11 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         if stops:
             trainer.should_stop = True
         self._monitor.refuse_unlogged(trainer)
-        value = self._monitor.new(trainer)
+        step = trainer.global_step
+        # what callbacks measure changes in measurements alone, and Lightning collects all values at each look at one
+        value = self._monitor.new(trainer) if self.reads_logged or self._measured_at == step else None
         if value is not None:
             self._write_best(trainer, value)
-        step = trainer.global_step
         if late or step % self.every_n_train_steps == 0 or self._is_permanent(step) or self._is_last(trainer):
             self._write(trainer, "last")
             self._saved_at = monotonic()
