@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -33,14 +34,24 @@ class Run:
 
 
 def write_summary(runs: list[Run], folder: Path) -> list[str]:
-    """Writes `table.md` and, if there are grids, `samples.png`; returns a readable summary as lines."""
+    """Writes `table.md` and, if there are grids, `samples.png`; returns a readable summary as lines.
+
+    Where runs differ by their seed alone, a second table has the mean and the standard deviation over the seeds.
+    """
     common = set.intersection(*(set(run.overrides) for run in runs))
-    names = [" ".join(text.removeprefix("experiment=") for text in run.overrides if text not in common) for run in runs]
     columns = list(dict.fromkeys(name for run in runs for name in run.values))
-    rows = [["run", *columns]]
-    for name, run in zip(names, runs, strict=True):
-        rows.append([name, *(_number(run.values.get(column)) for column in columns)])
-    lines = markdown(rows)
+    names: list[str] = []
+    by_seed: dict[str, list[Run]] = {}
+    for run in runs:
+        differs = [text for text in run.overrides if text not in common]
+        names.append(_name(differs))
+        by_seed.setdefault(_name([text for text in differs if not text.startswith("seed=")]), []).append(run)
+    values = ([_number(run.values.get(column)) for column in columns] for run in runs)
+    rows = [[name, *own] for name, own in zip(names, values, strict=True)]
+    lines = markdown([["run", *columns], *rows])
+    if len(by_seed) < len(runs):
+        rows = [[name, *(_mean(own, column) for column in columns)] for name, own in by_seed.items()]
+        lines += ["", "mean ± standard deviation over the seeds", "", *markdown([["run", *columns], *rows])]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "table.md").write_text("\n".join(lines) + "\n")
     grids = [(name, run.samples) for name, run in zip(names, runs, strict=True) if run.samples.is_file()]
@@ -48,6 +59,17 @@ def write_summary(runs: list[Run], folder: Path) -> list[str]:
         _side_by_side(grids, folder / "samples.png")
         lines.append(f"side by side: {folder / 'samples.png'}")
     return lines
+
+
+def _name(overrides: list[str]) -> str:
+    return " ".join(text.removeprefix("experiment=") for text in overrides)
+
+
+def _mean(runs: list[Run], column: str) -> str:
+    values = [run.values[column] for run in runs if column in run.values]
+    if len(values) < 2:
+        return _number(values[0] if values else None)
+    return f"{_number(float(np.mean(values)))} ± {np.std(values, ddof=1):.2g}"
 
 
 def _number(value: float | None) -> str:

@@ -55,7 +55,24 @@ def test_the_table_has_what_differs_and_what_was_measured(tmp_path):
 )
 def test_numbers_have_four_digits_or_no_decimals(tmp_path, value, shown):
     runs = [run(tmp_path / name, f"seed={name}", {"x": value}) for name in ("0", "1")]
-    assert [row[1] for row in cells(write_summary(runs, tmp_path))[1]] == [shown] * 2
+    assert [row[1] for row in cells(write_summary(runs, tmp_path))[1]][:2] == [shown] * 2
+
+
+def test_seeds_have_a_mean_and_a_standard_deviation(tmp_path):
+    values = {"dcgan_digits": (40.0, 50.0, 60.0), "gan_digits": (7.0, None, None)}
+    runs = [
+        run(tmp_path / f"{name}{seed}", f"experiment={name} seed={seed}", {} if value is None else {"fid": value})
+        for name, own in values.items()
+        for seed, value in enumerate(own)
+    ]
+
+    def means(runs):
+        lines = write_summary(runs, tmp_path)
+        return cells(lines[lines.index("mean ± standard deviation over the seeds") :])
+
+    assert means(runs) == (["run", "fid"], [["dcgan_digits", "50 ± 10"], ["gan_digits", "7"]])
+    assert means(runs[:3])[1] == [["", "50 ± 10"]], "nothing else differs"
+    assert not any("±" in line for line in write_summary(runs[::3], tmp_path)), "one seed each"
 
 
 def test_the_picture_has_every_grid_side_by_side(tmp_path):
