@@ -23,8 +23,8 @@ from torchvision.utils import save_image
 from lit_gans.common.errors import RefusedInput, import_extra, refusing
 from lit_gans.common.size import Size, as_size, sides, size_value
 
+PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 ARRAYS = (".npy",)
-ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 Crop = Literal["center", "none"] | Size
 Background = tuple[int, int, int]
 Picture = Image.Image | np.ndarray
@@ -32,8 +32,6 @@ WHITE: Background = (255, 255, 255)
 _RANGE_NOISE = 1e-4  # rounding of an image that was scaled to [0, 1]
 Depth = Literal["uint8", "float32"]
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-
-
 _RANGES = {"bool": (0, 1), "uint8": (0, 255), "uint16": (0, 65535)}  # of files; others have none of their own
 
 
@@ -69,27 +67,27 @@ class Frame:
         """Channels, height and width of what `fit` returns."""
         return self.channels, *sides(self.image_size)
 
-    def fit(self, picture: Picture, name: str) -> tuple[Shaped[np.ndarray, "c h w"], list[str]]:
-        """Returns an image and notes for the user about its conversion.
+    def fit(self, picture: Picture, name: str, notes: list[str]) -> Shaped[np.ndarray, "c h w"]:
+        """Returns an image.
 
         Args:
             picture: decoded picture, or values (h, w), (h, w, c) or (c, h, w).
             name: name of the picture, for error messages.
+            notes: list to which notes for the user about the conversion are appended.
 
         Raises:
             RefusedInput: the picture is smaller than the crop, or the crop is empty; or values have another number of
                 channels, an unknown range, or are not finite.
         """
         if self.takes_values or isinstance(picture, np.ndarray):
-            return self._fit_values(values_of(picture), name)
-        notes: list[str] = []
+            return self._fit_values(values_of(picture), name, notes)
         picture = plain(picture, self.channels, self.background, name, notes)
         size = sides(self.image_size)[::-1]  # Pillow's order
         # `resize(box=...)` would mix in pixels outside the box
         picture = picture.crop(self._box(*picture.size, name, notes))
         if picture.size != size:
             picture = picture.resize(size, Image.Resampling.BILINEAR)
-        return _array(picture, self.channels), notes
+        return _array(picture, self.channels)
 
     def size_of(self, picture: Picture) -> Size:
         """Returns the height and width of a picture or of values, see `fit`."""
@@ -99,8 +97,8 @@ class Frame:
         return as_size(picture.shape[1:] if leading else picture.shape[:2])
 
     def _fit_values(
-        self, values: Shaped[np.ndarray, "..."], name: str
-    ) -> tuple[Shaped[np.ndarray, "c h w"], list[str]]:
+        self, values: Shaped[np.ndarray, "..."], name: str, notes: list[str]
+    ) -> Shaped[np.ndarray, "c h w"]:
         values = values[..., None] if values.ndim == 2 else values
         if values.ndim != 3 or self.channels not in (values.shape[0], values.shape[-1]):
             raise RefusedInput(
@@ -118,7 +116,6 @@ class Frame:
         low, high = known
         if not np.isfinite(values).all():
             raise RefusedInput(f"{name} has values that are not finite.")
-        notes: list[str] = []
         left, top, right, bottom = self._box(values.shape[1], values.shape[0], name, notes)
         size = sides(self.image_size)
         part = torch.from_numpy(values[top:bottom, left:right].astype(np.float32)).permute(2, 0, 1)[None]
@@ -129,10 +126,10 @@ class Frame:
             notes.append("with values outside data.value_range, which are clipped")
         unit = unit.clip(0, 1)
         if self.dtype == "float32":
-            return unit * np.float32(2) - np.float32(1), notes
+            return unit * np.float32(2) - np.float32(1)
         if values.dtype != np.uint8:
             notes.append(f"{values.dtype} values, scaled to 8 bits (data.dtype=float32 keeps them)")
-        return (unit * 255).round().astype(np.uint8), notes
+        return (unit * 255).round().astype(np.uint8)
 
     def _box(self, width: int, height: int, name: str, notes: list[str]) -> tuple[int, int, int, int]:
         high, wide = sides(self.image_size)
@@ -174,11 +171,12 @@ class PairFrame:
         """Channels, height and width of what `fit` returns."""
         return self.first.channels + self.second.channels, *sides(self.first.image_size)
 
-    def fit(self, pictures: tuple[Picture, Picture], name: str) -> tuple[Shaped[np.ndarray, "c h w"], list[str]]:
-        """Returns an image and notes about both sides, see `Frame.fit`."""
-        first, notes = self.first.fit(pictures[0], name)
-        second, more = self.second.fit(pictures[1], name)
-        return np.concatenate([first, second]), sorted({*notes, *more})
+    def fit(self, pictures: tuple[Picture, Picture], name: str, notes: list[str]) -> Shaped[np.ndarray, "c h w"]:
+        """Returns an image, and notes what is true of either side once; see `Frame.fit`."""
+        of_sides: list[str] = []
+        images = [self.first.fit(pictures[0], name, of_sides), self.second.fit(pictures[1], name, of_sides)]
+        notes += sorted({*of_sides})
+        return np.concatenate(images)
 
 
 def values_of(picture: Picture) -> Shaped[np.ndarray, "..."]:
@@ -190,12 +188,13 @@ def values_of(picture: Picture) -> Shaped[np.ndarray, "..."]:
     return np.asarray(picture.convert("RGB") if picture.mode in ("CMYK", "YCbCr", "HSV", "LAB") else picture)
 
 
-def open_values(path: Path, notes: list[str]) -> Picture:
-    """Reads a file with the depth and the channels that it has: arrays of NumPy, TIFF files of any number of channels
-    and PNG files with colors of 16 bits (extra `depth`), and whatever else Pillow opens.
+def read_picture(path: Path, as_values: bool, notes: list[str]) -> Picture:
+    """Reads an array of NumPy, or any picture that Pillow opens.
 
     Args:
         path: path of the file.
+        as_values: whether to read TIFF files of any number of channels, and PNG files with colors of 16 bits, with the
+            depth and the channels that they have (extra `depth`), rather than as pictures.
         notes: list to which notes for the user are appended.
 
     Raises:
@@ -205,29 +204,21 @@ def open_values(path: Path, notes: list[str]) -> Picture:
     with refusing(f"{path} cannot be read as an image"):
         if ending in ARRAYS:
             return np.load(path, allow_pickle=False)
-        if ending in (".tif", ".tiff"):
+        if as_values and ending in (".tif", ".tiff"):
             return import_extra("tifffile", "depth").imread(path)
-        if ending == ".png" and _has_deep_colors(path):
-            with path.open("rb") as file:
-                width, height, rows, about = import_extra("png", "depth").Reader(file=file).asDirect()
-                return np.array([*map(np.uint16, rows)]).reshape(height, width, about["planes"])
+        if as_values and ending == ".png":
+            with Image.open(path) as picture:
+                deep = _is_reduced(picture)
+            if deep:
+                with path.open("rb") as file:
+                    width, height, rows, about = import_extra("png", "depth").Reader(file=file).asDirect()
+                    return np.array([*map(np.uint16, rows)]).reshape(height, width, about["planes"])
     return open_picture(path, str(path), notes)
 
 
-def _has_deep_colors(path: Path) -> bool:
-    """Whether a PNG has colors of 16 bits, which Pillow reduces to 8; it reads gray ones as they are."""
-    with Image.open(path) as picture:
-        return _is_reduced(picture)
-
-
 def _is_reduced(picture: ImageFile.ImageFile) -> bool:
+    """Whether a file has colors of 16 bits, which Pillow reduces to 8; it reads gray ones as they are."""
     return any(";16" in str(part) for part in picture.tile) and not picture.mode.startswith("I")
-
-
-def read_picture(path: Path, as_values: bool, notes: list[str]) -> Picture:
-    """Reads a file with `open_values` if it is an array or its values are wanted, otherwise with `open_picture`."""
-    wanted = as_values or path.suffix.lower() in ARRAYS
-    return open_values(path, notes) if wanted else open_picture(path, str(path), notes)
 
 
 def open_picture(source: Path | bytes, name: str, notes: list[str]) -> Image.Image:
@@ -291,13 +282,12 @@ def read_image(path: Path, channels: int, background: Background = WHITE) -> UIn
     Raises:
         RefusedInput: the file cannot be read; the message names path and reason.
     """
-    notes: list[str] = []
-    picture = plain(open_picture(path, str(path), notes), channels, background, str(path), notes)
+    picture = plain(open_picture(path, str(path), []), channels, background, str(path), [])
     return torch.from_numpy(_array(picture, channels))[None]
 
 
-def images_in(folder: Path, nested: bool = False, endings: tuple[str, ...] = ENDINGS) -> list[Path]:
-    """Returns the files in a folder with an image extension, sorted; includes broken links, excludes hidden files.
+def images_in(folder: Path, nested: bool = False, endings: tuple[str, ...] = (*PICTURES, *ARRAYS)) -> list[Path]:
+    """Returns the images and arrays in a folder, sorted; includes broken links, excludes hidden files.
 
     Args:
         folder: path of the folder.
@@ -324,15 +314,15 @@ def images_in(folder: Path, nested: bool = False, endings: tuple[str, ...] = END
 
 
 def images_at(path: str | Path) -> list[Path]:
-    """Returns a file as it is given, or the images and arrays in a folder, sorted; see `images_in`."""
-    return [Path(path)] if Path(path).is_file() else images_in(Path(path), endings=(*ENDINGS, *ARRAYS))
+    """Returns a file as it is given, or the images in a folder; see `images_in`."""
+    return [Path(path)] if Path(path).is_file() else images_in(Path(path))
 
 
 def read_at(path: Path, frame: Frame, whole: bool = False) -> Float[Tensor, "1 c h w"]:
     """Reads a file as an image in [0, 1], at its own size if it is taken whole."""
     picture = read_picture(path, frame.takes_values, [])
     frame = replace(frame, image_size=frame.size_of(picture)) if whole else frame
-    return to_unit_range(torch.from_numpy(frame.fit(picture, str(path))[0])[None])
+    return to_unit_range(torch.from_numpy(frame.fit(picture, str(path), []))[None])
 
 
 def to_networks(images: Shaped[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:

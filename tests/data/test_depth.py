@@ -130,8 +130,8 @@ def test_other_pictures_are_read_as_values_too(tmp_path):
 def test_values_are_cropped_and_resized_as_pictures_are():
     pixels = RNG.integers(0, 256, (45, 70, 3), dtype=np.uint8)
     for size in (16, (10, 20)):
-        expected, _ = Frame(size, 3).fit(Image.fromarray(pixels), "it")
-        found, _ = Frame(size, 3, dtype="float32").fit(pixels, "it")
+        expected = Frame(size, 3).fit(Image.fromarray(pixels), "it", [])
+        found = Frame(size, 3, dtype="float32").fit(pixels, "it", [])
         assert found.shape == expected.shape
         assert np.abs((found + 1) / 2 * 255 - expected).max() <= 1.5, "a picture is rounded in between"
 

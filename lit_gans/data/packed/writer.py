@@ -168,7 +168,7 @@ class _Chunks(Dataset):
         for item in range(start, stop):
             said: list[str] = []
             try:
-                image, more = self.frame.fit(self.source.picture(item, said), self.source.name(item))
+                image = self.frame.fit(self.source.picture(item, said), self.source.name(item), said)
                 label = self.source.label(item)
             except RefusedInput as error:
                 if self.on_error == "raise":
@@ -177,7 +177,7 @@ class _Chunks(Dataset):
                 continue
             images += image.tobytes()
             labels.append(label)
-            notes.update([*said, *more])
+            notes.update(said)
         return {
             "images": bytes(images),
             "stop": stop,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lit_gans.common.errors import RefusedInput, refusing
-from lit_gans.data.images import ARRAYS, ENDINGS, Picture, images_in, read_picture
+from lit_gans.data.images import Picture, images_in, read_picture
 from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.format import OnError, Source
 
@@ -60,7 +60,7 @@ class Folder(PackedData):
     def __init__(self, root: str, labels: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.root = Path(root).expanduser()
-        paths = images_in(self.root, nested=True, endings=(*ENDINGS, *ARRAYS))
+        paths = images_in(self.root, nested=True)
         if labels is None:
             self.classes = self._classes(paths)
             found = {path: path.relative_to(self.root).parts[0] for path in paths}

@@ -13,7 +13,7 @@ from torch.nn import functional
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import Size
 from lit_gans.data.base import PairedData, Pairs
-from lit_gans.data.images import ARRAYS, ENDINGS, Crop, Picture, images_in, read_picture
+from lit_gans.data.images import Crop, Picture, images_in, read_picture
 from lit_gans.data.packed.datamodule import PackedPairs
 from lit_gans.data.packed.format import Source
 from lit_gans.data.sources.digits import Digits, opaque
@@ -118,7 +118,7 @@ class PairedFolder(PackedPairs):
         return identity_of(self.root, [path for paths in self.source(held_out).paths for path in paths])
 
     def _paths(self, held_out: bool) -> list[tuple[Path, ...]]:
-        trees = [images_in(tree, endings=(*ENDINGS, *ARRAYS)) for tree in self._trees(held_out)]
+        trees = [images_in(tree) for tree in self._trees(held_out)]
         if len(trees) == 1:
             return [(path,) for path in trees[0]]
         named = [{path.stem: path for path in tree} for tree in trees]
