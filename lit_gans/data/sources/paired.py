@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,9 +16,7 @@ from lit_gans.data.images import Crop, Picture, images_in, read_picture
 from lit_gans.data.packed.datamodule import PackedPairs
 from lit_gans.data.packed.format import Source
 from lit_gans.data.sources.digits import Digits, opaque
-from lit_gans.data.sources.folder import identity_of, part_of
-
-logger = logging.getLogger(__name__)
+from lit_gans.data.sources.folder import identity_of, leave_out, part_of
 
 _HALVES = "two halves side by side need an even width; a folder of pairs contains images A|B, or folders A and B."
 
@@ -123,14 +120,9 @@ class PairedFolder(PackedPairs):
             return [(path,) for path in trees[0]]
         named = [{path.stem: path for path in tree} for tree in trees]
         alone = sorted(named[0].keys() ^ named[1].keys())
-        if alone and self.on_error == "raise":
-            path = next(paths[alone[0]] for paths in named if alone[0] in paths)
-            raise RefusedInput(
-                f"{path} has no partner: A/ and B/ must contain images of the same names; data.on_error=skip leaves out"
-                " images without a partner."
-            )
         if alone:
-            logger.warning("%d images without a partner left out: %s", len(alone), ", ".join(alone))
+            path = next(paths[alone[0]] for paths in named if alone[0] in paths)
+            leave_out(f"{len(alone)} images in A/ and B/ have no partner of their name, such as {path}", self.on_error)
         return [(named[0][name], named[1][name]) for name in sorted(named[0].keys() & named[1].keys())]
 
     def _trees(self, held_out: bool) -> list[Path]:

@@ -108,7 +108,7 @@ def test_pairs_from_two_trees_are_those_of_the_same_name(tmp_path):
     reverse = PairedFolder(str(tmp_path), image_size=16, direction="b_to_a")
     assert colors(pairs(reverse)["image"]) == [RED, GREEN]
     (tmp_path / "B" / "train" / "2.png").unlink()
-    refused(tmp_path, tmp_path / "A" / "train" / "2.png", "has no partner")
+    refused(tmp_path, tmp_path / "A" / "train" / "2.png", "1 images in A/ and B/ have no partner of their name")
 
 
 def test_the_held_out_pairs_are_in_val_or_test_and_a_flat_folder_serves_both(tmp_path):
@@ -165,7 +165,7 @@ def test_trees_without_partners_are_left_out_where_asked(tmp_path, caplog):
     write_pair(tmp_path / "B" / "1.png", BLUE, BLUE)
     data = PairedFolder(str(tmp_path), image_size=16, on_error="skip")
     assert colors(pairs(data)["image"]) == [BLUE]
-    assert caplog.text.count("1 images without a partner left out: 2") == 1
+    assert caplog.text.count(f"have no partner of their name, such as {tmp_path / 'A' / '2.png'}; left out") == 1
 
 
 def refused(root, path, why):
