@@ -25,7 +25,7 @@ from lit_gans.data.contracts import HasModes, ImageSource, Paired
 from lit_gans.data.images import to_networks, to_uint8, to_unit_range
 from lit_gans.data.sources.stacked_digits import StackedDigits
 from lit_gans.metrics.cache import fingerprint
-from lit_gans.metrics.evaluator import Evaluator
+from lit_gans.metrics.evaluator import Evaluator, with_labels
 from lit_gans.metrics.extractors.base import Extractor
 from lit_gans.metrics.extractors.digits import DigitsExtractor
 from lit_gans.metrics.protocol import RUNNING_STATISTICS, stamp, versions
@@ -123,16 +123,13 @@ class Measurement(GenerativeCallback):
 
     def best_lines(self) -> list[str]:
         """Returns a line with the best values, where these are better than the last and the untrained values."""
-        better = [
-            f"{_short(name)} {value:.4g} at iteration {step}"
-            for name, (value, step) in self.best.items()
-            if value != self.values.get(name) and self._is_better(name, value, self.first.get(name, math.nan))
-        ]
+        better = []
+        for name, (value, step) in self.best.items():
+            untrained = self.first.get(name, math.nan)
+            is_worse = value < untrained if self.directions[name] == "max" else value > untrained
+            if value != self.values.get(name) and not is_worse:
+                better.append(f"{_short(name)} {value:.4g} at iteration {step}")
         return [f"{'':11} best: {', '.join(better)}"] if better else []
-
-    def _is_better(self, name: str, value: float, untrained: float) -> bool:
-        """Whether a value is not worse than that of the untrained networks, which is NaN if unknown."""
-        return not (value < untrained if self.directions[name] == "max" else value > untrained)
 
     def state_dict(self) -> dict[str, Any]:
         best = {name: list(pair) for name, pair in self.best.items()}
@@ -162,25 +159,22 @@ class Measurement(GenerativeCallback):
             callback.on_measure_start(trainer, f"{_short(self.headline)} on {self.num_samples} samples")
         try:
             with paused(trainer):
-                self._measure_and_log(trainer, module)
+                module.gather_generator()
+                if not self._begun:
+                    self.begin(trainer, module)
+                    self.protocol, self._begun = self.stamp(trainer, module), True
+                    self._write_protocol(trainer)
+                start = time.monotonic()
+                self.values = self.measure(trainer, module)
+                self.measured_at, self.seconds = trainer.global_step, time.monotonic() - start
+                self._keep_best()
+                self._log(trainer)
+                for logger in trainer.loggers:
+                    logger.log_metrics(self.values, step=trainer.global_step)
         except Abandoned:
             return
         for callback in callbacks_of(trainer, GenerativeCallback):
             callback.on_measure_end(trainer)
-
-    def _measure_and_log(self, trainer: Trainer, module: AdversarialModule) -> None:
-        module.gather_generator()
-        if not self._begun:
-            self.begin(trainer, module)
-            self.protocol, self._begun = self.stamp(trainer, module), True
-            self._write_protocol(trainer)
-        start = time.monotonic()
-        self.values = self.measure(trainer, module)
-        self.measured_at, self.seconds = trainer.global_step, time.monotonic() - start
-        self._keep_best()
-        self._log(trainer)
-        for logger in trainer.loggers:
-            logger.log_metrics(self.values, step=trainer.global_step)
 
     def num_left(self, total: int) -> int:
         """Returns the number of measurements to come in a training of `total` iterations."""
@@ -229,9 +223,9 @@ class Measurement(GenerativeCallback):
         """
         inputs = share(module.sampling_inputs(self.num_samples, self.seed, data_of(trainer)), trainer)
         labels = self.requested_labels(trainer, module)
-        for start in self.until_stopped(trainer, range(0, len(inputs), self.batch_size)):
-            rows = slice(start, start + self.batch_size)
-            yield module.decode(inputs[rows], labels=None if labels is None else labels[rows], seed=self.seed)
+        batches = inputs.split(self.batch_size) if len(inputs) else ()
+        for some, classes in self.until_stopped(trainer, with_labels(batches, labels)):
+            yield module.decode(some, labels=classes, seed=self.seed)
 
     def requested_labels(self, trainer: Trainer, module: AdversarialModule) -> Int64[Tensor, " n"] | None:
         """Returns the classes that `generated` asks for, or None for a generator without classes."""
@@ -257,9 +251,14 @@ class GenerativeMetrics(Measurement):
             extractor knows the classes, their coverage, and for a generator with classes those inside classes.
         cache: whether to cache the statistics of the real images for further runs (in `LIT_GANS_CACHE`).
 
+    Attributes:
+        evaluator: compares images by the scores that are measured; `setup` makes it.
+
     Raises:
         RefusedInput: a number below 1, data without images, or too few images for every score.
     """
+
+    evaluator: Evaluator
 
     def __init__(
         self,
@@ -273,13 +272,6 @@ class GenerativeMetrics(Measurement):
     ) -> None:
         super().__init__(every_n_steps, num_samples, batch_size, seed)
         self.extractor, self.scores, self.cache = extractor, scores, cache
-        self._evaluator: Evaluator | None = None
-
-    @property
-    def evaluator(self) -> Evaluator:
-        """Evaluator of the training, with the scores that are measured; `setup` makes it."""
-        assert self._evaluator is not None
-        return self._evaluator
 
     def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
         """Chooses what is measured, before any callback follows a value of it."""
@@ -305,7 +297,7 @@ class GenerativeMetrics(Measurement):
         given = self.num_samples, self.batch_size, self.seed, device
         evaluator = Evaluator(self.extractor, self.scores, *given, num_classes=pl_module.num_classes)
         evaluator.choose(data)
-        self.directions, self.left_out, self._evaluator = evaluator.directions, evaluator.left_out, evaluator
+        self.directions, self.left_out, self.evaluator = evaluator.directions, evaluator.left_out, evaluator
         self.headline = next(iter(self.directions))
         for name, reason in self.left_out.items() if trainer.is_global_zero else ():
             logger.warning("metrics: %s is left out: %s", name, reason)
