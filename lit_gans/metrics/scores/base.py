@@ -150,10 +150,6 @@ class FeatureScore(Score):
             setattr(self, name, [self.rows(name)])
         super().sync(*args, **kwargs)
 
-    def width(self, name: str) -> int:
-        """Returns the width of the rows of a state that is a list."""
-        return self.widths.logits if name.endswith("logits") else self.widths.features
-
     def reset(self) -> None:
         """Resets the states, and those of the real images only with `reset_real_features`."""
         real = {} if self.reset_real_features else self.real_states()
@@ -177,7 +173,8 @@ class FeatureScore(Score):
         if not isinstance(state, list):
             return state
         if len(state) != 1:
-            state[:] = [torch.cat([torch.empty(0, self.width(name)), *state])]
+            width = self.widths.logits if name.endswith("logits") else self.widths.features
+            state[:] = [torch.cat([torch.empty(0, width), *state])]
         return state[0]
 
     def too_few(self, num_real: float, num_fake: float) -> str | None:
