@@ -64,7 +64,8 @@ def pack(path: Path, source: Source, frame: Frame | PairFrame, on_error: OnError
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{path}.lock"):
-            if open_good(path) is None:  # no other process was faster
+            packed = open_good(path)
+            if packed is None:  # no other process was faster
                 if path.exists():
                     logger.warning("%s is damaged, nothing of it is used: it is packed again.", path)
                     shutil.rmtree(path)
@@ -73,8 +74,9 @@ def pack(path: Path, source: Source, frame: Frame | PairFrame, on_error: OnError
                 start = time.perf_counter()
                 num = _write(part, frame, _Chunks(source, frame, on_error), about)
                 os.replace(part, path)
-                _report(open_packed(path), num, time.perf_counter() - start)
-            return open_packed(path)
+                packed = open_packed(path)
+                _report(packed, num, time.perf_counter() - start)
+            return packed
     except OSError as error:
         raise RefusedInput(f"{path} cannot be written ({error.strerror}): choose another data.cache.") from error
 
