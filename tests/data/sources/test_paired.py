@@ -8,6 +8,7 @@ from PIL import Image
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.sources.digits import Digits
 from lit_gans.data.sources.paired import DigitEdges, PairedFolder
+from tests.data.served import steps
 
 
 @pytest.fixture(scope="module")
@@ -137,16 +138,16 @@ def test_a_step_is_pictures_and_images_wherever_they_lie_and_mirrors_both(tmp_pa
         whole.paste(left.point(lambda value: value // 2), (8, 0))
         whole.save(tmp_path / f"{number}.png")
     data = PairedFolder(str(tmp_path), direction, 8, batch_size=4, flip=True, placement=placement)
-    steps = [data.on_after_batch_transfer(step, 0) for step in data.train_dataloader()]
-    assert all(step.keys() == {"image", "label", "input"} for step in steps)
-    first, second = (torch.cat([step[name] for step in steps]) for name in ("input", "image"))
+    served = list(steps(data))
+    assert all(step.keys() == {"image", "label", "input"} for step in served)
+    first, second = (torch.cat([step[name] for step in served]) for name in ("input", "image"))
     first, second = (first, second) if direction == "a_to_b" else (second, first)
     assert torch.equal(first // 2, second)
     assert sorted(first[:, 1, 0, 4].tolist()) == [30 * number for number in range(8)]
     mirrored = (first[:, 0, 0, -1] == 255) & (first[:, 1, 0, -1] == 0)
     assert 0 < mirrored.sum() < 8
-    served, real = torch.cat([step["image"] for step in steps]), torch.cat(list(data.real_batches(3)))
-    assert sorted(served[:, 1, 0, 4].tolist()) == real[:, 1, 0, 4].tolist()
+    images, real = torch.cat([step["image"] for step in served]), torch.cat(list(data.real_batches(3)))
+    assert sorted(images[:, 1, 0, 4].tolist()) == real[:, 1, 0, 4].tolist()
 
 
 def test_bad_pairs_are_left_out_and_listed_where_asked(facades, caplog):
