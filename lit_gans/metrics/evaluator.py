@@ -119,7 +119,7 @@ class Evaluator:
         self.left_out = {
             name: reason
             for name, reason in reasons.items()
-            if reason is not None and not self._requested[name].is_meaningless(compared)
+            if reason is not None and self._requested[name].without_classes(compared) is None
         }
         self._labels = labels if any(isinstance(score, LabeledScore) for score in self.scores.values()) else None
         self._attach()
@@ -179,7 +179,7 @@ class Evaluator:
         halves.attach(self._network, self._widths)
         halves.to(self.device)
         start = 0
-        self._all.update(Features.of_nothing(self._widths, self.device), real=True)
+        self._all.update(Features.of_nothing(self._widths, self.device), real=True)  # a rank may have no other images
         for images, labels in with_labels(batches, self._labels):
             if start * world_size // self.num_real == rank:
                 features, logits = self._network(images.to(self.device))
@@ -226,7 +226,7 @@ class Evaluator:
             raise RuntimeError("Call Evaluator.add_real() first: there are no real images to compare with.")
         self._all.reset()
         self._num_fake.reset()
-        self._all.update(Features.of_nothing(self._widths, self.device), real=False)
+        self._all.update(Features.of_nothing(self._widths, self.device), real=False)  # a rank may have no other images
         self._num_fake.update(0)
         for images, classes in with_labels(self._batches(fake), labels):
             self._all.update(self._network(images.to(self.device)), real=False, labels=classes)

@@ -11,7 +11,6 @@ from torchmetrics import Metric, MetricCollection
 from torchmetrics.wrappers import FeatureShare
 
 from lit_gans import metrics
-from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.extractors.base import Features, ModuleExtractor
 from lit_gans.metrics.scores.classes import LabeledScore
 from tests.metrics.cells import ASKED, FAKE, REAL, Pixels, add, all_scores, images
@@ -159,8 +158,3 @@ def test_a_module_takes_images_as_they_are_given_and_is_no_part_of_what_holds_th
     adapted.update(images, real=True)
     if normalize:
         same(adapted.metric_state, module.fid.metric_state)
-
-
-def test_images_of_another_type_are_refused():
-    with pytest.raises(RefusedInput, match=r"expected uint8 \(n, c, h, w\)"):
-        metrics.FrechetInceptionDistance(Pixels()).update(FAKE.float(), real=True)

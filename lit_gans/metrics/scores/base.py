@@ -197,16 +197,15 @@ class FeatureScore(Score):
         """Returns why the score cannot be measured, or None if it can."""
         if self.needs_logits and not compared.widths.logits:
             return _NO_LOGITS
+        return self.without_classes(compared) or self.too_few(compared.num_real, compared.num_fake)
+
+    def without_classes(self, compared: Compared) -> str | None:
+        """Returns why a score of classes has none here, where nobody would expect it; None for all others."""
         if self.needs_known_classes and not compared.known_classes:
             return "the extractor does not know the classes of the images."
         if self.needs_classes and not compared.widths.classes:
             return "the generator has no classes."
-        return self.too_few(compared.num_real, compared.num_fake)
-
-    def is_meaningless(self, compared: Compared) -> bool:
-        """Returns whether nobody would expect the score here: it is about classes, of which there are none."""
-        unknown = self.needs_known_classes and not compared.known_classes
-        return unknown or (self.needs_classes and not compared.widths.classes)
+        return None
 
     def named(self, value: Any) -> dict[str, float]:
         """Returns what `compute` has returned, a scalar, a tuple or a dict of scalars, by the names of `directions`."""
