@@ -86,6 +86,8 @@ class Measurement(GenerativeCallback):
         self.left_out: dict[str, str] = {}
         self._begun = False  # whether this training has measured
 
+    # ---- what a subclass defines
+
     def begin(self, trainer: Trainer, module: AdversarialModule) -> None:
         """Prepares the first measurement of a training."""
 
@@ -104,42 +106,7 @@ class Measurement(GenerativeCallback):
             "versions": versions(),
         }
 
-    def summary(self) -> list[str]:
-        """Returns lines for the report of the run: last and best values, and scores left out."""
-        when = f"at iteration {self.measured_at}" if self.measured_at else "of the untrained networks"
-        better = {"min": ", lower is better", "max": ", higher is better"}.get(self.directions[self.headline] or "", "")
-        last, first = self.values[self.headline], self.first.get(self.headline, math.nan)
-        times = f", {first / last:.1f} times as high" if 0 < last < first else ""
-        untrained = f"; untrained: {first:.4g}{times}" if self.measured_at and not math.isnan(first) else ""
-        others = {key: value for key, value in self.values.items() if key != self.headline}
-        num = f"on {self.num_samples} samples"
-        left_out = [f"{'':11} left out: {name} ({reason.rstrip('.')})" for name, reason in self.left_out.items()]
-        return [
-            f"{_short(self.headline):11} {last:.4g} {when}{better}{untrained}",
-            f"{'':11} {', '.join([*(f'{_short(key)} {value:.4g}' for key, value in others.items()), num])}",
-            *self.best_lines(),
-            *left_out,
-        ]
-
-    def best_lines(self) -> list[str]:
-        """Returns a line with the best values, where these are better than the last and the untrained values."""
-        better = []
-        for name, (value, step) in self.best.items():
-            untrained = self.first.get(name, math.nan)
-            is_worse = value < untrained if self.directions[name] == "max" else value > untrained
-            if value != self.values.get(name) and not is_worse:
-                better.append(f"{_short(name)} {value:.4g} at iteration {step}")
-        return [f"{'':11} best: {', '.join(better)}"] if better else []
-
-    def state_dict(self) -> dict[str, Any]:
-        best = {name: list(pair) for name, pair in self.best.items()}
-        values = {"values": self.values, "first": self.first, "measured_at": self.measured_at}
-        return values | {"best": best, "protocol": self.protocol}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.values, self.first = state_dict["values"], state_dict["first"]
-        self.measured_at, self.protocol = state_dict["measured_at"], state_dict["protocol"]
-        self.best = {name: tuple(pair) for name, pair in state_dict["best"].items()}
+    # ---- when it measures, and where the values go
 
     def on_train_start(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
         self._begun = False
@@ -176,9 +143,19 @@ class Measurement(GenerativeCallback):
         for callback in callbacks_of(trainer, GenerativeCallback):
             callback.on_measure_end(trainer)
 
-    def num_left(self, total: int) -> int:
-        """Returns the number of measurements to come in a training of `total` iterations."""
-        return -(-total // self.every_n_steps) - self.measured_at // self.every_n_steps
+    def _write_protocol(self, trainer: Trainer) -> None:
+        """Writes the protocol under its headline, next to the protocols of the run's other measurements."""
+        if trainer.is_global_zero:
+            path = Path(trainer.default_root_dir) / PROTOCOL
+            others = _read(path) if path.is_file() else {}
+            with writing(path), replacing(path) as part:
+                part.write_text(json.dumps(others | {self.headline: self.protocol}, indent=2) + "\n")
+
+    def _keep_best(self) -> None:
+        for name, direction in self.directions.items():
+            if direction is not None and name in self.values:
+                best, new = min if direction == "min" else max, (self.values[name], self.measured_at)
+                self.best[name] = best(self.best.get(name, new), new, key=lambda pair: pair[0])
 
     def _log(self, trainer: Trainer) -> None:
         """Hands the last values to callbacks, such as Lightning's `ModelCheckpoint`, and to progress bars.
@@ -191,30 +168,7 @@ class Measurement(GenerativeCallback):
         if self.headline in self.values:
             trainer.progress_bar_metrics[self.headline] = self.values[self.headline]
 
-    def _write_protocol(self, trainer: Trainer) -> None:
-        """Writes the protocol under its headline, next to the protocols of the run's other measurements."""
-        if trainer.is_global_zero:
-            path = Path(trainer.default_root_dir) / PROTOCOL
-            others = _read(path) if path.is_file() else {}
-            with writing(path), replacing(path) as part:
-                part.write_text(json.dumps(others | {self.headline: self.protocol}, indent=2) + "\n")
-
-    def _keep_best(self) -> None:
-        for name, direction in self.directions.items():
-            sign = 1 if direction == "min" else -1
-            if direction is not None and name in self.values:
-                new = (self.values[name], self.measured_at)
-                self.best[name] = min(self.best.get(name, new), new, key=lambda pair: sign * pair[0])
-
-    def until_stopped(self, trainer: Trainer, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """Yields batches until a signal stops the training; every rank must take its batches to the end.
-
-        Raises:
-            Abandoned: a signal came, see `Checkpoint.until_stopped`; nothing is measured then.
-        """
-        for checkpoint in callbacks_of(trainer, Checkpoint):
-            batches = checkpoint.until_stopped(trainer, batches)
-        yield from batches
+    # ---- the images of this rank, for subclasses
 
     def generated(self, trainer: Trainer, module: AdversarialModule) -> Iterator[torch.Tensor]:
         """Yields this rank's batches of generated images in [0, 1], a contiguous share of all images.
@@ -231,6 +185,59 @@ class Measurement(GenerativeCallback):
         """Returns the classes that `generated` asks for, or None for a generator without classes."""
         labels = module.labels(self.num_samples)
         return None if labels is None else share(labels, trainer)
+
+    def until_stopped(self, trainer: Trainer, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Yields batches until a signal stops the training; every rank must take its batches to the end.
+
+        Raises:
+            Abandoned: a signal came, see `Checkpoint.until_stopped`; nothing is measured then.
+        """
+        for checkpoint in callbacks_of(trainer, Checkpoint):
+            batches = checkpoint.until_stopped(trainer, batches)
+        yield from batches
+
+    # ---- checkpoints, and the report of the run
+
+    def state_dict(self) -> dict[str, Any]:
+        best = {name: list(pair) for name, pair in self.best.items()}
+        values = {"values": self.values, "first": self.first, "measured_at": self.measured_at}
+        return values | {"best": best, "protocol": self.protocol}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.values, self.first = state_dict["values"], state_dict["first"]
+        self.measured_at, self.protocol = state_dict["measured_at"], state_dict["protocol"]
+        self.best = {name: tuple(pair) for name, pair in state_dict["best"].items()}
+
+    def num_left(self, total: int) -> int:
+        """Returns the number of measurements to come in a training of `total` iterations."""
+        return -(-total // self.every_n_steps) - self.measured_at // self.every_n_steps
+
+    def summary(self) -> list[str]:
+        """Returns lines for the report of the run: last and best values, and scores left out."""
+        when = f"at iteration {self.measured_at}" if self.measured_at else "of the untrained networks"
+        better = {"min": ", lower is better", "max": ", higher is better"}.get(self.directions[self.headline] or "", "")
+        last, first = self.values[self.headline], self.first.get(self.headline, math.nan)
+        times = f", {first / last:.1f} times as high" if 0 < last < first else ""
+        untrained = f"; untrained: {first:.4g}{times}" if self.measured_at and not math.isnan(first) else ""
+        others = {key: value for key, value in self.values.items() if key != self.headline}
+        num = f"on {self.num_samples} samples"
+        left_out = [f"{'':11} left out: {name} ({reason.rstrip('.')})" for name, reason in self.left_out.items()]
+        return [
+            f"{_short(self.headline):11} {last:.4g} {when}{better}{untrained}",
+            f"{'':11} {', '.join([*(f'{_short(key)} {value:.4g}' for key, value in others.items()), num])}",
+            *self.best_lines(),
+            *left_out,
+        ]
+
+    def best_lines(self) -> list[str]:
+        """Returns a line with the best values, where these are better than the last and the untrained values."""
+        better = []
+        for name, (value, step) in self.best.items():
+            untrained = self.first.get(name, math.nan)
+            is_worse = value < untrained if self.directions[name] == "max" else value > untrained
+            if value != self.values.get(name) and not is_worse:
+                better.append(f"{_short(name)} {value:.4g} at iteration {step}")
+        return [f"{'':11} best: {', '.join(better)}"] if better else []
 
 
 class GenerativeMetrics(Measurement):
