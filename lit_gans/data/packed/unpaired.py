@@ -140,10 +140,7 @@ class UnpairedData(PackedData):
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Gathers a step on the accelerator, if the images are stored there, and splits it into both domains."""
-        batch = super().on_after_batch_transfer(batch, dataloader_idx)
-        if not isinstance(batch, dict) or "input" in batch:
-            return batch
-        image, given = batch["image"].chunk(2)
+        image, given = super().on_after_batch_transfer(batch, dataloader_idx)["image"].chunk(2)
         return {"image": image, "input": given}
 
     def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c h w"]]:
