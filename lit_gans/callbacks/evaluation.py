@@ -354,11 +354,13 @@ class ModeMetrics(Measurement):
         self, every_n_steps: int = 1000, num_samples: int = 2500, batch_size: int = 2500, seed: int = 1
     ) -> None:
         super().__init__(every_n_steps, num_samples, batch_size, seed)
-        self._classifier: DigitsExtractor | None = None
 
     def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
-        if not isinstance(data_of(trainer), HasModes):
+        data = data_of(trainer)
+        if not isinstance(data, HasModes):
             raise RefusedInput("metrics=modes needs data whose modes are known: data=ring, grid or stacked_digits.")
+        if isinstance(data, StackedDigits):
+            data.set_classifier(DigitsExtractor())
 
     def stamp(self, trainer: Trainer, module: AdversarialModule) -> dict[str, Any]:
         data = data_of(trainer)
@@ -366,9 +368,6 @@ class ModeMetrics(Measurement):
 
     def measure(self, trainer: Trainer, module: AdversarialModule) -> dict[str, float]:
         data = data_of(trainer)
-        if isinstance(data, StackedDigits):
-            self._classifier = self._classifier or DigitsExtractor()
-            data.set_classifier(self._classifier)
         metric = ModeCoverage(data.num_modes, data.min_samples).to(module.device)
         for samples in self.generated(trainer, module):
             metric.update(data.modes_of(samples))
