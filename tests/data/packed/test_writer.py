@@ -14,8 +14,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.data.packed import writer as packing
 from lit_gans.data.packed.format import IMAGES, ROWS, PerProcess, Source, lines_in, open_good
 from lit_gans.data.sources.folder import Folder
-
-from .conftest import NUM, ORDER, numbers
+from tests.data.conftest import NUM, ORDER, numbers
 
 
 def lost_images(images, rows):
