@@ -110,9 +110,27 @@ class FeatureScore(Score):
         self.add_states()
         self.to(self.device)
 
+    # ---- what a subclass defines, besides `compute`
+
     def add_states(self) -> None:
         """Adds the states, whose sizes may depend on `self.widths`."""
         raise NotImplementedError
+
+    def update_features(self, features: Float[Tensor, "n f"], logits: Float[Tensor, "n k"], real: bool) -> None:
+        """Adds the features and class logits of images to the states."""
+        raise NotImplementedError
+
+    def too_few(self, num_real: float, num_fake: float) -> str | None:
+        """Returns why there are too few images for the score and what would help, or None if there are enough.
+
+        Args:
+            num_real, num_fake: number of real and of generated images.
+        """
+        fewest = min(num_real, num_fake)
+        few = self.needs_covariance and fewest < 2
+        return f"{fewest} image has no covariance: use at least 2." if few else None
+
+    # ---- images
 
     def update(self, imgs: Tensor | Features, real: bool = False) -> None:
         """Adds images.
@@ -127,10 +145,6 @@ class FeatureScore(Score):
         """
         self.update_features(*self.extracted(imgs), real)
 
-    def update_features(self, features: Float[Tensor, "n f"], logits: Float[Tensor, "n k"], real: bool) -> None:
-        """Adds the features and class logits of images to the states."""
-        raise NotImplementedError
-
     def extracted(self, imgs: Tensor | Features) -> Features:
         """Returns the features of images; see `update`."""
         features, logits = imgs if isinstance(imgs, Features) else self.inception(imgs)
@@ -139,10 +153,22 @@ class FeatureScore(Score):
             self.add_states()
         return Features(features, logits)
 
+    # ---- states, on one rank or several
+
     @property
     def lists(self) -> list[str]:
         """Names of the states that are lists of rows; those of other ranks are gathered into one tensor."""
         return [name for name, state in self.metric_state.items() if isinstance(state, list)]
+
+    def rows(self, name: str) -> Float[Tensor, "n f"]:
+        """Returns all rows of a list, and stores them as one tensor; those of all ranks once they are gathered."""
+        state = self.metric_state[name]
+        if not isinstance(state, list):
+            return state
+        if len(state) != 1:
+            width = self.widths.logits if name.endswith("logits") else self.widths.features
+            state[:] = [torch.cat([torch.empty(0, width), *state])]
+        return state[0]
 
     def sync(self, *args: Any, **kwargs: Any) -> None:
         """Gathers the states of all ranks; ranks without images contribute rows of the right width."""
@@ -156,36 +182,20 @@ class FeatureScore(Score):
         for name in self.lists:
             setattr(self, name, [])  # torchmetrics clears lists, which metrics of a collection share
         super().reset()
-        self.load_states(real)
+        for name, state in real.items():
+            setattr(self, name, state)
 
     def real_states(self) -> dict[str, Any]:
         """Returns the states of the real images, by name."""
         return {name: state for name, state in self.metric_state.items() if name.startswith("real_")}
 
-    def load_states(self, states: dict[str, Any]) -> None:
-        """Replaces states, by name."""
-        for name, state in states.items():
-            setattr(self, name, state)
+    def states_key(self) -> str:
+        """Returns what the states depend on besides the extractor: scores with equal keys share them."""
+        owner = next(cls for cls in type(self).__mro__ if {"add_states", "update_features"} & vars(cls).keys())
+        settings = self.settings() if owner is type(self) else {}
+        return f"{owner.__module__}.{owner.__qualname__}{settings or ''}"
 
-    def rows(self, name: str) -> Float[Tensor, "n f"]:
-        """Returns all rows of a list, and stores them as one tensor; those of all ranks once they are gathered."""
-        state = self.metric_state[name]
-        if not isinstance(state, list):
-            return state
-        if len(state) != 1:
-            width = self.widths.logits if name.endswith("logits") else self.widths.features
-            state[:] = [torch.cat([torch.empty(0, width), *state])]
-        return state[0]
-
-    def too_few(self, num_real: float, num_fake: float) -> str | None:
-        """Returns why there are too few images for the score and what would help, or None if there are enough.
-
-        Args:
-            num_real, num_fake: number of real and of generated images.
-        """
-        fewest = min(num_real, num_fake)
-        few = self.needs_covariance and fewest < 2
-        return f"{fewest} image has no covariance: use at least 2." if few else None
+    # ---- whether it can be measured
 
     def refuse_too_few(self, num_real: float, num_fake: float) -> None:
         """Raises `RefusedInput` if there are too few images."""
@@ -207,6 +217,8 @@ class FeatureScore(Score):
             return "the generator has no classes."
         return None
 
+    # ---- values and settings, by name
+
     def named(self, value: Any) -> dict[str, float]:
         """Returns what `compute` has returned, a scalar, a tuple or a dict of scalars, by the names of `directions`."""
         values = value if isinstance(value, tuple) else (value,)
@@ -223,12 +235,6 @@ class FeatureScore(Score):
         classes = [cls for cls in type(self).__mro__ if issubclass(cls, FeatureScore) and cls is not FeatureScore]
         names = dict.fromkeys(name for cls in reversed(classes) for name in inspect.signature(cls).parameters)
         return {name: vars(self)[name] for name in names if name not in inspect.signature(FeatureScore).parameters}
-
-    def states_key(self) -> str:
-        """Returns what the states depend on besides the extractor: scores with equal keys share them."""
-        owner = next(cls for cls in type(self).__mro__ if {"add_states", "update_features"} & vars(cls).keys())
-        settings = self.settings() if owner is type(self) else {}
-        return f"{owner.__module__}.{owner.__qualname__}{settings or ''}"
 
 
 class StoredFeatures(FeatureScore):
