@@ -106,8 +106,12 @@ class FeatureScore(Score):
         """
         if self.needs_logits and not widths.logits:
             raise RefusedInput(f"{type(self).__name__}: {_NO_LOGITS}")
-        self.inception, self.widths = network, widths
-        self.add_states()
+        self.inception = network
+        self._set_widths(widths)
+
+    def _set_widths(self, widths: Widths) -> None:
+        self.widths = widths
+        self.add_states()  # in main memory
         self.to(self.device)
 
     # ---- what a subclass defines, besides `compute`
@@ -149,8 +153,7 @@ class FeatureScore(Score):
         """Returns the features of images; see `update`."""
         features, logits = imgs if isinstance(imgs, Features) else self.inception(imgs)
         if self.widths == Widths():
-            self.widths = Widths(features.shape[1], logits.shape[1])
-            self.add_states()
+            self._set_widths(Widths(features.shape[1], logits.shape[1]))
         return Features(features, logits)
 
     # ---- states, on one rank or several
