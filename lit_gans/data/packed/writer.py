@@ -149,7 +149,7 @@ def _decoded(decoder: _Chunks, starts: range) -> Iterator[dict[str, Any]]:
         multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
     )
     for chunk in loader:
-        if "refused" in chunk:
+        if "refused" in chunk:  # not raised in the process, whose traceback would become part of the sentence
             raise RefusedInput(chunk["refused"])
         yield chunk
 
