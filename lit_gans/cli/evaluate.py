@@ -169,7 +169,8 @@ def _measured(
         labels = images.real_labels()
     name = evaluator.extractor.name
     real = _Followed(images, name, num_real)
-    evaluator.add_real(real, store, labels)
+    evaluator.choose(real, labels)
+    evaluator.extract(real, store)
     fake = follow(f"{name} features of the generated images", generated.batches, generated.num)
     values = evaluator.measure(fake, generated.labels)
     resize = f"pictures to {size_text(as_size(image_size))}, antialiased, uint8" if image_size else None

@@ -17,7 +17,7 @@ from lit_gans.cli.sample import opened, pixels_of, refuse_without_latents
 from lit_gans.common.progress import follow
 from lit_gans.config.load import module_from
 from lit_gans.config.run_folder import output_file
-from lit_gans.data.images import images_at, read_image, to_unit_range, write_grid
+from lit_gans.data.images import images_at, read_at, write_grid
 from lit_gans.latents.projection import project as found_latents
 from lit_gans.training.sampling import Weights
 
@@ -55,7 +55,7 @@ def project(
     refuse_without_latents(module, checkpoint)
     path = output_file(folder / "projected.png")
     frame, paths = pixels_of(content).frame(module.image_size, module.channels), images_at(input)
-    targets = torch.cat([to_unit_range(read_image(path, frame)) for path in paths])
+    targets = torch.cat([read_at(path, frame) for path in paths])
     labels = module.labels(len(targets), label)
     latents, distances = found_latents(
         module,

@@ -33,8 +33,7 @@ from lit_gans.data.images import (
     Depth,
     Frame,
     images_at,
-    read_image,
-    to_unit_range,
+    read_at,
     write_grid,
 )
 from lit_gans.latents.truncation import truncated
@@ -119,7 +118,7 @@ class Pixels:
     value_range: tuple[float, float] | None = None
     whole: bool = False
 
-    def frame(self, image_size: Size | None, channels: int) -> Frame:
+    def frame(self, image_size: Size, channels: int) -> Frame:
         """Returns how files become images like these, uncropped."""
         return Frame(image_size, channels, "none", WHITE, self.dtype, self.value_range)
 
@@ -144,15 +143,15 @@ def _translations(
         while name in ("grid", *names):  # of another ending
             name += "_"
         names.append(name)
-    frame = pixels.frame(None if whole else module.image_size, module.input_channels)
-    pictures = (to_unit_range(read_image(path, frame)) for path in paths)
+    frame = pixels.frame(module.image_size, module.input_channels)
 
     logger.info("translating %s images", f"{len(paths):,}")
     if not whole:
-        return names, [*module.translate(torch.cat([*pictures]), seed=seed, weights=weights)]
+        pictures = torch.cat([read_at(path, frame) for path in paths])
+        return names, [*module.translate(pictures, seed=seed, weights=weights)]
     # one by one, since each may have its own size
-    own = follow("translating whole images", pictures, len(paths))
-    return names, [module.translate(picture, seed=seed, weights=weights)[0] for picture in own]
+    own = follow("translating whole images", paths, len(paths), size=lambda _: 1)
+    return names, [module.translate(read_at(path, frame, whole), seed=seed, weights=weights)[0] for path in own]
 
 
 def _write_images(

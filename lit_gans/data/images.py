@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -301,6 +301,11 @@ def images_in(folder: Path, nested: bool = False, endings: tuple[str, ...] = (*P
 def images_at(path: str | Path) -> list[Path]:
     """Returns a file as it is given, or the images in a folder; see `images_in`."""
     return [Path(path)] if Path(path).is_file() else images_in(Path(path))
+
+
+def read_at(path: Path, frame: Frame, whole: bool = False) -> Float[Tensor, "1 c h w"]:
+    """Reads a file as an image in [0, 1], at its own size if it is taken whole."""
+    return to_unit_range(read_image(path, replace(frame, image_size=None) if whole else frame))
 
 
 def to_networks(images: Shaped[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:

@@ -15,7 +15,7 @@ from lit_gans.cli.interpolate import interpolate
 from lit_gans.cli.sample import sample
 from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import load
-from lit_gans.data.images import Frame, images_at, read_image, to_unit_range
+from lit_gans.data.images import Frame, images_at, read_at
 from lit_gans.data.sources.points import Ring
 from lit_gans.latents.truncation import truncated
 
@@ -117,7 +117,7 @@ def test_every_picture_becomes_a_translation_of_its_name(command, saved, picture
     assert "3 images" in out
     assert {made.name for made in (tmp_path / "made").iterdir()} == {"street.png", "a house.png", "10.png", "grid.png"}
     paths = images_at(pictures)
-    read = torch.cat([to_unit_range(read_image(path, Frame(16, 1, "none"))) for path in paths])
+    read = torch.cat([read_at(path, Frame(16, 1, "none")) for path in paths])
     images = load(path).translate(read, seed=4)
     for picture, image in zip(paths, images, strict=True):
         assert (pixels(tmp_path / "made" / f"{picture.stem}.png") - image[0]).abs().max() <= 0.51 / 255 + 1e-6
@@ -126,7 +126,7 @@ def test_every_picture_becomes_a_translation_of_its_name(command, saved, picture
 def test_cyclegan_translates_there_and_back(saved, pictures, tmp_path):
     path = saved("cyclegan")
     paths = images_at(pictures)
-    read = torch.cat([to_unit_range(read_image(path, Frame(16, 1, "none"))) for path in paths])
+    read = torch.cat([read_at(path, Frame(16, 1, "none")) for path in paths])
     for direction in ("a_to_b", "b_to_a"):
         sample(path, input=str(pictures), direction=direction, output=str(tmp_path / direction))
         images = load(path).translate(read, direction=direction)

@@ -12,7 +12,7 @@ from PIL import Image
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.base import resized
-from lit_gans.data.images import Frame, images_at, open_picture, read_image
+from lit_gans.data.images import Frame, images_at, open_picture, read_at, read_image
 from lit_gans.data.sources.folder import Folder
 
 RNG = np.random.default_rng(0)
@@ -228,9 +228,9 @@ def test_files_are_read_uncropped_at_one_size_or_whole_in_the_order_of_their_nam
     (tmp_path / "readme.md").write_text("no picture")
     paths, frame = images_at(str(tmp_path)), Frame(16, 3, "none")
     assert [path.name for path in paths] == sorted(colors)
-    images = torch.cat([read_image(path, frame) for path in paths])
+    images = torch.cat([read_at(path, frame) for path in paths])
     assert images.shape == (3, 3, 16, 16)
     expected = torch.tensor([colors[path.name] for path in paths])
-    assert (images.float().mean((2, 3)) - expected).abs().max() <= 3
+    assert (images.mean((2, 3)) * 255 - expected).abs().max() <= 3
     assert images_at(paths[1]) == [paths[1]]
-    assert read_image(paths[1], Frame(None, 3, "none")).shape == (1, 3, 24, 40)
+    assert read_at(paths[1], frame, whole=True).shape == (1, 3, 24, 40)
