@@ -66,7 +66,7 @@ def load(path: Path, scores: Mapping[str, FeatureScore]) -> float | None:
         FID between two halves of the images, NaN if no score needs Gaussians; None if there is no file.
     """
     rank, world_size = place()
-    tensors = _read(path) if rank == 0 else {}
+    tensors = read(path) if rank == 0 else {}
     found = [tensors.pop("halves").item() if tensors else None]
     for name, tensor in tensors.items():
         owner, _, state = name.rpartition("/")
@@ -78,23 +78,27 @@ def load(path: Path, scores: Mapping[str, FeatureScore]) -> float | None:
 
 
 def save(path: Path, scores: Mapping[str, FeatureScore], halves: float) -> None:
-    """Stores the states of the real images of all ranks, with their digest, see `load`; a failure costs a warning."""
+    """Stores the states of the real images of all ranks, see `load`."""
     tensors = {"halves": torch.tensor(halves, dtype=torch.float64)}
     for owner, score in scores.items():
         with score.sync_context():
             for state, value in score.real_states().items():
                 tensor = score.rows(state) if isinstance(value, list) else value
                 tensors[f"{owner}/{state}"] = tensor.cpu().contiguous()
-    if place()[0] != 0:
-        return
+    if place()[0] == 0:
+        write(path, tensors)
+
+
+def write(path: Path, tensors: dict[str, torch.Tensor]) -> None:
+    """Writes tensors with their digest; a failure costs a warning."""
     try:
         with replacing(path, path.with_name(f"{path.name}.{os.getpid()}")) as part:  # two runs may write concurrently
             save_file(tensors, part, {"sha256": digest_of(dict(sorted(tensors.items())))})
     except (OSError, SafetensorError) as error:
-        warnings.warn(f"The statistics of the real images cannot be stored in {path.parent}: {error}", stacklevel=3)
+        warnings.warn(f"The statistics of the real images cannot be stored in {path.parent}: {error}", stacklevel=4)
 
 
-def _read(path: Path) -> dict[str, torch.Tensor]:
+def read(path: Path) -> dict[str, torch.Tensor]:
     """Returns the tensors of a file; none if there is no file, or a damaged one, which costs a warning."""
     if not path.is_file():
         return {}
