@@ -123,7 +123,7 @@ def _packing(source: Folder, folder: Path, rounds: int) -> dict[str, Any]:
     def loop() -> None:
         with (folder / "loop.bin").open("wb") as file:
             for path in source.source().paths:
-                file.write(source.frame.fit(open_picture(path, str(path), []), str(path))[0].tobytes())
+                file.write(source.frame.fit(open_picture(path, str(path), []), str(path), []).tobytes())
 
     return _race({"lit_gans": ours, "one process": loop}, len(source.source()), rounds)
 

@@ -25,7 +25,7 @@ from lit_gans.data.contracts import HasModes, ImageSource, Paired
 from lit_gans.data.images import to_networks, to_uint8, to_unit_range
 from lit_gans.data.sources.stacked_digits import StackedDigits
 from lit_gans.metrics.cache import fingerprint
-from lit_gans.metrics.evaluator import Evaluator
+from lit_gans.metrics.evaluator import Evaluator, with_labels
 from lit_gans.metrics.extractors.base import Extractor
 from lit_gans.metrics.extractors.digits import DigitsExtractor
 from lit_gans.metrics.protocol import RUNNING_STATISTICS, stamp, versions
@@ -86,6 +86,8 @@ class Measurement(GenerativeCallback):
         self.left_out: dict[str, str] = {}
         self._begun = False  # whether this training has measured
 
+    # ---- what a subclass defines
+
     def begin(self, trainer: Trainer, module: AdversarialModule) -> None:
         """Prepares the first measurement of a training."""
 
@@ -103,6 +105,112 @@ class Measurement(GenerativeCallback):
             "seed": self.seed,
             "versions": versions(),
         }
+
+    # ---- when it measures, and where the values go
+
+    def on_train_start(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
+        self._begun = False
+        self._log(trainer)
+        if trainer.global_step == 0:
+            self._measure(trainer, pl_module)
+            self.first, self.best = self.values, {}  # of a trained generator, as best.ckpt
+        elif trainer.global_step % self.every_n_steps == 0 and self.measured_at < trainer.global_step:
+            self._measure(trainer, pl_module)  # a signal had ended it
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: AdversarialModule, *_: Any) -> None:
+        if trainer.global_step % self.every_n_steps == 0 or trainer.global_step == trainer.max_steps:
+            self._measure(trainer, pl_module)
+
+    def _measure(self, trainer: Trainer, module: AdversarialModule) -> None:
+        for callback in callbacks_of(trainer, GenerativeCallback):
+            callback.on_measure_start(trainer, f"{_short(self.headline)} on {self.num_samples} samples")
+        try:
+            with paused(trainer):
+                module.gather_generator()
+                if not self._begun:
+                    self.begin(trainer, module)
+                    self.protocol, self._begun = self.stamp(trainer, module), True
+                    self._write_protocol(trainer)
+                start = time.monotonic()
+                self.values = self.measure(trainer, module)
+                self.measured_at, self.seconds = trainer.global_step, time.monotonic() - start
+                self._keep_best()
+                self._log(trainer)
+                for logger in trainer.loggers:
+                    logger.log_metrics(self.values, step=trainer.global_step)
+        except Abandoned:
+            return
+        for callback in callbacks_of(trainer, GenerativeCallback):
+            callback.on_measure_end(trainer)
+
+    def _write_protocol(self, trainer: Trainer) -> None:
+        """Writes the protocol under its headline, next to the protocols of the run's other measurements."""
+        if trainer.is_global_zero:
+            path = Path(trainer.default_root_dir) / PROTOCOL
+            others = _read(path) if path.is_file() else {}
+            with writing(path), replacing(path) as part:
+                part.write_text(json.dumps(others | {self.headline: self.protocol}, indent=2) + "\n")
+
+    def _keep_best(self) -> None:
+        for name, direction in self.directions.items():
+            if direction is not None and name in self.values:
+                best, new = min if direction == "min" else max, (self.values[name], self.measured_at)
+                self.best[name] = best(self.best.get(name, new), new, key=lambda pair: pair[0])
+
+    def _log(self, trainer: Trainer) -> None:
+        """Hands the last values to callbacks, such as Lightning's `ModelCheckpoint`, and to progress bars.
+
+        `self.log` is not allowed at the start of a training, and would write to loggers every `log_every_n_steps`.
+        """
+        values = {name: torch.tensor(value) for name, value in self.values.items()}
+        trainer.callback_metrics.update(values)
+        trainer.logged_metrics.update(values)
+        if self.headline in self.values:
+            trainer.progress_bar_metrics[self.headline] = self.values[self.headline]
+
+    # ---- the images of this rank, for subclasses
+
+    def generated(self, trainer: Trainer, module: AdversarialModule) -> Iterator[torch.Tensor]:
+        """Yields this rank's batches of generated images in [0, 1], a contiguous share of all images.
+
+        They are to be taken to the end, see `until_stopped`.
+        """
+        inputs = share(module.sampling_inputs(self.num_samples, self.seed, data_of(trainer)), trainer)
+        labels = self.requested_labels(trainer, module)
+        batches = inputs.split(self.batch_size) if len(inputs) else ()
+        for some, classes in self.until_stopped(trainer, with_labels(batches, labels)):
+            yield module.decode(some, labels=classes, seed=self.seed)
+
+    def requested_labels(self, trainer: Trainer, module: AdversarialModule) -> Int64[Tensor, " n"] | None:
+        """Returns the classes that `generated` asks for, or None for a generator without classes."""
+        labels = module.labels(self.num_samples)
+        return None if labels is None else share(labels, trainer)
+
+    def until_stopped(self, trainer: Trainer, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Yields batches until a signal stops the training; every rank must take its batches to the end.
+
+        Raises:
+            Abandoned: a signal came, see `Checkpoint.until_stopped`; nothing is measured then.
+        """
+        for checkpoint in callbacks_of(trainer, Checkpoint):
+            batches = checkpoint.until_stopped(trainer, batches)
+        yield from batches
+
+    # ---- checkpoints, and the report of the run
+
+    def state_dict(self) -> dict[str, Any]:
+        best = {name: list(pair) for name, pair in self.best.items()}
+        values = {"values": self.values, "first": self.first, "measured_at": self.measured_at}
+        return values | {"best": best, "protocol": self.protocol}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.values, self.first = state_dict["values"], state_dict["first"]
+        self.measured_at, self.protocol = state_dict["measured_at"], state_dict["protocol"]
+        self.best = {name: tuple(pair) for name, pair in state_dict["best"].items()}
+
+    def num_left(self, total: int) -> int:
+        """Returns the number of measurements to come in a training of `total` iterations."""
+        return -(-total // self.every_n_steps) - self.measured_at // self.every_n_steps
 
     def summary(self) -> list[str]:
         """Returns lines for the report of the run: last and best values, and scores left out."""
@@ -123,120 +231,13 @@ class Measurement(GenerativeCallback):
 
     def best_lines(self) -> list[str]:
         """Returns a line with the best values, where these are better than the last and the untrained values."""
-        better = [
-            f"{_short(name)} {value:.4g} at iteration {step}"
-            for name, (value, step) in self.best.items()
-            if value != self.values.get(name) and self._is_better(name, value, self.first.get(name, math.nan))
-        ]
+        better = []
+        for name, (value, step) in self.best.items():
+            untrained = self.first.get(name, math.nan)
+            is_worse = value < untrained if self.directions[name] == "max" else value > untrained
+            if value != self.values.get(name) and not is_worse:
+                better.append(f"{_short(name)} {value:.4g} at iteration {step}")
         return [f"{'':11} best: {', '.join(better)}"] if better else []
-
-    def _is_better(self, name: str, value: float, untrained: float) -> bool:
-        """Whether a value is not worse than that of the untrained networks, which is NaN if unknown."""
-        return not (value < untrained if self.directions[name] == "max" else value > untrained)
-
-    def state_dict(self) -> dict[str, Any]:
-        best = {name: list(pair) for name, pair in self.best.items()}
-        values = {"values": self.values, "first": self.first, "measured_at": self.measured_at}
-        return values | {"best": best, "protocol": self.protocol}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.values, self.first = state_dict["values"], state_dict["first"]
-        self.measured_at, self.protocol = state_dict["measured_at"], state_dict["protocol"]
-        self.best = {name: tuple(pair) for name, pair in state_dict["best"].items()}
-
-    def on_train_start(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
-        self._begun = False
-        self._log(trainer)
-        if trainer.global_step == 0:
-            self._measure(trainer, pl_module)
-            self.first, self.best = self.values, {}  # of a trained generator, as best.ckpt
-        elif trainer.global_step % self.every_n_steps == 0 and self.measured_at < trainer.global_step:
-            self._measure(trainer, pl_module)  # a signal had ended it
-
-    def on_train_batch_end(self, trainer: Trainer, pl_module: AdversarialModule, *_: Any) -> None:
-        if trainer.global_step % self.every_n_steps == 0 or trainer.global_step == trainer.max_steps:
-            self._measure(trainer, pl_module)
-
-    def _measure(self, trainer: Trainer, module: AdversarialModule) -> None:
-        for callback in callbacks_of(trainer, GenerativeCallback):
-            callback.on_measure_start(trainer, f"{_short(self.headline)} on {self.num_samples} samples")
-        try:
-            with paused(trainer):
-                self._measure_and_log(trainer, module)
-        except Abandoned:
-            return
-        for callback in callbacks_of(trainer, GenerativeCallback):
-            callback.on_measure_end(trainer)
-
-    def _measure_and_log(self, trainer: Trainer, module: AdversarialModule) -> None:
-        module.gather_generator()
-        if not self._begun:
-            self.begin(trainer, module)
-            self.protocol, self._begun = self.stamp(trainer, module), True
-            self._write_protocol(trainer)
-        start = time.monotonic()
-        self.values = self.measure(trainer, module)
-        self.measured_at, self.seconds = trainer.global_step, time.monotonic() - start
-        self._keep_best()
-        self._log(trainer)
-        for logger in trainer.loggers:
-            logger.log_metrics(self.values, step=trainer.global_step)
-
-    def num_left(self, total: int) -> int:
-        """Returns the number of measurements to come in a training of `total` iterations."""
-        return -(-total // self.every_n_steps) - self.measured_at // self.every_n_steps
-
-    def _log(self, trainer: Trainer) -> None:
-        """Hands the last values to callbacks, such as Lightning's `ModelCheckpoint`, and to progress bars.
-
-        `self.log` is not allowed at the start of a training, and would write to loggers every `log_every_n_steps`.
-        """
-        values = {name: torch.tensor(value) for name, value in self.values.items()}
-        trainer.callback_metrics.update(values)
-        trainer.logged_metrics.update(values)
-        if self.headline in self.values:
-            trainer.progress_bar_metrics[self.headline] = self.values[self.headline]
-
-    def _write_protocol(self, trainer: Trainer) -> None:
-        """Writes the protocol under its headline, next to the protocols of the run's other measurements."""
-        if trainer.is_global_zero:
-            path = Path(trainer.default_root_dir) / PROTOCOL
-            others = _read(path) if path.is_file() else {}
-            with writing(path), replacing(path) as part:
-                part.write_text(json.dumps(others | {self.headline: self.protocol}, indent=2) + "\n")
-
-    def _keep_best(self) -> None:
-        for name, direction in self.directions.items():
-            sign = 1 if direction == "min" else -1
-            if direction is not None and name in self.values:
-                new = (self.values[name], self.measured_at)
-                self.best[name] = min(self.best.get(name, new), new, key=lambda pair: sign * pair[0])
-
-    def until_stopped(self, trainer: Trainer, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """Yields batches until a signal stops the training; every rank must take its batches to the end.
-
-        Raises:
-            Abandoned: a signal came, see `Checkpoint.until_stopped`; nothing is measured then.
-        """
-        for checkpoint in callbacks_of(trainer, Checkpoint):
-            batches = checkpoint.until_stopped(trainer, batches)
-        yield from batches
-
-    def generated(self, trainer: Trainer, module: AdversarialModule) -> Iterator[torch.Tensor]:
-        """Yields this rank's batches of generated images in [0, 1], a contiguous share of all images.
-
-        They are to be taken to the end, see `until_stopped`.
-        """
-        inputs = share(module.sampling_inputs(self.num_samples, self.seed, data_of(trainer)), trainer)
-        labels = self.requested_labels(trainer, module)
-        for start in self.until_stopped(trainer, range(0, len(inputs), self.batch_size)):
-            rows = slice(start, start + self.batch_size)
-            yield module.decode(inputs[rows], labels=None if labels is None else labels[rows], seed=self.seed)
-
-    def requested_labels(self, trainer: Trainer, module: AdversarialModule) -> Int64[Tensor, " n"] | None:
-        """Returns the classes that `generated` asks for, or None for a generator without classes."""
-        labels = module.labels(self.num_samples)
-        return None if labels is None else share(labels, trainer)
 
 
 class GenerativeMetrics(Measurement):
@@ -257,9 +258,14 @@ class GenerativeMetrics(Measurement):
             extractor knows the classes, their coverage, and for a generator with classes those inside classes.
         cache: whether to cache the statistics of the real images for further runs (in `LIT_GANS_CACHE`).
 
+    Attributes:
+        evaluator: compares images by the scores that are measured; `setup` makes it.
+
     Raises:
         RefusedInput: a number below 1, data without images, or too few images for every score.
     """
+
+    evaluator: Evaluator
 
     def __init__(
         self,
@@ -273,13 +279,6 @@ class GenerativeMetrics(Measurement):
     ) -> None:
         super().__init__(every_n_steps, num_samples, batch_size, seed)
         self.extractor, self.scores, self.cache = extractor, scores, cache
-        self._evaluator: Evaluator | None = None
-
-    @property
-    def evaluator(self) -> Evaluator:
-        """Evaluator of the training, with the scores that are measured; `setup` makes it."""
-        assert self._evaluator is not None
-        return self._evaluator
 
     def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
         """Chooses what is measured, before any callback follows a value of it."""
@@ -305,7 +304,7 @@ class GenerativeMetrics(Measurement):
         given = self.num_samples, self.batch_size, self.seed, device
         evaluator = Evaluator(self.extractor, self.scores, *given, num_classes=pl_module.num_classes)
         evaluator.choose(data)
-        self.directions, self.left_out, self._evaluator = evaluator.directions, evaluator.left_out, evaluator
+        self.directions, self.left_out, self.evaluator = evaluator.directions, evaluator.left_out, evaluator
         self.headline = next(iter(self.directions))
         for name, reason in self.left_out.items() if trainer.is_global_zero else ():
             logger.warning("metrics: %s is left out: %s", name, reason)
@@ -355,11 +354,13 @@ class ModeMetrics(Measurement):
         self, every_n_steps: int = 1000, num_samples: int = 2500, batch_size: int = 2500, seed: int = 1
     ) -> None:
         super().__init__(every_n_steps, num_samples, batch_size, seed)
-        self._classifier: DigitsExtractor | None = None
 
     def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
-        if not isinstance(data_of(trainer), HasModes):
+        data = data_of(trainer)
+        if not isinstance(data, HasModes):
             raise RefusedInput("metrics=modes needs data whose modes are known: data=ring, grid or stacked_digits.")
+        if isinstance(data, StackedDigits):
+            data.set_classifier(DigitsExtractor())
 
     def stamp(self, trainer: Trainer, module: AdversarialModule) -> dict[str, Any]:
         data = data_of(trainer)
@@ -367,9 +368,6 @@ class ModeMetrics(Measurement):
 
     def measure(self, trainer: Trainer, module: AdversarialModule) -> dict[str, float]:
         data = data_of(trainer)
-        if isinstance(data, StackedDigits):
-            self._classifier = self._classifier or DigitsExtractor()
-            data.set_classifier(self._classifier)
         metric = ModeCoverage(data.num_modes, data.min_samples).to(module.device)
         for samples in self.generated(trainer, module):
             metric.update(data.modes_of(samples))

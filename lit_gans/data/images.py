@@ -21,10 +21,10 @@ from torch.nn import functional
 from torchvision.utils import save_image
 
 from lit_gans.common.errors import RefusedInput, import_extra, refusing
-from lit_gans.common.size import Size, as_size, sides, size_value
+from lit_gans.common.size import Size, sides, size_value
 
+PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 ARRAYS = (".npy",)
-ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 Crop = Literal["center", "none"] | Size
 Background = tuple[int, int, int]
 Picture = Image.Image | np.ndarray
@@ -32,8 +32,6 @@ WHITE: Background = (255, 255, 255)
 _RANGE_NOISE = 1e-4  # rounding of an image that was scaled to [0, 1]
 Depth = Literal["uint8", "float32"]
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-
-
 _RANGES = {"bool": (0, 1), "uint8": (0, 255), "uint16": (0, 65535)}  # of files; others have none of their own
 
 
@@ -42,7 +40,7 @@ class Frame:
     """Converts pictures to images of one size: crops, then resizes (bilinear, antialiased).
 
     Args:
-        image_size: height and width of the images: one number for squares, or both.
+        image_size: height and width of the images: one number for squares, or both; None does not resize.
         channels: 1 for grayscale, 3 for RGB, 4 for RGBA, any other number for arrays.
         crop: `center` crops to the largest central part with the aspect ratio of the images, a number to the central
             square of that many pixels, [height, width] to a central rectangle; `none` does not crop. Where the aspect
@@ -52,7 +50,7 @@ class Frame:
         value_range: values of a file that become black and white; None takes 0 and 255, or 65535 for 16-bit files.
     """
 
-    image_size: Size
+    image_size: Size | None
     channels: int
     crop: Crop = "center"
     background: Background = WHITE
@@ -67,40 +65,59 @@ class Frame:
     @property
     def shape(self) -> tuple[int, int, int]:
         """Channels, height and width of what `fit` returns."""
+        assert self.image_size is not None
         return self.channels, *sides(self.image_size)
 
-    def fit(self, picture: Picture, name: str) -> tuple[Shaped[np.ndarray, "c h w"], list[str]]:
-        """Returns an image and notes for the user about its conversion.
+    def fit(self, picture: Picture, name: str, notes: list[str]) -> Shaped[np.ndarray, "c h w"]:
+        """Returns an image.
 
         Args:
             picture: decoded picture, or values (h, w), (h, w, c) or (c, h, w).
             name: name of the picture, for error messages.
+            notes: list to which notes for the user about the conversion are appended.
 
         Raises:
             RefusedInput: the picture is smaller than the crop, or the crop is empty; or values have another number of
                 channels, an unknown range, or are not finite.
         """
         if self.takes_values or isinstance(picture, np.ndarray):
-            return self._fit_values(values_of(picture), name)
-        notes: list[str] = []
-        picture = plain(picture, self.channels, self.background, name, notes)
-        size = sides(self.image_size)[::-1]  # Pillow's order
+            return self._fit_values(values_of(picture), name, notes)
+        picture = self._plain(picture, name, notes)
         # `resize(box=...)` would mix in pixels outside the box
         picture = picture.crop(self._box(*picture.size, name, notes))
-        if picture.size != size:
-            picture = picture.resize(size, Image.Resampling.BILINEAR)
-        return _array(picture, self.channels), notes
+        if self.image_size is not None and picture.size != sides(self.image_size)[::-1]:  # Pillow's order
+            picture = picture.resize(sides(self.image_size)[::-1], Image.Resampling.BILINEAR)
+        pixels = np.asarray(picture)
+        return pixels.reshape(*pixels.shape[:2], self.channels).transpose(2, 0, 1).copy()
 
-    def size_of(self, picture: Picture) -> Size:
-        """Returns the height and width of a picture or of values, see `fit`."""
-        if isinstance(picture, Image.Image):
-            return as_size(picture.size[::-1])
-        leading = picture.ndim == 3 and picture.shape[-1] != self.channels
-        return as_size(picture.shape[1:] if leading else picture.shape[:2])
+    def _plain(self, picture: Image.Image, name: str, notes: list[str]) -> Image.Image:
+        """Converts a picture to 8-bit grayscale, RGB or RGBA.
+
+        16-bit values are scaled, not clipped; transparent pictures are composited over `background`, unless images have
+        4 channels.
+        """
+        if picture.mode == "F":
+            raise RefusedInput(
+                f"{name} has floating-point pixels, whose range is unknown: add data.value_range=[LOW,HIGH], the values"
+                " that become black and white."
+            )
+        if picture.mode.startswith("I"):
+            notes.append("16 bits, scaled to 8")
+            values = np.asarray(picture).astype(np.float64).clip(0, 65535)
+            picture = Image.fromarray((values / 257).round().astype(np.uint8))
+        transparent = picture.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in picture.info
+        if transparent and self.channels != 4:
+            notes.append("transparent, composited over data.background")
+            picture = picture.convert("RGBA")
+            picture = Image.alpha_composite(Image.new("RGBA", picture.size, (*self.background, 255)), picture)
+        mode = _MODES[self.channels]
+        if picture.mode == "P" and mode == "L":
+            picture = picture.convert("RGB")
+        return picture if picture.mode == mode else picture.convert(mode)
 
     def _fit_values(
-        self, values: Shaped[np.ndarray, "..."], name: str
-    ) -> tuple[Shaped[np.ndarray, "c h w"], list[str]]:
+        self, values: Shaped[np.ndarray, "..."], name: str, notes: list[str]
+    ) -> Shaped[np.ndarray, "c h w"]:
         values = values[..., None] if values.ndim == 2 else values
         if values.ndim != 3 or self.channels not in (values.shape[0], values.shape[-1]):
             raise RefusedInput(
@@ -118,24 +135,22 @@ class Frame:
         low, high = known
         if not np.isfinite(values).all():
             raise RefusedInput(f"{name} has values that are not finite.")
-        notes: list[str] = []
         left, top, right, bottom = self._box(values.shape[1], values.shape[0], name, notes)
-        size = sides(self.image_size)
         part = torch.from_numpy(values[top:bottom, left:right].astype(np.float32)).permute(2, 0, 1)[None]
-        if part.shape[-2:] != size:
-            part = functional.interpolate(part, size, mode="bilinear", antialias=True)
+        if self.image_size is not None and part.shape[-2:] != sides(self.image_size):
+            part = functional.interpolate(part, sides(self.image_size), mode="bilinear", antialias=True)
         unit = (part[0].numpy() - low) / (high - low)
         if unit.min() < -_RANGE_NOISE or unit.max() > 1 + _RANGE_NOISE:
             notes.append("with values outside data.value_range, which are clipped")
         unit = unit.clip(0, 1)
         if self.dtype == "float32":
-            return unit * np.float32(2) - np.float32(1), notes
+            return unit * np.float32(2) - np.float32(1)
         if values.dtype != np.uint8:
             notes.append(f"{values.dtype} values, scaled to 8 bits (data.dtype=float32 keeps them)")
-        return (unit * 255).round().astype(np.uint8), notes
+        return (unit * 255).round().astype(np.uint8)
 
     def _box(self, width: int, height: int, name: str, notes: list[str]) -> tuple[int, int, int, int]:
-        high, wide = sides(self.image_size)
+        high, wide = (height, width) if self.image_size is None else sides(self.image_size)
         rows, columns = height, width
         if self.crop == "center":
             rows, columns = min(rows, max(1, columns * high // wide)), min(columns, max(1, rows * wide // high))
@@ -172,13 +187,15 @@ class PairFrame:
     @property
     def shape(self) -> tuple[int, int, int]:
         """Channels, height and width of what `fit` returns."""
-        return self.first.channels + self.second.channels, *sides(self.first.image_size)
+        channels, height, width = self.first.shape
+        return channels + self.second.channels, height, width
 
-    def fit(self, pictures: tuple[Picture, Picture], name: str) -> tuple[Shaped[np.ndarray, "c h w"], list[str]]:
-        """Returns an image and notes about both sides, see `Frame.fit`."""
-        first, notes = self.first.fit(pictures[0], name)
-        second, more = self.second.fit(pictures[1], name)
-        return np.concatenate([first, second]), sorted({*notes, *more})
+    def fit(self, pictures: tuple[Picture, Picture], name: str, notes: list[str]) -> Shaped[np.ndarray, "c h w"]:
+        """Returns an image, and notes what is true of either side once; see `Frame.fit`."""
+        of_sides: list[str] = []
+        images = [self.first.fit(pictures[0], name, of_sides), self.second.fit(pictures[1], name, of_sides)]
+        notes += sorted({*of_sides})
+        return np.concatenate(images)
 
 
 def values_of(picture: Picture) -> Shaped[np.ndarray, "..."]:
@@ -190,12 +207,13 @@ def values_of(picture: Picture) -> Shaped[np.ndarray, "..."]:
     return np.asarray(picture.convert("RGB") if picture.mode in ("CMYK", "YCbCr", "HSV", "LAB") else picture)
 
 
-def open_values(path: Path, notes: list[str]) -> Picture:
-    """Reads a file with the depth and the channels that it has: arrays of NumPy, TIFF files of any number of channels
-    and PNG files with colors of 16 bits (extra `depth`), and whatever else Pillow opens.
+def read_picture(path: Path, as_values: bool, notes: list[str]) -> Picture:
+    """Reads an array of NumPy, or any picture that Pillow opens.
 
     Args:
         path: path of the file.
+        as_values: whether to read TIFF files of any number of channels, and PNG files with colors of 16 bits, with the
+            depth and the channels that they have (extra `depth`), rather than as pictures.
         notes: list to which notes for the user are appended.
 
     Raises:
@@ -205,29 +223,21 @@ def open_values(path: Path, notes: list[str]) -> Picture:
     with refusing(f"{path} cannot be read as an image"):
         if ending in ARRAYS:
             return np.load(path, allow_pickle=False)
-        if ending in (".tif", ".tiff"):
+        if as_values and ending in (".tif", ".tiff"):
             return import_extra("tifffile", "depth").imread(path)
-        if ending == ".png" and _has_deep_colors(path):
-            with path.open("rb") as file:
-                width, height, rows, about = import_extra("png", "depth").Reader(file=file).asDirect()
-                return np.array([*map(np.uint16, rows)]).reshape(height, width, about["planes"])
+        if as_values and ending == ".png":
+            with Image.open(path) as picture:
+                deep = _is_reduced(picture)
+            if deep:
+                with path.open("rb") as file:
+                    width, height, rows, about = import_extra("png", "depth").Reader(file=file).asDirect()
+                    return np.array([*map(np.uint16, rows)]).reshape(height, width, about["planes"])
     return open_picture(path, str(path), notes)
 
 
-def _has_deep_colors(path: Path) -> bool:
-    """Whether a PNG has colors of 16 bits, which Pillow reduces to 8; it reads gray ones as they are."""
-    with Image.open(path) as picture:
-        return _is_reduced(picture)
-
-
 def _is_reduced(picture: ImageFile.ImageFile) -> bool:
+    """Whether a file has colors of 16 bits, which Pillow reduces to 8; it reads gray ones as they are."""
     return any(";16" in str(part) for part in picture.tile) and not picture.mode.startswith("I")
-
-
-def read_picture(path: Path, as_values: bool, notes: list[str]) -> Picture:
-    """Reads a file with `open_values` if it is an array or its values are wanted, otherwise with `open_picture`."""
-    wanted = as_values or path.suffix.lower() in ARRAYS
-    return open_values(path, notes) if wanted else open_picture(path, str(path), notes)
 
 
 def open_picture(source: Path | bytes, name: str, notes: list[str]) -> Image.Image:
@@ -252,52 +262,17 @@ def open_picture(source: Path | bytes, name: str, notes: list[str]) -> Image.Ima
     return picture
 
 
-def plain(picture: Image.Image, channels: int, background: Background, name: str, notes: list[str]) -> Image.Image:
-    """Converts a picture to 8-bit grayscale, RGB or RGBA.
-
-    16-bit values are scaled, not clipped; transparent pictures are composited over `background` unless `channels` is 4.
+def read_image(path: Path, frame: Frame) -> Shaped[Tensor, "1 c h w"]:
+    """Reads a file as an image.
 
     Raises:
-        RefusedInput: the picture has floating-point pixels, whose range is unknown.
+        RefusedInput: see `read_picture` and `Frame.fit`.
     """
-    if picture.mode == "F":
-        raise RefusedInput(
-            f"{name} has floating-point pixels, whose range is unknown: add data.value_range=[LOW,HIGH], the values"
-            " that become black and white."
-        )
-    if picture.mode.startswith("I"):
-        notes.append("16 bits, scaled to 8")
-        values = np.asarray(picture).astype(np.float64).clip(0, 65535)
-        picture = Image.fromarray((values / 257).round().astype(np.uint8))
-    transparent = picture.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in picture.info
-    if transparent and channels != 4:
-        notes.append("transparent, composited over data.background")
-        picture = picture.convert("RGBA")
-        picture = Image.alpha_composite(Image.new("RGBA", picture.size, (*background, 255)), picture)
-    mode = _MODES[channels]
-    if picture.mode == "P" and mode == "L":
-        picture = picture.convert("RGB")
-    return picture if picture.mode == mode else picture.convert(mode)
+    return torch.from_numpy(frame.fit(read_picture(path, frame.takes_values, []), str(path), []))[None]
 
 
-def _array(picture: Image.Image, channels: int) -> UInt8[np.ndarray, "c h w"]:
-    pixels = np.asarray(picture)
-    return pixels.reshape(*pixels.shape[:2], channels).transpose(2, 0, 1).copy()
-
-
-def read_image(path: Path, channels: int, background: Background = WHITE) -> UInt8[Tensor, "1 c h w"]:
-    """Reads a file as grayscale (1), RGB (3) or RGBA (4), at its original size.
-
-    Raises:
-        RefusedInput: the file cannot be read; the message names path and reason.
-    """
-    notes: list[str] = []
-    picture = plain(open_picture(path, str(path), notes), channels, background, str(path), notes)
-    return torch.from_numpy(_array(picture, channels))[None]
-
-
-def images_in(folder: Path, nested: bool = False, endings: tuple[str, ...] = ENDINGS) -> list[Path]:
-    """Returns the files in a folder with an image extension, sorted; includes broken links, excludes hidden files.
+def images_in(folder: Path, nested: bool = False, endings: tuple[str, ...] = (*PICTURES, *ARRAYS)) -> list[Path]:
+    """Returns the images and arrays in a folder, sorted; includes broken links, excludes hidden files.
 
     Args:
         folder: path of the folder.
@@ -324,15 +299,13 @@ def images_in(folder: Path, nested: bool = False, endings: tuple[str, ...] = END
 
 
 def images_at(path: str | Path) -> list[Path]:
-    """Returns a file as it is given, or the images and arrays in a folder, sorted; see `images_in`."""
-    return [Path(path)] if Path(path).is_file() else images_in(Path(path), endings=(*ENDINGS, *ARRAYS))
+    """Returns a file as it is given, or the images in a folder; see `images_in`."""
+    return [Path(path)] if Path(path).is_file() else images_in(Path(path))
 
 
 def read_at(path: Path, frame: Frame, whole: bool = False) -> Float[Tensor, "1 c h w"]:
     """Reads a file as an image in [0, 1], at its own size if it is taken whole."""
-    picture = read_picture(path, frame.takes_values, [])
-    frame = replace(frame, image_size=frame.size_of(picture)) if whole else frame
-    return to_unit_range(torch.from_numpy(frame.fit(picture, str(path))[0])[None])
+    return to_unit_range(read_image(path, replace(frame, image_size=None) if whole else frame))
 
 
 def to_networks(images: Shaped[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:

@@ -71,7 +71,7 @@ def load(path: Path, scores: Mapping[str, FeatureScore]) -> float | None:
     for name, tensor in tensors.items():
         owner, _, state = name.rpartition("/")
         score = scores[owner]
-        score.load_states({state: [tensor] if state in score.lists else tensor.to(score.device)})
+        setattr(score, state, [tensor] if state in score.lists else tensor.to(score.device))
     if world_size > 1:
         distributed.broadcast_object_list(found)
     return found[0]

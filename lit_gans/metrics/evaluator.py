@@ -119,7 +119,7 @@ class Evaluator:
         self.left_out = {
             name: reason
             for name, reason in reasons.items()
-            if reason is not None and not self._requested[name].is_meaningless(compared)
+            if reason is not None and self._requested[name].without_classes(compared) is None
         }
         self._labels = labels if any(isinstance(score, LabeledScore) for score in self.scores.values()) else None
         self._attach()
@@ -164,12 +164,10 @@ class Evaluator:
         if path is not None and found is None:
             cache.save(path, stateful, self.real_halves)
 
-    def _batches(self, images: Tensor | RealImages | Iterator[Tensor]) -> Iterator[Tensor]:
-        if isinstance(images, Iterator):
-            return images
-        if isinstance(images, Tensor):
-            return iter(images.split(self.batch_size))
-        return iter(images.real_batches(self.batch_size))
+    def _batches(self, images: Tensor | RealImages | Iterable[Tensor]) -> Iterable[Tensor]:
+        if isinstance(images, RealImages):
+            return images.real_batches(self.batch_size)
+        return images.split(self.batch_size) if isinstance(images, Tensor) else images
 
     def _extract_real(self, batches: Iterable[Tensor]) -> float:
         """Adds this rank's share of the real images to the scores, and returns the FID between the two halves.
@@ -181,7 +179,7 @@ class Evaluator:
         halves.attach(self._network, self._widths)
         halves.to(self.device)
         start = 0
-        self._all.update(Features.of_nothing(self._widths, self.device), real=True)
+        self._all.update(Features.of_nothing(self._widths, self.device), real=True)  # a rank may have no other images
         for images, labels in with_labels(batches, self._labels):
             if start * world_size // self.num_real == rank:
                 features, logits = self._network(images.to(self.device))
@@ -228,10 +226,9 @@ class Evaluator:
             raise RuntimeError("Call Evaluator.add_real() first: there are no real images to compare with.")
         self._all.reset()
         self._num_fake.reset()
-        self._all.update(Features.of_nothing(self._widths, self.device), real=False)
+        self._all.update(Features.of_nothing(self._widths, self.device), real=False)  # a rank may have no other images
         self._num_fake.update(0)
-        batches = fake.split(self.batch_size) if isinstance(fake, Tensor) else fake
-        for images, classes in with_labels(batches, labels):
+        for images, classes in with_labels(self._batches(fake), labels):
             self._all.update(self._network(images.to(self.device)), real=False, labels=classes)
             self._num_fake.update(len(images))
         num = int(self._num_fake.compute())

@@ -12,7 +12,7 @@ from torch import Tensor
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import Size, as_size
 from lit_gans.data.base import resized
-from lit_gans.data.images import images_in, read_image
+from lit_gans.data.images import PICTURES, Frame, images_in, read_image
 
 SHEETS = ("grid.png", "interpolation.png", "directions.png", "projected.png")  # what commands write beside the samples
 
@@ -32,7 +32,7 @@ class PictureFolder:
 
     def __init__(self, folder: str | Path, image_size: Size | None = None) -> None:
         self.folder, self.image_size = Path(folder), None if image_size is None else as_size(image_size)
-        self.paths = [path for path in images_in(self.folder) if path.name not in SHEETS]
+        self.paths = [path for path in images_in(self.folder, endings=PICTURES) if path.name not in SHEETS]
         if not self.paths:
             arrays = any(self.folder.glob("*.npy"))
             hint = " Arrays are measured from their checkpoint: checkpoint=PATH instead of fake=." if arrays else ""
@@ -61,7 +61,7 @@ class PictureFolder:
             yield torch.cat(batch)
 
     def _read(self, path: Path) -> UInt8[Tensor, "1 3 h w"]:
-        image = read_image(path, 3)
+        image = read_image(path, Frame(None, 3))
         return image if self.image_size is None else resized(image, self.image_size)
 
     def __repr__(self) -> str:

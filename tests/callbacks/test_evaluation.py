@@ -159,21 +159,6 @@ def test_a_damaged_protocol_does_not_end_a_training(tiny_gan, random_images, fit
     assert {*json.loads((tmp_path / "protocol.json").read_text())} == {KEYS[0]}
 
 
-def test_every_score_has_its_keys_and_steers_the_best_checkpoint(tiny_gan, random_images, fit):
-    scores = {
-        "inception_score": InceptionScore(),
-        "kid": KernelInceptionDistance(subsets=3, subset_size=20),
-        "mifid": MemorizationInformedFrechetInceptionDistance(),
-        "prdc": PrecisionRecallDensityCoverage(),
-    }
-    metrics = GenerativeMetrics(DigitsExtractor(), 1, 40, 16, scores=scores)
-    checkpoint = Checkpoint(monitor="metric/coverage_digits", mode="max")
-    fit(tiny_gan(), random_images(), max_steps=2, callbacks=[metrics, checkpoint], enable_checkpointing=True)
-    names = ("is", "is_spread", "kid", "kid_spread", "mifid", "precision", "recall", "density", "coverage")
-    assert tuple(metrics.values) == tuple(f"metric/{name}_digits" for name in names)
-    assert checkpoint.best_value == pytest.approx(metrics.best["metric/coverage_digits"][0])
-
-
 def test_the_summary_has_every_value_once(tiny_gan, random_images, fit):
     scores = {"fid": FrechetInceptionDistance(), "mifid": MemorizationInformedFrechetInceptionDistance()}
     metrics = GenerativeMetrics(DigitsExtractor(), scores=scores)

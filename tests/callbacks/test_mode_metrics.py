@@ -8,6 +8,7 @@ from lit_gans.callbacks import EMA, ModeMetrics
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.sources.points import Ring
 from lit_gans.data.sources.stacked_digits import StackedDigits
+from lit_gans.metrics.extractors.digits import DigitsExtractor
 
 
 @pytest.fixture
@@ -50,6 +51,7 @@ def test_real_images_cover_their_own_triples(tiny_gan, random_images, fit):
     trainer = fit(tiny_gan(), random_images(), max_steps=1)
     module, data = tiny_gan(image_size=32, channels=3), StackedDigits(num_images=120)
     trainer._data_connector.attach_datamodule(module, data)
+    data.set_classifier(DigitsExtractor())
     real = data.dataset[torch.arange(120)]
     batches = iter((real["image"].float() / 127.5 - 1).split(50))
     module.generate = lambda generator, batch: next(batches)

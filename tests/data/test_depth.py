@@ -1,10 +1,9 @@
 """Any number of channels, 16 bits and floats: nothing is reduced to 8 bits where more is asked for."""
 
 import re
-import struct
-import zlib
 
 import numpy as np
+import png
 import pytest
 import tifffile
 import torch
@@ -21,16 +20,9 @@ RNG = np.random.default_rng(0)
 
 def write_png(path, values):
     """A PNG of 16 bits with 1 to 4 channels, which Pillow writes only where it is gray."""
-
-    def chunk(kind, content):
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    height, width, channels = values.shape
-    head = struct.pack(">IIBBBBB", width, height, 16, {1: 0, 2: 4, 3: 2, 4: 6}[channels], 0, 0, 0)
-    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in values)
-    path.write_bytes(
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
-    )
+    png.from_array(
+        values.reshape(len(values), -1), {1: "L;16", 2: "LA;16", 3: "RGB;16", 4: "RGBA;16"}[values.shape[2]]
+    ).save(path)
 
 
 WRITERS = {
@@ -84,11 +76,7 @@ def test_values_are_mapped_from_their_range_and_those_outside_are_counted(tmp_pa
 @pytest.mark.parametrize(
     ("values", "settings", "sentence"),
     [
-        (
-            np.linspace(2, 7, 80).reshape(8, 10),
-            {},
-            "has float64 values, here from 2 to 7, whose range is",
-        ),
+        (np.linspace(2, 7, 80).reshape(8, 10), {}, "has float64 values, here from 2 to 7, whose range is"),
         (np.zeros((8, 10), np.int32), {}, "has int32 values, here from 0 to 0"),
         (np.full((8, 10), np.nan), {"value_range": (0.0, 1.0)}, "has values that are not finite"),
         (np.zeros((8, 10, 3), np.uint8), {}, r"has the shape (8, 10, 3), expected 1 channels (data.channels)"),
@@ -130,8 +118,8 @@ def test_other_pictures_are_read_as_values_too(tmp_path):
 def test_values_are_cropped_and_resized_as_pictures_are():
     pixels = RNG.integers(0, 256, (45, 70, 3), dtype=np.uint8)
     for size in (16, (10, 20)):
-        expected, _ = Frame(size, 3).fit(Image.fromarray(pixels), "it")
-        found, _ = Frame(size, 3, dtype="float32").fit(pixels, "it")
+        expected = Frame(size, 3).fit(Image.fromarray(pixels), "it", [])
+        found = Frame(size, 3, dtype="float32").fit(pixels, "it", [])
         assert found.shape == expected.shape
         assert np.abs((found + 1) / 2 * 255 - expected).max() <= 1.5, "a picture is rounded in between"
 
@@ -142,19 +130,14 @@ def test_pairs_whose_sides_have_other_channels(tmp_path, direction, apart):
     left, right = RNG.integers(0, 256, (8, 10, 2), dtype=np.uint8), RNG.integers(0, 256, (8, 10, 3), dtype=np.uint8)
     if not apart:  # one array has one number of channels
         right = right[..., :2]
-    for side, values in {"A": left, "B": right}.items():
-        (tmp_path / "pairs" / side).mkdir(parents=True)
-        np.save(tmp_path / "pairs" / side / "1.npy", values)
-    if not apart:
-        for side in "AB":
-            (tmp_path / "pairs" / side / "1.npy").unlink()
-            (tmp_path / "pairs" / side).rmdir()
-        np.save(tmp_path / "pairs" / "1.npy", np.concatenate([left, right], 1))
+    files = {"A/1.npy": left, "B/1.npy": right} if apart else {"1.npy": np.concatenate([left, right], 1)}
+    for name, values in files.items():
+        (tmp_path / "pairs" / name).parent.mkdir(parents=True, exist_ok=True)
+        np.save(tmp_path / "pairs" / name, values)
     sides = {"input": left, "image": right} if direction == "a_to_b" else {"input": right, "image": left}
     channels = {"input_channels": sides["input"].shape[-1], "channels": sides["image"].shape[-1]}
-    data = PairedFolder(
-        str(tmp_path / "pairs"), direction, image_size=(8, 10), cache=str(tmp_path / "cache"), **channels
-    )
+    cache = str(tmp_path / "cache")
+    data = PairedFolder(str(tmp_path / "pairs"), direction, image_size=(8, 10), cache=cache, **channels)
     assert data.input_channels == channels["input_channels"]
     for name, values in sides.items():
         assert np.array_equal(data.held_out[name][0].numpy(), np.moveaxis(values, -1, 0))

@@ -253,9 +253,7 @@ class PackedData(ImageData):
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Gathers a step on the accelerator, if the images are stored there."""
-        if isinstance(batch, dict) and "rows" in batch and self._resident is not None:
-            return self._resident[batch["rows"]]
-        return batch
+        return self._resident[batch["rows"]] if self._resident is not None and "rows" in batch else batch
 
 
 def in_8_bits(images: Shaped[Tensor, "b c h w"]) -> UInt8[Tensor, "b c h w"]:
@@ -316,7 +314,7 @@ class PackedPairs(PackedData):
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Gathers a step on the accelerator, if the images are stored there, and splits the pairs."""
         batch = super().on_after_batch_transfer(batch, dataloader_idx)
-        return batch | self.halves(batch["image"]) if isinstance(batch, dict) and "input" not in batch else batch
+        return batch | self.halves(batch["image"])
 
     def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c h w"]]:
         """Yields the target of every training pair."""

@@ -96,7 +96,7 @@ class Packed:
         path: path of the folder.
         images: memory-mapped images; pages are read on first access.
         labels: class of each image.
-        about: source, shape, skipped files, and how often there was something to note about a file.
+        about: source, skipped files, and how often there was something to note about a file.
         chunks: number of images and CRC-32 of each chunk.
     """
 
@@ -135,7 +135,7 @@ def open_packed(path: Path) -> Packed:
             raise DamagedPacked(path)
         skipped = [line for chunk in chunks for line in chunk["skipped"]]
         notes = sum((Counter(chunk["notes"]) for chunk in chunks), Counter())
-        about |= {"shape": list(images.shape), "skipped": skipped, "notes": dict(notes)}
+        about |= {"skipped": skipped, "notes": dict(notes)}
         checksums = [(len(chunk["labels"]), chunk["checksum"]) for chunk in chunks]
         return Packed(path, torch.from_numpy(images), labels, about, checksums)
     except (OSError, RefusedInput):

@@ -25,26 +25,19 @@ class Joined(Source):
     """
 
     def __init__(self, parts: Sequence[Source]) -> None:
-        self.parts = parts
-        self._numbers = [number for number, part in enumerate(parts) for _ in range(len(part))]
+        self._places = [(part, row) for part in parts for row in range(len(part))]
+        self.labels = [number for number, part in enumerate(parts) for _ in range(len(part))]
 
     def __len__(self) -> int:
-        return len(self._numbers)
-
-    def label(self, index: int) -> int:
-        return self._numbers[index]
+        return len(self._places)
 
     def name(self, index: int) -> str:
-        part, row = self._at(index)
+        part, row = self._places[index]
         return part.name(row)
 
     def picture(self, index: int, notes: list[str]) -> Any:
-        part, row = self._at(index)
+        part, row = self._places[index]
         return part.picture(row, notes)
-
-    def _at(self, index: int) -> tuple[Source, int]:
-        number = self._numbers[index]
-        return self.parts[number], index - sum(map(len, self.parts[:number]))
 
 
 class UnpairedSampler(StepSampler):
@@ -71,21 +64,16 @@ class UnpairedSampler(StepSampler):
         mirrors: bool,
     ) -> None:
         self.images, self.inputs, self.num_rows, self.mirrors = images, inputs, num_rows, mirrors
+        self._base = 2 * num_rows  # one number stands for both rows: that of the image + base * that of the input
         super().__init__(max(len(images), len(inputs)), *step, seed)
 
     @property
     def settings(self) -> dict[str, Any]:
-        both = {"domains": [len(self.images), len(self.inputs)], "flip": self.mirrors}
-        return super().settings | both
+        return super().settings | {"domains": [len(self.images), len(self.inputs)], "flip": self.mirrors}
 
     def __iter__(self) -> Iterator[Tensor]:
         for step in super().__iter__():
             yield torch.cat([step % self._base, step // self._base])
-
-    @property
-    def _base(self) -> int:
-        """What a row of the inputs is multiplied with, where one number stands for both rows."""
-        return 2 * self.num_rows
 
     def _order(self, generator: torch.Generator) -> Tensor:
         images, inputs = (self._rows(own, generator) for own in (self.images, self.inputs))
@@ -152,10 +140,7 @@ class UnpairedData(PackedData):
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Gathers a step on the accelerator, if the images are stored there, and splits it into both domains."""
-        batch = super().on_after_batch_transfer(batch, dataloader_idx)
-        if not isinstance(batch, dict) or "input" in batch:
-            return batch
-        image, given = batch["image"].chunk(2)
+        image, given = super().on_after_batch_transfer(batch, dataloader_idx)["image"].chunk(2)
         return {"image": image, "input": given}
 
     def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c h w"]]:

@@ -64,7 +64,8 @@ def pack(path: Path, source: Source, frame: Frame | PairFrame, on_error: OnError
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{path}.lock"):
-            if open_good(path) is None:  # no other process was faster
+            packed = open_good(path)
+            if packed is None:  # no other process was faster
                 if path.exists():
                     logger.warning("%s is damaged, nothing of it is used: it is packed again.", path)
                     shutil.rmtree(path)
@@ -73,8 +74,9 @@ def pack(path: Path, source: Source, frame: Frame | PairFrame, on_error: OnError
                 start = time.perf_counter()
                 num = _write(part, frame, _Chunks(source, frame, on_error), about)
                 os.replace(part, path)
-                _report(open_packed(path), num, time.perf_counter() - start)
-            return open_packed(path)
+                packed = open_packed(path)
+                _report(packed, num, time.perf_counter() - start)
+            return packed
     except OSError as error:
         raise RefusedInput(f"{path} cannot be written ({error.strerror}): choose another data.cache.") from error
 
@@ -147,7 +149,7 @@ def _decoded(decoder: _Chunks, starts: range) -> Iterator[dict[str, Any]]:
         multiprocessing_context="fork" if workers and sys.platform == "linux" else None,
     )
     for chunk in loader:
-        if "refused" in chunk:
+        if "refused" in chunk:  # not raised in the process, whose traceback would become part of the sentence
             raise RefusedInput(chunk["refused"])
         yield chunk
 
@@ -168,7 +170,7 @@ class _Chunks(Dataset):
         for item in range(start, stop):
             said: list[str] = []
             try:
-                image, more = self.frame.fit(self.source.picture(item, said), self.source.name(item))
+                image = self.frame.fit(self.source.picture(item, said), self.source.name(item), said)
                 label = self.source.label(item)
             except RefusedInput as error:
                 if self.on_error == "raise":
@@ -177,7 +179,7 @@ class _Chunks(Dataset):
                 continue
             images += image.tobytes()
             labels.append(label)
-            notes.update([*said, *more])
+            notes.update(said)
         return {
             "images": bytes(images),
             "stop": stop,

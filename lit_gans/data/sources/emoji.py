@@ -76,7 +76,7 @@ class Drawings(Source):
     """
 
     def __init__(self, codes: list[tuple[int, ...]], image_size: Size, background: Background | None) -> None:
-        self.codes, self.background = codes, background
+        self.codes, self.background, self.labels = codes, background, list(map(group_of, codes))
         height, width = sides(image_size)
         self.canvas = OVERSAMPLING * width, OVERSAMPLING * height
         self._font = PerProcess(partial(_font, min(self.canvas) / _EM))
@@ -86,9 +86,6 @@ class Drawings(Source):
 
     def name(self, index: int) -> str:
         return "emoji " + "-".join(f"{code:04X}" for code in self.codes[index])
-
-    def label(self, index: int) -> int:
-        return group_of(self.codes[index])
 
     def picture(self, index: int, notes: list[str]) -> Image.Image:
         return self.draw(index).reduce(OVERSAMPLING)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lit_gans.common.errors import RefusedInput, refusing
-from lit_gans.data.images import ARRAYS, ENDINGS, Picture, images_in, read_picture
+from lit_gans.data.images import Picture, images_in, read_picture
 from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.format import OnError, Source
 
@@ -60,7 +60,7 @@ class Folder(PackedData):
     def __init__(self, root: str, labels: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.root = Path(root).expanduser()
-        paths = images_in(self.root, nested=True, endings=(*ENDINGS, *ARRAYS))
+        paths = images_in(self.root, nested=True)
         if labels is None:
             self.classes = self._classes(paths)
             found = {path: path.relative_to(self.root).parts[0] for path in paths}
@@ -85,13 +85,11 @@ class Folder(PackedData):
         filled = {path.relative_to(self.root).parts[0] for path in paths}
         folders = {path.name for path in self.root.iterdir() if path.is_dir() and not path.name.startswith(".")}
         empty = sorted(folders - filled)
-        if empty and self.on_error == "raise":
-            raise RefusedInput(
-                f"{self.root / empty[0]} contains no images, {len(empty)} of {len(folders)} class folders are empty:"
-                " remove them, or leave them out with data.on_error=skip."
-            )
         if empty:
-            logger.warning("%d class folders without images left out: %s", len(empty), ", ".join(empty))
+            leave_out(
+                f"{len(empty)} of {len(folders)} class folders contain no images, such as {self.root / empty[0]}",
+                self.on_error,
+            )
         return sorted(filled)
 
     def source(self) -> Files:
@@ -129,12 +127,11 @@ def classes_in(table: Path, root: Path, paths: list[Path], on_error: OnError) ->
         )
     pairs = [(root / (row["file"] or ""), (row["class"] or "").strip()) for row in rows]
     found = {path: name for path, name in pairs if name}
-    twice = len(rows) - len({path for path, _ in pairs})
-    if twice:
-        first = next(path for path, times in Counter(path for path, _ in pairs).items() if times > 1)
+    times = Counter(path for path, _ in pairs)
+    if len(times) < len(rows):
         raise RefusedInput(
-            f"data.labels={table}: {twice} of its {len(rows)} rows name a file again, such as"
-            f" {os.path.relpath(first, root)}: each image needs one class."
+            f"data.labels={table}: {len(rows) - len(times)} of its {len(rows)} rows name a file again, such as"
+            f" {os.path.relpath(times.most_common(1)[0][0], root)}: each image needs one class."
         )
     existing = set(paths)
     unknown, without = [path for path in found if path not in existing], [path for path in paths if path not in found]
@@ -142,14 +139,16 @@ def classes_in(table: Path, root: Path, paths: list[Path], on_error: OnError) ->
         (unknown, f"{len(unknown)} of its {len(rows)} rows name no image in {root}"),
         (without, f"{len(without)} of the {len(paths)} images in {root} have no class there"),
     ):
-        if bad and on_error == "raise":
-            raise RefusedInput(
-                f"data.labels={table}: {what}, such as {os.path.relpath(bad[0], root)};"
-                " data.on_error=skip leaves them out."
-            )
         if bad:
-            logger.warning("data.labels=%s: %s; left out, such as %s", table, what, os.path.relpath(bad[0], root))
+            leave_out(f"data.labels={table}: {what}, such as {os.path.relpath(bad[0], root)}", on_error)
     return {path: found[path] for path in paths if path in found}
+
+
+def leave_out(what: str, on_error: OnError) -> None:
+    """Raises `RefusedInput` about files, or logs that they are left out."""
+    if on_error == "raise":
+        raise RefusedInput(f"{what}; data.on_error=skip leaves them out.")
+    logger.warning("%s; left out", what)
 
 
 def part_of(root: Path, held_out: bool) -> Path:

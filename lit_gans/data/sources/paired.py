@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,13 +12,11 @@ from torch.nn import functional
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import Size
 from lit_gans.data.base import PairedData, Pairs
-from lit_gans.data.images import ARRAYS, ENDINGS, Crop, Picture, images_in, read_picture
+from lit_gans.data.images import Crop, Picture, images_in, read_picture
 from lit_gans.data.packed.datamodule import PackedPairs
 from lit_gans.data.packed.format import Source
 from lit_gans.data.sources.digits import Digits, opaque
-from lit_gans.data.sources.folder import identity_of, part_of
-
-logger = logging.getLogger(__name__)
+from lit_gans.data.sources.folder import identity_of, leave_out, part_of
 
 _HALVES = "two halves side by side need an even width; a folder of pairs contains images A|B, or folders A and B."
 
@@ -118,19 +115,14 @@ class PairedFolder(PackedPairs):
         return identity_of(self.root, [path for paths in self.source(held_out).paths for path in paths])
 
     def _paths(self, held_out: bool) -> list[tuple[Path, ...]]:
-        trees = [images_in(tree, endings=(*ENDINGS, *ARRAYS)) for tree in self._trees(held_out)]
+        trees = [images_in(tree) for tree in self._trees(held_out)]
         if len(trees) == 1:
             return [(path,) for path in trees[0]]
         named = [{path.stem: path for path in tree} for tree in trees]
         alone = sorted(named[0].keys() ^ named[1].keys())
-        if alone and self.on_error == "raise":
-            path = next(paths[alone[0]] for paths in named if alone[0] in paths)
-            raise RefusedInput(
-                f"{path} has no partner: A/ and B/ must contain images of the same names; data.on_error=skip leaves out"
-                " images without a partner."
-            )
         if alone:
-            logger.warning("%d images without a partner left out: %s", len(alone), ", ".join(alone))
+            path = next(paths[alone[0]] for paths in named if alone[0] in paths)
+            leave_out(f"{len(alone)} images in A/ and B/ have no partner of their name, such as {path}", self.on_error)
         return [(named[0][name], named[1][name]) for name in sorted(named[0].keys() & named[1].keys())]
 
     def _trees(self, held_out: bool) -> list[Path]:

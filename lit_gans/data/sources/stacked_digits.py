@@ -70,14 +70,11 @@ class StackedDigits(ImageData):
             digits = Digits(image_size=self.image_size).dataset
             images, labels = digits.images, digits.labels
         else:
-            images, labels = self._mnist(self.root)
+            mnist: Any = MNIST(root=self.root).source()
+            padded = functional.pad(mnist.dataset.data[:, None], (2, 2, 2, 2))
+            images, labels = on_black(padded, self.image_size), mnist.dataset.targets
         generator = torch.Generator().manual_seed(mix(self.seed, "triples"))
         return _Stacked(images, labels, torch.randint(len(images), (self.num_images, 3), generator=generator))
-
-    def _mnist(self, root: str) -> tuple[Tensor, Tensor]:
-        source: Any = MNIST(root=root).source()
-        mnist = source.dataset
-        return on_black(functional.pad(mnist.data[:, None], (2, 2, 2, 2)), self.image_size), mnist.targets
 
     def set_classifier(self, classifier: nn.Module) -> None:
         """Sets the classifier of single digits that `modes_of` uses: it returns features and logits of uint8 images."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from PIL import Image, ImageOps
-from torch import Tensor
 from torchvision import datasets
 
 from lit_gans.common.errors import RefusedInput, import_extra, refusing
@@ -64,13 +62,13 @@ class TorchvisionData(PackedData):
             **where: `root` and `download`, as torchvision's classes take them.
         """
         part = {"split": self.split} if self.takes_split else {"train": self.split == "train"}
-        found: Any = self.reader(**part, **where)
-        return self.items(found, found.labels if self.takes_split else found.targets)
+        return self.items(self.reader(**part, **where))
 
-    def items(self, dataset: Any, labels: Sequence[int] | np.ndarray | Tensor) -> Source:
-        """Returns a torchvision dataset as a source; see `_Items`."""
-        labels_if_any = labels if self.num_classes else None
-        return _Items(dataset, f"{type(self).__name__} ({self.split})", labels_if_any, self.border)
+    def items(self, dataset: Any) -> Source:
+        """Returns a torchvision dataset as a source."""
+        labels = dataset.labels if self.takes_split else dataset.targets
+        name = f"{type(self).__name__} ({self.split})"
+        return _Items(dataset, name, np.asarray(labels).reshape(-1) if self.num_classes else None, self.border)
 
     def source(self) -> Source:
         place = f"data.root={self.root}: {type(self).__name__} cannot be read there and cannot be downloaded"
@@ -91,11 +89,8 @@ class _Items(Source):
         border: see `TorchvisionData`.
     """
 
-    def __init__(
-        self, dataset: Any, name: str, labels: Sequence[int] | np.ndarray | Tensor | None, border: int
-    ) -> None:
-        self.dataset, self._name, self.border = dataset, name, border
-        self.labels = None if labels is None else np.asarray(labels).reshape(-1)
+    def __init__(self, dataset: Any, name: str, labels: np.ndarray | None, border: int) -> None:
+        self.dataset, self._name, self.labels, self.border = dataset, name, labels, border
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -250,7 +245,8 @@ class EMNIST(_Gray28):
     def open(self, **where: Any) -> Source:
         found = datasets.EMNIST(split=self.subset, train=self.split == "train", **where)
         found.data = found.data.transpose(1, 2)  # the files are transposed, unlike MNIST's
-        return self.items(found, found.targets - int(self.subset == "letters"))  # only the labels of letters start at 1
+        found.targets = found.targets - int(self.subset == "letters")  # only the labels of letters start at 1
+        return self.items(found)
 
     def identity(self) -> dict[str, Any]:
         return super().identity() | {"subset": self.subset}

@@ -7,7 +7,7 @@ from typing import Any
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import Size
-from lit_gans.data.images import ARRAYS, ENDINGS, images_in
+from lit_gans.data.images import images_in
 from lit_gans.data.packed.unpaired import UnpairedData
 from lit_gans.data.sources.folder import Files, identity_of, part_of
 
@@ -52,4 +52,4 @@ class Unpaired(UnpairedData):
                 f"data.root={self.root}: there is no folder {domain} or train{domain} in it: unpaired pictures are in"
                 " the folders A and B, or trainA and trainB."
             )
-        return Files(images_in(folder, endings=(*ENDINGS, *ARRAYS)), as_values=self.frame.takes_values)
+        return Files(images_in(folder), as_values=self.frame.takes_values)

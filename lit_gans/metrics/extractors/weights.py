@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
 import zipfile
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lit_gans.checkpoints.torch_files import read_torch_file
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refusing
 
 
 def read_weights(path: Path, sha256: str | None) -> tuple[dict[str, Tensor], str]:
@@ -37,17 +35,11 @@ def read_weights(path: Path, sha256: str | None) -> tuple[dict[str, Tensor], str
         )
     # files of older versions of torch have no checksums, and claim sizes of their own: only known ones are read
     known = sha256 is not None and not zipfile.is_zipfile(path)
-    state = _read_known(path) if known else read_torch_file(path, "weights")
+    with refusing(f"{path} cannot be read as weights"):
+        state = torch.load(path, "cpu", weights_only=True) if known else read_torch_file(path, "weights")
     if not (isinstance(state, dict) and all(isinstance(value, Tensor) for value in state.values())):
         raise RefusedInput(f"{path} cannot be read as weights: it holds other things than named tensors.")
     return state, found
-
-
-def _read_known(path: Path) -> Any:
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise RefusedInput(f"{path} cannot be read as weights: {str(error).splitlines()[0]}") from error
 
 
 def fold_batch_norms(network: nn.Module) -> None:

@@ -106,13 +106,35 @@ class FeatureScore(Score):
         """
         if self.needs_logits and not widths.logits:
             raise RefusedInput(f"{type(self).__name__}: {_NO_LOGITS}")
-        self.inception, self.widths = network, widths
-        self.add_states()
+        self.inception = network
+        self._set_widths(widths)
+
+    def _set_widths(self, widths: Widths) -> None:
+        self.widths = widths
+        self.add_states()  # in main memory
         self.to(self.device)
+
+    # ---- what a subclass defines, besides `compute`
 
     def add_states(self) -> None:
         """Adds the states, whose sizes may depend on `self.widths`."""
         raise NotImplementedError
+
+    def update_features(self, features: Float[Tensor, "n f"], logits: Float[Tensor, "n k"], real: bool) -> None:
+        """Adds the features and class logits of images to the states."""
+        raise NotImplementedError
+
+    def too_few(self, num_real: float, num_fake: float) -> str | None:
+        """Returns why there are too few images for the score and what would help, or None if there are enough.
+
+        Args:
+            num_real, num_fake: number of real and of generated images.
+        """
+        fewest = min(num_real, num_fake)
+        few = self.needs_covariance and fewest < 2
+        return f"{fewest} image has no covariance: use at least 2." if few else None
+
+    # ---- images
 
     def update(self, imgs: Tensor | Features, real: bool = False) -> None:
         """Adds images.
@@ -127,49 +149,19 @@ class FeatureScore(Score):
         """
         self.update_features(*self.extracted(imgs), real)
 
-    def update_features(self, features: Float[Tensor, "n f"], logits: Float[Tensor, "n k"], real: bool) -> None:
-        """Adds the features and class logits of images to the states."""
-        raise NotImplementedError
-
     def extracted(self, imgs: Tensor | Features) -> Features:
         """Returns the features of images; see `update`."""
         features, logits = imgs if isinstance(imgs, Features) else self.inception(imgs)
         if self.widths == Widths():
-            self.widths = Widths(features.shape[1], logits.shape[1])
-            self.add_states()
+            self._set_widths(Widths(features.shape[1], logits.shape[1]))
         return Features(features, logits)
+
+    # ---- states, on one rank or several
 
     @property
     def lists(self) -> list[str]:
         """Names of the states that are lists of rows; those of other ranks are gathered into one tensor."""
         return [name for name, state in self.metric_state.items() if isinstance(state, list)]
-
-    def sync(self, *args: Any, **kwargs: Any) -> None:
-        """Gathers the states of all ranks; ranks without images contribute rows of the right width."""
-        for name in self.lists:
-            setattr(self, name, [self.rows(name)])
-        super().sync(*args, **kwargs)
-
-    def width(self, name: str) -> int:
-        """Returns the width of the rows of a state that is a list."""
-        return self.widths.logits if name.endswith("logits") else self.widths.features
-
-    def reset(self) -> None:
-        """Resets the states, and those of the real images only with `reset_real_features`."""
-        real = {} if self.reset_real_features else self.real_states()
-        for name in self.lists:
-            setattr(self, name, [])  # torchmetrics clears lists, which metrics of a collection share
-        super().reset()
-        self.load_states(real)
-
-    def real_states(self) -> dict[str, Any]:
-        """Returns the states of the real images, by name."""
-        return {name: state for name, state in self.metric_state.items() if name.startswith("real_")}
-
-    def load_states(self, states: dict[str, Any]) -> None:
-        """Replaces states, by name."""
-        for name, state in states.items():
-            setattr(self, name, state)
 
     def rows(self, name: str) -> Float[Tensor, "n f"]:
         """Returns all rows of a list, and stores them as one tensor; those of all ranks once they are gathered."""
@@ -177,18 +169,36 @@ class FeatureScore(Score):
         if not isinstance(state, list):
             return state
         if len(state) != 1:
-            state[:] = [torch.cat([torch.empty(0, self.width(name)), *state])]
+            width = self.widths.logits if name.endswith("logits") else self.widths.features
+            state[:] = [torch.cat([torch.empty(0, width), *state])]
         return state[0]
 
-    def too_few(self, num_real: float, num_fake: float) -> str | None:
-        """Returns why there are too few images for the score and what would help, or None if there are enough.
+    def sync(self, *args: Any, **kwargs: Any) -> None:
+        """Gathers the states of all ranks; ranks without images contribute rows of the right width."""
+        for name in self.lists:
+            setattr(self, name, [self.rows(name)])
+        super().sync(*args, **kwargs)
 
-        Args:
-            num_real, num_fake: number of real and of generated images.
-        """
-        fewest = min(num_real, num_fake)
-        few = self.needs_covariance and fewest < 2
-        return f"{fewest} image has no covariance: use at least 2." if few else None
+    def reset(self) -> None:
+        """Resets the states, and those of the real images only with `reset_real_features`."""
+        real = {} if self.reset_real_features else self.real_states()
+        for name in self.lists:
+            setattr(self, name, [])  # torchmetrics clears lists, which metrics of a collection share
+        super().reset()
+        for name, state in real.items():
+            setattr(self, name, state)
+
+    def real_states(self) -> dict[str, Any]:
+        """Returns the states of the real images, by name."""
+        return {name: state for name, state in self.metric_state.items() if name.startswith("real_")}
+
+    def states_key(self) -> str:
+        """Returns what the states depend on besides the extractor: scores with equal keys share them."""
+        owner = next(cls for cls in type(self).__mro__ if {"add_states", "update_features"} & vars(cls).keys())
+        settings = self.settings() if owner is type(self) else {}
+        return f"{owner.__module__}.{owner.__qualname__}{settings or ''}"
+
+    # ---- whether it can be measured
 
     def refuse_too_few(self, num_real: float, num_fake: float) -> None:
         """Raises `RefusedInput` if there are too few images."""
@@ -200,16 +210,17 @@ class FeatureScore(Score):
         """Returns why the score cannot be measured, or None if it can."""
         if self.needs_logits and not compared.widths.logits:
             return _NO_LOGITS
+        return self.without_classes(compared) or self.too_few(compared.num_real, compared.num_fake)
+
+    def without_classes(self, compared: Compared) -> str | None:
+        """Returns why a score of classes has none here, where nobody would expect it; None for all others."""
         if self.needs_known_classes and not compared.known_classes:
             return "the extractor does not know the classes of the images."
         if self.needs_classes and not compared.widths.classes:
             return "the generator has no classes."
-        return self.too_few(compared.num_real, compared.num_fake)
+        return None
 
-    def is_meaningless(self, compared: Compared) -> bool:
-        """Returns whether nobody would expect the score here: it is about classes, of which there are none."""
-        unknown = self.needs_known_classes and not compared.known_classes
-        return unknown or (self.needs_classes and not compared.widths.classes)
+    # ---- values and settings, by name
 
     def named(self, value: Any) -> dict[str, float]:
         """Returns what `compute` has returned, a scalar, a tuple or a dict of scalars, by the names of `directions`."""
@@ -227,12 +238,6 @@ class FeatureScore(Score):
         classes = [cls for cls in type(self).__mro__ if issubclass(cls, FeatureScore) and cls is not FeatureScore]
         names = dict.fromkeys(name for cls in reversed(classes) for name in inspect.signature(cls).parameters)
         return {name: vars(self)[name] for name in names if name not in inspect.signature(FeatureScore).parameters}
-
-    def states_key(self) -> str:
-        """Returns what the states depend on besides the extractor: scores with equal keys share them."""
-        owner = next(cls for cls in type(self).__mro__ if {"add_states", "update_features"} & vars(cls).keys())
-        settings = self.settings() if owner is type(self) else {}
-        return f"{owner.__module__}.{owner.__qualname__}{settings or ''}"
 
 
 class StoredFeatures(FeatureScore):

@@ -1,16 +1,18 @@
 """A packed file is made once and served the same from every place."""
 
 import logging
+import pickle
 
 import pytest
 import torch
-from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.callbacks import LambdaCallback
 from PIL import Image
 
+from lit_gans.data.packed import datamodule as packed
 from lit_gans.data.packed.format import open_packed
 from lit_gans.data.sources.folder import Folder
-
-from .conftest import NUM, ORDER, numbers
+from tests.data.conftest import NUM, ORDER, numbers
+from tests.data.served import steps
 
 
 def test_images_labels_and_index_are_those_of_the_source(make, caplog):
@@ -40,19 +42,11 @@ def test_whatever_decides_the_content_decides_the_name(make, tmp_path):
     assert make(batch_size=2, seed=1, flip=True, placement="disk").packed_path == paths[-1]
 
 
-def steps(data, epochs=2):
-    loader = data.train_dataloader()
-    for epoch in range(epochs):
-        loader.sampler.set_epoch(epoch)
-        for step in loader:
-            yield data.on_after_batch_transfer(step, 0)
-
-
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("placement", ["auto", "device", "memory", "disk"])
+@pytest.mark.parametrize("placement", ["device", "memory", "disk"])
 def test_every_placement_serves_the_same_bits(make, placement, workers):
-    expected = list(steps(make(flip=True, placement="memory", num_workers=0)))
-    served = list(steps(make(flip=True, placement=placement, num_workers=workers)))
+    expected = list(steps(make(flip=True, placement="memory", num_workers=0), range(2)))
+    served = list(steps(make(flip=True, placement=placement, num_workers=workers), range(2)))
     assert len(served) == len(expected) == 20
     for one, other in zip(served, expected, strict=True):
         assert torch.equal(one["image"], other["image"])
@@ -61,46 +55,36 @@ def test_every_placement_serves_the_same_bits(make, placement, workers):
 
 def test_a_coin_of_seed_epoch_and_image_mirrors(make):
     coins = [{}, {}]
-    for position, step in enumerate(steps(make(flip=True))):
+    for position, step in enumerate(steps(make(flip=True), range(2))):
         left = step["image"][:, 0, 0, 0] == 255
         coins[position // 10] |= dict(zip(numbers(step["image"]), left.tolist(), strict=True))
     assert all(len(coin) == NUM for coin in coins)
     assert coins[0] != coins[1]
     assert 20 < sum([*coins[0].values(), *coins[1].values()]) < 60
     other_batches = {}
-    for step in steps(make(flip=True, batch_size=8), epochs=1):
+    for step in steps(make(flip=True, batch_size=8)):
         left = step["image"][:, 0, 0, 0] == 255
         other_batches |= dict(zip(numbers(step["image"]), left.tolist(), strict=True))
     assert other_batches == coins[0]
-    plain = [numbers(step["image"]) for step in steps(make())]
-    assert plain == [numbers(step["image"]) for step in steps(make(flip=True))], "the order stays"
+    plain = [numbers(step["image"]) for step in steps(make(), range(2))]
+    assert plain == [numbers(step["image"]) for step in steps(make(flip=True), range(2))], "the order stays"
     assert all((step["image"][:, 0, 0, 0] == 255).all() for step in steps(make()))
 
 
 @pytest.mark.parametrize("placement", ["device", "memory", "disk"])
 def test_a_resumed_training_is_bitwise_the_uninterrupted_one(make, tiny_gan, fit, placement, tmp_path):
+    def save_at_seven(trainer, *_):
+        if trainer.global_step == 7:
+            trainer.save_checkpoint(path)
+
     settings = {"image_size": 16, "channels": 1, "flip": True, "placement": placement, "num_workers": 0}
-    path, whole = tmp_path / "seven.ckpt", tiny_gan()
-    fit(whole, make(**settings), max_steps=14, callbacks=[SaveAtSeven(path)])
-    resumed = tiny_gan()
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    trainer = Trainer(max_steps=14, max_epochs=-1, accelerator="cpu", enable_model_summary=False, **quiet)
-    trainer.fit(resumed, datamodule=make(**settings), ckpt_path=path, weights_only=True)
+    path, whole, resumed = tmp_path / "seven.ckpt", tiny_gan(), tiny_gan()
+    fit(whole, make(**settings), 14, callbacks=[LambdaCallback(on_train_batch_end=save_at_seven)])
+    fit(resumed, make(**settings), 14, resume=path)
     torch.testing.assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
 
 
-class SaveAtSeven(Callback):
-    def __init__(self, path):
-        self.path = path
-
-    def on_train_batch_end(self, trainer, *_):
-        if trainer.global_step == 7:
-            trainer.save_checkpoint(self.path)
-
-
 def test_auto_takes_the_first_place_that_fits(make, monkeypatch):
-    from lit_gans.data.packed import datamodule as packed
-
     data, size = make(), NUM * 300
     monkeypatch.setattr(packed, "_free_memory", lambda: 2 * size)
     assert data.placed(torch.device("cpu")) == "memory"
@@ -113,8 +97,6 @@ def test_auto_takes_the_first_place_that_fits(make, monkeypatch):
 
 
 def test_a_received_dataset_maps_the_file_itself(make):
-    import pickle
-
     dataset = make(flip=True).dataset
     sent = pickle.dumps(dataset)
     assert len(sent) < 1000

@@ -14,24 +14,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.data.packed import writer as packing
 from lit_gans.data.packed.format import IMAGES, ROWS, PerProcess, Source, lines_in, open_good
 from lit_gans.data.sources.folder import Folder
-
-from .conftest import NUM, ORDER, numbers
-
-
-def nothing(images, rows):
-    pass
-
-
-def half_a_line(images, rows):
-    rows.write_bytes(rows.read_bytes() + b'89abcdef {"stop": 9')
-
-
-def no_end_of_the_last_line(images, rows):
-    rows.write_bytes(rows.read_bytes()[:-1])
-
-
-def images_without_a_line(images, rows):
-    images.write_bytes(images.read_bytes() + b"images of a chunk that has no line")
+from tests.data.conftest import NUM, ORDER, numbers
 
 
 def lost_images(images, rows):
@@ -41,22 +24,17 @@ def lost_images(images, rows):
     images.write_bytes(content)
 
 
-def no_lines(images, rows):
-    rows.unlink()
+INTERRUPTIONS = {
+    "nothing": (lambda images, rows: None, 28),
+    "half_a_line": (lambda images, rows: rows.write_bytes(rows.read_bytes() + b'89abcdef {"stop": 9'), 28),
+    "no_end_of_the_last_line": (lambda images, rows: rows.write_bytes(rows.read_bytes()[:-1]), 24),
+    "images_without_a_line": (lambda images, rows: images.write_bytes(images.read_bytes() + b"without a line"), 28),
+    "lost_images": (lost_images, 20),
+    "no_lines": (lambda images, rows: rows.unlink(), 0),
+}
 
 
-@pytest.mark.parametrize(
-    ("damage", "kept"),
-    [
-        (nothing, 28),
-        (half_a_line, 28),
-        (no_end_of_the_last_line, 24),
-        (images_without_a_line, 28),
-        (lost_images, 20),
-        (no_lines, 0),
-    ],
-    ids=lambda value: getattr(value, "__name__", None),
-)
+@pytest.mark.parametrize(("damage", "kept"), INTERRUPTIONS.values(), ids=INTERRUPTIONS)
 def test_interrupted_packing_continues(make, monkeypatch, damage, kept):
     monkeypatch.setattr(packing, "_CHUNK", 4)
     monkeypatch.setattr(packing, "available_cores", lambda: 0)  # what is read is counted in this process
@@ -151,34 +129,18 @@ def test_concurrent_processes_pack_once(make, monkeypatch):
     assert all(numbers(data.packed.images) == ORDER for data in several)
 
 
-def truncated(content):
-    return content[:-100]
-
-
-def longer(content):
-    return content + b"0"
-
-
-def emptied(content):
-    return b""
-
-
-def zeroed(content):
-    return bytes(len(content))
-
-
-def a_bit_flipped(content):
-    return content[:-30] + bytes([content[-30] ^ 1]) + content[-29:]
-
-
-def front_missing(content):
-    return content[50:]
+DAMAGES = {
+    "truncated": lambda content: content[:-100],
+    "longer": lambda content: content + b"0",
+    "emptied": lambda content: b"",
+    "zeroed": lambda content: bytes(len(content)),
+    "a_bit_flipped": lambda content: content[:-30] + bytes([content[-30] ^ 1]) + content[-29:],
+    "front_missing": lambda content: content[50:],
+}
 
 
 @pytest.mark.parametrize("file", [IMAGES, ROWS])
-@pytest.mark.parametrize(
-    "damage", [truncated, longer, emptied, zeroed, a_bit_flipped, front_missing], ids=lambda f: f.__name__
-)
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_damaged_images_are_reported_and_packed_again(make, caplog, file, damage):
     path = make().packed.path
     good = contents(path)

@@ -10,6 +10,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.data.images import WHITE
 from lit_gans.data.sources.emoji import Drawings, code_points, openmoji_folder
 from lit_gans.data.sources.emoji_fonts import NOTO, BitmapDrawings, EmojiFonts
+from tests.data.served import steps
 from tests.data.sources.bitmap_font import write_font
 
 CODES = [codes[0] for codes in code_points() if len(codes) == 1][100:130]
@@ -49,8 +50,7 @@ def test_held_out_drawings_are_pairs(data):
 
 
 def test_training_shuffles_them_apart(data):
-    (step, *_) = data.train_dataloader()
-    step = data.on_after_batch_transfer(step, 0)
+    step, *_ = steps(data)
     places = [
         [next(i for i, own in enumerate(pool) if torch.equal(own, row)) for row in step[name]]
         for name, pool in zip(("input", "image"), data.packed.images.split(24), strict=True)

@@ -8,6 +8,7 @@ from PIL import Image
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.sources.digits import Digits
 from lit_gans.data.sources.paired import DigitEdges, PairedFolder
+from tests.data.served import steps
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +109,7 @@ def test_pairs_from_two_trees_are_those_of_the_same_name(tmp_path):
     reverse = PairedFolder(str(tmp_path), image_size=16, direction="b_to_a")
     assert colors(pairs(reverse)["image"]) == [RED, GREEN]
     (tmp_path / "B" / "train" / "2.png").unlink()
-    refused(tmp_path, tmp_path / "A" / "train" / "2.png", "has no partner")
+    refused(tmp_path, tmp_path / "A" / "train" / "2.png", "1 images in A/ and B/ have no partner of their name")
 
 
 def test_the_held_out_pairs_are_in_val_or_test_and_a_flat_folder_serves_both(tmp_path):
@@ -137,16 +138,16 @@ def test_a_step_is_pictures_and_images_wherever_they_lie_and_mirrors_both(tmp_pa
         whole.paste(left.point(lambda value: value // 2), (8, 0))
         whole.save(tmp_path / f"{number}.png")
     data = PairedFolder(str(tmp_path), direction, 8, batch_size=4, flip=True, placement=placement)
-    steps = [data.on_after_batch_transfer(step, 0) for step in data.train_dataloader()]
-    assert all(step.keys() == {"image", "label", "input"} for step in steps)
-    first, second = (torch.cat([step[name] for step in steps]) for name in ("input", "image"))
+    served = list(steps(data))
+    assert all(step.keys() == {"image", "label", "input"} for step in served)
+    first, second = (torch.cat([step[name] for step in served]) for name in ("input", "image"))
     first, second = (first, second) if direction == "a_to_b" else (second, first)
     assert torch.equal(first // 2, second)
     assert sorted(first[:, 1, 0, 4].tolist()) == [30 * number for number in range(8)]
     mirrored = (first[:, 0, 0, -1] == 255) & (first[:, 1, 0, -1] == 0)
     assert 0 < mirrored.sum() < 8
-    served, real = torch.cat([step["image"] for step in steps]), torch.cat(list(data.real_batches(3)))
-    assert sorted(served[:, 1, 0, 4].tolist()) == real[:, 1, 0, 4].tolist()
+    images, real = torch.cat([step["image"] for step in served]), torch.cat(list(data.real_batches(3)))
+    assert sorted(images[:, 1, 0, 4].tolist()) == real[:, 1, 0, 4].tolist()
 
 
 def test_bad_pairs_are_left_out_and_listed_where_asked(facades, caplog):
@@ -165,7 +166,7 @@ def test_trees_without_partners_are_left_out_where_asked(tmp_path, caplog):
     write_pair(tmp_path / "B" / "1.png", BLUE, BLUE)
     data = PairedFolder(str(tmp_path), image_size=16, on_error="skip")
     assert colors(pairs(data)["image"]) == [BLUE]
-    assert caplog.text.count("1 images without a partner left out: 2") == 1
+    assert caplog.text.count(f"have no partner of their name, such as {tmp_path / 'A' / '2.png'}; left out") == 1
 
 
 def refused(root, path, why):

@@ -2,53 +2,35 @@
 
 from importlib.util import find_spec
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.sources import streaming
-from lit_gans.data.sources.folder import Folder
 from lit_gans.data.sources.streaming import Streaming, write_stream
 from tests.checkpoints.hostile import Payload
+from tests.data.conftest import NUM
+from tests.data.served import steps
 
 pytestmark = pytest.mark.skipif(find_spec("litdata") is None, reason="no litdata")
-NUM = 40
 
 
 @pytest.fixture
-def packed(tmp_path):
-    drawn = np.random.default_rng(0)
-    for index in range(NUM):
-        path = tmp_path / "photos" / str(index % 2) / f"{index:02d}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(drawn.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(path)
-    settings = {"image_size": 8, "batch_size": 4, "flip": True, "seed": 3, "placement": "memory"}
-    return Folder(str(tmp_path / "photos"), cache=str(tmp_path / "cache"), **settings)
+def packed(make):
+    return make(flip=True, seed=3)
 
 
 @pytest.fixture
 def stream(packed, tmp_path):
-    write_stream(packed, tmp_path / "remote", chunk_bytes=1500)
+    write_stream(packed, tmp_path / "remote", chunk_bytes=1600)
     assert len(list((tmp_path / "remote").glob("*.bin"))) > 3
 
     def make(**settings):
-        common = {
-            "root": f"local:{tmp_path / 'remote'}",
-            "cache": str(tmp_path / "fetched"),
-            "num_workers": 0,
-            "window": 0,
-        }
-        return Streaming(**{**common, "image_size": 8, "batch_size": 4, "flip": True, "seed": 3, **settings})
+        common = {"root": f"local:{tmp_path / 'remote'}", "cache": str(tmp_path / "fetched"), "num_workers": 0}
+        sizes = {"image_size": 10, "batch_size": 4, "flip": True, "seed": 3, "window": 0}
+        return Streaming(**{**common, **sizes, **settings})
 
     return make
-
-
-def epochs(loader, first, last):
-    for epoch in range(first, last):
-        loader.sampler.set_epoch(epoch)
-        yield from loader
 
 
 def same(ours, theirs):
@@ -59,8 +41,7 @@ def same(ours, theirs):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_without_a_window_images_equal_the_packed_file_bitwise(packed, stream, workers):
-    loader = stream(num_workers=workers).train_dataloader()
-    assert same(epochs(loader, 0, 2), epochs(packed.train_dataloader(), 0, 2))
+    assert same(steps(stream(num_workers=workers), range(2)), steps(packed, range(2)))
     assert torch.equal(torch.cat(list(stream().real_batches(7))), packed.packed.images)
     assert torch.equal(stream().real_labels(), packed.packed.labels)
 
@@ -100,7 +81,7 @@ def test_window_reads_consecutive_chunks(stream):
 
 
 def test_missing_streams_and_other_sizes_are_refused(stream, tmp_path, packed):
-    with pytest.raises(RefusedInput, match=r"its images are \(3, 8, 8\): set data.channels=3 and data.image_size=8"):
+    with pytest.raises(RefusedInput, match=r"its images are \(3, 10, 10\): set data.channels=3 and data.image_size=10"):
         stream(image_size=16).setup("fit")
     (tmp_path / "empty").mkdir()
     with pytest.raises(RefusedInput, match="empty: no stream can be read there"):

@@ -5,6 +5,7 @@ from PIL import Image
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.sources.unpaired import Unpaired
+from tests.data.served import steps
 
 
 def write(folder, values, size=(16, 16)):
@@ -30,12 +31,6 @@ def made(root, **settings):
     return Unpaired(str(root), **{"image_size": 16, "channels": 1, "batch_size": 2, "cache": str(root), **settings})
 
 
-def steps(data, epoch=0):
-    loader = data.train_dataloader()
-    loader.sampler.set_epoch(epoch)
-    return [data.on_after_batch_transfer(step, 0) for step in loader]
-
-
 def values(images):
     return images[:, 0, 0, 8].tolist()
 
@@ -43,20 +38,20 @@ def values(images):
 @pytest.mark.parametrize("placement", ["memory", "disk"])
 def test_an_epoch_shows_the_larger_domain_once_and_the_other_one_again(both, placement):
     data = made(both, placement=placement, batch_size=1, num_workers=0)
-    served = steps(data)
+    served = list(steps(data))
     assert all(step.keys() == {"input", "image"} for step in served)
     inputs, images = ([values(step[name])[0] for step in served] for name in ("input", "image"))
     assert sorted(inputs) == list(A)
     assert sorted(images[:4]) == list(B)
     assert len({*images[4:]}) == 3
-    again = [(values(step["input"])[0], values(step["image"])[0]) for step in steps(data, epoch=1)]
+    again = [(values(step["input"])[0], values(step["image"])[0]) for step in steps(data, range(1, 2))]
     assert again != [*zip(inputs, images, strict=True)]
     assert len({i - j for i, j in again}) > 2, "shuffled apart"
 
 
 def test_the_other_direction_exchanges_the_domains(both):
     data = made(both, direction="b_to_a")
-    served = steps(data)
+    served = list(steps(data))
     assert {*values(torch.cat([step["input"] for step in served]))} <= {*B}
     assert sorted(values(torch.cat([*data.real_batches(3)]))) == list(A)
     data.exchange_domains()
@@ -66,7 +61,7 @@ def test_the_other_direction_exchanges_the_domains(both):
 
 
 def test_each_picture_is_mirrored_by_a_bit_of_its_own(both):
-    served = steps(made(both, flip=True, batch_size=1)) + steps(made(both, flip=True, batch_size=1), epoch=1)
+    served = list(steps(made(both, flip=True, batch_size=1), range(2)))
     mirrored = [[step[name][0, 0, 0, -1].item() == 255 for step in served] for name in ("input", "image")]
     assert all(0 < sum(each) < len(each) for each in mirrored)
     assert mirrored[0] != mirrored[1]
@@ -115,7 +110,7 @@ def test_held_out_pictures_are_in_folders_of_their_own(tmp_path, layout):
     data = made(tmp_path)
     assert values(data.unseen["input"]) == [value + 50 for value in A]
     assert values(data.unseen["image"]) == [value + 50 for value in B]
-    assert sorted({*values(torch.cat([step["input"] for step in steps(data, 0) + steps(data, 1)]))})[-1] < 50
+    assert sorted({*values(torch.cat([step["input"] for step in steps(data, range(2))]))})[-1] < 50
     data.exchange_domains()
     assert values(data.unseen["input"]) == [value + 50 for value in B]
 
