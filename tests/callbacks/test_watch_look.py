@@ -56,18 +56,6 @@ def test_modes_are_restored_also_after_an_error(tiny_gan, random_images, fit):
     assert all(layer.training for layer in module.modules())
 
 
-def test_a_look_sees_the_networks_in_evaluation_mode_and_no_gradient(tiny_gan, random_images, fit):
-    module, data, seen = tiny_gan("d2gan", n_critic=2), random_images(batch_size=4), []
-    trainer = fit(module, data, max_steps=1)
-    module.train()
-    for name in module.network_names:
-        getattr(module, name).register_forward_hook(
-            lambda layer, _, made: seen.append((layer.training, made.requires_grad, len(made)))
-        )
-    Watch()._look(trainer, module, data.dataset[torch.arange(8)])
-    assert seen == [(False, False, 4)] * 6, "two batches generated, and two seen by each discriminator"
-
-
 @pytest.mark.parametrize(
     "settings", [{"every_n_steps": 0}, {"patience": 0}, {"minutes": 0.0}, {"minutes": float("nan")}]
 )
