@@ -23,7 +23,7 @@ from lit_gans.models.d2gan import D2GAN
 from lit_gans.models.dcgan import DCGAN
 from lit_gans.models.sngan import SNGAN
 from lit_gans.models.wgan_gp import WGANGP
-from lit_gans.networks.spectral import OnePowerIteration, SpectralNorm
+from lit_gans.networks.spectral import SpectralNorm, one_power_iteration
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.batch import Batch
 from lit_gans.training.scored import loss_of
@@ -209,7 +209,7 @@ class BareLoop:
                 batch = self.draws.of_critic(images, critic_step)
                 with torch.set_grad_enabled(self.module.reuses_fake):
                     fake = self.generator(batch["latents"])
-                with OnePowerIteration(self.spectral_norms):
+                with one_power_iteration(self.spectral_norms):
                     outputs = self.module.discriminator_losses(images, fake.detach(), batch)
                     for name, output in outputs.items():
                         losses[name] = loss_of(output)
@@ -227,7 +227,7 @@ class BareLoop:
     def _train_generator(self, batch: Batch, fake: Tensor, losses: dict[str, Any]) -> None:
         for network in self.discriminators:
             network.requires_grad_(False)
-        with OnePowerIteration(self.spectral_norms):
+        with one_power_iteration(self.spectral_norms):
             if not self.module.reuses_fake:
                 fake = self.generator(batch["latents"])
             losses["generator"] = self.module.generator_loss(fake, batch)

@@ -8,6 +8,7 @@ import gc
 import os
 import signal
 import tempfile
+from functools import partial
 
 import pytest
 from jaxtyping import install_import_hook
@@ -48,19 +49,18 @@ def nothing_of_a_training_remains():
 
 @pytest.fixture
 def tiny_gan():
-    """Makes a registered GAN with tiny networks: `tiny_gan("dcgan", n_critic=2)`."""
-    from lit_gans.config.registry import gans
-    from tests.tiny import SETTINGS, SMALL, WIDTHS
+    """See `tests.tiny.tiny_gan`."""
+    from tests.tiny import tiny_gan
 
-    return lambda name="dcgan", **settings: gans()[name](**{**SMALL, **WIDTHS, **SETTINGS.get(name, {}), **settings})
+    return tiny_gan
 
 
 @pytest.fixture
 def random_images():
-    """Makes a datamodule of random images: `random_images(batch_size=8)`."""
-    from tests.tiny import RandomImages
+    """See `tests.tiny.random_images`."""
+    from tests.tiny import random_images
 
-    return lambda **settings: RandomImages(**{"image_size": 16, "channels": 1, "batch_size": 8, **settings})
+    return random_images
 
 
 @pytest.fixture
@@ -94,19 +94,7 @@ def train(command):
 
 @pytest.fixture
 def fit(tmp_path):
-    """Trains on the CPU for some iterations, without logger, bar and checkpoints, and returns the trainer."""
-    from lightning.pytorch import Trainer
+    """See `tests.tiny.fit`; in the temporary folder of the test."""
+    from tests.tiny import fit
 
-    def run(module, data, max_steps, resume=None, **arguments):
-        quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-        trainer = Trainer(
-            max_steps=max_steps,
-            max_epochs=-1,
-            accelerator="cpu",
-            enable_model_summary=False,
-            **{"default_root_dir": tmp_path, **quiet, **arguments},
-        )
-        trainer.fit(module, datamodule=data, ckpt_path=resume, weights_only=True)
-        return trainer
-
-    return run
+    return partial(fit, default_root_dir=tmp_path)

@@ -8,16 +8,14 @@ from pathlib import Path
 from unittest.mock import patch
 
 import torch
-from lightning.pytorch import Trainer
 
 from lit_gans.callbacks import EMA, Checkpoint, Samples
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.checkpoints.locate import newest_good
-from lit_gans.config.registry import gans
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.schedules import Linear
-from tests.tiny import SETTINGS, SMALL, WIDTHS, RandomImages
+from tests.tiny import fit, random_images, tiny_gan
 
 STEPS = 8  # three in an epoch; a checkpoint every 2, a measurement every 3
 POINTS = ("epoch boundary", "mid-epoch", "mid-n_critic", "mid-evaluation", "mid-save")
@@ -107,26 +105,24 @@ def train(folder, name, workers=0, point=None, step=0, end=raise_killed, world_s
     torch.set_num_threads(1)
     folder, linear = Path(folder), Linear()
     optimizers = {f"{each}_optimizer": kind(schedule=linear) for each in ("generator", "discriminator")}
-    module = gans()[name](**{**SMALL, **WIDTHS, **SETTINGS.get(name, {}), **optimizers, "n_critic": 2, "seed": 3})
-    data = RandomImages(image_size=16, channels=1, batch_size=8 // world_size, num_workers=workers)
+    module = tiny_gan(name, **optimizers, n_critic=2, seed=3)
+    data = random_images(batch_size=8 // world_size, num_workers=workers)
     kill = Kill(point, step, end)
     found = newest_good(folder)
-    trainer = Trainer(
-        max_steps=STEPS,
-        max_epochs=-1,
-        accelerator="cpu",
-        devices=world_size,
-        strategy=strategy,
-        default_root_dir=folder,
-        logger=CSVMetrics(str(folder)),
-        log_every_n_steps=1,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=[EMA(0.5), kill, Samples(every_n_steps=3, num=4), Checkpoint(every_n_train_steps=2)],
-    )
     with killed_while_saving(kill):
-        trainer.fit(module, datamodule=data, ckpt_path=found and found[0], weights_only=True)
-    return trainer
+        return fit(
+            module,
+            data,
+            STEPS,
+            found and found[0],
+            devices=world_size,
+            strategy=strategy,
+            default_root_dir=folder,
+            logger=CSVMetrics(str(folder)),
+            log_every_n_steps=1,
+            callbacks=[EMA(0.5), kill, Samples(every_n_steps=3, num=4), Checkpoint(every_n_train_steps=2)],
+            enable_checkpointing=True,
+        )
 
 
 def killed(folder, name, workers, point, step):

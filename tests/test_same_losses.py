@@ -1,12 +1,12 @@
 """The same seed gives the same 100 losses on the same machine."""
 
 import pytest
-from lightning.pytorch import Callback, Trainer
+from lightning.pytorch import Callback
 
 from lit_gans.config.registry import gans
 from lit_gans.strategies.ddp import NetworkDDP
 from tests.strategies import ranks
-from tests.tiny import SETTINGS, SMALL, WIDTHS, RandomImages
+from tests.tiny import fit, random_images, tiny_gan
 
 STEPS = 100
 GANS = sorted(gans())
@@ -25,18 +25,9 @@ class Losses(Callback):
 
 def losses(name, world_size=1):
     """Trains a GAN and returns the losses of its iterations."""
-    noted, quiet = Losses(), ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-    trainer = Trainer(
-        max_steps=STEPS,
-        max_epochs=-1,
-        accelerator="cpu",
-        devices=world_size,
-        strategy=NetworkDDP() if world_size > 1 else "auto",
-        callbacks=[noted],
-        **dict.fromkeys(quiet, False),
-    )
-    data = RandomImages(image_size=16, channels=1, batch_size=4 // world_size)
-    trainer.fit(gans()[name](**{**SMALL, **WIDTHS, **SETTINGS.get(name, {}), "seed": 3, "n_critic": 1}), data)
+    noted, data = Losses(), random_images(batch_size=4 // world_size)
+    strategy = NetworkDDP() if world_size > 1 else "auto"
+    fit(tiny_gan(name, seed=3, n_critic=1), data, STEPS, devices=world_size, strategy=strategy, callbacks=[noted])
     return noted.noted
 
 

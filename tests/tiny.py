@@ -1,8 +1,10 @@
-"""Tiny networks and random images that the tests share."""
+"""Tiny networks, random images and short trainings that the tests share: fixtures, and ranks, which have none."""
 
 import torch
+from lightning.pytorch import Trainer
 
 from lit_gans.common.size import sides
+from lit_gans.config.registry import gans
 from lit_gans.data.base import PairedData
 
 
@@ -24,6 +26,11 @@ class RandomImages(PairedData):
         return dataset
 
 
+def random_images(**settings):
+    """Makes a datamodule of random images: `random_images(batch_size=8)`."""
+    return RandomImages(**{"image_size": 16, "channels": 1, "batch_size": 8, **settings})
+
+
 SMALL = {"image_size": 16, "channels": 1, "latent_dim": 6}
 WIDTHS = {"generator_width": 4, "discriminator_width": 4}
 AUTOENCODER = {"patch_depth": 2, "multipliers": (1, 2), "blocks": 1, "perceptual": "none", "discriminator_start": 0}
@@ -35,3 +42,18 @@ SETTINGS = {
     "autoencoder_kl": AUTOENCODER,
     "projected_gan": {"feature_size": 32},
 }
+
+
+def tiny_gan(name="dcgan", **settings):
+    """Makes a registered GAN with tiny networks: `tiny_gan("dcgan", n_critic=2)`."""
+    return gans()[name](**{**SMALL, **WIDTHS, **SETTINGS.get(name, {}), **settings})
+
+
+def fit(module, data, max_steps, resume=None, **arguments):
+    """Trains on the CPU for some iterations of a datamodule or a loader, without logger, bar and checkpoints, and
+    returns the trainer.
+    """
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    trainer = Trainer(**{"max_steps": max_steps, "max_epochs": -1, "accelerator": "cpu", **quiet, **arguments})
+    trainer.fit(module, data, ckpt_path=resume, weights_only=True)
+    return trainer

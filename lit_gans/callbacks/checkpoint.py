@@ -17,6 +17,7 @@ from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.callbacks.monitor import Monitor
 from lit_gans.callbacks.signals import Abandoned, StopSignals, requeue_job, requeue_signal
 from lit_gans.callbacks.throughput import paused
+from lit_gans.checkpoints.locate import FOLDER
 from lit_gans.common._compat.lightning import row_of_iteration
 from lit_gans.common.atomic import duplicate, remove, sweep
 from lit_gans.common.errors import FailedWrite, refuse_below, refuse_not_positive
@@ -86,7 +87,7 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
     @staticmethod
     def folder(trainer: Trainer) -> Path:
         """Returns the checkpoint folder of a trainer."""
-        return Path(trainer.default_root_dir) / "checkpoints"
+        return Path(trainer.default_root_dir) / FOLDER
 
     @property
     def best_step(self) -> int:

@@ -23,8 +23,8 @@ class InitFrom(GenerativeCallback):
     """Loads the networks of a checkpoint into a new run, also those of other sizes as far as they fit.
 
     Generator, discriminators and, where there is one, the averaged generator are loaded, see
-    `lit_gans.training.transfer`; optimizers and counters begin anew. What was loaded is logged. Does nothing in a
-    resumed run, which restores its own weights.
+    `lit_gans.training.transfer`; optimizers and counters begin anew. What was loaded is logged. Does nothing in a run
+    that `trainer.ckpt_path` resumes, which restores its own weights.
 
     Refuses to freeze layers that learned nothing: those that are not in the checkpoint, and those of a discriminator of
     gray images in one of color images, whose equal weights see no color.

@@ -46,7 +46,7 @@ class ProgressBar(GenerativeCallback, LightningProgressBar):
     def __init__(self, refresh_every: int = 10) -> None:
         super().__init__()
         self.refresh_every = max(1, refresh_every)
-        self._enabled = True
+        self._enabled = True  # Lightning disables it on other ranks
         self._progress: _TwoLines | None = None
         self._time_left = TimeLeft()
         self._said_at = 0.0
@@ -58,7 +58,7 @@ class ProgressBar(GenerativeCallback, LightningProgressBar):
         self._enabled = True
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if not self._enabled or not trainer.is_global_zero:
+        if not self._enabled:
             return
         self._console, self._time_left = Console(), TimeLeft()
         self._said_at = self._time_left.clock()
@@ -81,7 +81,7 @@ class ProgressBar(GenerativeCallback, LightningProgressBar):
         self._task = self._progress.add_task("", total=self._total, completed=trainer.global_step, left="")
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        if not self._enabled or not trainer.is_global_zero:
+        if not self._enabled:
             return
         step = trainer.global_step
         self._time_left.end_iteration(step)

@@ -150,7 +150,7 @@ def _outcome(composed: DictConfig, typed: list[str], notices: list[str], address
             broadcast_from_rank_0(lambda: _download(address, folder, composed.resume))
         checkpoint, reached = resume_point(config["resume"], folder)
         config["resume"] = str(checkpoint or "none")  # the same for every further process
-        if config["init_from"] is not None:
+        if config["init_from"] is not None and checkpoint is None:
             config["init_from"] = str(find_checkpoint(config["init_from"]))
         last = config["trainer"]["max_steps"]
         if isinstance(last, int) and 0 < last <= reached:
@@ -258,11 +258,11 @@ def fit(
         RefusedInput: the configuration is invalid; nothing was trained.
     """
     trainer.callbacks[:0] = callbacks  # type: ignore[attr-defined]
-    checkpoint = None if config["resume"] == "none" else config["resume"]
+    trainer.ckpt_path = None if config["resume"] == "none" else config["resume"]  # callbacks see it in their `setup`
     with _resolved(config) as file:
         start_others_with(trainer, [sys.executable, "-m", "lit_gans", "train", _RESOLVED, str(file)])
         try:
-            trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+            trainer.fit(module, datamodule=data, weights_only=True)
         except MisconfigurationException as error:  # what Lightning refuses before the first step
             raise RefusedInput(f"trainer: {said(error)}") from error
 

@@ -16,14 +16,10 @@ PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 _chosen: list[str] = []  # at most one
 
 
-def imported_packages() -> list[str]:
-    """Returns those of the two that are imported."""
-    return [package for package in PACKAGES if f"{package}.strategies" in sys.modules]
-
-
-def installed_packages() -> list[str]:
-    """Returns those of the two that are installed."""
-    return [package for package in PACKAGES if find_spec(package.partition(".")[0])]
+def packages_in_use() -> list[str]:
+    """Returns those of the two that are imported or, if none is, those that are installed."""
+    imported = [package for package in PACKAGES if f"{package}.strategies" in sys.modules]
+    return imported or [package for package in PACKAGES if find_spec(package.partition(".")[0])]
 
 
 def lightning_package(package: str | None = None) -> str:
@@ -37,7 +33,7 @@ def lightning_package(package: str | None = None) -> str:
         ModuleNotFoundError: none is installed.
     """
     if not _chosen:
-        candidates = [package] if package else imported_packages() or installed_packages()
+        candidates = [package] if package else packages_in_use()
         if not candidates:
             raise ModuleNotFoundError("lit_gans needs Lightning: python -m pip install lightning", name="lightning")
         _chosen.append(candidates[0])

@@ -96,6 +96,15 @@ def _widened(weight: Float[Tensor, "o i 3 3"]) -> Float[Tensor, "o i 4 4"]:
     return functional.pad(rows, (1, 0)) + functional.pad(rows, (0, 1))
 
 
+def draw_weights(network: nn.Module) -> None:
+    """Draws the weights of all convolutions from N(0, 0.02), as pix2pix and CycleGAN do (Isola et al. 2017, Zhu et al.
+    2017).
+    """
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
+            nn.init.normal_(layer.weight, 0.0, 0.02)
+
+
 class Residual(nn.Module):
     """Adds its input to the output of its layers."""
 

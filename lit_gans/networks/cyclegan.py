@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch import cat as concatenated
 
 from lit_gans.common.size import Size, sides
-from lit_gans.networks.blocks import Norm, Residual, normalization
+from lit_gans.networks.blocks import Norm, Residual, draw_weights, normalization
 from lit_gans.networks.padding import padded
 
 _HALVED = 4  # by two convolutions with stride 2
@@ -56,9 +56,7 @@ class ResidualTranslator(nn.Module):
             layers += [nn.ConvTranspose2d(deep, deep // 2, 3, 2, 1, output_padding=1, bias=bias)]
             layers += [normalization(norm, deep // 2), nn.ReLU()]
         self.layers = nn.Sequential(*layers, nn.Conv2d(width, channels, 7, 1, 3, padding_mode="reflect"), nn.Tanh())
-        for each in self.modules():
-            if isinstance(each, nn.Conv2d | nn.ConvTranspose2d):
-                nn.init.normal_(each.weight, 0.0, 0.02)
+        draw_weights(self)
 
     def forward(self, images: Float[Tensor, "n a h w"]) -> Float[Tensor, "n c h w"]:
         height, width = images.shape[-2:]

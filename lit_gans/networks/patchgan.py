@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import Size, sides, size_value
-from lit_gans.networks.blocks import Norm, normalization
+from lit_gans.networks.blocks import Norm, draw_weights, normalization
 
 _WIDEST = 8
 
@@ -52,9 +52,7 @@ class PatchGAN(nn.Module):
             layers += [nn.Conv2d(widths[index - 1], widths[index], 4, stride, 1, bias=bias)]
             layers += [normalization(norm, widths[index]), nn.LeakyReLU(0.2, inplace=True)]
         self.layers = nn.Sequential(*layers, nn.Conv2d(widths[-1], 1, 4, 1, 1))
-        for layer in self.modules():
-            if isinstance(layer, nn.Conv2d):
-                nn.init.normal_(layer.weight, 0.0, 0.02)
+        draw_weights(self)
 
     def forward(self, images: Float[Tensor, "n c h w"], *inputs: Float[Tensor, "n a h w"]) -> Float[Tensor, "n p q"]:
         return self.layers(torch.cat([*inputs, images], 1)).mean(1)  # not a view, which FSDP would not track

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from jaxtyping import Float
@@ -17,12 +18,6 @@ _WARM_UP = 15  # power iterations before the first use
 _LAYERS = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear, nn.Embedding)
 
 
-class _Limit:
-    """Number of power iterations that a layer may still run; not a module, whose attributes are slow to set."""
-
-    remaining: int | None = None  # None for no limit
-
-
 class SpectralNorm(nn.Module):
     """Divides a weight by its largest singular value, estimated by power iteration (section 3.2, algorithm 1).
 
@@ -32,15 +27,18 @@ class SpectralNorm(nn.Module):
     Args:
         weight: initial weight.
         output_axis: output dimension of the weight.
+
+    Attributes:
+        remaining: number of remaining power iterations; None for no limit.
     """
 
     left: Tensor
     right: Tensor
+    remaining: int | None = None
 
     def __init__(self, weight: Tensor, output_axis: int = 0) -> None:
         super().__init__()
         self.output_axis = output_axis
-        self.limit = _Limit()
         matrix = self._matrix(weight.detach())
         for name, size in (("left", len(matrix)), ("right", matrix.shape[1])):
             vector = torch.randn(size, dtype=matrix.dtype, device=matrix.device)
@@ -48,18 +46,12 @@ class SpectralNorm(nn.Module):
         for _ in range(_WARM_UP):
             self._iterate(matrix)
 
-    @property
-    def remaining(self) -> int | None:
-        """Number of remaining power iterations; None for no limit."""
-        return self.limit.remaining
-
     def forward(self, weight: Tensor) -> Tensor:
         with without_autocast(weight):
             matrix = self._matrix(weight)
-            limit = self.limit
-            if self.training and limit.remaining != 0:
+            if self.training and self.remaining != 0:
                 self._iterate(matrix.detach())
-                limit.remaining = None if limit.remaining is None else limit.remaining - 1
+                self.remaining = None if self.remaining is None else self.remaining - 1
             # copies, since a later iteration must not change tensors that backward needs
             largest = torch.dot(self.left.clone(), matrix @ self.right.clone())
             return (weight / largest).to(weight.dtype)
@@ -90,22 +82,13 @@ def spectrally_normalized(network: nn.Module) -> nn.Module:
     return network
 
 
-class OnePowerIteration:
-    """Context that limits each layer to one power iteration, in its first training forward inside; may be reused.
-
-    A class, as every training step enters it: `contextlib.contextmanager` takes several times as long.
-
-    Args:
-        layers: spectral norms to limit.
-    """
-
-    def __init__(self, layers: Iterable[SpectralNorm]) -> None:
-        self._limits = [layer.limit for layer in layers]
-
-    def __enter__(self) -> None:
-        for limit in self._limits:
-            limit.remaining = 1
-
-    def __exit__(self, *exception: object) -> None:
-        for limit in self._limits:
-            limit.remaining = None
+@contextmanager
+def one_power_iteration(layers: Sequence[SpectralNorm]) -> Iterator[None]:
+    """Limits each layer to one power iteration, in its first training forward inside."""
+    for layer in layers:
+        layer.remaining = 1
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.remaining = None

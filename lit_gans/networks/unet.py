@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import Size, as_size, sides, size_value
-from lit_gans.networks.blocks import Norm, normalization
+from lit_gans.networks.blocks import Norm, draw_weights, normalization
 
 _FEWEST = 4  # scales: images of 16 pixels
 _WIDEST = 8  # limits maps to 8 x width
@@ -63,9 +63,7 @@ class UNet(nn.Module):
                 nn.Sequential(nn.ReLU(), convolution, nn.Tanh() if last else normalization(norm, shallow))
             )
         self._dropped_widths = [widths[-2 - index] for index in range(_DROPPED)]
-        for layer in self.modules():
-            if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
-                nn.init.normal_(layer.weight, 0.0, 0.02)
+        draw_weights(self)
 
     def dropout_shapes(self, height: int, width: int) -> list[tuple[int, int, int]]:
         """Returns the shape of each decoder map with dropout, for inputs of a size."""

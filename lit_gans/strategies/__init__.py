@@ -10,7 +10,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lit_gans.common.lightning_package import imported_packages, installed_packages, lightning_package
+from lit_gans.common.lightning_package import lightning_package, packages_in_use
 
 if TYPE_CHECKING:
     from lit_gans.strategies.ddp import NetworkDDP
@@ -48,7 +48,7 @@ def _make(package: str, name: str, **arguments: Any) -> Any:
 
 
 def _register() -> None:
-    for package in reversed(imported_packages() or installed_packages()):  # both set a logger: the last wins
+    for package in reversed(packages_in_use()):  # both set a logger: the last wins
         try:
             registry = importlib.import_module(f"{package}.strategies").StrategyRegistry
         except Exception:  # an installed package that cannot be imported, beside one that can

@@ -38,7 +38,7 @@ from lit_gans.common.compilation import uncompiled
 from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positive
 from lit_gans.common.noise import Noise, forked, mix, seed_dropout
 from lit_gans.common.size import Size, as_size, sides
-from lit_gans.networks.spectral import OnePowerIteration, SpectralNorm
+from lit_gans.networks.spectral import SpectralNorm, one_power_iteration
 from lit_gans.strategies.base import backward_arguments, block_backward_sync, clips_gradients, sharding
 from lit_gans.strategies.grad_scaling import NetworkScaling, scale_each_network
 from lit_gans.strategies.module_networks import parameters_of
@@ -449,7 +449,7 @@ class AdversarialModule(LightningModule):
         for parameter in frozen:
             parameter.requires_grad_(False)
         try:
-            with self._one_power_iteration:
+            with one_power_iteration(self._spectral_norms):
                 yield
         finally:
             for parameter in frozen:
@@ -556,7 +556,7 @@ class AdversarialModule(LightningModule):
         listed = optimizers if isinstance(optimizers, list) else [optimizers]
         self._optimizers_by_name = dict(zip(self.network_names, listed, strict=True))
         self._trainable = {name: _trainable(self.get_submodule(name)) for name in self.network_names}
-        self._one_power_iteration = OnePowerIteration(each for each in self.modules() if isinstance(each, SpectralNorm))
+        self._spectral_norms = [each for each in self.modules() if isinstance(each, SpectralNorm)]
         self._noise_generator = torch.Generator(device=self.device)
         self.progress = replace(self.progress, total=num_iterations(self.trainer))
         self.losses, self.terms = {}, {}

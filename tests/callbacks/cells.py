@@ -3,33 +3,20 @@
 import tempfile
 
 import torch
-from lightning.pytorch import Trainer
 
 from lit_gans.callbacks import GenerativeMetrics, ModeMetrics, PairedMetrics
 from lit_gans.callbacks.reconstruction import ReconstructionMetrics
-from lit_gans.config.registry import gans
 from lit_gans.data.sources.points import Ring
 from lit_gans.metrics.extractors.digits import DigitsExtractor
-from tests.tiny import SETTINGS, SMALL, WIDTHS, RandomImages
+from tests.tiny import fit, random_images, tiny_gan
 
 
 def measured(name, data, callback, world_size, strategy="network_ddp", **sizes):
     """Returns the values at iteration 0, where ranks have the weights that one process has."""
     torch.set_num_threads(1)
-    module = gans()[name](**{**SMALL, **WIDTHS, **SETTINGS.get(name, {}), "seed": 3, **sizes})
-    switches = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+    ranks = {"devices": world_size, "strategy": strategy} if world_size > 1 else {}
     with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(
-            max_steps=1,
-            max_epochs=-1,
-            accelerator="cpu",
-            devices=world_size,
-            strategy=strategy if world_size > 1 else "auto",
-            callbacks=[callback],
-            default_root_dir=folder,
-            **dict.fromkeys(switches, False),
-        )
-        trainer.fit(module, datamodule=data)
+        fit(tiny_gan(name, seed=3, **sizes), data, 1, callbacks=[callback], default_root_dir=folder, **ranks)
     return callback.first
 
 
@@ -41,19 +28,17 @@ def modes(num_samples, world_size=2):
 
 def pairs(num_samples, world_size=2):
     """Measures translations."""
-    data = RandomImages(image_size=16, channels=1, batch_size=4)
-    return measured("pix2pix", data, PairedMetrics(num_samples=num_samples, batch_size=8), world_size)
+    callback = PairedMetrics(num_samples=num_samples, batch_size=8)
+    return measured("pix2pix", random_images(batch_size=4), callback, world_size)
 
 
 def reconstructions(num_samples, world_size=2):
     """Measures reconstructions."""
-    data = RandomImages(image_size=16, channels=1, batch_size=4)
     callback = ReconstructionMetrics(num_samples=num_samples, batch_size=8, perceptual="none")
-    return measured("autoencoder_kl", data, callback, world_size)
+    return measured("autoencoder_kl", random_images(batch_size=4), callback, world_size)
 
 
 def scores(num_samples, world_size=2, strategy="network_ddp"):
     """Measures generated against real images."""
-    data = RandomImages(image_size=16, channels=1, batch_size=4)
     callback = GenerativeMetrics(DigitsExtractor(), num_samples=num_samples, batch_size=20, cache=False)
-    return measured("dcgan", data, callback, world_size, strategy)
+    return measured("dcgan", random_images(batch_size=4), callback, world_size, strategy)

@@ -7,7 +7,6 @@ import time
 
 import pytest
 import torch
-from lightning.pytorch import Trainer
 
 from lit_gans.callbacks import Checkpoint, EarlyStopping, GenerativeMetrics, ModeMetrics, PairedMetrics
 from lit_gans.callbacks.csv_metrics import CSVMetrics
@@ -15,10 +14,9 @@ from lit_gans.callbacks.signals import StopSignals
 from lit_gans.data.sources.points import Ring
 from lit_gans.metrics.extractors.digits import DigitsExtractor
 from lit_gans.metrics.scores.fid import FrechetInceptionDistance
-from lit_gans.models.dcgan import DCGAN
 from lit_gans.strategies.ddp import NetworkDDP
 from tests.strategies import ranks
-from tests.tiny import SMALL, WIDTHS, RandomImages
+from tests.tiny import fit, random_images, tiny_gan
 
 BATCHES = 12  # of the real images, and of the generated images of each measurement, on one process
 KEY = "metric/fid_digits"
@@ -167,20 +165,18 @@ def on_a_rank(where, stage):
         return found
 
     StopSignals.came = came
-    trainer = Trainer(
-        max_steps=4,
-        max_epochs=-1,
-        accelerator="cpu",
+    trainer = fit(
+        tiny_gan(),
+        random_images(batch_size=4),
+        4,
         devices=2,
         strategy=NetworkDDP(timeout=60),
         default_root_dir=where,
         logger=CSVMetrics(str(where)),
         log_every_n_steps=1,
-        enable_progress_bar=False,
-        enable_model_summary=False,
         callbacks=[fid(extractor), Checkpoint()],
+        enable_checkpointing=True,
     )
-    trainer.fit(DCGAN(**SMALL, **WIDTHS), RandomImages(image_size=16, channels=1, batch_size=4))
     return trainer.global_step, trainer.checkpoint_callback.received_signal, extractor.batches
 
 

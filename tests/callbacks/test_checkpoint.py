@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from lightning.pytorch import Callback, Trainer
+from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -13,10 +13,9 @@ from lit_gans.callbacks import Checkpoint
 from lit_gans.callbacks import checkpoint as module
 from lit_gans.checkpoints.locate import verified_iteration
 from lit_gans.common.errors import RefusedInput
-from lit_gans.models.gan import GAN
 from lit_gans.strategies.fsdp import NetworkFSDP
 from tests.strategies import ranks
-from tests.tiny import SMALL, WIDTHS, RandomImages
+from tests.tiny import fit, random_images, tiny_gan
 
 from .test_early_stopping import Given
 
@@ -152,20 +151,10 @@ class RunsOut(Checkpoint):
         super().on_train_batch_end(trainer, *rest)
 
 
-def fit_on_a_rank(where, max_steps, *callbacks, **strategy):
-    quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
-    trainer = Trainer(
-        max_steps=max_steps,
-        max_epochs=-1,
-        accelerator="cpu",
-        devices=2,
-        default_root_dir=where,
-        strategy=NetworkFSDP(**strategy),
-        callbacks=list(callbacks),
-        **quiet,
-    )
-    trainer.fit(GAN(**SMALL, **WIDTHS), RandomImages(image_size=16, channels=1, batch_size=4))
-    return trainer
+def fit_on_a_rank(where, max_steps, callback, **settings):
+    strategy = {"devices": 2, "strategy": NetworkFSDP(**settings), "enable_checkpointing": True}
+    data = random_images(batch_size=4)
+    return fit(tiny_gan("gan"), data, max_steps, callbacks=[callback], default_root_dir=where, **strategy)
 
 
 def keeps_on_a_rank(where):

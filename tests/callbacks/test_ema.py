@@ -18,36 +18,31 @@ class Trajectory(EMA):
         self.weights.append({n: p.detach().clone() for n, p in pl_module.generator.named_parameters()})
 
 
-@pytest.mark.parametrize("decay", [0.1, 0.999])
-def test_is_the_recursion_written_by_hand(tiny_gan, random_images, fit, decay):
-    module, callback = tiny_gan(), Trajectory(decay)
-    fit(module, random_images(), max_steps=4, callbacks=[callback])
-    expected, *later = callback.weights
-    for step, weights in enumerate(later, start=1):
-        kept = min(decay, (1 + step) / (10 + step))
-        expected = {name: kept * expected[name] + (1 - kept) * weights[name] for name in weights}
-    averaged = dict(module.averaged_generator.named_parameters())
-    for name, value in expected.items():
-        torch.testing.assert_close(averaged[name], value, rtol=1e-5, atol=1e-7)
-    torch.testing.assert_close(
-        dict(module.averaged_generator.named_buffers()), dict(module.generator.named_buffers()), rtol=0, atol=0
-    )
-    assert not module.averaged_generator.training
+def halved(images_of_half_life):
+    """The share that is kept over the 8 images of an iteration."""
+    return 0.5 ** (8 / images_of_half_life) if images_of_half_life else 0.0
 
 
 @pytest.mark.parametrize(
-    ("half_life", "at"),
-    [(12.0, lambda images: 12.0), (Linear(0.0, 32.0, over=32, unit="images"), lambda images: images)],
+    ("settings", "kept"),
+    [
+        ({"decay": 0.1}, lambda step: min(0.1, (1 + step) / (10 + step))),
+        ({"decay": 0.999}, lambda step: (1 + step) / (10 + step)),
+        ({"half_life": 12.0}, lambda step: halved(12.0)),
+        ({"half_life": Linear(0.0, 32.0, over=32, unit="images")}, lambda step: halved(8 * (step - 1))),
+    ],
 )
-def test_a_half_life_in_images_is_the_recursion_written_by_hand(tiny_gan, random_images, fit, half_life, at):
-    module, callback = tiny_gan("gan", n_critic=2), Trajectory(half_life=half_life)
+def test_is_the_recursion_written_by_hand(tiny_gan, random_images, fit, settings, kept):
+    module, callback = tiny_gan(n_critic=2), Trajectory(**settings)
     fit(module, random_images(batch_size=4), max_steps=4, callbacks=[callback])
     expected, *later = callback.weights
-    for step, weights in enumerate(later):
-        kept = 0.5 ** (8 / at(8 * step)) if at(8 * step) else 0.0
-        expected = {name: kept * expected[name] + (1 - kept) * weights[name] for name in weights}
-    for name, value in module.averaged_generator.named_parameters():
-        torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-7)
+    for step, weights in enumerate(later, start=1):
+        expected = {name: kept(step) * expected[name] + (1 - kept(step)) * weights[name] for name in weights}
+    averaged = module.averaged_generator
+    torch.testing.assert_close(dict(averaged.named_parameters()), expected, rtol=1e-5, atol=1e-7)
+    trained = dict(module.generator.named_buffers())
+    torch.testing.assert_close(dict(averaged.named_buffers()), trained, rtol=0, atol=0)
+    assert not averaged.training
 
 
 def test_refusal():

@@ -16,7 +16,7 @@ from lit_gans.callbacks.samples import write_film
 from lit_gans.training.optim import Optimizer
 
 
-def test_grids_of_the_same_latents_and_a_film(tiny_gan, random_images, fit, tmp_path):
+def test_grids_at_every_nth_and_the_last_iteration_and_a_film(tiny_gan, random_images, fit, tmp_path):
     module = tiny_gan(generator_optimizer=Optimizer("SGD", lr=1.0))  # a film drops frames that are alike
     fit(module, random_images(), max_steps=5, callbacks=[Samples(every_n_steps=2, num=4)])
     folder = tmp_path / "samples"
@@ -24,11 +24,6 @@ def test_grids_of_the_same_latents_and_a_film(tiny_gan, random_images, fit, tmp_
     assert sorted(path.name for path in folder.iterdir()) == [*names, "training.gif"]
     with Image.open(folder / "training.gif") as film:
         assert film.n_frames == 4
-    with Image.open(folder / "000005.png") as grid:
-        assert grid.size == (2 * 18 + 2, 2 * 18 + 2)
-        first = torch.tensor(list(grid.convert("L").crop((2, 2, 18, 18)).tobytes())).reshape(16, 16)
-    expected = module.sample(4, seed=0)[0, 0].mul(255).add(0.5).clamp(0, 255).long()
-    assert (first - expected).abs().max() <= 1
 
 
 def test_every_grid_shows_the_latents_of_the_seed(tiny_gan, random_images, fit, tmp_path):
@@ -44,6 +39,7 @@ def test_every_grid_shows_the_latents_of_the_seed(tiny_gan, random_images, fit, 
     fit(module, random_images(), max_steps=1, callbacks=[Samples(every_n_steps=1, num=4, seed=3)])
     for step in (0, 1):
         with Image.open(tmp_path / "samples" / f"{step:06d}.png") as grid:
+            assert grid.size == (2 * 18 + 2, 2 * 18 + 2)
             for index in range(4):
                 left, top = 2 + 18 * (index % 2), 2 + 18 * (index // 2)
                 part = grid.convert("L").crop((left, top, left + 16, top + 16))

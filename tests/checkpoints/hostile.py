@@ -1,8 +1,6 @@
 """Hostile and mutated files: what runs code if it is believed, and random damage, from a seed."""
 
 import ast
-import pickle
-import random
 import zipfile
 from pathlib import Path
 
@@ -60,11 +58,3 @@ def mutate_file(path, content, draw):
         rewritten(path, lambda name, inside: mutated(inside, draw) if name.endswith("data.pkl") else inside)
     else:
         path.write_bytes(mutated(content, draw))
-
-
-def draws(seed):
-    return random.Random(seed)
-
-
-def code_in_pickle(trace):
-    return pickle.dumps(Payload(trace), protocol=2)

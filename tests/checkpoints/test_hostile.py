@@ -1,6 +1,8 @@
 """Untrusted files: no code runs, and damage ends in a sentence."""
 
 import json
+import pickle
+import random
 from contextlib import suppress
 
 import pytest
@@ -15,6 +17,20 @@ from . import hostile
 from .hostile_files import READERS, RECORDS
 
 
+@pytest.fixture
+def good(tmp_path):
+    """Makes a good file for a reader; returns the path to read and the file to damage."""
+
+    def make(name):
+        path = tmp_path / f"{name.replace(' ', '_')}.ckpt"
+        reader = (READERS | RECORDS)[name]
+        reader.write(path)
+        reader.read(path)
+        return path, next(path.glob(reader.inside)) if reader.inside else path
+
+    return make
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [*READERS, *RECORDS])
 @pytest.mark.parametrize("how", ["torch.save", "pickle"])
@@ -22,7 +38,7 @@ def test_no_reader_runs_the_code_of_a_file(good, tmp_path, name, how):
     path, file = good(name)
     trace = tmp_path / "executed"
     if how == "pickle":
-        file.write_bytes(hostile.code_in_pickle(trace))
+        file.write_bytes(pickle.dumps(hostile.Payload(trace), protocol=2))
     else:
         torch.save({"state_dict": {"w": hostile.Payload(trace)}, "global_step": 1}, tmp_path / "hostile.pt")
         torch.load(tmp_path / "hostile.pt", weights_only=False)
@@ -78,7 +94,6 @@ def test_yaml_of_a_run_runs_no_code(train, tmp_path):
     [
         ({"class_path": "os.system"}, "was made by os.system, which is neither imported here nor a registered GAN"),
         ({"class_path": 3}, "class_path is no str"),
-        ({"hyper_parameters": {"generator_width": 32}}, "is of another architecture"),
         ({"hyper_parameters": {"discriminator_width": 32}}, "is of another architecture"),
         ({"hyper_parameters": {"latent_dim": 10**30}}, "does not fit the class that it names"),
         ({"hyper_parameters": {"nothing": 1}}, "does not fit the class that it names: .*nothing"),
@@ -133,7 +148,7 @@ def test_deeply_nested_json_is_refused(good, name):
 def test_mutations_end_in_a_sentence_or_load(good, name, num):
     """A damaged record costs the record at most."""
     path, file = good(name)
-    content, draw = file.read_bytes(), hostile.draws(name)
+    content, draw = file.read_bytes(), random.Random(name)
     said = []
     for _ in range(num):
         hostile.mutate_file(file, content, draw)

@@ -244,6 +244,12 @@ def test_fine_tuning_begins_with_the_networks_of_a_checkpoint(train, tmp_path):
     torch.testing.assert_close(module.state_dict(), read(tmp_path / "first")["state_dict"], rtol=0, atol=0)
     assert train(*TINY, f"init_from={path}", "trainer.max_steps=1", "hydra.run.dir=second") == 0
     assert read(tmp_path / "second")["global_step"] == 1
+    (tmp_path / "first").rename(tmp_path / "elsewhere")  # a resumed run has networks of its own
+    resumed = ("trainer.max_steps=2", "hydra.run.dir=second", "resume=auto")
+    assert train(*TINY, f"init_from={path}", *resumed) == 0, train.err
+    assert read(tmp_path / "second")["global_step"] == 2
+    assert "init_from" not in train.err
+    (tmp_path / "elsewhere").rename(tmp_path / "first")
     before = read(tmp_path / "first")["state_dict"]
     assert train(*TINY, "model.generator_width=8", f"init_from={path}") == 2
     assert "0% of the generator fit the checkpoint (generator_width=4 there, 8 here)" in train.err

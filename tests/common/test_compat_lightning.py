@@ -24,7 +24,7 @@ from lit_gans.strategies.fsdp import NetworkFSDP
 
 
 def test_lightning_still_starts_others_with_sys_argv():
-    """`CommandLauncher` can go once Lightning's launcher takes a command."""
+    """`CommandLauncher` and `start_others_with` can go once Lightning's launcher takes a command."""
     assert "sys.argv" in inspect.getsource(subprocess_script._basic_subprocess_cmd)
     assert "command" not in inspect.signature(_SubprocessScriptLauncher).parameters
 
@@ -84,8 +84,12 @@ def test_only_the_strategy_knows_of_synchronized_batch_norm(asked):
 
 
 def test_a_strategy_does_not_say_whether_a_plugin_was_chosen():
-    chosen = [strategy.checkpoint_io for strategy in (DDPStrategy(), DDPStrategy(checkpoint_io=TorchCheckpointIO()))]
-    assert [type(each) for each in chosen] == [TorchCheckpointIO] * 2
+    left, chosen = DDPStrategy(), DDPStrategy(checkpoint_io=TorchCheckpointIO())
+    assert type(left.checkpoint_io) is type(chosen.checkpoint_io) is TorchCheckpointIO
+    left, plugin, ours = DDPStrategy(), chosen.checkpoint_io, TorchCheckpointIO()
+    for strategy in (left, chosen):
+        _compat.use_by_default(strategy, ours)
+    assert (left.checkpoint_io, chosen.checkpoint_io) == (ours, plugin)
     with pytest.raises(MisconfigurationException, match="set through both strategy class and plugins"):
         Trainer(strategy=DDPStrategy(checkpoint_io=TorchCheckpointIO()), plugins=[TorchCheckpointIO()])
 

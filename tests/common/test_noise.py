@@ -26,6 +26,9 @@ def test_depends_on_every_part_of_the_key_and_on_nothing_else():
     ):
         assert not torch.equal(first, noise(key).normal(purpose, 4))
     assert mix(1, 23) != mix(12, 3)
+    used = noise((0, "generator", 1))
+    used.normal("x", 3)
+    assert torch.equal(first, used.normal("latents", 4)), "also after another draw"
 
 
 def test_the_global_state_stays():
@@ -43,12 +46,6 @@ def test_numbers_have_the_named_distribution_and_shape():
     assert 0 <= uniform.min() < uniform.max() < 1
     assert (uniform.mean().item(), uniform.var().item()) == pytest.approx((1 / 2, 1 / 12), abs=0.02)
     assert (normal.mean().item(), normal.var().item()) == pytest.approx((0, 1), abs=0.05)
-
-
-def test_a_draw_does_not_depend_on_those_before_it():
-    both = noise()
-    both.normal("a", 3)
-    assert torch.equal(both.normal("b", 3), noise().normal("b", 3))
 
 
 def test_dropout_is_seeded_on_the_host():

@@ -1,5 +1,7 @@
 """Videos are read back by the libraries that players use: frames, sizes, times and pixels."""
 
+import sys
+
 import pytest
 import torch
 from PIL import Image
@@ -63,7 +65,7 @@ def test_what_cannot_be_written_is_refused(tmp_path, monkeypatch):
     ):
         with pytest.raises(RefusedInput, match=sentence):
             write_video(**({"frames": frames()} | settings))
-    monkeypatch.setitem(__import__("sys").modules, "av", None)
+    monkeypatch.setitem(sys.modules, "av", None)
     with pytest.raises(RefusedInput, match=r"the package av is missing.*lit-gans\[video\]"):
         write_video(frames(), tmp_path / "walk.mp4")
     assert not [*tmp_path.iterdir()]

@@ -6,15 +6,6 @@ from lit_gans.models.dcgan import DCGAN
 from lit_gans.networks.dcgan import DCGANDiscriminator, DCGANGenerator
 
 
-@pytest.mark.parametrize("image_size", [16, 32, 48, 64, 96, 128, 256])
-@pytest.mark.parametrize("channels", [1, 3, 5])
-def test_shapes_and_range(image_size, channels):
-    images = DCGANGenerator(7, channels, image_size, 2)(torch.randn(2, 7))
-    assert images.shape == (2, channels, image_size, image_size)
-    assert images.abs().max() <= 1
-    assert DCGANDiscriminator(channels, image_size, 2)(images).shape == (2,)
-
-
 def test_the_defaults_are_the_papers():
     module = DCGAN()
     assert module.generator.layers[0].out_channels == 1024

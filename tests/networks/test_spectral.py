@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.functional import normalize
 from torch.nn.utils import parametrizations
 
-from lit_gans.networks.spectral import OnePowerIteration, SpectralNorm, spectrally_normalized
+from lit_gans.networks.spectral import SpectralNorm, one_power_iteration, spectrally_normalized
 
 LABELS = torch.tensor([0, 3, 1])
 LAYERS = {
@@ -116,7 +116,7 @@ def test_one_forward_in_training_is_one_power_iteration_and_one_in_evaluation_is
         torch.testing.assert_close(weight, original / (left @ original @ right))
     network = tiny().eval()
     before = vectors(network)
-    with OnePowerIteration(norms(network)):
+    with one_power_iteration(norms(network)):
         network(LABELS)
     assert all(same(before, vectors(network)))
 
@@ -126,7 +126,7 @@ def test_an_update_iterates_once_also_after_one_that_failed_and_outside_every_fo
     after = {times: iterated(norm, original.detach(), times) for times in range(1, 6)}
 
     def updates(*, fails):
-        with OnePowerIteration(iter([norm])):
+        with one_power_iteration([norm]):
             _ = layer.eval().weight
             _ = layer.train().weight, layer.weight
             if fails:
@@ -144,10 +144,10 @@ def test_an_update_iterates_once_also_after_one_that_failed_and_outside_every_fo
 
 def test_the_microbatches_of_an_accumulated_batch_see_identical_weights():
     full, split = tiny(), tiny()
-    with OnePowerIteration(norms(full)):
+    with one_power_iteration(norms(full)):
         full(LABELS)
         expected = [getattr(full, name).weight for name in ("embedding", "dense", "up", "down")]
-    with OnePowerIteration(norms(split)):
+    with one_power_iteration(norms(split)):
         for microbatch in LABELS.split(1):
             split(microbatch)
             assert all(same([getattr(split, name).weight for name in ("embedding", "dense", "up", "down")], expected))
@@ -213,7 +213,7 @@ def test_a_state_dict_carries_the_iteration_with_it_and_a_copy_goes_its_own_way(
     other.load_state_dict(network.state_dict())
     assert torch.equal(other.eval()(LABELS), network.eval()(LABELS))
     assert torch.equal(other.train()(LABELS), copy.deepcopy(network).train()(LABELS)), "and the next iteration too"
-    with OnePowerIteration(norms(copied)):
+    with one_power_iteration(norms(copied)):
         moved(copied).train()(LABELS)
         assert {norm.remaining for norm in norms(network)} == {None}
     assert all(same(vectors(network), before))

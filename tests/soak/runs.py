@@ -146,12 +146,10 @@ def results(run):
 
 def content(path):
     if path.is_dir():
-        files = sorted(each for each in path.rglob("*") if each.suffix in (".ckpt", ".pt", ".distcp", ".safetensors"))
+        files = sorted(each for each in path.rglob("*") if each.suffix in (".pt", ".safetensors"))
         return {f"{file.relative_to(path)}/{key}": v for file in files for key, v in content(file).items()}
     if path.suffix == ".safetensors":
         return load_file(path)
-    if path.suffix == ".distcp":
-        return {"bytes": path.read_bytes()}
     found = torch.load(path, weights_only=False, map_location="cpu")  # this process has made it
     return {key: found[key] for key in SAME if key in found} if "global_step" in found else found
 
