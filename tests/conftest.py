@@ -94,19 +94,17 @@ def train(command):
 
 @pytest.fixture
 def fit(tmp_path):
-    """Trains on the CPU for some iterations, without logger, bar and checkpoints, and returns the trainer."""
+    """Trains on the CPU for some iterations of a datamodule or a loader, without logger, bar and checkpoints, and
+    returns the trainer.
+    """
     from lightning.pytorch import Trainer
 
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+
     def run(module, data, max_steps, resume=None, **arguments):
-        quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-        trainer = Trainer(
-            max_steps=max_steps,
-            max_epochs=-1,
-            accelerator="cpu",
-            enable_model_summary=False,
-            **{"default_root_dir": tmp_path, **quiet, **arguments},
-        )
-        trainer.fit(module, datamodule=data, ckpt_path=resume, weights_only=True)
+        usual = {"max_steps": max_steps, "max_epochs": -1, "accelerator": "cpu", "default_root_dir": tmp_path, **quiet}
+        trainer = Trainer(**usual | arguments)
+        trainer.fit(module, data, ckpt_path=resume, weights_only=True)
         return trainer
 
     return run

@@ -4,7 +4,6 @@ import json
 
 import pytest
 import torch
-from lightning.pytorch import Trainer
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
@@ -31,7 +30,7 @@ class Patterns(Dataset):
 
 
 @pytest.mark.parametrize("num_classes", [0, 7])
-def test_three_steps_are_those_of_the_authors_code(num_classes):
+def test_three_steps_are_those_of_the_authors_code(fit, num_classes):
     """In float64: losses, penalties, weights and the average, with schedules of gamma, rate, beta 2 and half-life."""
     ours, turns, losses, forwards = module(num_classes), iter(range(2 * STEPS)), [], []
     ours.discriminator.register_forward_hook(lambda *_: forwards.append(1))
@@ -51,10 +50,7 @@ def test_three_steps_are_those_of_the_authors_code(num_classes):
 
     ours.discriminator_terms, ours.generator_loss = discriminator_turn, generator_turn
     average = EMA(half_life=Cosine(*HALF_LIFE, over=OVER, unit="images"))
-    loader = DataLoader(Patterns(), batch_size=BATCH)
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
-    quiet |= {"enable_model_summary": False, "precision": "64-true"}
-    Trainer(max_steps=STEPS, callbacks=[average], **quiet).fit(ours, loader)
+    fit(ours, DataLoader(Patterns(), batch_size=BATCH), STEPS, callbacks=[average], precision="64-true")
 
     assert len(forwards) == 4 * STEPS, "real and fake images in both turns, none for R1 and R2"
     known = KNOWN["steps"][str(num_classes)]

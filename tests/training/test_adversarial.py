@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.callbacks import LambdaCallback
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.data import DataLoader, TensorDataset
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import Noise, mix
@@ -75,13 +75,10 @@ class NoWaiting(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def test_a_loader_of_pairs_or_images_works(random_images, fit, tiny_gan):
+def test_a_loader_of_pairs_or_images_works(tiny_gan, fit):
     images = torch.rand(16, 1, 16, 16) * 2 - 1
-    for dataset in (torch.utils.data.TensorDataset(images, torch.zeros(16)), torch.utils.data.TensorDataset(images)):
-        module = tiny_gan()
-        quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
-        trainer = Trainer(max_epochs=1, enable_model_summary=False, **quiet)
-        trainer.fit(module, torch.utils.data.DataLoader(dataset, batch_size=8))
+    for dataset in (TensorDataset(images, torch.zeros(16)), TensorDataset(images)):
+        trainer = fit(tiny_gan(), DataLoader(dataset, batch_size=8), max_steps=-1, max_epochs=1)
         assert trainer.global_step == 2
 
 
@@ -153,19 +150,11 @@ def test_what_waits_for_the_device_is_seen():
         torch.ones(1).item()
 
 
-def test_a_batch_that_cannot_be_split_ends_the_training(linear_data_of_7, random_images, fit):
+def test_a_batch_that_cannot_be_split_ends_the_training(fit):
+    loader = DataLoader(torch.zeros(7, 1, 16, 16), batch_size=7)
     with pytest.raises(RefusedInput, match="7 images cannot be split into 2 equal pieces"):
-        fit(linear_gan(n_critic=2), linear_data_of_7, max_steps=1)
-    fit(linear_gan(), linear_data_of_7, max_steps=1)
-
-
-@pytest.fixture
-def linear_data_of_7():
-    class Seven(LightningDataModule):
-        def train_dataloader(self):
-            return torch.utils.data.DataLoader(torch.zeros(7, 1, 16, 16), batch_size=7)
-
-    return Seven()
+        fit(linear_gan(n_critic=2), loader, max_steps=1)
+    fit(linear_gan(), loader, max_steps=1)
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from lightning.pytorch import LightningDataModule
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
 from lit_gans.training.batch import doubt_about_range
 
@@ -17,17 +16,6 @@ RIGHT = {
 WRONG = {"of ToTensor": (IMAGES, "from 0 to 1"), "in numbers of bytes": (255 * IMAGES, "from 0 to 255")}
 
 
-class Images(LightningDataModule):
-    """A user's data."""
-
-    def __init__(self, images):
-        super().__init__()
-        self.images = images
-
-    def train_dataloader(self):
-        return DataLoader(TensorDataset(self.images), batch_size=4)
-
-
 @pytest.mark.parametrize("name", RIGHT)
 def test_images_in_the_range_of_the_networks_raise_no_doubt(name):
     for data in (RIGHT[name], [RIGHT[name], torch.zeros(8)], {"image": RIGHT[name]}):
@@ -38,6 +26,6 @@ def test_images_in_the_range_of_the_networks_raise_no_doubt(name):
 def test_a_training_says_once_that_images_have_another_range(name, tiny_gan, fit, caplog):
     images, said = WRONG[name]
     assert all(doubt_about_range(data) for data in (images, [images, torch.zeros(8)], {"image": images}))
-    fit(tiny_gan(), Images(images), 4)
+    fit(tiny_gan(), DataLoader(images, batch_size=4), 4)
     (record,) = (record for record in caplog.records if "expect [-1, 1]" in record.message)
     assert f"the loader yields images {said}" in record.message
