@@ -3,14 +3,12 @@
 import pytest
 import torch
 from lightning.pytorch.callbacks import LambdaCallback
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import Noise, mix
 from lit_gans.data.loader import StepSampler
 from lit_gans.training.batch import prepare_batch, split_batch
-from lit_gans.training.optim import Optimizer
 from tests.gans import GANS
 from tests.training.linear_gan import PLAIN, LinearGAN, linear_gan, reference_steps
 
@@ -67,14 +65,6 @@ def test_equals_a_plain_loop(tiny_gan, random_images, fit, n_critic, make):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6, msg=name)
 
 
-class NoWaiting(TorchDispatchMode):
-    """Fails where a value is asked for on the host."""
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        assert "_local_scalar_dense" not in str(function), "the step waits for the device"
-        return function(*args, **(kwargs or {}))
-
-
 def test_a_loader_of_pairs_or_images_works(tiny_gan, fit):
     images = torch.rand(16, 1, 16, 16) * 2 - 1
     for dataset in (TensorDataset(images, torch.zeros(16)), TensorDataset(images)):
@@ -122,32 +112,6 @@ def test_two_ranks_draw_the_halves_of_what_one_draws(random_images, fit, monkeyp
         halves.append(module._microbatches({"image": images[:4]}, ("generator", 3))[0]["latents"])
     assert torch.equal(torch.cat(halves), full)
     assert torch.equal(full, Noise(torch.Generator(), (0, "generator", 3)).normal("latents", 8, 6))
-
-
-@pytest.mark.parametrize(
-    "settings", [{}, {"n_critic": 2, "accumulate_gradients": 2, "clip_gradients": 1.0, "r1_gamma": 1.0}]
-)
-@pytest.mark.parametrize("name", GANS)
-def test_no_step_waits_for_the_device(tiny_gan, random_images, fit, name, settings):
-    plain = dict.fromkeys(
-        ("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=1e-3)
-    )  # Adam on a CPU reads its counter
-    module, called = tiny_gan(name, **plain, **settings), []
-    original = module.training_step
-
-    def step(data, batch_idx):
-        with NoWaiting():
-            original(data, batch_idx)
-        called.append(batch_idx)
-
-    module.training_step = step
-    fit(module, random_images(batch_size=4), max_steps=2)
-    assert len(called) == 2
-
-
-def test_what_waits_for_the_device_is_seen():
-    with NoWaiting(), pytest.raises(AssertionError, match="waits"):
-        torch.ones(1).item()
 
 
 def test_a_batch_that_cannot_be_split_ends_the_training(fit):
