@@ -7,9 +7,8 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.training.ada_operations import transformed
 from lit_gans.training.augmentation import Adaptive, Augmentations, Scheduled
 from lit_gans.training.schedules import Cosine, Linear
-
-from .test_diffaugment import seeing
-from .test_judging import PLAIN, SMALL, Dense
+from tests.training.linear_gan import LinearGAN, linear_gan
+from tests.training.test_diffaugment import seeing
 
 
 def test_all_images_are_augmented_alike_in_both_turns_with_the_scheduled_probability(random_images, fit):
@@ -45,21 +44,23 @@ def test_an_adaptive_probability_by_hand():
 
 
 def test_in_a_training_the_probability_follows_the_scores_and_is_in_the_checkpoint(random_images, fit, tmp_path):
-    settings = {**SMALL, **PLAIN, "augmentation": Adaptive(target=-0.999, over=64), "seed": 1}
-    module = Dense(**settings)
+    augmentation = Adaptive(over=64)
+    module = linear_gan(augmentation=augmentation)
+    with torch.no_grad():
+        module.discriminator[-1].bias.fill_(9.0)  # every score is positive
     trainer = fit(module, random_images(), max_steps=4)
     assert module.augmentations.state.tolist() == [0.5, 0, 0], "4 iterations of 8 images, of 64"
     assert trainer.callback_metrics["augmentation/probability"] == 0.5
     trainer.save_checkpoint(tmp_path / "four.ckpt")
-    again = Dense.load_from_checkpoint(tmp_path / "four.ckpt")
+    again = LinearGAN.load_from_checkpoint(tmp_path / "four.ckpt")
     assert torch.equal(again.augmentations.state, module.augmentations.state)
-    assert again.augmentations.augmenter == settings["augmentation"]
+    assert again.augmentations.augmenter == augmentation
     fit(module, random_images(), max_steps=2)
     assert module.augmentations.state[2] == 16, "scores of two iterations wait for the next change"
 
 
 def test_the_mean_over_ranks_decides(random_images, fit):
-    module, seen = Dense(**SMALL, **PLAIN, augmentation=Adaptive(over=64)), []
+    module, seen = linear_gan(augmentation=Adaptive(over=64)), []
     others = torch.tensor([0.0, 100.0, 100.0])  # another rank, whose discriminator overfits
     module.mean_over_ranks = lambda state: seen.append(state) or (state + others) / 2
     fit(module, random_images(), max_steps=4)
@@ -69,8 +70,8 @@ def test_the_mean_over_ranks_decides(random_images, fit):
 
 def test_penalties_are_differentiated_through_the_augmentation(random_images, fit):
     """The penalty at the images before their augmentation, against a plain double backward."""
-    settings = {**SMALL, **PLAIN, "r1_gamma": 0.7, "share_scores": True, "augmentation": Scheduled(0.9)}
-    module, plain, seen = Dense(**settings), Dense(**settings), []
+    settings = {"r1_gamma": 0.7, "share_scores": True, "augmentation": Scheduled(0.9)}
+    module, plain, seen = linear_gan(**settings), linear_gan(**settings), []
     terms = module.discriminator_terms
     module.discriminator_terms = lambda batch: seen.append((batch, terms(batch))) or seen[-1][1]
     fit(module, random_images(), max_steps=1)
@@ -89,7 +90,7 @@ def test_refusals(tiny_gan, random_images, fit):
         Adaptive(target=1.0)
     with pytest.raises(RefusedInput, match=r"augmentation: .*L1"):
         tiny_gan("pix2pix", augmentation=Scheduled())
-    module = Dense(**SMALL, augmentation=Adaptive())
+    module = linear_gan(augmentation=Adaptive())
     module.bare = True
     with pytest.raises(RefusedInput, match="an adaptive augmentation needs the scores of discriminator"):
         fit(module, random_images(), max_steps=1)

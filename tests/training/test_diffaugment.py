@@ -3,14 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from torch import nn
 from torch.nn.functional import softplus
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import Noise
-from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.diffaugment import augmented, color, cutout, translation
-from lit_gans.training.optim import Optimizer
+from tests.training.linear_gan import PLAIN, LinearGAN, descend
 
 DRAWN = torch.Generator().manual_seed(0)
 IMAGES = torch.rand(40, 3, 16, 24, generator=DRAWN) * 2 - 1
@@ -55,30 +53,24 @@ def test_gradients_pass_through(name):
     assert torch.autograd.gradcheck(lambda x: augmented(x, (name,), numbers), images)
 
 
-class Seeing(AdversarialModule):
+class Seeing(LinearGAN):
     """Keeps what its discriminator sees."""
 
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        with self.building():
-            self.generator, self.discriminator = torch.nn.Linear(6, 256), torch.nn.Linear(256, 1)
-
     def generate(self, generator, batch):
-        self.made = generator(batch["latents"]).view(-1, 1, 16, 16)
+        self.made = super().generate(generator, batch)
         return self.made
 
     def discriminator_losses(self, real, fake, batch):
         self.seen = (real.detach(), fake.detach(), batch)
-        real, fake = (self.discriminator(images.flatten(1)).mean() for images in (real, fake))
-        return {"discriminator": fake - real}
+        return super().discriminator_losses(real, fake, batch)
 
     def generator_loss(self, fake, batch):
         self.generator_saw = (fake.detach(), self.made.detach(), batch)
-        return -self.discriminator(fake.flatten(1)).mean()
+        return super().generator_loss(fake, batch)
 
 
 def seeing(fit, data, **settings):
-    module = Seeing(image_size=16, channels=1, latent_dim=6, channels_last=False, **settings)
+    module = Seeing(image_size=16, channels=1, latent_dim=6, **settings)
     fit(module, data, max_steps=1)
     return module
 
@@ -99,14 +91,8 @@ def test_discriminators_see_real_and_fake_augmented_and_differently(random_image
     assert not torch.equal(batch["diffaugment"], numbers)
 
 
-class Relativistic(AdversarialModule):
+class Relativistic(LinearGAN):
     """Both losses compare real and generated images in pairs (Jolicoeur-Martineau 2019)."""
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        with self.building():
-            self.generator = nn.Sequential(nn.Linear(6, 256), nn.Tanh(), nn.Unflatten(1, (1, 16, 16)))
-            self.discriminator = nn.Sequential(nn.Flatten(), nn.Linear(256, 4), nn.Tanh(), nn.Linear(4, 1))
 
     def discriminator_losses(self, real, fake, batch):
         return {"discriminator": softplus(self.discriminator(fake) - self.discriminator(real)).mean()}
@@ -116,10 +102,9 @@ class Relativistic(AdversarialModule):
 
 
 def test_a_relativistic_gan_trains_as_a_plain_loop_that_augments_all_images_in_every_turn(random_images, fit):
-    names, rate = ("color", "translation", "cutout"), 0.5
-    plain_settings = {"image_size": 16, "channels": 1, "latent_dim": 6, "channels_last": False, "diffaugment": names}
-    optimizers = {f"{network}_optimizer": Optimizer("SGD", lr=rate) for network in ("generator", "discriminator")}
-    trained, plain = (Relativistic(**plain_settings, **optimizers) for _ in range(2))
+    names = ("color", "translation", "cutout")
+    settings = {"image_size": 16, "channels": 1, "latent_dim": 6, "diffaugment": names, **PLAIN}
+    trained, plain = (Relativistic(**settings) for _ in range(2))
     data = random_images(batch_size=8)
     fit(trained, data, max_steps=3)
     for iteration, step in enumerate(list(data._sampler())[:3]):
@@ -131,10 +116,7 @@ def test_a_relativistic_gan_trains_as_a_plain_loop_that_augments_all_images_in_e
             real, fake = augmented(images, names, numbers[:, 0]), augmented(made, names, numbers[:, 1])
             difference = plain.discriminator(real) - plain.discriminator(fake)
             loss = softplus(difference if turn == "generator" else -difference).mean()
-            parameters = list(plain.get_submodule(turn).parameters())
-            with torch.no_grad():
-                for parameter, slope in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-                    parameter -= rate * slope
+            descend(plain.get_submodule(turn), loss, 0.1)
     torch.testing.assert_close(trained.state_dict(), plain.state_dict(), rtol=1e-5, atol=1e-6)
 
 

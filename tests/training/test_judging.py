@@ -2,39 +2,10 @@
 
 import pytest
 import torch
-from torch import nn
-from torch.nn import functional
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.optim import Optimizer
 from lit_gans.training.penalties import r1_penalty, zero_centered_penalty
-from lit_gans.training.scored import Scored
-
-SMALL = {"image_size": 16, "channels": 1, "latent_dim": 6, "channels_last": False}
-PLAIN = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=0.1))
-
-
-class Dense(AdversarialModule):
-    """Two small networks, whose discriminator counts its forwards."""
-
-    bare = False
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.forwards = []
-        with self.building():
-            self.discriminator = nn.Sequential(nn.Flatten(), nn.Linear(256, 8), nn.Softplus(), nn.Linear(8, 1))
-            self.generator = nn.Sequential(nn.Linear(6, 256), nn.Tanh(), nn.Unflatten(1, (1, 16, 16)))
-        self.discriminator.register_forward_hook(lambda *_: self.forwards.append(1))
-
-    def discriminator_losses(self, real, fake, batch):
-        real, fake = self.discriminator(real), self.discriminator(fake)
-        loss = functional.softplus(-real).mean() + functional.softplus(fake).mean()
-        return {"discriminator": loss if self.bare else Scored(loss, real, fake)}
-
-    def generator_loss(self, fake, batch):
-        return functional.softplus(-self.discriminator(fake)).mean()
+from tests.training.linear_gan import descend, linear_gan
 
 
 def test_penalty_from_scores_is_that_of_the_formula_with_its_gradient():
@@ -51,19 +22,23 @@ def test_penalty_from_scores_is_that_of_the_formula_with_its_gradient():
 @pytest.mark.parametrize("weights", [{"r1_gamma": 0.7}, {"r2_gamma": 0.7}, {"r1_gamma": 0.7, "r2_gamma": 0.3}])
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_shared_scores_train_as_scores_of_their_own_with_fewer_forwards(random_images, fit, weights, accumulate):
-    settings = {**SMALL, **PLAIN, **weights, "r1_every": 2, "accumulate_gradients": accumulate}
-    own, shared = Dense(**settings), Dense(**settings, share_scores=True)
-    for module in (own, shared):
+    states, forwards = [], []
+    for share_scores in (False, True):
+        module, seen = linear_gan(**weights, r1_every=2, accumulate_gradients=accumulate, share_scores=share_scores), []
+        module.discriminator.register_forward_hook(lambda *_, seen=seen: seen.append(1))
         fit(module, random_images(batch_size=8 // accumulate), max_steps=3)
-    torch.testing.assert_close(own.state_dict(), shared.state_dict(), rtol=1e-5, atol=1e-6)
-    assert len(shared.forwards) == 3 * 3 * accumulate, "real, fake, and the generator's step"
-    assert len(own.forwards) - len(shared.forwards) == 2 * len(weights) * accumulate, "in iterations 0 and 2"
+        states.append(module.state_dict())
+        forwards.append(len(seen))
+    torch.testing.assert_close(*states, rtol=1e-5, atol=1e-6)
+    own, shared = forwards
+    assert shared == 3 * 3 * accumulate, "real, fake, and the generator's step"
+    assert own - shared == 2 * len(weights) * accumulate, "in iterations 0 and 2"
 
 
 def test_r1_and_r2_enter_the_gradient_with_their_weights(random_images, fit):
     """One step against the plain formula: loss + gamma_1 / 2 E|grad D(x)|^2 + gamma_2 / 2 E|grad D(G(z))|^2."""
-    settings = {**SMALL, **PLAIN, "r1_gamma": 0.7, "r2_gamma": 0.3, "share_scores": True}
-    module, plain, seen = Dense(**settings), Dense(**settings), []
+    module, plain = (linear_gan(r1_gamma=0.7, r2_gamma=0.3, share_scores=True) for _ in range(2))
+    seen = []
     terms = module.discriminator_terms
     module.discriminator_terms = lambda batch: seen.append(batch) or terms(batch)
     fit(module, random_images(), max_steps=1)
@@ -71,22 +46,19 @@ def test_r1_and_r2_enter_the_gradient_with_their_weights(random_images, fit):
     loss = plain.discriminator_losses(batch["image"], fake, batch)["discriminator"].loss
     for images, weight in ((batch["image"], 0.7), (fake, 0.3)):
         loss = loss + weight * r1_penalty(plain.discriminator, images)
-    parameters = list(plain.discriminator.parameters())
-    with torch.no_grad():
-        for parameter, slope in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-            parameter -= 0.1 * slope
+    descend(plain.discriminator, loss, 0.1)
     torch.testing.assert_close(
         module.discriminator.state_dict(), plain.discriminator.state_dict(), rtol=1e-5, atol=1e-6
     )
 
 
 def test_a_bare_loss_trains_but_has_no_scores_to_share(random_images, fit):
-    scored, bare = (Dense(**SMALL, **PLAIN, r1_gamma=0.7) for _ in range(2))
+    scored, bare = (linear_gan(r1_gamma=0.7) for _ in range(2))
     bare.bare = True
     for module in (scored, bare):
         fit(module, random_images(), max_steps=2)
     torch.testing.assert_close(scored.state_dict(), bare.state_dict(), rtol=0, atol=0)
-    refused = Dense(**SMALL, r1_gamma=1.0, share_scores=True)
+    refused = linear_gan(r1_gamma=1.0, share_scores=True)
     refused.bare = True
     with pytest.raises(RefusedInput, match=r"share_scores=true needs the scores of discriminator.*return.*Scored"):
         fit(refused, random_images(), max_steps=1)

@@ -66,11 +66,11 @@ def test_r1_enters_the_training_in_its_iterations_with_its_weight(random_images,
     for iteration, real in enumerate(images):
         latents = Noise(torch.Generator(), (0, "discriminator", iteration, 0)).normal("latents", 8, 6)
         real = real.requires_grad_()
-        losses = plain.discriminator_losses(real, plain.generator(latents).detach(), {})["discriminator"]
+        loss = plain.discriminator_losses(real, plain.generator(latents).detach(), {})["discriminator"].loss
         if iteration in (0, 2):
             (slope,) = torch.autograd.grad(plain.discriminator(real).sum(), real, create_graph=True)
-            losses = losses + 2 * 0.7 / 2 * slope.square().sum((1, 2, 3)).mean()
-        descend(plain.discriminator, losses, 0.1)
+            loss = loss + 2 * 0.7 / 2 * slope.square().sum((1, 2, 3)).mean()
+        descend(plain.discriminator, loss, 0.1)
         latents = Noise(torch.Generator(), (0, "generator", iteration)).normal("latents", 8, 6)
         descend(plain.generator, plain.generator_loss(plain.generator(latents), {}), 0.1)
     torch.testing.assert_close(module.state_dict(), plain.state_dict(), rtol=1e-5, atol=1e-6)
