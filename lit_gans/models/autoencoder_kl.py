@@ -31,7 +31,7 @@ from lit_gans.training.batch import Batch, Inputs, tensors
 from lit_gans.training.losses import critic_generator, hinge_discriminator
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.sampling import Weights, evaluating
-from lit_gans.training.schedules import Number, is_zero, refuse_weight
+from lit_gans.training.schedules import Number, is_zero, refuse_weights
 from lit_gans.training.scored import Scored
 from lit_gans.training.translator import Translator, spread
 
@@ -121,11 +121,9 @@ class AutoencoderKL(Translator):
         )
         refuse_below(1, latent_channels=latent_channels, blocks=blocks, num_codes=num_codes)
         refuse_below(1, multipliers=min(multipliers, default=0))
-        refuse_below(0, discriminator_start=discriminator_start or 0)
-        weights = {"kl_weight": kl_weight, "perceptual_weight": perceptual_weight}
-        weights |= {"adversarial_weight": adversarial_weight, "commitment_weight": commitment_weight}
-        for name, weight in weights.items():
-            refuse_weight(name, weight)
+        refuse_below(0, discriminator_start=discriminator_start)
+        refuse_weights(kl_weight=kl_weight, commitment_weight=commitment_weight)
+        refuse_weights(perceptual_weight=perceptual_weight, adversarial_weight=adversarial_weight)
         self.quantizer, self.latent_channels, self.num_codes = quantizer, latent_channels, num_codes
         self.kl_weight, self.adversarial_weight, self.adaptive_weight = kl_weight, adversarial_weight, adaptive_weight
         self.perceptual, self.perceptual_file, self.perceptual_weight = perceptual, perceptual_file, perceptual_weight

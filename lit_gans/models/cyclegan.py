@@ -24,7 +24,7 @@ from lit_gans.training.batch import Batch, Inputs, tensors
 from lit_gans.training.image_pool import ImagePool
 from lit_gans.training.losses import least_squares_discriminator, least_squares_generator
 from lit_gans.training.sampling import Weights
-from lit_gans.training.schedules import Number, refuse_weight
+from lit_gans.training.schedules import Number, refuse_weights
 from lit_gans.training.scored import Scored
 from lit_gans.training.translator import Direction, Translator, spread
 
@@ -63,8 +63,7 @@ class CycleGAN(Translator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        refuse_weight("cycle_weight", cycle_weight)
-        refuse_weight("identity_weight", identity_weight)
+        refuse_weights(cycle_weight=cycle_weight, identity_weight=identity_weight)
         refuse_below(0, pool_size=pool_size)
         blocks = default_blocks(self.image_size) if blocks is None else blocks
         refuse_below(1, blocks=blocks)

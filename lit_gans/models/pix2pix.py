@@ -19,7 +19,7 @@ from lit_gans.networks.unet import UNet
 from lit_gans.training.attached import data_of
 from lit_gans.training.batch import Batch, Inputs, tensors
 from lit_gans.training.losses import logistic_discriminator, non_saturating_generator
-from lit_gans.training.schedules import Number, refuse_weight
+from lit_gans.training.schedules import Number, refuse_weights
 from lit_gans.training.scored import Scored
 from lit_gans.training.translator import Translator, spread, with_channels_of
 
@@ -40,7 +40,7 @@ class Pix2Pix(Translator):
 
     def __init__(self, l1_weight: Number = 100.0, input_channels: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        refuse_weight("l1_weight", l1_weight)
+        refuse_weights(l1_weight=l1_weight)
         self.l1_weight = l1_weight
         self.input_channels = input_channels or self.channels
         shape = (self.input_channels, self.channels, self.image_size)

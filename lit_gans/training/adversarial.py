@@ -69,7 +69,7 @@ from lit_gans.training.resuming import (
     reopen_epoch,
 )
 from lit_gans.training.sampling import GeneratorCopies, Weights, evaluating
-from lit_gans.training.schedules import Number, Progress, is_zero, refuse_weight, value_at
+from lit_gans.training.schedules import Number, Progress, is_zero, refuse_weights, value_at
 from lit_gans.training.scored import Scored, flat_scores, loss_of, scores_of
 from lit_gans.training.transfer import freeze_finest
 
@@ -160,8 +160,7 @@ class AdversarialModule(LightningModule):
         refuse_below(1, r1_every=r1_every)
         refuse_below(0, freeze_discriminator=freeze_discriminator)
         refuse_not_positive(clip_gradients=clip_gradients)
-        for name, gamma in (("r1_gamma", r1_gamma), ("r2_gamma", r2_gamma)):
-            refuse_weight(name, gamma)
+        refuse_weights(r1_gamma=r1_gamma, r2_gamma=r2_gamma)
         self.save_hyperparameters(to_plain(constructor_arguments(self)), logger=False)
         self.automatic_optimization = False
         self.image_size, self.channels, self.latent_dim = as_size(image_size), channels, latent_dim
