@@ -18,7 +18,6 @@ from typing import Any, ClassVar, cast
 import torch
 from jaxtyping import Float, Int64
 from lightning.pytorch import LightningModule
-from lightning.pytorch.strategies import Strategy
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
@@ -39,7 +38,13 @@ from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positi
 from lit_gans.common.noise import Noise, forked, mix, seed_dropout
 from lit_gans.common.size import Size, as_size, sides
 from lit_gans.networks.spectral import OnePowerIteration, SpectralNorm
-from lit_gans.strategies.base import backward_arguments, block_backward_sync, clips_gradients, sharding
+from lit_gans.strategies.base import (
+    NetworkStrategy,
+    backward_arguments,
+    block_backward_sync,
+    clips_gradients,
+    sharding,
+)
 from lit_gans.strategies.grad_scaling import NetworkScaling, scale_each_network
 from lit_gans.strategies.module_networks import parameters_of
 from lit_gans.training.attached import attached_trainer, callbacks_of, num_iterations
@@ -356,8 +361,8 @@ class AdversarialModule(LightningModule):
                 # gradients are averaged over the ranks only in the last microbatch
                 with nullcontext() if index == num - 1 else block_backward_sync(self.trainer.strategy):
                     for name, (loss, penalty) in terms.items():
-                        objective = loss if penalty is None else loss + penalty
-                        self.backpropagate(share_of_loss(objective, num), name)
+                        objective = share_of_loss(loss if penalty is None else loss + penalty, num)
+                        self.manual_backward(objective, **backward_arguments(self.trainer.strategy, name))
                         share = share_of_loss(loss.detach(), num)
                         total[name] = total[name] + share if name in total else share
             for name in names:
@@ -422,10 +427,6 @@ class AdversarialModule(LightningModule):
         weights = {"real": self.now(self.r1_gamma), "fake": self.now(self.r2_gamma)}
         return {kind: weight * self.r1_every for kind, weight in weights.items() if weight}
 
-    def backpropagate(self, loss: Tensor, network: str) -> None:
-        """Adds the gradient of `loss` to the network's parameters."""
-        self.manual_backward(loss, **backward_arguments(self.trainer.strategy, network))
-
     def step_network(self, network: str) -> None:
         """Steps the network's optimizer and clears its gradients.
 
@@ -433,7 +434,7 @@ class AdversarialModule(LightningModule):
         """
         optimizer = self._optimizers_by_name[network]
         with self.trainer.profiler.profile("optimizer_step"):  # type: ignore[attr-defined]  # set by a connector
-            self.trainer.strategy.optimizer_step(optimizer, _nothing)
+            self.trainer.strategy.optimizer_step(optimizer, lambda: None)  # the gradients are already computed
         optimizer.zero_grad()
 
     @contextmanager
@@ -508,7 +509,8 @@ class AdversarialModule(LightningModule):
         # a gradient scaler must unscale before clipping, but a fused step unscales internally
         scales = getattr(self.trainer.precision_plugin, "scaler", None) is not None
         fused = not scales and self.device.type in ("cpu", "cuda")
-        settings = {name: self._settings(name) for name in self.network_names}
+        settings = {"generator": self.generator_optimizer}
+        settings |= dict.fromkeys(self.discriminator_names, self.discriminator_optimizer)
         if any(each.schedule.needs_total for each in settings.values()):
             self.progress = replace(self.progress, total=num_iterations(self.trainer))
         configured = []
@@ -522,9 +524,6 @@ class AdversarialModule(LightningModule):
             scheduler = OptionScheduler(optimizer, each, self._progress_at)
             configured.append({"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "name": name}})
         return configured
-
-    def _settings(self, network: str) -> Optimizer:
-        return self.generator_optimizer if network == "generator" else self.discriminator_optimizer
 
     def _progress_at(self, iteration: int) -> Progress:
         return Progress(iteration, self.progress.images_seen, self.progress.total)
@@ -547,21 +546,18 @@ class AdversarialModule(LightningModule):
         updates_average = any(each.updates_average for each in callbacks_of(self.trainer, GenerativeCallback))
         if self.averaged_generator is not None and not updates_average:
             rank_zero_warn("no EMA callback: the checkpoint's averaged generator would go stale and is dropped.")
-            self.drop_average()
+            self._copies.averaged = None
 
     def on_train_start(self) -> None:
         begin_epoch_after_resume(self.trainer)
-        optimizers = self.optimizers(use_pl_optimizer=False)
-        listed = optimizers if isinstance(optimizers, list) else [optimizers]
-        self._optimizers_by_name = dict(zip(self.network_names, listed, strict=True))
+        self._optimizers_by_name = dict(zip(self.network_names, self.trainer.optimizers, strict=True))
         self._trainable = {name: _trainable(self.get_submodule(name)) for name in self.network_names}
         self._one_power_iteration = OnePowerIteration(each for each in self.modules() if isinstance(each, SpectralNorm))
         self._noise_generator = torch.Generator(device=self.device)
         self.progress = replace(self.progress, total=num_iterations(self.trainer))
         self.losses, self.terms = {}, {}
         self.augmentations.state = self.augmentations.state.to(self.device)
-        strategy = sharding(self.trainer.strategy)
-        own = (lambda weight: weight) if strategy is None else strategy.local_shard
+        own = (lambda weight: weight) if self._sharding is None else self._sharding.local_shard
         self.finite.start({name: [own(weight) for weight in weights] for name, weights in self._trainable.items()})
         self._refuse_divergence(self.trainer.global_step)
 
@@ -801,17 +797,13 @@ class AdversarialModule(LightningModule):
         self._copies.averaged = self._full_generator()
         return self._copies.averaged
 
-    def drop_average(self) -> None:
-        """Drops the averaged generator."""
-        self._copies.averaged = None
-
     def gather_generator(self) -> None:
         """Gathers the weights for sampling if a strategy shards the networks; every rank must call it.
 
         Every save, sample and measurement begins with it, so that none is made of a training that has diverged.
         """
         self.finite.raise_if_diverged()
-        if sharding(self._strategy) is None:
+        if self._sharding is None:
             return
         for callback in callbacks_of(self.trainer, GenerativeCallback):
             callback.gather_average(self)
@@ -819,22 +811,18 @@ class AdversarialModule(LightningModule):
 
     def _full_generator(self) -> nn.Module:
         """Returns a frozen copy of the generator in evaluation mode; every rank must call it if it is sharded."""
-        strategy = sharding(self._strategy)
-        if strategy is None:
+        if self._sharding is None:
             return deepcopy(self.generator).eval().requires_grad_(False)
         generator = self.rebuilt().generator
-        generator.load_state_dict(strategy.full_state_dict(self.generator))
+        generator.load_state_dict(self._sharding.full_state_dict(self.generator))
         return generator.to(self.device).eval().requires_grad_(False)
 
     @property
-    def _strategy(self) -> Strategy | None:
+    def _sharding(self) -> NetworkStrategy | None:
+        """Strategy that shards the networks over the ranks, if any."""
         trainer = attached_trainer(self)
-        return None if trainer is None else trainer.strategy
+        return None if trainer is None else sharding(trainer.strategy)
 
 
 def _trainable(network: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in network.parameters() if parameter.requires_grad]
-
-
-def _nothing() -> None:
-    """Closure of an optimizer step whose gradients are already computed."""
