@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from lightning.pytorch import Trainer
@@ -18,7 +18,7 @@ from lit_gans.common.noise import forked, mix
 from lit_gans.report.neighbors import reduced
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.attached import callbacks_of
-from lit_gans.training.batch import Batch, Inputs, prepare_batch, split_batch, take
+from lit_gans.training.batch import Batch, Inputs, prepare_batch, split_batch, tensors
 from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.sampling import evaluating
 from lit_gans.training.scored import flat_scores
@@ -104,7 +104,7 @@ class Watch(GenerativeCallback):
     def _look(self, trainer: Trainer, module: AdversarialModule, data: Any) -> Tensor | None:
         """Adds a look and returns its samples, reduced, on the host; None for translations, which have an input."""
         batch = split_batch(prepare_batch(data, module.channels_last), module.batches_per_step)[0]
-        batch = take(batch, slice(_NUM))
+        batch = cast(Batch, {name: tensor[:_NUM] for name, tensor in tensors(batch).items()})
         self._inputs = module.sampling_batch_like(batch, 0) if self._inputs is None else self._inputs
         with forked(), evaluating(module):
             torch.manual_seed(mix(module.seed, "watch"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypedDict, TypeVar, cast
+from typing import Any, TypedDict, cast
 
 import torch
 from torch import Tensor
@@ -43,7 +43,6 @@ class Batch(Inputs):
     fake: Tensor
 
 
-AnyInputs = TypeVar("AnyInputs", bound=Inputs)
 _ROUNDING = 0.01  # of bf16, and of resized images
 
 
@@ -92,11 +91,6 @@ def doubt_about_range(data: Any) -> str | None:
         f"the loader yields images from {low:.3g} to {high:.3g}, and networks and metrics expect [-1, 1]: map them, by"
         " 2 * images - 1 if they are in [0, 1], or yield uint8, which is mapped already."
     )
-
-
-def take(batch: AnyInputs, rows: slice) -> AnyInputs:
-    """Returns a slice of the rows of every tensor in a batch."""
-    return cast(AnyInputs, {name: tensor[rows] for name, tensor in tensors(batch).items()})
 
 
 def repeat_batch(batch: Batch, times: int) -> Batch:
