@@ -8,7 +8,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import Noise, mix
 from lit_gans.data.loader import StepSampler
-from lit_gans.training.batch import prepare_batch, split_batch
 from tests.gans import GANS
 from tests.training.linear_gan import PLAIN, LinearGAN, linear_gan, reference_steps
 
@@ -70,23 +69,6 @@ def test_a_loader_of_pairs_or_images_works(tiny_gan, fit):
     for dataset in (TensorDataset(images, torch.zeros(16)), TensorDataset(images)):
         trainer = fit(tiny_gan(), DataLoader(dataset, batch_size=8), max_steps=-1, max_epochs=1)
         assert trainer.global_step == 2
-
-
-def test_batches_are_named_scaled_and_split():
-    pixels = torch.tensor([0, 51, 255, 102], dtype=torch.uint8).reshape(4, 1, 1, 1)
-    batch = prepare_batch((pixels, torch.arange(4)), channels_last=True)
-    torch.testing.assert_close(batch["image"].flatten(), torch.tensor([-1.0, -0.6, 1.0, -0.2]))
-    microbatches = split_batch(batch, 2)
-    assert [microbatch["label"].tolist() for microbatch in microbatches] == [[0, 1], [2, 3]]
-    with pytest.raises(RefusedInput, match="4 images cannot be split into 3 equal pieces"):
-        split_batch(batch, 3)
-    assert prepare_batch(pixels, False).keys() == {"image"}
-    colors = torch.zeros(2, 3, 4, 4, dtype=torch.uint8)
-    assert prepare_batch(colors, True)["image"].is_contiguous(memory_format=torch.channels_last)
-    assert prepare_batch(colors, False)["image"].is_contiguous()
-    floats = torch.rand(2, 3, 4, 4) * 2 - 1
-    assert torch.equal(prepare_batch({"image": floats}, True)["image"], floats), "only uint8 is scaled"
-    assert (colors == 0).all(), "the loader's own images stay"
 
 
 def test_logged_losses_are_those_of_the_last_updates_without_a_graph(random_images, fit):

@@ -1,10 +1,11 @@
-"""The range of a loader's images, which nothing else would notice: metrics would be computed of other colors."""
+"""Batches as the loop has them, and the range of a loader's images, which nothing else would notice."""
 
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from lit_gans.training.batch import doubt_about_range
+from lit_gans.common.errors import RefusedInput
+from lit_gans.training.batch import doubt_about_range, prepare_batch, split_batch
 
 IMAGES = torch.linspace(0, 1, 256).reshape(1, 1, 16, 16).repeat(8, 1, 1, 1)
 RIGHT = {
@@ -14,6 +15,23 @@ RIGHT = {
     "points": 3 * torch.randn(8, 2, 1, 1),
 }
 WRONG = {"of ToTensor": (IMAGES, "from 0 to 1"), "in numbers of bytes": (255 * IMAGES, "from 0 to 255")}
+
+
+def test_batches_are_named_scaled_and_split():
+    pixels = torch.tensor([0, 51, 255, 102], dtype=torch.uint8).reshape(4, 1, 1, 1)
+    batch = prepare_batch((pixels, torch.arange(4)), channels_last=True)
+    torch.testing.assert_close(batch["image"].flatten(), torch.tensor([-1.0, -0.6, 1.0, -0.2]))
+    microbatches = split_batch(batch, 2)
+    assert [microbatch["label"].tolist() for microbatch in microbatches] == [[0, 1], [2, 3]]
+    with pytest.raises(RefusedInput, match="4 images cannot be split into 3 equal pieces"):
+        split_batch(batch, 3)
+    assert prepare_batch(pixels, False).keys() == {"image"}
+    colors = torch.zeros(2, 3, 4, 4, dtype=torch.uint8)
+    assert prepare_batch(colors, True)["image"].is_contiguous(memory_format=torch.channels_last)
+    assert prepare_batch(colors, False)["image"].is_contiguous()
+    floats = torch.rand(2, 3, 4, 4) * 2 - 1
+    assert torch.equal(prepare_batch({"image": floats}, True)["image"], floats), "only uint8 is scaled"
+    assert (colors == 0).all(), "the loader's own images stay"
 
 
 @pytest.mark.parametrize("name", RIGHT)
