@@ -24,7 +24,7 @@ from lit_gans.metrics.perceptual import Perceptual, perceptual_network
 from lit_gans.networks.autoencoder import Autoencoder
 from lit_gans.networks.blocks import Norm
 from lit_gans.networks.bottlenecks import DiagonalGaussian, VectorQuantizer, perplexity, usage_of
-from lit_gans.networks.padding import padded
+from lit_gans.networks.padding import cut, padded
 from lit_gans.networks.patchgan import PatchGAN
 from lit_gans.training.adaptive_weight import adaptive_weight, gradient_at, weight_gradient, with_gradient
 from lit_gans.training.batch import Batch, Inputs, tensors
@@ -211,10 +211,8 @@ class AutoencoderKL(Translator):
     def _reconstructed(
         self, generator: nn.Module, batch: Inputs, noise: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        whole = padded(batch["input"], self.generator.multiple)
-        images, *others = generator(whole, noise)
-        height, width = batch["input"].shape[-2:]
-        return (images if whole is batch["input"] else images[..., :height, :width], *others)
+        images, *others = generator(padded(batch["input"], self.generator.multiple), noise)
+        return (cut(images, batch["input"]), *others)
 
     # ---- losses
 

@@ -13,7 +13,7 @@ from lit_gans.common.noise import Noise, mix
 from lit_gans.common.size import sides
 from lit_gans.data.contracts import Paired, Unpaired
 from lit_gans.data.images import to_unit_range
-from lit_gans.networks.padding import multiple_of, padded
+from lit_gans.networks.padding import cut, multiple_of, padded
 from lit_gans.networks.patchgan import PatchGAN
 from lit_gans.networks.unet import UNet
 from lit_gans.training.attached import data_of
@@ -79,11 +79,7 @@ class Pix2Pix(Translator):
     def generate(self, generator: nn.Module, batch: Inputs) -> Tensor:
         noise = [tensor for name, tensor in tensors(batch).items() if name.startswith("dropout_")]
         whole = padded(batch["input"], cast(UNet, self.generator).multiple)
-        images: Tensor = generator(whole, noise)
-        if whole is batch["input"]:
-            return images
-        height, width = batch["input"].shape[-2:]
-        return images[..., :height, :width]
+        return cut(generator(whole, noise), batch["input"])
 
     def condition(self, batch: Inputs) -> tuple[Tensor, ...]:
         return (batch["input"],)
