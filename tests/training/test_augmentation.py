@@ -1,28 +1,50 @@
-"""An augmentation with a probability in the loop: real and fake alike in both turns, its state, and ranks."""
+"""Augmentations in the loop: real and fake alike in both turns, the state of a probability, and ranks."""
 
 import pytest
 import torch
+from torch.nn.functional import softplus
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.training.ada_operations import transformed
+from lit_gans.common.noise import Noise
+from lit_gans.training.ada_operations import NUM_NUMBERS, transformed
 from lit_gans.training.augmentation import Adaptive, Augmentations, Scheduled
-from lit_gans.training.schedules import Cosine, Linear
-from tests.training.linear_gan import LinearGAN, linear_gan
-from tests.training.test_diffaugment import seeing
+from lit_gans.training.diffaugment import augmented
+from lit_gans.training.schedules import Cosine, Linear, Progress
+from tests.training.linear_gan import PLAIN, LinearGAN, descend, linear_gan
 
 
-def test_all_images_are_augmented_alike_in_both_turns_with_the_scheduled_probability(random_images, fit):
-    schedule = Cosine(0.7, 0.0, over=100, unit="images")
-    module, plain = seeing(fit, random_images(), augmentation=Scheduled(schedule)), seeing(fit, random_images())
-    (real, fake, batch), (real_before, fake_before, _) = module.seen, plain.seen
-    numbers = batch["augmentation"]
-    assert torch.equal(real, transformed(real_before, numbers[:, 0], 0.7))
-    assert torch.equal(fake, transformed(fake_before, numbers[:, 1], 0.7))
-    assert not torch.equal(numbers[:, 0], numbers[:, 1])
-    fake, made, batch = module.generator_saw
-    assert torch.equal(fake, transformed(made, batch["augmentation"][:, 1], 0.7))
-    assert torch.equal(batch["image"], transformed(real_before, batch["augmentation"][:, 0], 0.7))
-    assert not torch.equal(batch["augmentation"], numbers)
+class Relativistic(LinearGAN):
+    """Both losses compare real and generated images in pairs (Jolicoeur-Martineau 2019)."""
+
+    def discriminator_losses(self, real, fake, batch):
+        return {"discriminator": softplus(self.discriminator(fake) - self.discriminator(real)).mean()}
+
+    def generator_loss(self, fake, batch):
+        return softplus(self.discriminator(batch["image"]) - self.discriminator(fake)).mean()
+
+
+def test_a_training_is_that_of_a_plain_loop_that_augments_all_images_in_every_turn(random_images, fit):
+    """With augmentations that are always applied, and behind them one with a scheduled probability."""
+    names, schedule = ("color", "translation", "cutout"), Cosine(0.7, 0.0, over=100, unit="images")
+    settings = {"diffaugment": names, "augmentation": Scheduled(schedule), **PLAIN}
+    trained, plain = (Relativistic(image_size=16, channels=1, latent_dim=6, **settings) for _ in range(2))
+    data = random_images(batch_size=8)
+    fit(trained, data, max_steps=3)
+    for iteration, step in enumerate(list(data._sampler())[:3]):
+        images = data.dataset.images[step].float() / 127.5 - 1
+        probability = schedule.at(Progress(iteration, images=8 * iteration))
+        for turn, key in (("discriminator", (iteration, 0)), ("generator", (iteration,))):
+            noise = Noise(torch.Generator(), (0, turn, *key))
+            made = plain.generator(noise.normal("latents", 8, 6))
+            first, second = noise.uniform("diffaugment", 8, 2, 7), noise.uniform("augmentation", 8, 2, NUM_NUMBERS)
+            real, fake = (
+                transformed(augmented(each, names, first[:, own]), second[:, own], probability)
+                for own, each in enumerate((images, made))
+            )
+            difference = plain.discriminator(real) - plain.discriminator(fake)
+            loss = softplus(difference if turn == "generator" else -difference).mean()
+            descend(plain.get_submodule(turn), loss, 0.1)
+    torch.testing.assert_close(trained.state_dict(), plain.state_dict(), rtol=1e-5, atol=1e-6)
 
 
 def test_an_adaptive_probability_by_hand():
