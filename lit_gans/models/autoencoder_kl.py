@@ -27,7 +27,7 @@ from lit_gans.networks.bottlenecks import DiagonalGaussian, VectorQuantizer, per
 from lit_gans.networks.padding import cut, padded
 from lit_gans.networks.patchgan import PatchGAN
 from lit_gans.training.adaptive_weight import adaptive_weight, gradient_at, weight_gradient, with_gradient
-from lit_gans.training.batch import Batch, Inputs, tensors
+from lit_gans.training.batch import Batch
 from lit_gans.training.losses import critic_generator, hinge_discriminator
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.sampling import Weights, evaluating
@@ -186,30 +186,30 @@ class AutoencoderKL(Translator):
                 " resize them, or set channels and image_size of the model."
             )
 
-    def sample_noise(self, noise: Noise, num: int) -> Inputs:
+    def sample_noise(self, noise: Noise, num: int) -> Batch:
         drawn = {"jitter": noise.uniform("jitter", num, 3)}
         if self.quantizer == "kl":
             multiple = self.generator.multiple
             latent = (self.latent_channels, *(side // multiple for side in sides(self.image_size)))
             drawn["posterior"] = noise.normal("posterior", num, *latent)
-        return cast(Inputs, drawn)
+        return drawn
 
     def augment(self, batch: Batch) -> Batch:
         image = self._jittered(batch["image"], batch["jitter"])
         return {**batch, "image": image, "input": image}
 
-    def generate(self, generator: nn.Module, batch: Inputs) -> Tensor:
+    def generate(self, generator: nn.Module, batch: Batch) -> Tensor:
         """Reconstructs `input`, without noise."""
         return self._reconstructed(generator, batch)[0]
 
     def with_fake(self, batch: Batch) -> Batch:
-        noise = tensors(batch).get("posterior")
+        noise = batch.get("posterior")
         images, features, loss, codes = self._reconstructed(self.generator, batch, noise)
         made = {"fake": images, "features": features, "bottleneck": loss} | ({} if codes is None else {"codes": codes})
-        return cast(Batch, {**batch, **made})
+        return {**batch, **made}
 
     def _reconstructed(
-        self, generator: nn.Module, batch: Inputs, noise: Tensor | None = None
+        self, generator: nn.Module, batch: Batch, noise: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         images, *others = generator(padded(batch["input"], self.generator.multiple), noise)
         return (cut(images, batch["input"]), *others)
@@ -233,7 +233,7 @@ class AutoencoderKL(Translator):
         reconstruction = self._reconstruction_loss(images, batch["image"])
         adversarial = critic_generator(self.discriminator(images))
         gradients = [gradient_at(loss, images) for loss in (reconstruction, adversarial)]
-        balance = self._balance(tensors(batch)["features"], gradients)
+        balance = self._balance(batch["features"], gradients)
         self.terms |= {"loss/adversarial": adversarial.detach(), "adaptive_weight": balance}
         value = reconstruction + weight * balance * adversarial
         return with_gradient(value, fake, gradients[0] + weight * balance * gradients[1]) + bottleneck
@@ -253,11 +253,11 @@ class AutoencoderKL(Translator):
         return loss
 
     def _bottleneck_loss(self, batch: Batch) -> Tensor:
-        loss: Tensor = tensors(batch)["bottleneck"].mean()
+        loss = batch["bottleneck"].mean()
         self.terms["loss/bottleneck"] = loss.detach()
         if self.quantizer == "kl":
             return self.now(self.kl_weight) / math.prod(self.image_shape) * loss
-        usage = self.mean_over_ranks(usage_of(tensors(batch)["codes"], self.num_codes))
+        usage = self.mean_over_ranks(usage_of(batch["codes"], self.num_codes))
         self.terms["codebook/perplexity"] = perplexity(usage)
         return _CODEBOOK_WEIGHT * loss
 
@@ -290,7 +290,7 @@ class AutoencoderKL(Translator):
         """Returns images of the data, those that the reconstruction FID compares with."""
         return to_networks(_images_of(data, num))
 
-    def sampling_batch_like(self, batch: Batch, seed: int) -> Inputs:
+    def sampling_batch_like(self, batch: Batch, seed: int) -> Batch:
         return self.sampling_batch(batch["image"], None, seed)
 
     def held_out(self, data: Any) -> Mapping[str, Tensor]:

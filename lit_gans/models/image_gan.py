@@ -10,7 +10,7 @@ from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.networks import NetworkName, build_discriminator, build_generator, refuse_options
 from lit_gans.networks.blocks import Block
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.batch import Batch, Inputs
+from lit_gans.training.batch import Batch
 
 
 class ImageGAN(AdversarialModule):
@@ -112,7 +112,7 @@ class ImageGAN(AdversarialModule):
                 " (image, label), or dicts with image and label."
             )
 
-    def condition(self, batch: Inputs) -> tuple[Tensor, ...]:
+    def condition(self, batch: Batch) -> tuple[Tensor, ...]:
         return (batch["label"],) if self.num_classes else ()
 
     def to_unit_range(self, images: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from lit_gans.networks.padding import cut, multiple_of, padded
 from lit_gans.networks.patchgan import PatchGAN
 from lit_gans.networks.unet import UNet
 from lit_gans.training.attached import data_of
-from lit_gans.training.batch import Batch, Inputs, tensors
+from lit_gans.training.batch import Batch
 from lit_gans.training.losses import logistic_discriminator, non_saturating_generator
 from lit_gans.training.schedules import Number, refuse_weights
 from lit_gans.training.scored import Scored
@@ -62,9 +62,9 @@ class Pix2Pix(Translator):
 
     # ---- the batch: pairs, one crop for both images, and dropout noise
 
-    def sample_noise(self, noise: Noise, num: int) -> Inputs:
+    def sample_noise(self, noise: Noise, num: int) -> Batch:
         dropout = self._dropout(noise, num, *sides(self.image_size))
-        return cast(Inputs, dropout | {"jitter": noise.uniform("jitter", num, 3)})
+        return dropout | {"jitter": noise.uniform("jitter", num, 3)}
 
     def _dropout(self, noise: Noise, num: int, height: int, width: int) -> dict[str, Tensor]:
         """Returns the random numbers of the dropout for inputs of a size, which `generate` pads."""
@@ -76,12 +76,12 @@ class Pix2Pix(Translator):
         image, given = (self._jittered(batch[name], batch["jitter"]) for name in ("image", "input"))
         return {**batch, "image": image, "input": given}
 
-    def generate(self, generator: nn.Module, batch: Inputs) -> Tensor:
-        noise = [tensor for name, tensor in tensors(batch).items() if name.startswith("dropout_")]
+    def generate(self, generator: nn.Module, batch: Batch) -> Tensor:
+        noise = [tensor for name, tensor in batch.items() if name.startswith("dropout_")]
         whole = padded(batch["input"], cast(UNet, self.generator).multiple)
         return cut(generator(whole, noise), batch["input"])
 
-    def condition(self, batch: Inputs) -> tuple[Tensor, ...]:
+    def condition(self, batch: Batch) -> tuple[Tensor, ...]:
         return (batch["input"],)
 
     # ---- losses
@@ -96,9 +96,9 @@ class Pix2Pix(Translator):
 
     # ---- samples
 
-    def sampling_batch(self, inputs: Tensor, labels: Tensor | None, seed: int) -> Inputs:
+    def sampling_batch(self, inputs: Tensor, labels: Tensor | None, seed: int) -> Batch:
         noise = Noise(torch.Generator(device=inputs.device), (mix(seed, "samples"),))
-        return cast(Inputs, {"input": inputs, **self._dropout(noise, len(inputs), *inputs.shape[-2:])})
+        return {"input": inputs, **self._dropout(noise, len(inputs), *inputs.shape[-2:])}
 
     def sample_grid(self, num: int, seed: int, data: Any = None) -> tuple[Tensor, int]:
         """Returns inputs, translations and targets; each row of the grid shows two triples."""

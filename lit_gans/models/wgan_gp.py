@@ -11,7 +11,7 @@ from lit_gans.common.noise import Noise
 from lit_gans.models.image_gan import ImageGAN
 from lit_gans.networks import NetworkName
 from lit_gans.networks.blocks import Norm
-from lit_gans.training.batch import Batch, Inputs
+from lit_gans.training.batch import Batch
 from lit_gans.training.losses import critic_generator, wasserstein_critic
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.penalties import gradient_penalty
@@ -70,7 +70,7 @@ class WGANGP(ImageGAN):
     def penalized_networks(self) -> tuple[str, ...]:
         return self.discriminator_names
 
-    def sample_noise(self, noise: Noise, num: int) -> Inputs:
+    def sample_noise(self, noise: Noise, num: int) -> Batch:
         return {**super().sample_noise(noise, num), "eps": noise.uniform("eps", num, 1, 1, 1)}
 
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:

@@ -13,7 +13,7 @@ from copy import deepcopy
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int64
@@ -51,7 +51,6 @@ from lit_gans.training.attached import attached_trainer, callbacks_of, num_itera
 from lit_gans.training.augmentation import Augmentations, Augmenter
 from lit_gans.training.batch import (
     Batch,
-    Inputs,
     doubt_about_range,
     prepare_batch,
     repeat_batch,
@@ -229,7 +228,7 @@ class AdversarialModule(LightningModule):
         """
         raise NotImplementedError
 
-    def sample_noise(self, noise: Noise, num: int) -> Inputs:
+    def sample_noise(self, noise: Noise, num: int) -> Batch:
         """Returns the random tensors of one step, each with `num` rows; they are added to the batch."""
         return {"latents": noise.normal("latents", num, self.latent_dim)}
 
@@ -237,7 +236,7 @@ class AdversarialModule(LightningModule):
         """Returns a batch with the noise of `sample_noise` applied to its images; unchanged by default."""
         return batch
 
-    def generate(self, generator: nn.Module, batch: Inputs) -> Tensor:
+    def generate(self, generator: nn.Module, batch: Batch) -> Tensor:
         """Generates images in [-1, 1] from a batch with `generator`, the trained or the averaged one."""
         images: Tensor = generator(batch["latents"], *self.condition(batch))
         return images
@@ -254,7 +253,7 @@ class AdversarialModule(LightningModule):
         """Whether this iteration trains the discriminators; always by default."""
         return True
 
-    def condition(self, batch: Inputs) -> tuple[Tensor, ...]:
+    def condition(self, batch: Batch) -> tuple[Tensor, ...]:
         """Returns the tensors that the networks are conditioned on, for example labels; none by default."""
         return ()
 
@@ -290,7 +289,7 @@ class AdversarialModule(LightningModule):
     def refuse_batch(self, batch: Batch) -> None:
         """Raises `RefusedInput` if the networks cannot train on the first batch of a loader; passes by default."""
 
-    def dummy_batch(self, num: int) -> Inputs:
+    def dummy_batch(self, num: int) -> Batch:
         """Returns a batch without images and noise, with the shapes that the networks expect."""
         return {"latents": torch.empty(num, self.latent_dim), "label": torch.zeros(num, dtype=torch.long)}
 
@@ -337,8 +336,8 @@ class AdversarialModule(LightningModule):
         """Adds this rank's noise for one step to its batch and splits the batch into microbatches."""
         noise = Noise(self._noise_generator, (self.seed, *key), *self.rank_of, self.accumulate_gradients)
         num = len(batch["image"])
-        batch = self.augment(cast(Batch, {**batch, **self.sample_noise(noise, num)}))
-        return split_batch(cast(Batch, {**batch, **self.augmentations.noise(noise, num)}), self.accumulate_gradients)
+        batch = self.augment({**batch, **self.sample_noise(noise, num)})
+        return split_batch({**batch, **self.augmentations.noise(noise, num)}, self.accumulate_gradients)
 
     def _update(
         self, names: tuple[str, ...], microbatches: list[Batch], terms_of: Callable[[Batch], Terms]
@@ -656,11 +655,11 @@ class AdversarialModule(LightningModule):
         """Returns inputs of `decode` for `num` images: latents by default; `data` is the datamodule, if any."""
         return self.latents(num, seed)
 
-    def sampling_batch(self, inputs: Tensor, labels: Tensor | None, seed: int) -> Inputs:
+    def sampling_batch(self, inputs: Tensor, labels: Tensor | None, seed: int) -> Batch:
         """Returns the batch for `generate`: inputs, labels and any further noise."""
         return {"latents": inputs} if labels is None else {"latents": inputs, "label": labels}
 
-    def sampling_batch_like(self, batch: Batch, seed: int) -> Inputs:
+    def sampling_batch_like(self, batch: Batch, seed: int) -> Batch:
         """Returns a batch for `generate` with the conditions of a training batch."""
         latents = self.latents(len(batch["image"]), seed).to(batch["image"])
         return self.sampling_batch(latents, batch.get("label"), seed)
@@ -724,7 +723,7 @@ class AdversarialModule(LightningModule):
         """
         labels = self.labels(len(inputs)) if labels is None else labels
 
-        def batches() -> Iterator[Inputs]:
+        def batches() -> Iterator[Batch]:
             for start in range(0, len(inputs), batch_size):
                 rows = slice(start, start + batch_size)
                 own = None if labels is None else labels[rows].to(self.device)
@@ -733,7 +732,7 @@ class AdversarialModule(LightningModule):
         return self.decode_batches(batches(), weights)
 
     @torch.no_grad()
-    def decode_batches(self, batches: Iterable[Inputs], weights: Weights | None = None) -> Float[Tensor, "n c h w"]:
+    def decode_batches(self, batches: Iterable[Batch], weights: Weights | None = None) -> Float[Tensor, "n c h w"]:
         """Generates images in [0, 1] from batches for `generate`, in evaluation mode and float32; see `decode`."""
         network = self.sampling_generator(weights)
         with evaluating(network), torch.autocast(self.device.type, enabled=False):
