@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,8 @@ class Pix2Pix(Translator):
         **kwargs: see `Translator` and `AdversarialModule`.
     """
 
+    generator: UNet
+
     def __init__(self, l1_weight: Number = 100.0, input_channels: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         refuse_weights(l1_weight=l1_weight)
@@ -68,8 +70,8 @@ class Pix2Pix(Translator):
 
     def _dropout(self, noise: Noise, num: int, height: int, width: int) -> dict[str, Tensor]:
         """Returns the random numbers of the dropout for inputs of a size, which `generate` pads."""
-        unet = cast(UNet, self.generator)
-        shapes = unet.dropout_shapes(multiple_of(height, unet.multiple), multiple_of(width, unet.multiple))
+        multiple = self.generator.multiple
+        shapes = self.generator.dropout_shapes(multiple_of(height, multiple), multiple_of(width, multiple))
         return {f"dropout_{index}": noise.uniform(f"dropout {index}", num, *s) for index, s in enumerate(shapes)}
 
     def augment(self, batch: Batch) -> Batch:
@@ -78,8 +80,7 @@ class Pix2Pix(Translator):
 
     def generate(self, generator: nn.Module, batch: Batch) -> Tensor:
         noise = [tensor for name, tensor in batch.items() if name.startswith("dropout_")]
-        whole = padded(batch["input"], cast(UNet, self.generator).multiple)
-        return cut(generator(whole, noise), batch["input"])
+        return cut(generator(padded(batch["input"], self.generator.multiple), noise), batch["input"])
 
     def condition(self, batch: Batch) -> tuple[Tensor, ...]:
         return (batch["input"],)
