@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Float
@@ -128,7 +128,7 @@ class _Draws:
 
     def _batch(self, images: Tensor, *key: int | str) -> Batch:
         noise = Noise(self._generator, (self._module.seed, *key))
-        return cast(Batch, {"image": images, **self._module.sample_noise(noise, len(images))})
+        return {"image": images, **self._module.sample_noise(noise, len(images))}
 
 
 class TutorialLoop:

@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 import yaml
-from lightning.pytorch import Trainer
 from PIL import Image
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -84,7 +83,7 @@ def test_rectangles_train_and_are_loaded_again(tiny_gan, random_images, fit, tmp
 
 
 @pytest.mark.parametrize("name", GANS)
-def test_a_plain_trainer_on_a_plain_loader(tiny_gan, name):
+def test_a_plain_trainer_on_a_plain_loader(tiny_gan, fit, name):
     class Dicts(TensorDataset):
         def __getitem__(self, index):
             image, picture, label = super().__getitem__(index)
@@ -93,7 +92,4 @@ def test_a_plain_trainer_on_a_plain_loader(tiny_gan, name):
     module = tiny_gan(name, n_critic=1)
     images, pictures = torch.rand(2, 8, 1, 16, 16) * 2 - 1
     loader = DataLoader(Dicts(images, pictures, torch.zeros(8, dtype=torch.long)), batch_size=4)
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
-    trainer = Trainer(max_epochs=1, enable_model_summary=False, **quiet)
-    trainer.fit(module, loader)
-    assert trainer.global_step == 2
+    assert fit(module, loader, max_steps=-1, max_epochs=1).global_step == 2

@@ -18,7 +18,7 @@ from lit_gans.common.noise import forked, mix
 from lit_gans.report.neighbors import reduced
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.attached import callbacks_of
-from lit_gans.training.batch import Batch, Inputs, prepare_batch, split_batch, take
+from lit_gans.training.batch import Batch, prepare_batch, split_batch
 from lit_gans.training.callback import GenerativeCallback
 from lit_gans.training.sampling import evaluating
 from lit_gans.training.scored import flat_scores
@@ -55,7 +55,7 @@ class Watch(GenerativeCallback):
         refuse_not_positive(minutes=minutes)
         self.every_n_steps, self.patience, self.minutes = every_n_steps, patience, minutes
         self.looks: list[Look] = []
-        self._inputs: Inputs | None = None  # of the images that are compared from look to look
+        self._inputs: Batch | None = None  # of the images that are compared from look to look
         self._images: Tensor | None = None  # made of them at the last look
         self._real: list[Tensor] = []  # training images of the last looks
         self._said, self._said_at = "learning", 0.0  # kind of the last line, and seconds of the clock
@@ -104,7 +104,7 @@ class Watch(GenerativeCallback):
     def _look(self, trainer: Trainer, module: AdversarialModule, data: Any) -> Tensor | None:
         """Adds a look and returns its samples, reduced, on the host; None for translations, which have an input."""
         batch = split_batch(prepare_batch(data, module.channels_last), module.batches_per_step)[0]
-        batch = take(batch, slice(_NUM))
+        batch = {name: tensor[:_NUM] for name, tensor in batch.items()}
         self._inputs = module.sampling_batch_like(batch, 0) if self._inputs is None else self._inputs
         with forked(), evaluating(module):
             torch.manual_seed(mix(module.seed, "watch"))
@@ -133,7 +133,7 @@ class Watch(GenerativeCallback):
         return fake.cpu()
 
     @staticmethod
-    def _accuracy(module: AdversarialModule, batch: Batch, fake: Tensor, made_of: Inputs) -> dict[str, float]:
+    def _accuracy(module: AdversarialModule, batch: Batch, fake: Tensor, made_of: Batch) -> dict[str, float]:
         """Returns the accuracy of each discriminator whose scores have a threshold, see `Look`."""
         pairs = (module.real_images(batch), module.condition(batch)), (fake, module.condition(made_of))
         found = {}

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from lit_gans.common.atomic import replacing
 from lit_gans.common.errors import import_extra
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.batch import tensors
 from lit_gans.training.sampling import Weights
 
 _ROWS = 2  # of the example batch; any other number of images works later
@@ -43,12 +42,12 @@ def example_inputs(module: AdversarialModule, num: int = _ROWS, seed: int = 0) -
     """Returns random inputs of the exported generator by name: latents, and labels where the model has classes; for
     pix2pix, the input images and the numbers of its dropout.
     """
-    dummy = tensors(module.dummy_batch(num))
+    dummy = module.dummy_batch(num)
     generator = torch.Generator().manual_seed(seed)
     shape = dummy["latents" if "latents" in dummy else "input"].shape
     inputs = torch.randn(shape, generator=generator).clamp(-1, 1)
     labels = torch.arange(num) % module.num_classes if module.num_classes else None
-    batch = tensors(module.sampling_batch(inputs, labels, seed))
+    batch = module.sampling_batch(inputs, labels, seed)
     return {name: value for name, value in batch.items() if name != "jitter"}
 
 

@@ -24,14 +24,14 @@ from lit_gans.metrics.perceptual import Perceptual, perceptual_network
 from lit_gans.networks.autoencoder import Autoencoder
 from lit_gans.networks.blocks import Norm
 from lit_gans.networks.bottlenecks import DiagonalGaussian, VectorQuantizer, perplexity, usage_of
-from lit_gans.networks.padding import padded
+from lit_gans.networks.padding import cut, padded
 from lit_gans.networks.patchgan import PatchGAN
 from lit_gans.training.adaptive_weight import adaptive_weight, gradient_at, weight_gradient, with_gradient
-from lit_gans.training.batch import Batch, Inputs, tensors
+from lit_gans.training.batch import Batch
 from lit_gans.training.losses import critic_generator, hinge_discriminator
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.sampling import Weights, evaluating
-from lit_gans.training.schedules import Number, is_zero, refuse_weight
+from lit_gans.training.schedules import Number, is_zero, refuse_weights
 from lit_gans.training.scored import Scored
 from lit_gans.training.translator import Translator, spread
 
@@ -121,11 +121,9 @@ class AutoencoderKL(Translator):
         )
         refuse_below(1, latent_channels=latent_channels, blocks=blocks, num_codes=num_codes)
         refuse_below(1, multipliers=min(multipliers, default=0))
-        refuse_below(0, discriminator_start=discriminator_start or 0)
-        weights = {"kl_weight": kl_weight, "perceptual_weight": perceptual_weight}
-        weights |= {"adversarial_weight": adversarial_weight, "commitment_weight": commitment_weight}
-        for name, weight in weights.items():
-            refuse_weight(name, weight)
+        refuse_below(0, discriminator_start=discriminator_start)
+        refuse_weights(kl_weight=kl_weight, commitment_weight=commitment_weight)
+        refuse_weights(perceptual_weight=perceptual_weight, adversarial_weight=adversarial_weight)
         self.quantizer, self.latent_channels, self.num_codes = quantizer, latent_channels, num_codes
         self.kl_weight, self.adversarial_weight, self.adaptive_weight = kl_weight, adversarial_weight, adaptive_weight
         self.perceptual, self.perceptual_file, self.perceptual_weight = perceptual, perceptual_file, perceptual_weight
@@ -188,35 +186,33 @@ class AutoencoderKL(Translator):
                 " resize them, or set channels and image_size of the model."
             )
 
-    def sample_noise(self, noise: Noise, num: int) -> Inputs:
+    def sample_noise(self, noise: Noise, num: int) -> Batch:
         drawn = {"jitter": noise.uniform("jitter", num, 3)}
         if self.quantizer == "kl":
             multiple = self.generator.multiple
             latent = (self.latent_channels, *(side // multiple for side in sides(self.image_size)))
             drawn["posterior"] = noise.normal("posterior", num, *latent)
-        return cast(Inputs, drawn)
+        return drawn
 
     def augment(self, batch: Batch) -> Batch:
         image = self._jittered(batch["image"], batch["jitter"])
         return {**batch, "image": image, "input": image}
 
-    def generate(self, generator: nn.Module, batch: Inputs) -> Tensor:
+    def generate(self, generator: nn.Module, batch: Batch) -> Tensor:
         """Reconstructs `input`, without noise."""
         return self._reconstructed(generator, batch)[0]
 
     def with_fake(self, batch: Batch) -> Batch:
-        noise = tensors(batch).get("posterior")
+        noise = batch.get("posterior")
         images, features, loss, codes = self._reconstructed(self.generator, batch, noise)
         made = {"fake": images, "features": features, "bottleneck": loss} | ({} if codes is None else {"codes": codes})
-        return cast(Batch, {**batch, **made})
+        return {**batch, **made}
 
     def _reconstructed(
-        self, generator: nn.Module, batch: Inputs, noise: Tensor | None = None
+        self, generator: nn.Module, batch: Batch, noise: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        whole = padded(batch["input"], self.generator.multiple)
-        images, *others = generator(whole, noise)
-        height, width = batch["input"].shape[-2:]
-        return (images if whole is batch["input"] else images[..., :height, :width], *others)
+        images, *others = generator(padded(batch["input"], self.generator.multiple), noise)
+        return (cut(images, batch["input"]), *others)
 
     # ---- losses
 
@@ -237,7 +233,7 @@ class AutoencoderKL(Translator):
         reconstruction = self._reconstruction_loss(images, batch["image"])
         adversarial = critic_generator(self.discriminator(images))
         gradients = [gradient_at(loss, images) for loss in (reconstruction, adversarial)]
-        balance = self._balance(tensors(batch)["features"], gradients)
+        balance = self._balance(batch["features"], gradients)
         self.terms |= {"loss/adversarial": adversarial.detach(), "adaptive_weight": balance}
         value = reconstruction + weight * balance * adversarial
         return with_gradient(value, fake, gradients[0] + weight * balance * gradients[1]) + bottleneck
@@ -257,11 +253,11 @@ class AutoencoderKL(Translator):
         return loss
 
     def _bottleneck_loss(self, batch: Batch) -> Tensor:
-        loss: Tensor = tensors(batch)["bottleneck"].mean()
+        loss = batch["bottleneck"].mean()
         self.terms["loss/bottleneck"] = loss.detach()
         if self.quantizer == "kl":
             return self.now(self.kl_weight) / math.prod(self.image_shape) * loss
-        usage = self.mean_over_ranks(usage_of(tensors(batch)["codes"], self.num_codes))
+        usage = self.mean_over_ranks(usage_of(batch["codes"], self.num_codes))
         self.terms["codebook/perplexity"] = perplexity(usage)
         return _CODEBOOK_WEIGHT * loss
 
@@ -294,7 +290,7 @@ class AutoencoderKL(Translator):
         """Returns images of the data, those that the reconstruction FID compares with."""
         return to_networks(_images_of(data, num))
 
-    def sampling_batch_like(self, batch: Batch, seed: int) -> Inputs:
+    def sampling_batch_like(self, batch: Batch, seed: int) -> Batch:
         return self.sampling_batch(batch["image"], None, seed)
 
     def held_out(self, data: Any) -> Mapping[str, Tensor]:

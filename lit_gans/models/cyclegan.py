@@ -4,7 +4,7 @@ Networks".
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -20,11 +20,11 @@ from lit_gans.data.images import to_networks
 from lit_gans.networks.cyclegan import BothWays, ResidualTranslator, default_blocks
 from lit_gans.networks.patchgan import PatchGAN
 from lit_gans.training.attached import data_of
-from lit_gans.training.batch import Batch, Inputs, tensors
+from lit_gans.training.batch import Batch
 from lit_gans.training.image_pool import ImagePool
 from lit_gans.training.losses import least_squares_discriminator, least_squares_generator
 from lit_gans.training.sampling import Weights
-from lit_gans.training.schedules import Number, refuse_weight
+from lit_gans.training.schedules import Number, refuse_weights
 from lit_gans.training.scored import Scored
 from lit_gans.training.translator import Direction, Translator, spread
 
@@ -63,8 +63,7 @@ class CycleGAN(Translator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        refuse_weight("cycle_weight", cycle_weight)
-        refuse_weight("identity_weight", identity_weight)
+        refuse_weights(cycle_weight=cycle_weight, identity_weight=identity_weight)
         refuse_below(0, pool_size=pool_size)
         blocks = default_blocks(self.image_size) if blocks is None else blocks
         refuse_below(1, blocks=blocks)
@@ -96,21 +95,21 @@ class CycleGAN(Translator):
 
     # ---- the batch: `input` has images of A, `image` those of B; each has its own crop
 
-    def sample_noise(self, noise: Noise, num: int) -> Inputs:
+    def sample_noise(self, noise: Noise, num: int) -> Batch:
         return {"jitter": noise.uniform("jitter", num, 6), "pool": noise.uniform("pool", num, 4)}
 
-    def dummy_batch(self, num: int) -> Inputs:
+    def dummy_batch(self, num: int) -> Batch:
         shape = num, self.channels, *sides(self.image_size)
-        return cast(Inputs, {"input": torch.empty(shape), "image": torch.empty(shape)})
+        return {"input": torch.empty(shape), "image": torch.empty(shape)}
 
     def augment(self, batch: Batch) -> Batch:
         of_image, of_input = batch["jitter"].chunk(2, 1)
         image, given = self._jittered(batch["image"], of_image), self._jittered(batch["input"], of_input)
         return {**batch, "image": image, "input": given}
 
-    def generate(self, generator: nn.Module, batch: Inputs) -> Tensor:
+    def generate(self, generator: nn.Module, batch: Batch) -> Tensor:
         """Translates `input` to B, `image` to A, or both; the translations to B come first along the channels."""
-        images: Tensor = generator(batch.get("input"), tensors(batch).get("image"))
+        images: Tensor = generator(batch.get("input"), batch.get("image"))
         return images
 
     def real_images(self, batch: Batch) -> Tensor:
@@ -192,7 +191,7 @@ class CycleGAN(Translator):
         name = "input" if direction == "a_to_b" else "image"
         starts = range(0, len(inputs), batch_size)
         parts = (self.to_generator(inputs[start : start + batch_size]) for start in starts)
-        return self.decode_batches((cast(Inputs, {name: part}) for part in parts), weights)
+        return self.decode_batches(({name: part} for part in parts), weights)
 
     def exchange_domains(self) -> None:
         """Exchanges A and B: what translated A to B translates B to A from now on."""
@@ -201,8 +200,8 @@ class CycleGAN(Translator):
                 both.a_to_b, both.b_to_a = both.b_to_a, both.a_to_b
         self.discriminator_a, self.discriminator_b = self.discriminator_b, self.discriminator_a
 
-    def sampling_batch_like(self, batch: Batch, seed: int) -> Inputs:
-        return cast(Inputs, {name: batch[name] for name in ("input", "image")})
+    def sampling_batch_like(self, batch: Batch, seed: int) -> Batch:
+        return {name: batch[name] for name in ("input", "image")}
 
     def sample_grid(self, num: int, seed: int, data: Any = None) -> tuple[Tensor, int]:
         """Returns six rows: images of A, their translations, and these translated back; the same for images of B."""

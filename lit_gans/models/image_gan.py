@@ -6,11 +6,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.networks import NetworkName, build_discriminator, build_generator, refuse_options
 from lit_gans.networks.blocks import Block
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.batch import Batch, Inputs
+from lit_gans.training.batch import Batch
 
 
 class ImageGAN(AdversarialModule):
@@ -51,11 +51,8 @@ class ImageGAN(AdversarialModule):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        for name, width in {"generator_width": generator_width, "discriminator_width": discriminator_width}.items():
-            if width is not None and width < 1:
-                raise RefusedInput(f"{name}={width} must be at least 1.")
-        if num_classes < 0:
-            raise RefusedInput(f"num_classes={num_classes} must be at least 0.")
+        refuse_below(1, generator_width=generator_width, discriminator_width=discriminator_width)
+        refuse_below(0, num_classes=num_classes)
         refuse_options(network, self.image_size, bias=bias, dense_stem=dense_stem, block=block)
         self.network, self.block, self.num_classes = network, block, num_classes
         self.generator_width, self.discriminator_width = generator_width, discriminator_width
@@ -115,7 +112,7 @@ class ImageGAN(AdversarialModule):
                 " (image, label), or dicts with image and label."
             )
 
-    def condition(self, batch: Inputs) -> tuple[Tensor, ...]:
+    def condition(self, batch: Batch) -> tuple[Tensor, ...]:
         return (batch["label"],) if self.num_classes else ()
 
     def to_unit_range(self, images: Tensor) -> Tensor:

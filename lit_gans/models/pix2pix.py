@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,13 +13,13 @@ from lit_gans.common.noise import Noise, mix
 from lit_gans.common.size import sides
 from lit_gans.data.contracts import Paired, Unpaired
 from lit_gans.data.images import to_unit_range
-from lit_gans.networks.padding import multiple_of, padded
+from lit_gans.networks.padding import cut, multiple_of, padded
 from lit_gans.networks.patchgan import PatchGAN
 from lit_gans.networks.unet import UNet
 from lit_gans.training.attached import data_of
-from lit_gans.training.batch import Batch, Inputs, tensors
+from lit_gans.training.batch import Batch
 from lit_gans.training.losses import logistic_discriminator, non_saturating_generator
-from lit_gans.training.schedules import Number, refuse_weight
+from lit_gans.training.schedules import Number, refuse_weights
 from lit_gans.training.scored import Scored
 from lit_gans.training.translator import Translator, spread, with_channels_of
 
@@ -38,9 +38,11 @@ class Pix2Pix(Translator):
         **kwargs: see `Translator` and `AdversarialModule`.
     """
 
+    generator: UNet
+
     def __init__(self, l1_weight: Number = 100.0, input_channels: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        refuse_weight("l1_weight", l1_weight)
+        refuse_weights(l1_weight=l1_weight)
         self.l1_weight = l1_weight
         self.input_channels = input_channels or self.channels
         shape = (self.input_channels, self.channels, self.image_size)
@@ -62,30 +64,25 @@ class Pix2Pix(Translator):
 
     # ---- the batch: pairs, one crop for both images, and dropout noise
 
-    def sample_noise(self, noise: Noise, num: int) -> Inputs:
+    def sample_noise(self, noise: Noise, num: int) -> Batch:
         dropout = self._dropout(noise, num, *sides(self.image_size))
-        return cast(Inputs, dropout | {"jitter": noise.uniform("jitter", num, 3)})
+        return dropout | {"jitter": noise.uniform("jitter", num, 3)}
 
     def _dropout(self, noise: Noise, num: int, height: int, width: int) -> dict[str, Tensor]:
         """Returns the random numbers of the dropout for inputs of a size, which `generate` pads."""
-        unet = cast(UNet, self.generator)
-        shapes = unet.dropout_shapes(multiple_of(height, unet.multiple), multiple_of(width, unet.multiple))
+        multiple = self.generator.multiple
+        shapes = self.generator.dropout_shapes(multiple_of(height, multiple), multiple_of(width, multiple))
         return {f"dropout_{index}": noise.uniform(f"dropout {index}", num, *s) for index, s in enumerate(shapes)}
 
     def augment(self, batch: Batch) -> Batch:
         image, given = (self._jittered(batch[name], batch["jitter"]) for name in ("image", "input"))
         return {**batch, "image": image, "input": given}
 
-    def generate(self, generator: nn.Module, batch: Inputs) -> Tensor:
-        noise = [tensor for name, tensor in tensors(batch).items() if name.startswith("dropout_")]
-        whole = padded(batch["input"], cast(UNet, self.generator).multiple)
-        images: Tensor = generator(whole, noise)
-        if whole is batch["input"]:
-            return images
-        height, width = batch["input"].shape[-2:]
-        return images[..., :height, :width]
+    def generate(self, generator: nn.Module, batch: Batch) -> Tensor:
+        noise = [tensor for name, tensor in batch.items() if name.startswith("dropout_")]
+        return cut(generator(padded(batch["input"], self.generator.multiple), noise), batch["input"])
 
-    def condition(self, batch: Inputs) -> tuple[Tensor, ...]:
+    def condition(self, batch: Batch) -> tuple[Tensor, ...]:
         return (batch["input"],)
 
     # ---- losses
@@ -100,9 +97,9 @@ class Pix2Pix(Translator):
 
     # ---- samples
 
-    def sampling_batch(self, inputs: Tensor, labels: Tensor | None, seed: int) -> Inputs:
+    def sampling_batch(self, inputs: Tensor, labels: Tensor | None, seed: int) -> Batch:
         noise = Noise(torch.Generator(device=inputs.device), (mix(seed, "samples"),))
-        return cast(Inputs, {"input": inputs, **self._dropout(noise, len(inputs), *inputs.shape[-2:])})
+        return {"input": inputs, **self._dropout(noise, len(inputs), *inputs.shape[-2:])}
 
     def sample_grid(self, num: int, seed: int, data: Any = None) -> tuple[Tensor, int]:
         """Returns inputs, translations and targets; each row of the grid shows two triples."""

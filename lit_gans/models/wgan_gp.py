@@ -11,11 +11,11 @@ from lit_gans.common.noise import Noise
 from lit_gans.models.image_gan import ImageGAN
 from lit_gans.networks import NetworkName
 from lit_gans.networks.blocks import Norm
-from lit_gans.training.batch import Batch, Inputs
+from lit_gans.training.batch import Batch
 from lit_gans.training.losses import critic_generator, wasserstein_critic
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.penalties import gradient_penalty
-from lit_gans.training.schedules import Linear, Number, refuse_weight
+from lit_gans.training.schedules import Linear, Number, refuse_weights
 from lit_gans.training.scored import Scored
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -47,9 +47,7 @@ class WGANGP(ImageGAN):
         discriminator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.0, 0.9), schedule=Linear()),
         **kwargs: Any,
     ) -> None:
-        if critic_norm == "batch":
-            raise RefusedInput(f"critic_norm=batch: {_NO_BATCH_NORM}")
-        refuse_weight("gradient_penalty", gradient_penalty)
+        refuse_weights(gradient_penalty=gradient_penalty)
         self.gradient_penalty, self.critic_norm = gradient_penalty, critic_norm
         super().__init__(
             network=network,
@@ -60,7 +58,10 @@ class WGANGP(ImageGAN):
             **kwargs,
         )
         if any(isinstance(layer, _BATCH_NORMS) for layer in self.discriminator.modules()):
-            raise RefusedInput(f"the critic has a batch norm: {_NO_BATCH_NORM}")
+            raise RefusedInput(
+                "the critic has a batch norm, which mixes the images of a batch, but the gradient is penalized for each"
+                " image independently (Gulrajani et al. 2017, section 4): use critic_norm=none, layer or instance."
+            )
 
     def build_networks(self) -> None:
         self.generator, self.discriminator = self.build_generator(), self.build_discriminator(norm=self.critic_norm)
@@ -69,7 +70,7 @@ class WGANGP(ImageGAN):
     def penalized_networks(self) -> tuple[str, ...]:
         return self.discriminator_names
 
-    def sample_noise(self, noise: Noise, num: int) -> Inputs:
+    def sample_noise(self, noise: Noise, num: int) -> Batch:
         return {**super().sample_noise(noise, num), "eps": noise.uniform("eps", num, 1, 1, 1)}
 
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:
@@ -85,9 +86,3 @@ class WGANGP(ImageGAN):
 
     def classified_as_real(self, name: str, scores: Tensor) -> None:
         """A critic's scores have no threshold."""
-
-
-_NO_BATCH_NORM = (
-    "the gradient is penalized for each image independently, but batch norm mixes the images of a batch"
-    " (Gulrajani et al. 2017, section 4): use none, layer or instance."
-)

@@ -13,7 +13,7 @@ from torch import cat as concatenated
 
 from lit_gans.common.size import Size, sides
 from lit_gans.networks.blocks import Norm, Residual, draw_weights, normalization
-from lit_gans.networks.padding import padded
+from lit_gans.networks.padding import cut, padded
 
 _HALVED = 4  # by two convolutions with stride 2
 _SMALLEST = 2  # pixels of the coarsest map, which its convolutions reflect
@@ -59,10 +59,8 @@ class ResidualTranslator(nn.Module):
         draw_weights(self)
 
     def forward(self, images: Float[Tensor, "n a h w"]) -> Float[Tensor, "n c h w"]:
-        height, width = images.shape[-2:]
-        small = min(height, width) <= _HALVED * (_SMALLEST - 1)
-        made: Tensor = self.layers(padded(images, _SMALLEST * _HALVED if small else _HALVED))
-        return made[..., :height, :width]
+        small = min(images.shape[-2:]) <= _HALVED * (_SMALLEST - 1)
+        return cut(self.layers(padded(images, _SMALLEST * _HALVED if small else _HALVED)), images)
 
 
 class BothWays(nn.Module):

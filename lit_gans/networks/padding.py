@@ -1,4 +1,4 @@
-"""Padding to whole multiples, for networks that halve their maps."""
+"""Padding to whole multiples, for networks that halve their maps, and cutting what they make."""
 
 from __future__ import annotations
 
@@ -24,3 +24,10 @@ def padded(images: Float[Tensor, "n c h w"], multiple: int) -> Float[Tensor, "n 
             there = torch.arange(wanted, device=images.device) % max(1, 2 * (side - 1))
             images = images.index_select(axis, torch.where(there < side, there, 2 * (side - 1) - there))
     return images
+
+
+def cut(images: Float[Tensor, "n c h2 w2"], like: Float[Tensor, "n a h w"]) -> Float[Tensor, "n c h w"]:
+    """Cuts what was made of padded images to the height and width that they had before."""
+    if images.shape[-2:] == like.shape[-2:]:
+        return images
+    return images[..., : like.shape[-2], : like.shape[-1]]

@@ -80,7 +80,7 @@ def _geometry(
         for side, far in zip((width, height), reach, strict=True)
     ]
     chosen = next_() < probability
-    matrix = matrix @ _affine(torch.ones_like(shift[0]), 1.0, (shift[0] * chosen, shift[1] * chosen))
+    matrix = matrix @ _affine(1.0, 1.0, (shift[0] * chosen, shift[1] * chosen))
 
     scale = _if(columns, probability, torch.exp2(-_SCALE * _normal(next_())), 1.0)
     matrix = matrix @ _affine(scale, scale)
@@ -91,7 +91,7 @@ def _geometry(
     matrix = matrix @ _rotation(_if(columns, turn, math.pi * (2 * next_() - 1), 0.0))
     shift = [2 * _SHIFT * _normal(next_()) * far for far in reach]
     chosen = next_() < probability
-    matrix = matrix @ _affine(torch.ones_like(shift[0]), 1.0, (shift[0] * chosen, shift[1] * chosen))
+    matrix = matrix @ _affine(1.0, 1.0, (shift[0] * chosen, shift[1] * chosen))
     if height != width:
         ones = torch.ones_like(shift[0])
         matrix = _affine(ones / reach[0], 1 / reach[1]) @ matrix @ _affine(ones * reach[0], reach[1])

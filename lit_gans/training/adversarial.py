@@ -13,12 +13,11 @@ from copy import deepcopy
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int64
 from lightning.pytorch import LightningModule
-from lightning.pytorch.strategies import Strategy
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
@@ -39,14 +38,19 @@ from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positi
 from lit_gans.common.noise import Noise, forked, mix, seed_dropout
 from lit_gans.common.size import Size, as_size, sides
 from lit_gans.networks.spectral import SpectralNorm, one_power_iteration
-from lit_gans.strategies.base import backward_arguments, block_backward_sync, clips_gradients, sharding
+from lit_gans.strategies.base import (
+    NetworkStrategy,
+    backward_arguments,
+    block_backward_sync,
+    clips_gradients,
+    sharding,
+)
 from lit_gans.strategies.grad_scaling import NetworkScaling, scale_each_network
 from lit_gans.strategies.module_networks import parameters_of
 from lit_gans.training.attached import attached_trainer, callbacks_of, num_iterations
 from lit_gans.training.augmentation import Augmentations, Augmenter
 from lit_gans.training.batch import (
     Batch,
-    Inputs,
     doubt_about_range,
     prepare_batch,
     repeat_batch,
@@ -69,7 +73,7 @@ from lit_gans.training.resuming import (
     reopen_epoch,
 )
 from lit_gans.training.sampling import GeneratorCopies, Weights, evaluating
-from lit_gans.training.schedules import Number, Progress, is_zero, refuse_weight, value_at
+from lit_gans.training.schedules import Number, Progress, is_zero, refuse_weights, value_at
 from lit_gans.training.scored import Scored, flat_scores, loss_of, scores_of
 from lit_gans.training.transfer import freeze_finest
 
@@ -160,8 +164,7 @@ class AdversarialModule(LightningModule):
         refuse_below(1, r1_every=r1_every)
         refuse_below(0, freeze_discriminator=freeze_discriminator)
         refuse_not_positive(clip_gradients=clip_gradients)
-        for name, gamma in (("r1_gamma", r1_gamma), ("r2_gamma", r2_gamma)):
-            refuse_weight(name, gamma)
+        refuse_weights(r1_gamma=r1_gamma, r2_gamma=r2_gamma)
         self.save_hyperparameters(to_plain(constructor_arguments(self)), logger=False)
         self.automatic_optimization = False
         self.image_size, self.channels, self.latent_dim = as_size(image_size), channels, latent_dim
@@ -225,7 +228,7 @@ class AdversarialModule(LightningModule):
         """
         raise NotImplementedError
 
-    def sample_noise(self, noise: Noise, num: int) -> Inputs:
+    def sample_noise(self, noise: Noise, num: int) -> Batch:
         """Returns the random tensors of one step, each with `num` rows; they are added to the batch."""
         return {"latents": noise.normal("latents", num, self.latent_dim)}
 
@@ -233,7 +236,7 @@ class AdversarialModule(LightningModule):
         """Returns a batch with the noise of `sample_noise` applied to its images; unchanged by default."""
         return batch
 
-    def generate(self, generator: nn.Module, batch: Inputs) -> Tensor:
+    def generate(self, generator: nn.Module, batch: Batch) -> Tensor:
         """Generates images in [-1, 1] from a batch with `generator`, the trained or the averaged one."""
         images: Tensor = generator(batch["latents"], *self.condition(batch))
         return images
@@ -250,7 +253,7 @@ class AdversarialModule(LightningModule):
         """Whether this iteration trains the discriminators; always by default."""
         return True
 
-    def condition(self, batch: Inputs) -> tuple[Tensor, ...]:
+    def condition(self, batch: Batch) -> tuple[Tensor, ...]:
         """Returns the tensors that the networks are conditioned on, for example labels; none by default."""
         return ()
 
@@ -286,7 +289,7 @@ class AdversarialModule(LightningModule):
     def refuse_batch(self, batch: Batch) -> None:
         """Raises `RefusedInput` if the networks cannot train on the first batch of a loader; passes by default."""
 
-    def dummy_batch(self, num: int) -> Inputs:
+    def dummy_batch(self, num: int) -> Batch:
         """Returns a batch without images and noise, with the shapes that the networks expect."""
         return {"latents": torch.empty(num, self.latent_dim), "label": torch.zeros(num, dtype=torch.long)}
 
@@ -333,8 +336,8 @@ class AdversarialModule(LightningModule):
         """Adds this rank's noise for one step to its batch and splits the batch into microbatches."""
         noise = Noise(self._noise_generator, (self.seed, *key), *self.rank_of, self.accumulate_gradients)
         num = len(batch["image"])
-        batch = self.augment(cast(Batch, {**batch, **self.sample_noise(noise, num)}))
-        return split_batch(cast(Batch, {**batch, **self.augmentations.noise(noise, num)}), self.accumulate_gradients)
+        batch = self.augment({**batch, **self.sample_noise(noise, num)})
+        return split_batch({**batch, **self.augmentations.noise(noise, num)}, self.accumulate_gradients)
 
     def _update(
         self, names: tuple[str, ...], microbatches: list[Batch], terms_of: Callable[[Batch], Terms]
@@ -357,8 +360,8 @@ class AdversarialModule(LightningModule):
                 # gradients are averaged over the ranks only in the last microbatch
                 with nullcontext() if index == num - 1 else block_backward_sync(self.trainer.strategy):
                     for name, (loss, penalty) in terms.items():
-                        objective = loss if penalty is None else loss + penalty
-                        self.backpropagate(share_of_loss(objective, num), name)
+                        objective = share_of_loss(loss if penalty is None else loss + penalty, num)
+                        self.manual_backward(objective, **backward_arguments(self.trainer.strategy, name))
                         share = share_of_loss(loss.detach(), num)
                         total[name] = total[name] + share if name in total else share
             for name in names:
@@ -423,10 +426,6 @@ class AdversarialModule(LightningModule):
         weights = {"real": self.now(self.r1_gamma), "fake": self.now(self.r2_gamma)}
         return {kind: weight * self.r1_every for kind, weight in weights.items() if weight}
 
-    def backpropagate(self, loss: Tensor, network: str) -> None:
-        """Adds the gradient of `loss` to the network's parameters."""
-        self.manual_backward(loss, **backward_arguments(self.trainer.strategy, network))
-
     def step_network(self, network: str) -> None:
         """Steps the network's optimizer and clears its gradients.
 
@@ -434,7 +433,7 @@ class AdversarialModule(LightningModule):
         """
         optimizer = self._optimizers_by_name[network]
         with self.trainer.profiler.profile("optimizer_step"):  # type: ignore[attr-defined]  # set by a connector
-            self.trainer.strategy.optimizer_step(optimizer, _nothing)
+            self.trainer.strategy.optimizer_step(optimizer, lambda: None)  # the gradients are already computed
         optimizer.zero_grad()
 
     @contextmanager
@@ -509,7 +508,8 @@ class AdversarialModule(LightningModule):
         # a gradient scaler must unscale before clipping, but a fused step unscales internally
         scales = getattr(self.trainer.precision_plugin, "scaler", None) is not None
         fused = not scales and self.device.type in ("cpu", "cuda")
-        settings = {name: self._settings(name) for name in self.network_names}
+        settings = {"generator": self.generator_optimizer}
+        settings |= dict.fromkeys(self.discriminator_names, self.discriminator_optimizer)
         if any(each.schedule.needs_total for each in settings.values()):
             self.progress = replace(self.progress, total=num_iterations(self.trainer))
         configured = []
@@ -523,9 +523,6 @@ class AdversarialModule(LightningModule):
             scheduler = OptionScheduler(optimizer, each, self._progress_at)
             configured.append({"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "name": name}})
         return configured
-
-    def _settings(self, network: str) -> Optimizer:
-        return self.generator_optimizer if network == "generator" else self.discriminator_optimizer
 
     def _progress_at(self, iteration: int) -> Progress:
         return Progress(iteration, self.progress.images_seen, self.progress.total)
@@ -548,21 +545,18 @@ class AdversarialModule(LightningModule):
         updates_average = any(each.updates_average for each in callbacks_of(self.trainer, GenerativeCallback))
         if self.averaged_generator is not None and not updates_average:
             rank_zero_warn("no EMA callback: the checkpoint's averaged generator would go stale and is dropped.")
-            self.drop_average()
+            self._copies.averaged = None
 
     def on_train_start(self) -> None:
         begin_epoch_after_resume(self.trainer)
-        optimizers = self.optimizers(use_pl_optimizer=False)
-        listed = optimizers if isinstance(optimizers, list) else [optimizers]
-        self._optimizers_by_name = dict(zip(self.network_names, listed, strict=True))
+        self._optimizers_by_name = dict(zip(self.network_names, self.trainer.optimizers, strict=True))
         self._trainable = {name: _trainable(self.get_submodule(name)) for name in self.network_names}
         self._spectral_norms = [each for each in self.modules() if isinstance(each, SpectralNorm)]
         self._noise_generator = torch.Generator(device=self.device)
         self.progress = replace(self.progress, total=num_iterations(self.trainer))
         self.losses, self.terms = {}, {}
         self.augmentations.state = self.augmentations.state.to(self.device)
-        strategy = sharding(self.trainer.strategy)
-        own = (lambda weight: weight) if strategy is None else strategy.local_shard
+        own = (lambda weight: weight) if self._sharding is None else self._sharding.local_shard
         self.finite.start({name: [own(weight) for weight in weights] for name, weights in self._trainable.items()})
         self._refuse_divergence(self.trainer.global_step)
 
@@ -661,11 +655,11 @@ class AdversarialModule(LightningModule):
         """Returns inputs of `decode` for `num` images: latents by default; `data` is the datamodule, if any."""
         return self.latents(num, seed)
 
-    def sampling_batch(self, inputs: Tensor, labels: Tensor | None, seed: int) -> Inputs:
+    def sampling_batch(self, inputs: Tensor, labels: Tensor | None, seed: int) -> Batch:
         """Returns the batch for `generate`: inputs, labels and any further noise."""
         return {"latents": inputs} if labels is None else {"latents": inputs, "label": labels}
 
-    def sampling_batch_like(self, batch: Batch, seed: int) -> Inputs:
+    def sampling_batch_like(self, batch: Batch, seed: int) -> Batch:
         """Returns a batch for `generate` with the conditions of a training batch."""
         latents = self.latents(len(batch["image"]), seed).to(batch["image"])
         return self.sampling_batch(latents, batch.get("label"), seed)
@@ -729,7 +723,7 @@ class AdversarialModule(LightningModule):
         """
         labels = self.labels(len(inputs)) if labels is None else labels
 
-        def batches() -> Iterator[Inputs]:
+        def batches() -> Iterator[Batch]:
             for start in range(0, len(inputs), batch_size):
                 rows = slice(start, start + batch_size)
                 own = None if labels is None else labels[rows].to(self.device)
@@ -738,7 +732,7 @@ class AdversarialModule(LightningModule):
         return self.decode_batches(batches(), weights)
 
     @torch.no_grad()
-    def decode_batches(self, batches: Iterable[Inputs], weights: Weights | None = None) -> Float[Tensor, "n c h w"]:
+    def decode_batches(self, batches: Iterable[Batch], weights: Weights | None = None) -> Float[Tensor, "n c h w"]:
         """Generates images in [0, 1] from batches for `generate`, in evaluation mode and float32; see `decode`."""
         network = self.sampling_generator(weights)
         with evaluating(network), torch.autocast(self.device.type, enabled=False):
@@ -802,17 +796,13 @@ class AdversarialModule(LightningModule):
         self._copies.averaged = self._full_generator()
         return self._copies.averaged
 
-    def drop_average(self) -> None:
-        """Drops the averaged generator."""
-        self._copies.averaged = None
-
     def gather_generator(self) -> None:
         """Gathers the weights for sampling if a strategy shards the networks; every rank must call it.
 
         Every save, sample and measurement begins with it, so that none is made of a training that has diverged.
         """
         self.finite.raise_if_diverged()
-        if sharding(self._strategy) is None:
+        if self._sharding is None:
             return
         for callback in callbacks_of(self.trainer, GenerativeCallback):
             callback.gather_average(self)
@@ -820,22 +810,18 @@ class AdversarialModule(LightningModule):
 
     def _full_generator(self) -> nn.Module:
         """Returns a frozen copy of the generator in evaluation mode; every rank must call it if it is sharded."""
-        strategy = sharding(self._strategy)
-        if strategy is None:
+        if self._sharding is None:
             return deepcopy(self.generator).eval().requires_grad_(False)
         generator = self.rebuilt().generator
-        generator.load_state_dict(strategy.full_state_dict(self.generator))
+        generator.load_state_dict(self._sharding.full_state_dict(self.generator))
         return generator.to(self.device).eval().requires_grad_(False)
 
     @property
-    def _strategy(self) -> Strategy | None:
+    def _sharding(self) -> NetworkStrategy | None:
+        """Strategy that shards the networks over the ranks, if any."""
         trainer = attached_trainer(self)
-        return None if trainer is None else trainer.strategy
+        return None if trainer is None else sharding(trainer.strategy)
 
 
 def _trainable(network: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in network.parameters() if parameter.requires_grad]
-
-
-def _nothing() -> None:
-    """Closure of an optimizer step whose gradients are already computed."""

@@ -18,7 +18,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import Noise
 from lit_gans.training import ada_operations
 from lit_gans.training.ada_operations import transformed
-from lit_gans.training.batch import Batch, Inputs
+from lit_gans.training.batch import Batch
 from lit_gans.training.diffaugment import NUM_NUMBERS, Augmentation, augmented
 from lit_gans.training.schedules import Number, Progress, ends, value_at
 
@@ -117,9 +117,9 @@ class Augmentations:
         """Whether the probability depends on the scores of real images."""
         return self.augmenter is not None and self.augmenter.adapts
 
-    def noise(self, noise: Noise, num: int) -> Inputs:
+    def noise(self, noise: Noise, num: int) -> Batch:
         """Returns the random numbers of the augmentations of `num` real and `num` generated images."""
-        drawn: Inputs = {}
+        drawn: Batch = {}
         if self.diffaugment:
             columns = sum(NUM_NUMBERS[name] for name in self.diffaugment)
             drawn["diffaugment"] = noise.uniform("diffaugment", num, 2, columns)

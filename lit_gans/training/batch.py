@@ -3,53 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypedDict, TypeVar, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput
 
+Batch = dict[str, Tensor]
+"""Named tensors with one row for each image; a GAN may add its own.
 
-class Inputs(TypedDict, total=False):
-    """Inputs of a generator, one row for each image. A GAN may add its own tensors.
+- `image`: real images (n, c, h, w) in [-1, 1]; not in a batch for `generate` alone.
+- `label`: class indices (n,), int64.
+- `input`: images to translate (n, a, h, w) in [-1, 1].
+- `latents`: (n, z), standard normal.
+- `fake`: generated images (n, c, h, w) with their graph, where one forward serves both networks' steps.
+- further noise of one step (n, ...), uniform in [0, 1).
+"""
 
-    Attributes:
-        latents: (n, z), standard normal.
-        label: (n,), class indices, int64.
-        input: (n, a, h, w) in [-1, 1], the image to translate.
-        eps, jitter, pool, diffaugment, augmentation: (n, ...), uniform in [0, 1), noise of one step.
-    """
-
-    latents: Tensor
-    label: Tensor
-    input: Tensor
-    eps: Tensor
-    jitter: Tensor
-    pool: Tensor
-    diffaugment: Tensor
-    augmentation: Tensor
-
-
-class Batch(Inputs):
-    """Real images with their labels, inputs and noise.
-
-    Attributes:
-        image: (n, c, h, w) in [-1, 1].
-        fake: (n, c, h, w), generated images with their graph, where one forward serves both networks' steps.
-    """
-
-    image: Tensor
-    fake: Tensor
-
-
-AnyInputs = TypeVar("AnyInputs", bound=Inputs)
 _ROUNDING = 0.01  # of bf16, and of resized images
-
-
-def tensors(batch: Inputs) -> dict[str, Tensor]:
-    """Returns the tensors of a batch by name, including those that a GAN has added."""
-    return cast("dict[str, Tensor]", batch)
 
 
 def prepare_batch(data: Any, channels_last: bool) -> Batch:
@@ -60,8 +32,7 @@ def prepare_batch(data: Any, channels_last: bool) -> Batch:
         channels_last: whether images use the channels-last memory layout.
     """
     batch = _by_name(data)
-    named = {name: _prepared(tensor, channels_last) if tensor.dim() == 4 else tensor for name, tensor in batch.items()}
-    return cast(Batch, named)
+    return {name: _prepared(tensor, channels_last) if tensor.dim() == 4 else tensor for name, tensor in batch.items()}
 
 
 def _by_name(data: Any) -> dict[str, Any]:
@@ -94,16 +65,11 @@ def doubt_about_range(data: Any) -> str | None:
     )
 
 
-def take(batch: AnyInputs, rows: slice) -> AnyInputs:
-    """Returns a slice of the rows of every tensor in a batch."""
-    return cast(AnyInputs, {name: tensor[rows] for name, tensor in tensors(batch).items()})
-
-
 def repeat_batch(batch: Batch, times: int) -> Batch:
     """Returns a batch with each row repeated, so that each rank keeps its slice of the global batch."""
     if times == 1:
         return batch
-    return cast(Batch, {name: tensor.repeat_interleave(times, 0) for name, tensor in tensors(batch).items()})
+    return {name: tensor.repeat_interleave(times, 0) for name, tensor in batch.items()}
 
 
 def split_batch(batch: Batch, num: int) -> list[Batch]:
@@ -120,8 +86,8 @@ def split_batch(batch: Batch, num: int) -> list[Batch]:
             f"a batch of {size} images cannot be split into {num} equal pieces: the loader must yield batch_size x"
             " n_critic x accumulate_gradients images."
         )
-    pieces = {name: tensor.chunk(num) for name, tensor in tensors(batch).items()}
-    return [cast(Batch, {name: piece[index] for name, piece in pieces.items()}) for index in range(num)]
+    pieces = {name: tensor.chunk(num) for name, tensor in batch.items()}
+    return [{name: piece[index] for name, piece in pieces.items()} for index in range(num)]
 
 
 def share_of_loss(loss: Tensor, num: int) -> Tensor:

@@ -41,16 +41,13 @@ class FiniteCheck:
 
     def __init__(self, networks: Sequence[str], late: bool | None = None) -> None:
         self.networks, self.late = networks, late
-        self._weights: dict[str, list[Tensor]] = {}
-        self._terms: dict[str, list[tuple[str, Tensor]]] = {}
-        self._pending: _Reading | None = None
         self.start({})
 
     def start(self, weights: Mapping[str, Sequence[Tensor]]) -> None:
         """Begins a training with the weights of each network, or this rank's shards of them, and checks them."""
         self._weights = {name: [tensor.detach() for tensor in weights.get(name, ())] for name in self.networks}
-        self._terms = {name: [] for name in self.networks}
-        self._pending = None
+        self._terms: dict[str, list[tuple[str, Tensor]]] = {name: [] for name in self.networks}
+        self._pending: _Reading | None = None
 
     def add(self, what: str, network: str, value: Tensor) -> None:
         """Adds a scalar to the values of the current iteration."""
@@ -66,10 +63,9 @@ class FiniteCheck:
         Raises:
             FloatingPointError: a value is not finite.
         """
-        reading = self._read(iteration)
-        late = self.late if self.late is not None else reading is not None and reading.copied is not None
-        earlier, self._pending = self._pending, reading
+        earlier, self._pending = self._pending, self._read(iteration)
         _raise_if_broken(earlier)
+        late = self._pending.copied is not None if self.late is None else self.late
         if not late:
             self.raise_if_diverged()
 
@@ -82,7 +78,7 @@ class FiniteCheck:
         pending, self._pending = self._pending, None
         _raise_if_broken(pending)
 
-    def _read(self, iteration: int) -> _Reading | None:
+    def _read(self, iteration: int) -> _Reading:
         weights = [full_precision(tensor) for tensors in self._weights.values() for tensor in tensors]
         norms = iter(norm_all(weights))
         names: list[tuple[str, str]] = []
@@ -91,8 +87,6 @@ class FiniteCheck:
             terms, self._terms[network] = self._terms[network], []
             names += [(what, network) for what, _ in terms] + [(WEIGHTS, network)] * len(tensors)
             values += [*(value for _, value in terms), *islice(norms, len(tensors))]
-        if not values:
-            return None
         stacked = torch.stack(values)
         if stacked.device.type != "cuda":
             return _Reading(iteration, names, stacked, None)

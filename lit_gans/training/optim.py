@@ -18,21 +18,15 @@ from lit_gans.training.schedules import Constant, Progress, Schedule
 
 # a step of LBFGS needs a closure, SparseAdam sparse gradients, and Muon weights that are all matrices
 _OTHERS = ("Optimizer", "LBFGS", "SparseAdam", "Muon")
-_HOW = (
-    "params",
-    "foreach",
-    "capturable",
-    "differentiable",
-    "fused",
-)  # change only how torch computes
+_HOW = ("params", "foreach", "capturable", "differentiable", "fused")  # change only how torch computes
 _FUSED = ("Adam", "AdamW")
 
 
 @cache
 def optimizer_names() -> tuple[str, ...]:
     """Returns the names of the optimizers of `torch.optim` that need only dense gradients."""
-    found = (name for name, cls in vars(torch.optim).items() if isinstance(cls, type) and name not in _OTHERS)
-    return tuple(sorted(name for name in found if issubclass(getattr(torch.optim, name), torch.optim.Optimizer)))
+    classes = {name: cls for name, cls in vars(torch.optim).items() if isinstance(cls, type) and name not in _OTHERS}
+    return tuple(sorted(name for name, cls in classes.items() if issubclass(cls, torch.optim.Optimizer)))
 
 
 @cache

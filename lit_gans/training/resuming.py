@@ -11,8 +11,6 @@ from lightning.pytorch import LightningModule, Trainer
 from lit_gans.checkpoints.format import FORMAT_KEY, FORMAT_VERSION, flat, to_plain
 from lit_gans.common.errors import RefusedInput
 
-_MOST = 3  # changed settings in the sentence of a refusal
-
 
 def refuse_other_architecture(module: LightningModule, checkpoint: dict[str, Any]) -> None:
     """Raises `RefusedInput` if a checkpoint's networks differ from a module's, or its format is newer."""
@@ -31,7 +29,7 @@ def refuse_other_architecture(module: LightningModule, checkpoint: dict[str, Any
             f"the checkpoint is of another architecture: of the class {there}, and this is {here}; use the"
             " class and settings of its run."
         )
-    changed = changed_settings(module, checkpoint, _MOST)
+    changed = changed_settings(module, checkpoint, most=3)
     raise RefusedInput(
         f"the checkpoint is of another architecture ({there}{f'; {changed}' if changed else ''}):"
         f" {first} is {theirs.get(first)} there and {ours.get(first)} here."

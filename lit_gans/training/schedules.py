@@ -173,10 +173,11 @@ def is_zero(number: Number) -> bool:
 _LARGEST_WEIGHT = 1e6  # of a loss term; a larger one is most likely a typo
 
 
-def refuse_weight(name: str, weight: Number) -> None:
-    """Raises `RefusedInput` if the weight of a loss is negative, not a number, or above 1,000,000, also at the end of
-    its schedule.
+def refuse_weights(**weights: Number) -> None:
+    """Raises `RefusedInput` for the first weight of a loss that is negative, not a number, or above 1,000,000, also at
+    the end of its schedule.
     """
-    value = next((end for end in ends(weight) if not 0 <= end <= _LARGEST_WEIGHT), None)
-    if value is not None:
-        raise RefusedInput(f"{name}={value} must be at least 0 and at most {_LARGEST_WEIGHT:,.0f}.")
+    for name, weight in weights.items():
+        for end in ends(weight):
+            if not 0 <= end <= _LARGEST_WEIGHT:
+                raise RefusedInput(f"{name}={end} must be at least 0 and at most {_LARGEST_WEIGHT:,.0f}.")

@@ -15,7 +15,7 @@ from lit_gans.data.contracts import Paired, Unpaired
 from lit_gans.data.images import to_networks
 from lit_gans.networks.blocks import Norm
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.batch import Batch, Inputs
+from lit_gans.training.batch import Batch
 from lit_gans.training.crops import jittered
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.sampling import Weights
@@ -92,7 +92,7 @@ class Translator(AdversarialModule):
                 " input, images of A, and image, those of B."
             )
 
-    def dummy_batch(self, num: int) -> Inputs:
+    def dummy_batch(self, num: int) -> Batch:
         return {"input": torch.empty(num, self.input_channels, *sides(self.image_size))}
 
     def _jittered(self, images: Tensor, numbers: Tensor) -> Tensor:
@@ -158,10 +158,10 @@ class Translator(AdversarialModule):
             " a datamodule of images to translate."
         )
 
-    def sampling_batch(self, inputs: Tensor, labels: Tensor | None, seed: int) -> Inputs:
+    def sampling_batch(self, inputs: Tensor, labels: Tensor | None, seed: int) -> Batch:
         return {"input": inputs}
 
-    def sampling_batch_like(self, batch: Batch, seed: int) -> Inputs:
+    def sampling_batch_like(self, batch: Batch, seed: int) -> Batch:
         return self.sampling_batch(batch["input"], None, seed)
 
 

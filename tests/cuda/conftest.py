@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from lightning.pytorch import Trainer
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
@@ -24,17 +23,10 @@ def heavy_device(request):
 
 
 @pytest.fixture
-def train(tmp_path):
-    """Trains a module for some iterations on a device, without logger, bar and checkpoints; returns the trainer."""
+def train(fit):
+    """Trains on a device, see `fit`."""
 
     def run(module, data, device, max_steps, **arguments):
-        quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-        accelerator = {"accelerator": device.type, "devices": 1}
-        options = {"max_steps": max_steps, "max_epochs": -1, "default_root_dir": tmp_path, **accelerator, **quiet}
-        resumed = {name: arguments.pop(name) for name in ("ckpt_path", "weights_only") if name in arguments}
-        trainer = Trainer(**{**options, **arguments})
-        data = {"datamodule": data} if hasattr(data, "prepare_data") else {"train_dataloaders": data}
-        trainer.fit(module, **data, **resumed)
-        return trainer
+        return fit(module, data, max_steps, accelerator=device.type, devices=1, **arguments)
 
     return run

@@ -1,5 +1,7 @@
 """Projected GAN: what is frozen stays, losses are those of the paper, and its own network is no judge."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -10,13 +12,10 @@ from lit_gans.models.projected_gan import FrozenFeatures, ProjectedGAN
 from lit_gans.networks.fastgan import FastGANGenerator
 from lit_gans.training.optim import Optimizer
 
-SETTINGS = {"image_size": 16, "channels": 1, "latent_dim": 6, "feature_size": 32}
-WIDTHS = {"generator_width": 4, "discriminator_width": 4}
-
 
 @pytest.fixture
-def module():
-    return lambda **settings: ProjectedGAN(**{**SETTINGS, **WIDTHS, **settings})
+def module(tiny_gan):
+    return partial(tiny_gan, "projected_gan")
 
 
 def test_maps_are_those_of_the_extractor_of_the_same_images():

@@ -4,8 +4,6 @@ import json
 
 import pytest
 import torch
-from lightning.pytorch import Trainer
-from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
 from lit_gans.callbacks.ema import EMA
@@ -31,7 +29,7 @@ class Patterns(Dataset):
 
 
 @pytest.mark.parametrize("num_classes", [0, 7])
-def test_three_steps_are_those_of_the_authors_code(num_classes):
+def test_three_steps_are_those_of_the_authors_code(fit, num_classes):
     """In float64: losses, penalties, weights and the average, with schedules of gamma, rate, beta 2 and half-life."""
     ours, turns, losses, forwards = module(num_classes), iter(range(2 * STEPS)), [], []
     ours.discriminator.register_forward_hook(lambda *_: forwards.append(1))
@@ -51,10 +49,7 @@ def test_three_steps_are_those_of_the_authors_code(num_classes):
 
     ours.discriminator_terms, ours.generator_loss = discriminator_turn, generator_turn
     average = EMA(half_life=Cosine(*HALF_LIFE, over=OVER, unit="images"))
-    loader = DataLoader(Patterns(), batch_size=BATCH)
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
-    quiet |= {"enable_model_summary": False, "precision": "64-true"}
-    Trainer(max_steps=STEPS, callbacks=[average], **quiet).fit(ours, loader)
+    fit(ours, DataLoader(Patterns(), batch_size=BATCH), STEPS, callbacks=[average], precision="64-true")
 
     assert len(forwards) == 4 * STEPS, "real and fake images in both turns, none for R1 and R2"
     known = KNOWN["steps"][str(num_classes)]
@@ -85,23 +80,6 @@ def test_the_loss_compares_pairs():
     plain = -torch.sigmoid((fake - real)[:2].double()).log().mean().float()
     torch.testing.assert_close(relativistic(fake[:2], real[:2]), plain)
     assert relativistic(fake, real).isfinite()
-
-
-def test_both_losses_of_the_module_and_their_gradients(tiny_gan):
-    ours = tiny_gan("r3gan")
-    with torch.no_grad():
-        for parameter in ours.discriminator.parameters():
-            parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
-    real, fake = torch.rand(2, 4, 1, 16, 16) * 2 - 1
-    fake.requires_grad_()
-    scored = ours.discriminator_losses(real, fake, {})["discriminator"]
-    torch.testing.assert_close(scored.real, ours.discriminator(real))
-    expected = functional.binary_cross_entropy_with_logits(scored.real - scored.fake, torch.ones(4))
-    torch.testing.assert_close(scored.loss, expected)
-    loss = ours.generator_loss(fake, {"image": real})
-    difference = ours.discriminator(fake) - ours.discriminator(real)
-    expected = functional.binary_cross_entropy_with_logits(difference, torch.ones(4))
-    torch.testing.assert_close(torch.autograd.grad(loss, fake), torch.autograd.grad(expected, fake))
 
 
 def test_refusals(tiny_gan):

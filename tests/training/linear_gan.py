@@ -7,12 +7,15 @@ from torch.nn import functional
 from lit_gans.common.noise import Noise
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.optim import Optimizer
+from lit_gans.training.scored import Scored
 
 PLAIN = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=0.1))
 
 
 class LinearGAN(AdversarialModule):
     """No batch norm, so that microbatches do not affect each other: the loop alone is under test."""
+
+    bare = False  # whether its losses come without scores
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -24,7 +27,8 @@ class LinearGAN(AdversarialModule):
 
     def discriminator_losses(self, real, fake, batch):
         real, fake = self.discriminator(real), self.discriminator(fake)
-        return {"discriminator": functional.softplus(-real).mean() + functional.softplus(fake).mean()}
+        loss = functional.softplus(-real).mean() + functional.softplus(fake).mean()
+        return {"discriminator": loss if self.bare else Scored(loss, real, fake)}
 
     def generator_loss(self, fake, batch):
         return functional.softplus(-self.discriminator(fake)).mean()

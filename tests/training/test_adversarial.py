@@ -2,15 +2,11 @@
 
 import pytest
 import torch
-from lightning.pytorch import LightningDataModule, Trainer
-from lightning.pytorch.callbacks import LambdaCallback
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.data import DataLoader, TensorDataset
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import Noise, mix
 from lit_gans.data.loader import StepSampler
-from lit_gans.training.batch import prepare_batch, split_batch
-from lit_gans.training.optim import Optimizer
 from tests.gans import GANS
 from tests.training.linear_gan import PLAIN, LinearGAN, linear_gan, reference_steps
 
@@ -62,57 +58,18 @@ def test_equals_a_plain_loop(tiny_gan, random_images, fit, n_critic, make):
     data = random_images(batch_size=8)
     fit(module, data, max_steps=3)
     images = [data.dataset.images[step].float() / 127.5 - 1 for step in StepSampler(48, 8, n_critic, 0, 1, 0)]
-    reference_steps(plain, images, 3)
+    losses = reference_steps(plain, images, 3)
+    assert module.losses["generator"].item() == pytest.approx(losses[-1], rel=1e-5)
+    assert not any(loss.requires_grad for loss in module.losses.values())
     for (name, ours), (_, theirs) in zip(module.named_parameters(), plain.named_parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6, msg=name)
 
 
-class NoWaiting(TorchDispatchMode):
-    """Fails where a value is asked for on the host."""
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        assert "_local_scalar_dense" not in str(function), "the step waits for the device"
-        return function(*args, **(kwargs or {}))
-
-
-def test_a_loader_of_pairs_or_images_works(random_images, fit, tiny_gan):
+def test_a_loader_of_pairs_or_images_works(tiny_gan, fit):
     images = torch.rand(16, 1, 16, 16) * 2 - 1
-    for dataset in (torch.utils.data.TensorDataset(images, torch.zeros(16)), torch.utils.data.TensorDataset(images)):
-        module = tiny_gan()
-        quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
-        trainer = Trainer(max_epochs=1, enable_model_summary=False, **quiet)
-        trainer.fit(module, torch.utils.data.DataLoader(dataset, batch_size=8))
+    for dataset in (TensorDataset(images, torch.zeros(16)), TensorDataset(images)):
+        trainer = fit(tiny_gan(), DataLoader(dataset, batch_size=8), max_steps=-1, max_epochs=1)
         assert trainer.global_step == 2
-
-
-def test_batches_are_named_scaled_and_split():
-    pixels = torch.tensor([0, 51, 255, 102], dtype=torch.uint8).reshape(4, 1, 1, 1)
-    batch = prepare_batch((pixels, torch.arange(4)), channels_last=True)
-    torch.testing.assert_close(batch["image"].flatten(), torch.tensor([-1.0, -0.6, 1.0, -0.2]))
-    microbatches = split_batch(batch, 2)
-    assert [microbatch["label"].tolist() for microbatch in microbatches] == [[0, 1], [2, 3]]
-    with pytest.raises(RefusedInput, match="4 images cannot be split into 3 equal pieces"):
-        split_batch(batch, 3)
-    assert prepare_batch(pixels, False).keys() == {"image"}
-    colors = torch.zeros(2, 3, 4, 4, dtype=torch.uint8)
-    assert prepare_batch(colors, True)["image"].is_contiguous(memory_format=torch.channels_last)
-    assert prepare_batch(colors, False)["image"].is_contiguous()
-    floats = torch.rand(2, 3, 4, 4) * 2 - 1
-    assert torch.equal(prepare_batch({"image": floats}, True)["image"], floats), "only uint8 is scaled"
-    assert (colors == 0).all(), "the loader's own images stay"
-
-
-def test_logged_losses_are_those_of_the_last_updates_without_a_graph(random_images, fit):
-    module, logged = linear_gan(channels_last=False, n_critic=2), []
-    module.log_dict = lambda values, **_: logged.append(values)
-    data = random_images(batch_size=8)
-    reader = LambdaCallback(on_train_batch_end=lambda *_: None)  # may read the losses of every iteration
-    fit(module, data, max_steps=3, callbacks=[reader])
-    plain = linear_gan(channels_last=False, n_critic=2)
-    images = [data.dataset.images[step].float() / 127.5 - 1 for step in StepSampler(48, 8, 2, 0, 1, 0)]
-    expected = reference_steps(plain, images, 3)
-    assert [values["loss/generator"].item() for values in logged] == pytest.approx(expected, rel=1e-5)
-    assert not any(value.requires_grad for values in logged for value in values.values())
 
 
 def test_two_ranks_draw_the_halves_of_what_one_draws(random_images, fit, monkeypatch):
@@ -127,45 +84,11 @@ def test_two_ranks_draw_the_halves_of_what_one_draws(random_images, fit, monkeyp
     assert torch.equal(full, Noise(torch.Generator(), (0, "generator", 3)).normal("latents", 8, 6))
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"n_critic": 2, "accumulate_gradients": 2, "clip_gradients": 1.0, "r1_gamma": 1.0}]
-)
-@pytest.mark.parametrize("name", GANS)
-def test_no_step_waits_for_the_device(tiny_gan, random_images, fit, name, settings):
-    plain = dict.fromkeys(
-        ("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=1e-3)
-    )  # Adam on a CPU reads its counter
-    module, called = tiny_gan(name, **plain, **settings), []
-    original = module.training_step
-
-    def step(data, batch_idx):
-        with NoWaiting():
-            original(data, batch_idx)
-        called.append(batch_idx)
-
-    module.training_step = step
-    fit(module, random_images(batch_size=4), max_steps=2)
-    assert len(called) == 2
-
-
-def test_what_waits_for_the_device_is_seen():
-    with NoWaiting(), pytest.raises(AssertionError, match="waits"):
-        torch.ones(1).item()
-
-
-def test_a_batch_that_cannot_be_split_ends_the_training(linear_data_of_7, random_images, fit):
+def test_a_batch_that_cannot_be_split_ends_the_training(fit):
+    loader = DataLoader(torch.zeros(7, 1, 16, 16), batch_size=7)
     with pytest.raises(RefusedInput, match="7 images cannot be split into 2 equal pieces"):
-        fit(linear_gan(n_critic=2), linear_data_of_7, max_steps=1)
-    fit(linear_gan(), linear_data_of_7, max_steps=1)
-
-
-@pytest.fixture
-def linear_data_of_7():
-    class Seven(LightningDataModule):
-        def train_dataloader(self):
-            return torch.utils.data.DataLoader(torch.zeros(7, 1, 16, 16), batch_size=7)
-
-    return Seven()
+        fit(linear_gan(n_critic=2), loader, max_steps=1)
+    fit(linear_gan(), loader, max_steps=1)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -185,28 +108,6 @@ def test_layers_that_draw_are_seeded_by_seed_iteration_and_rank(random_images, f
     for iteration, drawn in enumerate(module.drawn):
         expected = torch.rand(3, generator=torch.Generator().manual_seed(mix(5, iteration, rank)))
         assert torch.equal(drawn, expected)
-
-
-def test_the_generator_s_update_goes_with_the_last_discriminator_update(random_images, fit):
-    """A conditional GAN reads the batch: the generator's is that of the last update, with latents of its own."""
-
-    class Reading(LinearGAN):
-        def discriminator_losses(self, real, fake, batch):
-            self.read.append(("discriminator", batch["label"], batch["latents"]))
-            return super().discriminator_losses(real, fake, batch)
-
-        def generator_loss(self, fake, batch):
-            self.read.append(("generator", batch["label"], batch["latents"]))
-            return super().generator_loss(fake, batch)
-
-    module = Reading(image_size=16, channels=1, latent_dim=6, n_critic=2, **PLAIN)
-    module.read = []
-    fit(module, random_images(), max_steps=1)
-    (_, first, _), (_, last, latents), (name, labels, own) = module.read
-    assert name == "generator"
-    assert torch.equal(labels, last)
-    assert not torch.equal(labels, first)
-    assert not torch.equal(latents, own)
 
 
 @pytest.mark.parametrize("n_critic", [1, 2])

@@ -1,29 +1,50 @@
-"""An augmentation with a probability in the loop: real and fake alike in both turns, its state, and ranks."""
+"""Augmentations in the loop: real and fake alike in both turns, the state of a probability, and ranks."""
 
 import pytest
 import torch
+from torch.nn.functional import softplus
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.training.ada_operations import transformed
+from lit_gans.common.noise import Noise
+from lit_gans.training.ada_operations import NUM_NUMBERS, transformed
 from lit_gans.training.augmentation import Adaptive, Augmentations, Scheduled
-from lit_gans.training.schedules import Cosine, Linear
+from lit_gans.training.diffaugment import augmented
+from lit_gans.training.schedules import Cosine, Linear, Progress
+from tests.training.linear_gan import PLAIN, LinearGAN, descend, linear_gan
 
-from .test_diffaugment import seeing
-from .test_judging import PLAIN, SMALL, Dense
+
+class Relativistic(LinearGAN):
+    """Both losses compare real and generated images in pairs (Jolicoeur-Martineau 2019)."""
+
+    def discriminator_losses(self, real, fake, batch):
+        return {"discriminator": softplus(self.discriminator(fake) - self.discriminator(real)).mean()}
+
+    def generator_loss(self, fake, batch):
+        return softplus(self.discriminator(batch["image"]) - self.discriminator(fake)).mean()
 
 
-def test_all_images_are_augmented_alike_in_both_turns_with_the_scheduled_probability(random_images, fit):
-    schedule = Cosine(0.7, 0.0, over=100, unit="images")
-    module, plain = seeing(fit, random_images(), augmentation=Scheduled(schedule)), seeing(fit, random_images())
-    (real, fake, batch), (real_before, fake_before, _) = module.seen, plain.seen
-    numbers = batch["augmentation"]
-    assert torch.equal(real, transformed(real_before, numbers[:, 0], 0.7))
-    assert torch.equal(fake, transformed(fake_before, numbers[:, 1], 0.7))
-    assert not torch.equal(numbers[:, 0], numbers[:, 1])
-    fake, made, batch = module.generator_saw
-    assert torch.equal(fake, transformed(made, batch["augmentation"][:, 1], 0.7))
-    assert torch.equal(batch["image"], transformed(real_before, batch["augmentation"][:, 0], 0.7))
-    assert not torch.equal(batch["augmentation"], numbers)
+def test_a_training_is_that_of_a_plain_loop_that_augments_all_images_in_every_turn(random_images, fit):
+    """With augmentations that are always applied, and behind them one with a scheduled probability."""
+    names, schedule = ("color", "translation", "cutout"), Cosine(0.7, 0.0, over=100, unit="images")
+    settings = {"diffaugment": names, "augmentation": Scheduled(schedule), **PLAIN}
+    trained, plain = (Relativistic(image_size=16, channels=1, latent_dim=6, **settings) for _ in range(2))
+    data = random_images(batch_size=8)
+    fit(trained, data, max_steps=3)
+    for iteration, step in enumerate(list(data._sampler())[:3]):
+        images = data.dataset.images[step].float() / 127.5 - 1
+        probability = schedule.at(Progress(iteration, images=8 * iteration))
+        for turn, key in (("discriminator", (iteration, 0)), ("generator", (iteration,))):
+            noise = Noise(torch.Generator(), (0, turn, *key))
+            made = plain.generator(noise.normal("latents", 8, 6))
+            first, second = noise.uniform("diffaugment", 8, 2, 7), noise.uniform("augmentation", 8, 2, NUM_NUMBERS)
+            real, fake = (
+                transformed(augmented(each, names, first[:, own]), second[:, own], probability)
+                for own, each in enumerate((images, made))
+            )
+            difference = plain.discriminator(real) - plain.discriminator(fake)
+            loss = softplus(difference if turn == "generator" else -difference).mean()
+            descend(plain.get_submodule(turn), loss, 0.1)
+    torch.testing.assert_close(trained.state_dict(), plain.state_dict(), rtol=1e-5, atol=1e-6)
 
 
 def test_an_adaptive_probability_by_hand():
@@ -45,21 +66,23 @@ def test_an_adaptive_probability_by_hand():
 
 
 def test_in_a_training_the_probability_follows_the_scores_and_is_in_the_checkpoint(random_images, fit, tmp_path):
-    settings = {**SMALL, **PLAIN, "augmentation": Adaptive(target=-0.999, over=64), "seed": 1}
-    module = Dense(**settings)
+    augmentation = Adaptive(over=64)
+    module = linear_gan(augmentation=augmentation)
+    with torch.no_grad():
+        module.discriminator[-1].bias.fill_(9.0)  # every score is positive
     trainer = fit(module, random_images(), max_steps=4)
     assert module.augmentations.state.tolist() == [0.5, 0, 0], "4 iterations of 8 images, of 64"
     assert trainer.callback_metrics["augmentation/probability"] == 0.5
     trainer.save_checkpoint(tmp_path / "four.ckpt")
-    again = Dense.load_from_checkpoint(tmp_path / "four.ckpt")
+    again = LinearGAN.load_from_checkpoint(tmp_path / "four.ckpt")
     assert torch.equal(again.augmentations.state, module.augmentations.state)
-    assert again.augmentations.augmenter == settings["augmentation"]
+    assert again.augmentations.augmenter == augmentation
     fit(module, random_images(), max_steps=2)
     assert module.augmentations.state[2] == 16, "scores of two iterations wait for the next change"
 
 
 def test_the_mean_over_ranks_decides(random_images, fit):
-    module, seen = Dense(**SMALL, **PLAIN, augmentation=Adaptive(over=64)), []
+    module, seen = linear_gan(augmentation=Adaptive(over=64)), []
     others = torch.tensor([0.0, 100.0, 100.0])  # another rank, whose discriminator overfits
     module.mean_over_ranks = lambda state: seen.append(state) or (state + others) / 2
     fit(module, random_images(), max_steps=4)
@@ -69,8 +92,8 @@ def test_the_mean_over_ranks_decides(random_images, fit):
 
 def test_penalties_are_differentiated_through_the_augmentation(random_images, fit):
     """The penalty at the images before their augmentation, against a plain double backward."""
-    settings = {**SMALL, **PLAIN, "r1_gamma": 0.7, "share_scores": True, "augmentation": Scheduled(0.9)}
-    module, plain, seen = Dense(**settings), Dense(**settings), []
+    settings = {"r1_gamma": 0.7, "share_scores": True, "augmentation": Scheduled(0.9)}
+    module, plain, seen = linear_gan(**settings), linear_gan(**settings), []
     terms = module.discriminator_terms
     module.discriminator_terms = lambda batch: seen.append((batch, terms(batch))) or seen[-1][1]
     fit(module, random_images(), max_steps=1)
@@ -89,7 +112,7 @@ def test_refusals(tiny_gan, random_images, fit):
         Adaptive(target=1.0)
     with pytest.raises(RefusedInput, match=r"augmentation: .*L1"):
         tiny_gan("pix2pix", augmentation=Scheduled())
-    module = Dense(**SMALL, augmentation=Adaptive())
+    module = linear_gan(augmentation=Adaptive())
     module.bare = True
     with pytest.raises(RefusedInput, match="an adaptive augmentation needs the scores of discriminator"):
         fit(module, random_images(), max_steps=1)

@@ -1,16 +1,11 @@
-"""DiffAugment against loops over single images, and in the training step on real and fake alike."""
+"""DiffAugment against loops over single images; `test_augmentation.py` has it in the training."""
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
-from torch.nn.functional import softplus
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.common.noise import Noise
-from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.diffaugment import augmented, color, cutout, translation
-from lit_gans.training.optim import Optimizer
 
 DRAWN = torch.Generator().manual_seed(0)
 IMAGES = torch.rand(40, 3, 16, 24, generator=DRAWN) * 2 - 1
@@ -53,99 +48,6 @@ def test_gradients_pass_through(name):
     images, numbers = IMAGES[:2, :, :5, :5].double().requires_grad_(), NUMBERS[:2].double()
     numbers = numbers[:, : 3 if name == "color" else 2]
     assert torch.autograd.gradcheck(lambda x: augmented(x, (name,), numbers), images)
-
-
-class Seeing(AdversarialModule):
-    """Keeps what its discriminator sees."""
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        with self.building():
-            self.generator, self.discriminator = torch.nn.Linear(6, 256), torch.nn.Linear(256, 1)
-
-    def generate(self, generator, batch):
-        self.made = generator(batch["latents"]).view(-1, 1, 16, 16)
-        return self.made
-
-    def discriminator_losses(self, real, fake, batch):
-        self.seen = (real.detach(), fake.detach(), batch)
-        real, fake = (self.discriminator(images.flatten(1)).mean() for images in (real, fake))
-        return {"discriminator": fake - real}
-
-    def generator_loss(self, fake, batch):
-        self.generator_saw = (fake.detach(), self.made.detach(), batch)
-        return -self.discriminator(fake.flatten(1)).mean()
-
-
-def seeing(fit, data, **settings):
-    module = Seeing(image_size=16, channels=1, latent_dim=6, channels_last=False, **settings)
-    fit(module, data, max_steps=1)
-    return module
-
-
-def test_discriminators_see_real_and_fake_augmented_and_differently(random_images, fit):
-    names = ("color", "translation", "cutout")
-    module = seeing(fit, random_images(), diffaugment=names)
-    plain = seeing(fit, random_images())
-    real, fake, batch = module.seen
-    real_before, fake_before, _ = plain.seen
-    numbers = batch["diffaugment"]
-    assert numbers.shape == (8, 2, 7)
-    assert torch.equal(real, augmented(real_before, names, numbers[:, 0]))
-    assert torch.equal(fake, augmented(fake_before, names, numbers[:, 1]))
-    assert not torch.equal(numbers[:, 0], numbers[:, 1])
-    fake, made, batch = module.generator_saw
-    assert torch.equal(fake, augmented(made, names, batch["diffaugment"][:, 1]))
-    assert not torch.equal(batch["diffaugment"], numbers)
-
-
-class Relativistic(AdversarialModule):
-    """Both losses compare real and generated images in pairs (Jolicoeur-Martineau 2019)."""
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        with self.building():
-            self.generator = nn.Sequential(nn.Linear(6, 256), nn.Tanh(), nn.Unflatten(1, (1, 16, 16)))
-            self.discriminator = nn.Sequential(nn.Flatten(), nn.Linear(256, 4), nn.Tanh(), nn.Linear(4, 1))
-
-    def discriminator_losses(self, real, fake, batch):
-        return {"discriminator": softplus(self.discriminator(fake) - self.discriminator(real)).mean()}
-
-    def generator_loss(self, fake, batch):
-        return softplus(self.discriminator(batch["image"]) - self.discriminator(fake)).mean()
-
-
-def test_a_relativistic_gan_trains_as_a_plain_loop_that_augments_all_images_in_every_turn(random_images, fit):
-    names, rate = ("color", "translation", "cutout"), 0.5
-    plain_settings = {"image_size": 16, "channels": 1, "latent_dim": 6, "channels_last": False, "diffaugment": names}
-    optimizers = {f"{network}_optimizer": Optimizer("SGD", lr=rate) for network in ("generator", "discriminator")}
-    trained, plain = (Relativistic(**plain_settings, **optimizers) for _ in range(2))
-    data = random_images(batch_size=8)
-    fit(trained, data, max_steps=3)
-    for iteration, step in enumerate(list(data._sampler())[:3]):
-        images = data.dataset.images[step].float() / 127.5 - 1
-        for turn, key in (("discriminator", (iteration, 0)), ("generator", (iteration,))):
-            noise = Noise(torch.Generator(), (0, turn, *key))
-            made = plain.generator(noise.normal("latents", 8, 6))
-            numbers = noise.uniform("diffaugment", 8, 2, 7)
-            real, fake = augmented(images, names, numbers[:, 0]), augmented(made, names, numbers[:, 1])
-            difference = plain.discriminator(real) - plain.discriminator(fake)
-            loss = softplus(difference if turn == "generator" else -difference).mean()
-            parameters = list(plain.get_submodule(turn).parameters())
-            with torch.no_grad():
-                for parameter, slope in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-                    parameter -= rate * slope
-    torch.testing.assert_close(trained.state_dict(), plain.state_dict(), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["dcgan", "sngan", "wgan_gp", "d2gan", "d3gan"])
-def test_every_gan_of_images_trains_with_it_and_with_microbatches(tiny_gan, random_images, fit, name):
-    settings = {"accumulate_gradients": 2, "diffaugment": ("translation", "cutout")}
-    trained, plain = tiny_gan(name, **settings), tiny_gan(name, accumulate_gradients=2)
-    for module in (trained, plain):
-        fit(module, random_images(batch_size=4 if module.n_critic == 1 else 1), max_steps=2)
-    theirs = plain.generator.state_dict()
-    assert any(not torch.equal(value, theirs[key]) for key, value in trained.generator.state_dict().items())
 
 
 def test_pix2pix_refuses_it(tiny_gan):

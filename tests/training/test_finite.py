@@ -12,7 +12,6 @@ from lit_gans.config.registry import gans
 from lit_gans.models import wgan_gp
 from lit_gans.strategies.grad_scaling import NetworkScaling
 from lit_gans.training import adversarial
-from lit_gans.training.scored import Scored, loss_of
 
 BROKEN = 3  # the first iteration whose numbers are not finite, counted from 1
 NAN, INF = float("nan"), float("inf")
@@ -38,9 +37,7 @@ def break_loss(module, network, value):
 
     def discriminator_losses(*given):
         outputs = dict(of_discriminators(*given))
-        output = outputs[network]
-        scored = isinstance(output, Scored)
-        return outputs | {network: output._replace(loss=broken(output.loss)) if scored else broken(loss_of(output))}
+        return outputs | {network: outputs[network]._replace(loss=broken(outputs[network].loss))}
 
     if network == "generator":
         module.generator_loss = lambda *given: broken(of_generator(*given))

@@ -40,21 +40,12 @@ def test_on_cuda_an_iteration_is_read_only_once_the_next_one_is_queued(monkeypat
     assert Event.noted == [("record", 0), ("record", 1), ("wait for", 0)]
 
 
-def test_numbers_of_several_dtypes_and_none():
+def test_numbers_of_several_dtypes():
     check = FiniteCheck(("discriminator", "generator"))
-    check.end_iteration(1)
-    check.add("loss", "discriminator", torch.ones(1, dtype=torch.bfloat16))
-    check.add("loss", "generator", torch.tensor(1e300, dtype=torch.float64))
-    check.start({"generator": [torch.zeros(0), torch.full((4,), 30000.0).half()]})
+    check.start({"generator": [torch.zeros(0), torch.full((8,), 30000.0).half()]})  # a norm beyond fp16
     check.add("loss", "discriminator", torch.ones(1, dtype=torch.bfloat16))
     check.add("loss", "generator", torch.tensor(1e300, dtype=torch.float64))
     check.end_iteration(2)
     check.add("loss", "generator", torch.tensor(-math.inf))
     with pytest.raises(FloatingPointError, match="the loss of the generator is not finite since iteration 3:"):
         check.end_iteration(3)
-
-
-def test_weights_in_half_precision_whose_norm_is_beyond_its_range_are_finite():
-    check = FiniteCheck(("critic",))
-    check.start({"critic": [torch.full((8,), 30000.0).half()]})
-    check.end_iteration(1)

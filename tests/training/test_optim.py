@@ -6,7 +6,7 @@ import torch
 from lit_gans.checkpoints.format import from_plain, to_plain
 from lit_gans.common.errors import RefusedInput
 from lit_gans.training.optim import Optimizer, optimizer_names
-from lit_gans.training.schedules import Constant, ConstantThenLinear, Cosine, Linear, Progress
+from lit_gans.training.schedules import Cosine, Linear
 
 SETTINGS = [
     Optimizer("Adam", lr=1e-3, betas=(0.1, 0.2), eps=1e-6, weight_decay=0.3),
@@ -16,15 +16,6 @@ SETTINGS = [
     Optimizer("NAdam", lr=1e-3, momentum_decay=0.1),
     Optimizer("Adagrad", lr=1e-3, initial_accumulator_value=0.1),
 ]
-
-
-def test_schedules_at_known_iterations():
-    def values(schedule, *iterations):
-        return [schedule.at(Progress(iteration, total=10)) for iteration in iterations]
-
-    assert values(Constant(), 0, 5, 10) == [1, 1, 1]
-    assert values(Linear(), 0, 5, 10, 11) == [1, 0.5, 0, 0]
-    assert values(ConstantThenLinear(0.5), 0, 4, 5, 8, 10) == [1, 1, 1, pytest.approx(0.4), 0]
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings.name)
@@ -39,34 +30,32 @@ def test_plain_values_of_unknown_classes_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("cls", "arguments", "sentence"),
+    ("arguments", "sentence"),
     [
-        (Optimizer, {"name": "Adan"}, "torch.optim has no such optimizer; did you mean 'Adam'"),
-        (Optimizer, {"name": "LBFGS"}, "no such optimizer"),
-        (Optimizer, {"learning_rate": 0.1}, "Adam has no such argument"),
-        (Optimizer, {"name": "SGD", "betas": (0.5, 0.9)}, "betas: SGD has no such argument"),
-        (Optimizer, {"lr": 0.0}, "lr=0.0 must be greater than 0"),
-        (Optimizer, {"lr": -1.0}, "lr=-1.0 must be greater than 0"),
-        (Optimizer, {"lr": float("inf")}, "lr=inf must be"),
-        (Optimizer, {"lr": float("nan")}, "lr=nan must be"),
-        (Optimizer, {"lr": "fast"}, "lr='fast' must be"),
-        (Optimizer, {"betas": (0.5, 1.0)}, "Invalid beta"),
-        (Optimizer, {"betas": (0.5, Cosine(0.9, 1.0))}, "Invalid beta"),
-        (Optimizer, {"betas": (float("nan"), 0.9)}, "betas"),
-        (Optimizer, {"betas": (0.5,)}, "like torch's"),
-        (Optimizer, {"amsgrad": "no"}, "amsgrad='no' must be"),
-        (Optimizer, {"weight_decay": float("inf")}, "weight_decay=inf must be"),
-        (Optimizer, {"weight_decay": -1.0}, "Invalid weight_decay"),
-        (Optimizer, {"eps": float("inf")}, "eps=inf must be finite"),
-        (Optimizer, {"name": "RMSprop", "alpha": 1.0}, r"alpha=1.0 must lie in \[0, 1\)"),
-        (Optimizer, {"name": "SGD", "momentum": 1.5}, r"momentum=1.5 must lie in \[0, 1\)"),
-        (ConstantThenLinear, {"constant_share": float("nan")}, "constant_share=nan"),
-        (ConstantThenLinear, {"constant_share": 1.0}, r"must lie in \[0, 1\)"),
+        ({"name": "Adan"}, "torch.optim has no such optimizer; did you mean 'Adam'"),
+        ({"name": "LBFGS"}, "no such optimizer"),
+        ({"learning_rate": 0.1}, "Adam has no such argument"),
+        ({"name": "SGD", "betas": (0.5, 0.9)}, "betas: SGD has no such argument"),
+        ({"lr": 0.0}, "lr=0.0 must be greater than 0"),
+        ({"lr": -1.0}, "lr=-1.0 must be greater than 0"),
+        ({"lr": float("inf")}, "lr=inf must be"),
+        ({"lr": float("nan")}, "lr=nan must be"),
+        ({"lr": "fast"}, "lr='fast' must be"),
+        ({"betas": (0.5, 1.0)}, "Invalid beta"),
+        ({"betas": (0.5, Cosine(0.9, 1.0))}, "Invalid beta"),
+        ({"betas": (float("nan"), 0.9)}, "betas"),
+        ({"betas": (0.5,)}, "like torch's"),
+        ({"amsgrad": "no"}, "amsgrad='no' must be"),
+        ({"weight_decay": float("inf")}, "weight_decay=inf must be"),
+        ({"weight_decay": -1.0}, "Invalid weight_decay"),
+        ({"eps": float("inf")}, "eps=inf must be finite"),
+        ({"name": "RMSprop", "alpha": 1.0}, r"alpha=1.0 must lie in \[0, 1\)"),
+        ({"name": "SGD", "momentum": 1.5}, r"momentum=1.5 must lie in \[0, 1\)"),
     ],
 )
-def test_refusals(cls, arguments, sentence):
+def test_refusals(arguments, sentence):
     with pytest.raises(RefusedInput, match=sentence):
-        cls(**arguments)
+        Optimizer(**arguments)
 
 
 @pytest.mark.parametrize(
@@ -90,10 +79,6 @@ def test_every_value_reaches_torch_and_a_fused_step_is_the_same(settings, fused)
 def test_arguments_of_torch_that_are_not_given_are_its_defaults():
     assert Optimizer("Adam", lr=1e-3).options["betas"] == (0.9, 0.999)
     assert Optimizer("Adam", lr=1e-3) == Optimizer("Adam", weight_decay=0)
-
-
-def test_only_schedules_that_decay_need_the_total():
-    assert [each.needs_total for each in (Constant(), Linear(), ConstantThenLinear())] == [False, True, True]
 
 
 def test_contiguous_moments_of_channels_last_weights_stay_with_their_weights(tiny_gan, random_images, fit, tmp_path):

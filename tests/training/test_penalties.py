@@ -1,8 +1,12 @@
+"""Penalties against plain formulas; R1 and R2 in the training, with a forward of their own and without."""
+
 import pytest
 import torch
 from torch import nn
 
-from lit_gans.training.penalties import gradient_penalty, r1_penalty
+from lit_gans.common.errors import RefusedInput
+from lit_gans.training.penalties import gradient_penalty, r1_penalty, zero_centered_penalty
+from tests.training.linear_gan import descend, linear_gan
 
 
 class Scored(nn.Module):
@@ -27,21 +31,6 @@ def test_is_the_mean_over_images_and_float32_under_autocast():
         penalty = r1_penalty(Scored(lambda x: x.pow(3).sum(1)), images.bfloat16())
     assert penalty.dtype == torch.float32
     assert penalty.item() == (3.0**2 + 12.0**2) / 2 / 2
-
-
-def test_a_layer_under_autocast_gives_the_float32_value_and_gradient():
-    torch.manual_seed(0)
-    network, images = (
-        nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.Softplus(), nn.Linear(8, 1)),
-        torch.randn(5, 3, 2, 2),
-    )
-    expected = r1_penalty(network, images)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert network(images).dtype == torch.bfloat16
-        penalty = r1_penalty(network, images)
-    assert torch.equal(penalty, expected)
-    for ours, theirs in zip(*(torch.autograd.grad(p, network[1].weight) for p in (penalty, expected)), strict=True):
-        assert torch.equal(ours, theirs)
 
 
 class Conditioned(nn.Module):
@@ -108,7 +97,10 @@ def test_the_two_sided_penalty_and_its_gradient_are_those_of_the_plain_formula()
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("penalty", [lambda d, *pair: r1_penalty(d, pair[0]), gradient_penalty])
+PENALTIES = [lambda discriminator, real, *_: r1_penalty(discriminator, real), gradient_penalty]
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
 def test_no_gradient_reaches_the_images(penalty):
     images = [tensor.requires_grad_() for tensor in pair()]
     critic = Conditioned(torch.ones(12))
@@ -117,16 +109,17 @@ def test_no_gradient_reaches_the_images(penalty):
     assert [tensor.grad for tensor in images] == [None] * 3
 
 
-def test_the_two_sided_penalty_under_autocast_is_that_without_it():
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_under_autocast_value_and_gradient_are_those_without_it(penalty):
     torch.manual_seed(0)
     network = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.Softplus(), nn.Linear(8, 1))
-    expected = gradient_penalty(network, *pair())
+    expected = penalty(network, *pair())
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        penalty = gradient_penalty(network, *pair())
-    assert penalty.dtype == torch.float32
-    assert torch.equal(penalty, expected)
-    gradients = [torch.autograd.grad(p, network[1].weight)[0] for p in (penalty, expected)]
-    assert torch.equal(*gradients)
+        assert network(pair()[0]).dtype == torch.bfloat16
+        found = penalty(network, *pair())
+    assert found.dtype == torch.float32
+    assert torch.equal(found, expected)
+    assert torch.equal(*(torch.autograd.grad(each, network[1].weight)[0] for each in (found, expected)))
 
 
 def test_generated_images_in_half_precision_are_mixed_in_float32():
@@ -152,3 +145,59 @@ def test_both_penalties_pass_the_condition_to_the_critic():
     assert gradient_penalty(critic, real, fake, eps, labels, other).item() == pytest.approx((2**2 + 1) / 2, rel=1e-5)
     assert r1_penalty(critic, real, labels, other).item() == pytest.approx((3**2 + 2**2) / 2 / 2, rel=1e-5)
     assert all(condition[0] is labels and condition[1] is other for _, condition in critic.seen)
+
+
+def test_penalty_from_scores_is_that_of_the_formula_with_its_gradient():
+    torch.manual_seed(0)
+    weight, images = torch.randn(12, 6, requires_grad=True), torch.randn(4, 3, 2, 2, requires_grad=True)
+    ours = zero_centered_penalty(images, torch.tanh(images.flatten(1) @ weight).sum(1))
+    slopes = (1 - torch.tanh(images.detach().flatten(1) @ weight).square()) @ weight.T
+    plain = slopes.square().sum(1).mean() / 2
+    torch.testing.assert_close(ours, plain)
+    gradients = (torch.autograd.grad(penalty, weight)[0] for penalty in (ours, plain))
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("weights", [{"r1_gamma": 0.7}, {"r2_gamma": 0.7}, {"r1_gamma": 0.7, "r2_gamma": 0.3}])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_shared_scores_train_as_scores_of_their_own_with_fewer_forwards(random_images, fit, weights, accumulate):
+    states, forwards = [], []
+    for share_scores in (False, True):
+        module, seen = linear_gan(**weights, r1_every=2, accumulate_gradients=accumulate, share_scores=share_scores), []
+        module.discriminator.register_forward_hook(lambda *_, seen=seen: seen.append(1))
+        fit(module, random_images(batch_size=8 // accumulate), max_steps=3)
+        states.append(module.state_dict())
+        forwards.append(len(seen))
+    torch.testing.assert_close(*states, rtol=1e-5, atol=1e-6)
+    own, shared = forwards
+    assert shared == 3 * 3 * accumulate, "real, fake, and the generator's step"
+    assert own - shared == 2 * len(weights) * accumulate, "in iterations 0 and 2"
+
+
+def test_r1_and_r2_enter_the_gradient_with_their_weights(random_images, fit):
+    """One step against the plain formula: loss + gamma_1 / 2 E|grad D(x)|^2 + gamma_2 / 2 E|grad D(G(z))|^2."""
+    module, plain = (linear_gan(r1_gamma=0.7, r2_gamma=0.3, share_scores=True) for _ in range(2))
+    seen = []
+    terms = module.discriminator_terms
+    module.discriminator_terms = lambda batch: seen.append(batch) or terms(batch)
+    fit(module, random_images(), max_steps=1)
+    batch, fake = seen[0], plain.generator(seen[0]["latents"]).detach()
+    loss = plain.discriminator_losses(batch["image"], fake, batch)["discriminator"].loss
+    for images, weight in ((batch["image"], 0.7), (fake, 0.3)):
+        loss = loss + weight * r1_penalty(plain.discriminator, images)
+    descend(plain.discriminator, loss, 0.1)
+    torch.testing.assert_close(
+        module.discriminator.state_dict(), plain.discriminator.state_dict(), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_a_bare_loss_trains_but_has_no_scores_to_share(random_images, fit):
+    scored, bare = (linear_gan(r1_gamma=0.7) for _ in range(2))
+    bare.bare = True
+    for module in (scored, bare):
+        fit(module, random_images(), max_steps=2)
+    torch.testing.assert_close(scored.state_dict(), bare.state_dict(), rtol=0, atol=0)
+    refused = linear_gan(r1_gamma=1.0, share_scores=True)
+    refused.bare = True
+    with pytest.raises(RefusedInput, match=r"share_scores=true needs the scores of discriminator.*return.*Scored"):
+        fit(refused, random_images(), max_steps=1)

@@ -1,3 +1,4 @@
+from contextlib import nullcontext
 from unittest.mock import create_autospec
 
 import pytest
@@ -45,24 +46,37 @@ def test_every_count_must_be_at_least_1(tiny_gan, name):
     tiny_gan(**({} if name == "image_size" else {name: 1}))
 
 
-def test_half_precision_needs_a_device_that_has_it(tiny_gan, random_images, fit, monkeypatch):
+def trainer_of(device="cpu", precision="32-true", world_size=1, strategy=None):
+    """Returns what `refuse_trainer` sees of a trainer, also on devices and in worlds that are not here."""
     trainer = create_autospec(Trainer, instance=True)
-    trainer.datamodule, trainer.world_size = None, 1
-    for device, precision, sentence in (
+    trainer.datamodule, trainer.precision = None, precision
+    trainer.world_size = trainer.num_devices = world_size
+    if strategy is None:
+        trainer.strategy.root_device = torch.device(device)
+    else:
+        strategy.accelerator, strategy.parallel_devices = CPUAccelerator(), [torch.device("cpu")] * world_size
+        trainer.strategy = strategy
+    return trainer
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "sentence"),
+    [
         ("cpu", "16-mixed", "precision=fp16 .* needs a CUDA device, and on cpu"),
         ("cpu", "16-true", "precision=fp16"),
         ("cuda", "16-true", "lose small updates"),
         ("cpu", "bf16-true", r"lose small updates of optimizers and averages: use precision=bf16 \(bf16-mixed\)"),
         ("cuda", "transformer-engine", "lose small updates"),
         ("cuda", "bf16-mixed", "this CUDA device has no bfloat16"),
-    ):
-        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
-        trainer.strategy.root_device, trainer.precision = torch.device(device), precision
-        with pytest.raises(RefusedInput, match=sentence):
-            refuse_trainer(tiny_gan(), trainer)
-    for device, precision in (("cpu", "bf16-mixed"), ("cpu", "32-true"), ("cuda", "16-mixed")):
-        trainer.strategy.root_device, trainer.precision = torch.device(device), precision
-        refuse_trainer(tiny_gan(), trainer)
+        ("cpu", "bf16-mixed", None),
+        ("cpu", "32-true", None),
+        ("cuda", "16-mixed", None),
+    ],
+)
+def test_half_precision_needs_a_device_that_has_it(tiny_gan, monkeypatch, device, precision, sentence):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
+    with pytest.raises(RefusedInput, match=sentence) if sentence else nullcontext():
+        refuse_trainer(tiny_gan(), trainer_of(device, precision))
 
 
 @pytest.mark.parametrize(
@@ -83,20 +97,11 @@ def test_processes_that_would_each_train_by_themselves_are_refused(
         monkeypatch.setenv(name, value)
     with pytest.raises(RefusedInput, match=f"{launcher} started 4 processes, and each .* strategy=ddp with"):
         fit(tiny_gan(), random_images(), max_steps=1)
-    trainer = create_autospec(Trainer, instance=True)
-    trainer.datamodule, trainer.precision, trainer.world_size = None, "32-true", 4
-    trainer.strategy.root_device = torch.device("cpu")
-    refuse_trainer(tiny_gan(), trainer)
+    refuse_trainer(tiny_gan(), trainer_of(world_size=4))
 
 
 def test_lightning_s_own_ddp_is_refused_but_where_it_looks_for_unused_parameters(tiny_gan):
-    trainer = create_autospec(Trainer, instance=True)
-    trainer.datamodule, trainer.precision, trainer.num_devices = None, "32-true", 2
-    trainer.world_size = 2
-    trainer.strategy = DDPStrategy(accelerator=CPUAccelerator(), parallel_devices=[torch.device("cpu")] * 2)
     with pytest.raises(RefusedInput, match=r"trainer.devices=2 with Lightning's own DDP.* use strategy=ddp"):
-        refuse_trainer(tiny_gan(), trainer)
+        refuse_trainer(tiny_gan(), trainer_of(world_size=2, strategy=DDPStrategy()))
     for strategy in (DDPStrategy(find_unused_parameters=True), NetworkDDP()):
-        strategy.accelerator, strategy.parallel_devices = CPUAccelerator(), [torch.device("cpu")] * 2
-        trainer.strategy = strategy
-        refuse_trainer(tiny_gan(), trainer)
+        refuse_trainer(tiny_gan(), trainer_of(world_size=2, strategy=strategy))

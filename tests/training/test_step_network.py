@@ -6,16 +6,34 @@ from lightning.pytorch import Callback
 from torch import nn
 
 from lit_gans.common.noise import Noise
+from lit_gans.training.augmentation import Scheduled
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.schedules import Linear
 from tests.training.linear_gan import descend, linear_gan
 
+ACCUMULATED = {
+    "plain": {},
+    "penalty, clipping and schedule": {
+        "n_critic": 2,
+        "r1_gamma": 0.7,
+        "clip_gradients": 0.05,
+        "generator_optimizer": Optimizer("SGD", lr=0.1, schedule=Linear()),
+    },
+    "augmentations": {"diffaugment": ("color", "translation", "cutout"), "augmentation": Scheduled(0.5)},
+}
 
-def test_accumulated_microbatches_equal_the_full_batch(random_images, fit):
-    full, microbatches = linear_gan(), linear_gan(accumulate_gradients=2)
-    fit(full, random_images(batch_size=8), max_steps=3)
-    fit(microbatches, random_images(batch_size=4), max_steps=3)
-    torch.testing.assert_close(full.state_dict(), microbatches.state_dict(), rtol=1e-5, atol=1e-6)
+
+@pytest.mark.parametrize("settings", ACCUMULATED)
+def test_accumulated_microbatches_train_as_the_full_batch(random_images, fit, settings):
+    states, losses = [], []
+    for microbatches in (1, 2):
+        module = linear_gan(accumulate_gradients=microbatches, **ACCUMULATED[settings])
+        trainer = fit(module, random_images(batch_size=8 // microbatches), max_steps=3)
+        states.append(module.state_dict())
+        losses.append({name: value.item() for name, value in trainer.callback_metrics.items() if "loss/" in name})
+    torch.testing.assert_close(*states, rtol=1e-5, atol=1e-6)
+    assert set(losses[0]) == {"loss/generator", "loss/discriminator"}
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
 
 
 @pytest.mark.parametrize("bound", [1e-3, 0.05, 1e6])
@@ -66,31 +84,14 @@ def test_r1_enters_the_training_in_its_iterations_with_its_weight(random_images,
     for iteration, real in enumerate(images):
         latents = Noise(torch.Generator(), (0, "discriminator", iteration, 0)).normal("latents", 8, 6)
         real = real.requires_grad_()
-        losses = plain.discriminator_losses(real, plain.generator(latents).detach(), {})["discriminator"]
+        loss = plain.discriminator_losses(real, plain.generator(latents).detach(), {})["discriminator"].loss
         if iteration in (0, 2):
             (slope,) = torch.autograd.grad(plain.discriminator(real).sum(), real, create_graph=True)
-            losses = losses + 2 * 0.7 / 2 * slope.square().sum((1, 2, 3)).mean()
-        descend(plain.discriminator, losses, 0.1)
+            loss = loss + 2 * 0.7 / 2 * slope.square().sum((1, 2, 3)).mean()
+        descend(plain.discriminator, loss, 0.1)
         latents = Noise(torch.Generator(), (0, "generator", iteration)).normal("latents", 8, 6)
         descend(plain.generator, plain.generator_loss(plain.generator(latents), {}), 0.1)
     torch.testing.assert_close(module.state_dict(), plain.state_dict(), rtol=1e-5, atol=1e-6)
-
-
-def test_penalty_and_schedule_and_clipping_hold_with_accumulated_microbatches(random_images, fit):
-    settings = {
-        "r1_gamma": 0.7,
-        "clip_gradients": 0.05,
-        "generator_optimizer": Optimizer("SGD", lr=0.1, schedule=Linear()),
-    }
-    full = linear_gan(n_critic=2, **settings)
-    microbatches = linear_gan(n_critic=2, accumulate_gradients=2, **settings)
-    losses = []
-    for module, batch_size in ((full, 8), (microbatches, 4)):
-        trainer = fit(module, random_images(batch_size=batch_size), max_steps=3)
-        losses.append({name: value.item() for name, value in trainer.callback_metrics.items()})
-    torch.testing.assert_close(full.state_dict(), microbatches.state_dict(), rtol=1e-5, atol=1e-6)
-    assert set(losses[0]) == {"loss/generator", "loss/discriminator"}
-    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
 
 
 @pytest.mark.parametrize(

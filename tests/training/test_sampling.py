@@ -1,3 +1,5 @@
+"""Samples of a module, and modules from checkpoints."""
+
 import json
 
 import pytest
