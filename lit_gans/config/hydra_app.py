@@ -17,9 +17,9 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 
 from lit_gans.common._compat.hydra import run_hydra
 from lit_gans.common.errors import RefusedInput, nearest
-from lit_gans.config.groups import CONFIG_PACKAGE, GROUPS, group_of, register
+from lit_gans.config.groups import CONFIG_PACKAGE, GROUPS, SEARCH_PATH, group_of, register
 from lit_gans.config.mistakes import DONE, refused_is_2, said
-from lit_gans.config.overrides import quoted, with_classes
+from lit_gans.config.overrides import quoted, with_search_path
 from lit_gans.config.registry import IMPORT_VARIABLE
 from lit_gans.config.signatures import schema
 
@@ -40,7 +40,7 @@ def _compose(config_name: str, overrides: list[str]) -> DictConfig:
     register()
     GlobalHydra.instance().clear()
     with initialize_config_module(CONFIG_PACKAGE, version_base="1.3"):
-        return hydra_compose(config_name, with_classes(overrides))
+        return hydra_compose(config_name, with_search_path(overrides, last=SEARCH_PATH))
 
 
 def hydra_command(config_name: str, job: Callable[[DictConfig], int | None], arguments: list[str]) -> int:
@@ -64,7 +64,8 @@ def hydra_command(config_name: str, job: Callable[[DictConfig], int | None], arg
     def run() -> int:
         register()
         with _as_said(config_name, arguments, failures):
-            run_hydra(with_classes(quoted(arguments)), caught, CONFIG_PACKAGE, config_name)
+            # users' files take precedence over classes
+            run_hydra(with_search_path(quoted(arguments), last=SEARCH_PATH), caught, CONFIG_PACKAGE, config_name)
         return max(codes, default=DONE)
 
     return refused_is_2(run)

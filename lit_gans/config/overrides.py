@@ -8,8 +8,6 @@ from pathlib import Path
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from lit_gans.config.groups import SEARCH_PATH
-
 SWEEP_FLAGS = ("-m", "--multirun")
 _KEY = re.compile(r"[+~]{0,2}([\w./@:-]+)")
 
@@ -48,13 +46,9 @@ def quote(text: str) -> str:
     return "'" + re.sub(r"(\\*)('|$)", lambda match: match[1] * 2 + "\\'" * bool(match[2]), text) + "'"
 
 
-def with_classes(overrides: list[str]) -> list[str]:
-    """Appends the source of classes to Hydra's search path, so that users' files take precedence."""
-    found = [item for item in overrides if item.startswith("hydra.searchpath=")]
-    if not found:
-        return [*overrides, f"hydra.searchpath=[{SEARCH_PATH}]"]
-    if SEARCH_PATH in found[-1]:
-        return overrides
-    inside = found[-1].partition("=")[2].strip().removeprefix("[").removesuffix("]").strip()
-    joined = f"hydra.searchpath=[{inside}{',' if inside else ''}{SEARCH_PATH}]"
-    return [item for item in overrides if item not in found] + [joined]
+def with_search_path(overrides: list[str], *, first: str = "", last: str = "") -> list[str]:
+    """Adds places to Hydra's search path, before and after those that the overrides give; empty ones are left out."""
+    given = [item for item in overrides if item.startswith("hydra.searchpath=")]
+    inside = given[-1].partition("=")[2].strip("[] ") if given else ""
+    places = ",".join(filter(None, [first, inside, last]))
+    return [*(item for item in overrides if item not in given), f"hydra.searchpath=[{places}]"]

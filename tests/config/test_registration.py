@@ -7,8 +7,7 @@ import torch
 
 from lit_gans import RefusedInput, compose
 from lit_gans.config import registry
-from lit_gans.config.groups import SEARCH_PATH, options
-from lit_gans.config.overrides import with_classes
+from lit_gans.config.groups import options
 from tests.commands import TINY
 
 LSGAN = '''
@@ -139,16 +138,3 @@ def test_common_bases_are_no_options():
         compose("data=mixture")
     with pytest.raises(RefusedInput, match=r"Could not find 'model/dcgam'; did you mean 'dcgan'\?"):
         compose("model=dcgam")
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ([], [f"hydra.searchpath=[{SEARCH_PATH}]"]),
-        (["hydra.searchpath=[]"], [f"hydra.searchpath=[{SEARCH_PATH}]"]),
-        (["hydra.searchpath=[file://a]", "x=1"], ["x=1", f"hydra.searchpath=[file://a,{SEARCH_PATH}]"]),
-        ([f"hydra.searchpath=[{SEARCH_PATH}]"], [f"hydra.searchpath=[{SEARCH_PATH}]"]),
-    ],
-)
-def test_the_source_of_classes_comes_last_on_the_search_path(given, expected):
-    assert with_classes(given) == expected
