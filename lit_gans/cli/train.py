@@ -13,7 +13,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -270,9 +270,10 @@ def fit(
 @contextmanager
 def _resolved(config: dict[str, Any]) -> Iterator[Path]:
     """Yields the path of a temporary file with the resolved configuration, which further processes read."""
-    with ExitStack() as stack:
-        with writing(Path("the temporary folder (TMPDIR)")):
-            path = Path(stack.enter_context(TemporaryDirectory(prefix="lit_gans_"))) / "resolved.yaml"
+    with writing(Path("the temporary folder (TMPDIR)")):
+        folder = TemporaryDirectory(prefix="lit_gans_")
+    with folder:
+        path = Path(folder.name) / "resolved.yaml"
         with writing(path):
             path.write_text(yaml.safe_dump(config, sort_keys=False))
         yield path
