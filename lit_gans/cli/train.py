@@ -61,7 +61,6 @@ from lit_gans.config.run_folder import (
     run_name,
     sweep_folder,
 )
-from lit_gans.config.signatures import schema, target_class
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.attached import callbacks_of
 
@@ -178,9 +177,8 @@ def _folder(composed: DictConfig, sweeping: bool, address: str | None) -> Path:
     if not composed.data:
         raise RefusedInput("data is required: give it as data=NAME.")
     names = {group: hydra.runtime.choices[group] for group in ("experiment", "model", "data")}
-    data = resolve(composed)["data"]
-    origins = data_origins(data, schema(target_class(data["_target_"], "data")))
-    return run_folder(run_name(**names, origins=origins), composed.resume if address is None else "none").absolute()
+    name = run_name(**names, origins=data_origins(resolve(composed)["data"]))
+    return run_folder(name, composed.resume if address is None else "none").absolute()
 
 
 def _download(address: str, folder: Path, resume: str) -> str:
