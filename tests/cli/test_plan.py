@@ -131,23 +131,6 @@ def test_several_runs_or_processes_need_one_plan_before(train, photos, monkeypat
     assert "data=folder without model= and experiment= chooses settings for one run of one process" in train.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["minutes=0"], "minutes=0.0 must be greater than 0"),
-        (["minutes=long"], "minutes"),
-        (["output=plan.yaml"], "an experiment is a YAML file in a folder named experiment"),
-        (["data=digits"], "a plan is for data=folder, not data=digits"),
-    ],
-)
-def test_mistakes_are_said(refused, photos, arguments, words):
-    assert words in refused("plan", photos, *arguments)
-
-
-def test_a_plan_needs_pictures(command):
-    assert (
-        command("plan")[2].strip()
-        == "lit-gans: data.root is required: the folder of the pictures, as in data.root=photos."
-    )
+def test_a_run_that_was_not_planned_is_not_resumed():
     with pytest.raises(RefusedInput, match="does not exist"):
         planning.planned(["experiment=photos", "data.root=photos", "resume=auto"])

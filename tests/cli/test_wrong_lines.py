@@ -66,7 +66,11 @@ bench gans=[dcgna] | did you mean 'dcgan'?
 compare list.json nowhere.json | list.json is not an evaluation
 pack data=digits | Digits generates its images, there is nothing to pack.
 tune minutes=0 | must be greater than 0
+plan | data.root is required: the folder of the pictures, as in data.root=photos.
 plan data.root=empty | empty contains no images
+plan data.root=empty minutes=0 | minutes=0.0 must be greater than 0
+plan data.root=empty output=plan.yaml | an experiment is a YAML file in a folder named experiment
+plan data.root=empty data=digits | a plan is for data=folder, not data=digits
 tune modle=dcgan | did you mean 'model'?
 fit | the following arguments are required
 fit --model DCGAN --data Digits --model.n_critic 0 | n_critic=0 must be at least 1.
