@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -26,6 +27,12 @@ def quoted(arguments: list[str]) -> list[str]:
     """
     sweeping = any(flag in arguments for flag in SWEEP_FLAGS)
     return [_quoted(argument, sweeping) for argument in arguments]
+
+
+def value_of(argument: str) -> Any:
+    """Returns the value of a `key=value` argument as Hydra reads it; that of a sweep as it is typed."""
+    override = OverridesParser.create().parse_override(quoted([argument])[0])
+    return argument.partition("=")[2] if override.is_sweep_override() else override.value()
 
 
 def _quoted(argument: str, sweeping: bool) -> str:
