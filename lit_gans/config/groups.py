@@ -27,7 +27,7 @@ from lit_gans.training.optim import Optimizer, optimizer_names
 
 CONFIG_PACKAGE = "lit_gans.conf"
 SCHEME = "lit-gans"
-SEARCH_PATH = f"{SCHEME}://classes"
+SEARCH_PATH = f"{SCHEME}://classes"  # the last one, so that users' files take precedence
 
 
 @dataclass(frozen=True)

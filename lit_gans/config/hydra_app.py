@@ -64,7 +64,6 @@ def hydra_command(config_name: str, job: Callable[[DictConfig], int | None], arg
     def run() -> int:
         register()
         with _as_said(config_name, arguments, failures):
-            # users' files take precedence over classes
             run_hydra(with_search_path(quoted(arguments), last=SEARCH_PATH), caught, CONFIG_PACKAGE, config_name)
         return max(codes, default=DONE)
 

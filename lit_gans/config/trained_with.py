@@ -46,7 +46,7 @@ def trained_with(checkpoint: dict[str, Any], key: str, base: type = object) -> A
         whose = "the checkpoint does not say its" if checkpoint else "nothing says the"
         example = {"metrics": ", metrics=efficientnet_lite0 for other images"}.get(key, "")
         raise RefusedInput(f"{whose} {key}: add {key}=NAME, for example {key}=digits{example}.")
-    known = {class_path(cls) for package, base in _NAMEABLE for cls in classes(package, base).values()}
+    known = {class_path(cls) for package, kind in _NAMEABLE for cls in classes(package, kind).values()}
     for path in _targets(node):
         if path not in known:
             raise RefusedInput(
