@@ -76,10 +76,10 @@ def test_what_is_given_is_kept(ran, photos, speeds):
 
 def test_a_folder_of_any_name_is_planned(ran, photos, speeds):
     Path("photos").rename("a #1: b, c")
-    ran("plan", "data.root=a #1: b, c", "metrics=none", "model.generator_optimizer.betas=[0, 0.9]")
+    ran("plan", "data.root=a #1: b, c", "metrics=none", "model.generator_optimizer.betas=[0.0, 0.9]")
     written = yaml.safe_load(Path("planned/experiment/plan_a_1_b_c.yaml").read_text())
     assert written["data"]["root"] == "a #1: b, c"
-    assert written["model"]["generator_optimizer"] == {"betas": [0, 0.9]}
+    assert written["model"]["generator_optimizer"] == {"betas": [0.0, 0.9]}
 
 
 def test_another_gan_keeps_its_settings(ran, photos, speeds):
