@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 TINY = [
@@ -41,3 +43,10 @@ def start(folder: Path, *overrides: str) -> subprocess.Popen:
     return subprocess.Popen(
         arguments, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
+
+
+def wait_until(happened: Callable[[], bool], process: subprocess.Popen) -> None:
+    """Waits for an event while a process runs."""
+    while not happened():
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.01)

@@ -82,6 +82,31 @@ def command(tmp_path, monkeypatch, capsys):
 
 
 @pytest.fixture
+def ran(command):
+    """Runs a command line that succeeds, and returns what it printed."""
+
+    def run(*arguments: str) -> str:
+        code, out, err = command(*arguments)
+        assert code == 0, err
+        return out
+
+    return run
+
+
+@pytest.fixture
+def refused(command):
+    """Runs a command line that is refused, and returns what it says."""
+
+    def run(*arguments: str) -> str:
+        code, _, err = command(*arguments)
+        assert code == 2, err
+        assert "Traceback" not in err
+        return err
+
+    return run
+
+
+@pytest.fixture
 def train(command):
     """Runs `lit-gans train` in this process and returns its exit code; what it printed is in `train.out` and `.err`."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lit_gans.cli.tables import markdown
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refusing
 from lit_gans.config.mistakes import refused_is_2
 from lit_gans.metrics.protocol import differences, is_biased
 
@@ -67,17 +67,8 @@ def compare(a: str, b: str) -> dict[str, str]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    if path.is_dir():
-        raise RefusedInput(f"{path} is a folder: give the JSON file that lit-gans evaluate wrote.")
-    if not path.is_file():
-        raise RefusedInput(f"{path}: there is no such file; lit-gans evaluate writes it.")
-    try:
-        record = json.loads(path.read_bytes())
-        if {"protocol", "directions"} <= record.keys():
-            return record
-    except (ValueError, AttributeError, RecursionError, OSError):
-        pass
-    raise RefusedInput(
-        f"{path} is not an evaluation, values with their protocol: lit-gans evaluate checkpoint=RUN output=FILE writes"
-        " it."
-    )
+    with refusing(f"{path} is not an evaluation, as lit-gans evaluate checkpoint=RUN output=FILE writes it"):
+        record: dict[str, Any] = json.loads(path.read_bytes())
+        if not {"protocol", "directions"} <= {*record}:
+            raise ValueError("it has no values with their protocol")
+        return record

@@ -11,16 +11,16 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from lit_gans.callbacks.evaluation import GenerativeMetrics, Measurement
+from lit_gans.callbacks.evaluation import GenerativeMetrics
 from lit_gans.checkpoints.exported import is_exported
-from lit_gans.checkpoints.format import FORMAT_KEY, read_checkpoint
+from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.sample import refuse_truncation, turn
 from lit_gans.common.device import chosen_device
@@ -79,7 +79,7 @@ def evaluate(
     fake: str | None = None,
     real: str | None = None,
     data: ImageData | None = None,
-    metrics: Measurement | None = None,
+    metrics: GenerativeMetrics | None = None,
     image_size: Size | None = None,
     direction: Direction = "a_to_b",
     truncation: float | None = None,
@@ -108,18 +108,18 @@ def evaluate(
     Raises:
         RefusedInput: not exactly one source of generated and one of real images, incompatible images, or too few.
     """
-    _refuse_sources(checkpoint, fake, real, data)
-    if truncation is not None and fake is not None:
-        raise RefusedInput(f"truncation={truncation} bounds the latents of a checkpoint: leave it out for fake=.")
-    if direction == "b_to_a" and fake is not None:
-        raise RefusedInput(f"direction={direction} is that of a checkpoint: leave it out for fake=.")
+    if (checkpoint is None) == (fake is None):
+        raise RefusedInput("give the images to measure: checkpoint=PATH or fake=FOLDER, one of them.")
+    if real is not None and data is not None:
+        raise RefusedInput("real= and data= both name real images: leave one out.")
+    if fake is not None and (truncation is not None or direction == "b_to_a"):
+        raise RefusedInput("truncation= and direction= are those of a checkpoint: leave them out for fake=.")
     where = chosen_device(device)
     path = find_checkpoint(checkpoint) if checkpoint else None
     target = output_file(output or _place(path, checkpoint or str(fake), direction))
     content = read_checkpoint(path) if path else {}
-    config = content.get(FORMAT_KEY, {}).get("config", {})
-    metrics = _by_features(metrics or trained_with(config, "metrics"))
-    images: Real = PictureFolder(real, image_size) if real else data or trained_with(config, "data")
+    metrics = metrics or trained_with(content, "metrics", GenerativeMetrics)
+    images: Real = PictureFolder(real, image_size) if real else data or trained_with(content, "data")
     if path:
         module = module_from(content, path).to(where)
         turn(module, direction)
@@ -139,19 +139,6 @@ def evaluate(
     return record
 
 
-def _refuse_sources(checkpoint: str | None, fake: str | None, real: str | None, data: ImageData | None) -> None:
-    if (checkpoint is None) == (fake is None):
-        raise RefusedInput("give the images to measure: checkpoint=PATH or fake=FOLDER, one of them.")
-    if real is not None and data is not None:
-        raise RefusedInput("real= and data= both name real images: leave one out.")
-
-
-def _by_features(metrics: Measurement) -> GenerativeMetrics:
-    if not isinstance(metrics, GenerativeMetrics):
-        raise RefusedInput("evaluate compares images by features: add metrics=NAME, such as metrics=digits.")
-    return metrics
-
-
 def _measured(
     generated: Generated, images: Real, evaluator: Evaluator, image_size: Size | None, store: bool
 ) -> dict[str, Any]:
@@ -168,8 +155,8 @@ def _measured(
     if isinstance(images, Labeled) and generated.num_classes and images.num_classes:
         labels = images.real_labels()
     name = evaluator.extractor.name
-    real = _Followed(images, name, num_real)
-    evaluator.choose(real, labels)
+    evaluator.choose(follow("reading the real images", images.real_batches(evaluator.batch_size), num_real), labels)
+    real = follow(f"{name} features of the real images", images.real_batches(evaluator.batch_size), num_real)
     evaluator.extract(real, store)
     fake = follow(f"{name} features of the generated images", generated.batches, generated.num)
     values = evaluator.measure(fake, generated.labels)
@@ -193,21 +180,6 @@ def _measured(
             trained_against=generated.trained_against,
         ),
     }
-
-
-@dataclass
-class _Followed:
-    """Real images whose reading is shown: first all bytes, for the digest, then their features."""
-
-    images: Real
-    extractor: str
-    num: int
-    passes: int = 0
-
-    def real_batches(self, batch_size: int = 256) -> Iterator[Tensor]:
-        self.passes += 1
-        name = "reading the real images" if self.passes == 1 else f"{self.extractor} features of the real images"
-        return follow(name, self.images.real_batches(batch_size), self.num)
 
 
 def _save(record: dict[str, Any], path: Path) -> None:

@@ -31,7 +31,7 @@ def write_experiment(path: Path, notes: Sequence[str], values: Mapping[str, Any]
     Args:
         path: path of the file.
         notes: lines of a comment at its beginning.
-        values: options by group and values by dotted key; values as text are read as YAML.
+        values: options by group and values by dotted key.
     """
     text = yaml.safe_dump(content(values), sort_keys=False)
     path.write_text("\n".join(["# @package _global_", *(f"# {line}" for line in notes), text]))
@@ -50,5 +50,5 @@ def content(values: Mapping[str, Any]) -> dict[str, Any]:
             node = found
             for folder in folders:
                 node = node.setdefault(folder, {})
-            node[name] = yaml.safe_load(value) if isinstance(value, str) else value
+            node[name] = value
     return found

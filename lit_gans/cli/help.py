@@ -89,14 +89,15 @@ def _of_options(chosen: dict[str, str], overrides: list[str]) -> Iterator[str]:
     config = compose(*overrides)
     for key, option in chosen.items():
         group, _, place = key.partition("@")
-        node = OmegaConf.select(config, place or GROUPS[group].node or group)
+        place = place or GROUPS[group].node or group
+        node = OmegaConf.select(config, place)
         yield f"{key}={option}"
         if group == "experiment":
             yield from (files(CONFIG_PACKAGE) / group / f"{option}.yaml").read_text().splitlines()
         elif isinstance(node, DictConfig):
-            yield from _table(_rows(OmegaConf.to_container(node), place or GROUPS[group].node or group))
+            yield from _table(_rows(OmegaConf.to_container(node), place))
         else:
-            yield f"  sets {GROUPS[group].node or group}={as_typed(node)}"
+            yield f"  sets {place}={as_typed(node)}"
         yield ""
 
 

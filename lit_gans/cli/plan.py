@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from jaxtyping import Int64, UInt8
 from torch import Tensor
 
@@ -35,8 +34,8 @@ from lit_gans.common.size import Size, as_size, sides, size_text
 from lit_gans.config.build import build, resolve
 from lit_gans.config.groups import options
 from lit_gans.config.hydra_app import compose
-from lit_gans.config.mistakes import DONE, refused_is_2
-from lit_gans.config.overrides import key_of
+from lit_gans.config.mistakes import refused_is_2
+from lit_gans.config.overrides import key_of, value_of
 from lit_gans.data.base import ImageData
 from lit_gans.data.images import to_uint8
 from lit_gans.data.sources.folder import Folder
@@ -54,13 +53,7 @@ _FEW = 500  # pictures
 def main(arguments: list[str]) -> int:
     """Runs the command with the arguments of a training, and of `plan`; returns the exit code."""
     quiet()
-
-    def run() -> int:
-        path = _plan(arguments)
-        print(f"next:      lit-gans train experiment={path}", flush=True)
-        return DONE
-
-    return refused_is_2(run)
+    return refused_is_2(lambda: print(f"next:      lit-gans train experiment={_plan(arguments)}", flush=True))
 
 
 def planned(arguments: list[str]) -> list[str]:
@@ -105,7 +98,7 @@ def plan(overrides: list[str], minutes: float = 60.0, output: str | None = None)
         The path of the file.
     """
     refuse_not_positive(minutes=minutes)
-    given = {str(key_of(item)): item.partition("=")[2].strip("'\"") for item in overrides if _is_written(item)}
+    given = {str(key_of(item)): value_of(item) for item in overrides if _is_written(item)}
     if "data.root" not in given:
         raise RefusedInput("data.root is required: the folder of the pictures, as in data.root=photos.")
     path = experiment_output(output or _path(given))
@@ -133,10 +126,10 @@ class Choice:
     """Options and values of an experiment, by key: those that the user gives stay as they are.
 
     Args:
-        given: options and values as typed.
+        given: options and values.
     """
 
-    def __init__(self, given: dict[str, str]) -> None:
+    def __init__(self, given: dict[str, Any]) -> None:
         self.given = given
         model = given.get("model")
         # the settings of a GAN on the digits, where there are some: those of its paper are for large networks
@@ -180,15 +173,15 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
     choice.prefer({"data.channels": pictures.channels})
     for_iterations = (1 - rules.EVALUATION_SHARE - _OUTSIDE) * seconds
     per_image = _fitted(choice, pictures, for_iterations)
-    size, width = as_size(_value(choice, "data.image_size")), _value(choice, "model.generator_width")
+    size, width = as_size(choice.values["data.image_size"]), choice.values["model.generator_width"]
     cut = "cropped to the center" if pictures.same_shape else "cropped to the central square"
     yield _line("images", f"{size_text(size)}, {cut}", "data.image_size= data.crop= data.channels= data.flip=true")
     yield _line("networks", f"width {width}: {1 / per_image:,.0f} images/s here", "model= model.generator_width=")
 
-    batch = _value(choice, "data.batch_size")
+    batch = choice.values["data.batch_size"]
     step = batch * module.batches_per_step * module.accumulate_gradients
     choice.prefer({"trainer.max_steps": rules.iterations(for_iterations, step * per_image)})
-    max_steps = _value(choice, "trainer.max_steps")
+    max_steps = choice.values["trainer.max_steps"]
     images = max_steps * step
     choice.prefer({"callbacks.ema.half_life": rules.half_life(batch)})
     if choice.values.get("experiment") == EXPERIMENT:
@@ -216,8 +209,8 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
 def _fitted(choice: Choice, pictures: Survey, seconds: float) -> float:
     """Chooses size, width and batch for a training of some seconds; returns the seconds of a real image."""
     given = "data.image_size" in choice.given
-    sizes = [as_size(_value(choice, "data.image_size"))] if given else rules.possible_sizes(pictures)
-    widths = (_value(choice, "model.generator_width"),) if "model.generator_width" in choice.given else rules.WIDTHS
+    sizes = [as_size(choice.values["data.image_size"])] if given else rules.possible_sizes(pictures)
+    widths = (choice.values["model.generator_width"],) if "model.generator_width" in choice.given else rules.WIDTHS
 
     def timed(size: Size, width: int) -> float:
         shorter = min(sides(size))
@@ -242,7 +235,7 @@ def _measured(choice: Choice, pictures: Survey, seconds: float, seen: tuple[str,
     if choice.given.get("metrics") == "none":
         return 0.0, "none, as given", []
     option, notices = suitable_metrics("folder", Folder.metrics, seen)
-    channels = _value(choice, "data.channels")
+    channels = choice.values["data.channels"]
     if channels not in (1, 3, 4):
         option, notices = "none", [f"metrics do not measure images with {channels} channels"]
     choice.prefer({"metrics": option})
@@ -265,7 +258,7 @@ def _measured(choice: Choice, pictures: Survey, seconds: float, seen: tuple[str,
     if found is None:
         choice.prefer({"metrics": "none"})
         return 0.0, f"none: two would take over a tenth of the time ({1000 * judging:.0f} ms an image)", []
-    every = -(-_value(choice, "trainer.max_steps") // (found.times - 1))
+    every = -(-choice.values["trainer.max_steps"] // (found.times - 1))
     choice.prefer({"metrics.num_samples": found.num_samples, "metrics.every_n_steps": every})
     return found.seconds, f"{found.times} times on {found.num_samples:,} samples: {in_words(found.seconds)} of it", []
 
@@ -293,13 +286,8 @@ def _line(name: str, what: str, keys: str) -> str:
     return f"  {name:<11}{what:<60} {keys}"
 
 
-def _value(choice: Choice, key: str) -> Any:
-    value = choice.values[key]
-    return yaml.safe_load(value) if isinstance(value, str) else value
-
-
-def _path(given: Mapping[Any, str]) -> Path:
-    folder = Path(given.get("data.root", EXPERIMENT)).expanduser().absolute().name
+def _path(given: Mapping[Any, Any]) -> Path:
+    folder = Path(str(given.get("data.root", EXPERIMENT))).expanduser().absolute().name
     return Path(f"planned/experiment/plan_{re.sub(r'[^A-Za-z0-9]+', '_', folder).strip('_')}.yaml")
 
 

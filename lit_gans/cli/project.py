@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from lit_gans.cli.sample import opened, pixels_of, refuse_without_latents
+from lit_gans.cli.sample import frame_of, opened, refuse_without_latents
 from lit_gans.common.progress import follow
 from lit_gans.config.load import module_from
 from lit_gans.config.run_folder import output_file
@@ -54,7 +54,7 @@ def project(
     module = module_from(content, checkpoint)
     refuse_without_latents(module, checkpoint)
     path = output_file(folder / "projected.png")
-    frame, paths = pixels_of(content).frame(module.image_size, module.channels), images_at(input)
+    frame, paths = frame_of(content, module), images_at(input)
     targets = torch.cat([read_at(path, frame) for path in paths])
     labels = module.labels(len(targets), label)
     latents, distances = found_latents(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from lit_gans.checkpoints.format import FORMAT_KEY, read_checkpoint
+from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.sample import refuse_without_latents
 from lit_gans.common.errors import RefusedInput, refuse_below
@@ -62,7 +62,7 @@ def report(run: str, num: int = 64, neighbors: bool = True, seed: int = 0, outpu
         by_class = module.decode(latents, labels=torch.arange(module.num_classes).repeat(_ROWS))
     real = None
     if neighbors:
-        data = trained_with(content.get(FORMAT_KEY, {}).get("config", {}), "data")
+        data = trained_with(content, "data")
         real = data.real_batches() if isinstance(data, RealImages) else None
     commands = (
         f"lit-gans sample checkpoint={shown(folder)} num=64",

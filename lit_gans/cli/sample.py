@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +20,14 @@ from torch import Tensor
 from torch.nn import functional
 from torchvision.utils import save_image
 
-from lit_gans.checkpoints.format import FORMAT_KEY, read_checkpoint
+from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.progress import follow
-from lit_gans.common.size import Size
 from lit_gans.config.load import module_from
 from lit_gans.config.run_folder import output_file, refuse_folder, results_folder
-from lit_gans.data.images import (
-    WHITE,
-    Depth,
-    Frame,
-    images_at,
-    read_at,
-    write_grid,
-)
+from lit_gans.config.trained_with import config_of
+from lit_gans.data.images import WHITE, Frame, images_at, read_at, write_grid
 from lit_gans.latents.truncation import truncated
 from lit_gans.models.cyclegan import CycleGAN
 from lit_gans.training.adversarial import AdversarialModule
@@ -83,14 +75,16 @@ def sample(
     """
     refuse_below(1, num=num)
     content, folder = opened(checkpoint, output)
-    module, pixels = module_from(content, checkpoint), pixels_of(content)
+    module = module_from(content, checkpoint)
     module.labels(num, label)  # raises before anything is generated
     module.sampling_generator(weights)
     refuse_truncation(module, truncation)
     turn(module, direction)
+    frame = frame_of(content, module)
     if isinstance(module, Translator):
-        whole = pixels.whole if whole is None else whole
-        names, images = _translations(module, input, seed, weights, pixels, whole)
+        if whole is None:
+            whole = (config_of(content).get("data") or {}).get("whole_size") is not None
+        names, images = _translations(module, input, seed, weights, frame, whole)
     else:
         if input is not None:
             raise RefusedInput(f"input={input}: a {type(module).__name__} generates images from noise; leave it out.")
@@ -101,38 +95,25 @@ def sample(
     if module.image_size == 1:
         return _write_points(torch.stack(images), folder)
     columns = module.num_classes if label is None and 0 < module.num_classes <= num else math.ceil(len(images) ** 0.5)
-    return _write_images(images, names, columns, folder, pixels)
+    return _write_images(images, names, columns, folder, frame)
 
 
-@dataclass(frozen=True)
-class Pixels:
-    """What a checkpoint says of the images that it was trained on.
+def frame_of(content: dict[str, Any], module: AdversarialModule) -> Frame:
+    """Returns how files become images as the module of a checkpoint takes them, uncropped.
 
     Args:
-        dtype: see `Frame`.
-        value_range: see `Frame`.
-        whole: whether the training took crops of larger images.
+        content: content of the checkpoint.
+        module: its module.
     """
-
-    dtype: Depth = "uint8"
-    value_range: tuple[float, float] | None = None
-    whole: bool = False
-
-    def frame(self, image_size: Size, channels: int) -> Frame:
-        """Returns how files become images like these, uncropped."""
-        return Frame(image_size, channels, "none", WHITE, self.dtype, self.value_range)
-
-
-def pixels_of(content: dict[str, Any]) -> Pixels:
-    """Returns what the content of a checkpoint says of its images."""
-    data = content.get(FORMAT_KEY, {}).get("config", {}).get("data") or {}
+    data = config_of(content).get("data") or {}
+    channels = module.input_channels if isinstance(module, Translator) else module.channels
     given = data.get("value_range")
     value_range = None if given is None else (float(given[0]), float(given[1]))
-    return Pixels(data.get("dtype", "uint8"), value_range, data.get("whole_size") is not None)
+    return Frame(module.image_size, channels, "none", WHITE, data.get("dtype", "uint8"), value_range)
 
 
 def _translations(
-    module: Translator, folder: str | None, seed: int, weights: Weights | None, pixels: Pixels, whole: bool
+    module: Translator, folder: str | None, seed: int, weights: Weights | None, frame: Frame, whole: bool
 ) -> tuple[list[str], list[Float[Tensor, "c _ _"]]]:
     """Returns the names and translations of the images in a folder."""
     if folder is None:
@@ -143,8 +124,6 @@ def _translations(
         while name in ("grid", *names):  # of another ending
             name += "_"
         names.append(name)
-    frame = pixels.frame(module.image_size, module.input_channels)
-
     logger.info("translating %s images", f"{len(paths):,}")
     if not whole:
         pictures = torch.cat([read_at(path, frame) for path in paths])
@@ -155,12 +134,12 @@ def _translations(
 
 
 def _write_images(
-    images: list[Float[Tensor, "c _ _"]], names: list[str], columns: int, folder: Path, pixels: Pixels
+    images: list[Float[Tensor, "c _ _"]], names: list[str], columns: int, folder: Path, frame: Frame
 ) -> Path:
     """Writes each image and a grid of all images; returns the path of the grid."""
     grid = output_file(folder / "grid.png")
-    arrays = pixels.dtype != "uint8" or len(images[0]) not in (1, 3, 4)
-    low, high = pixels.value_range or (0.0, 1.0)
+    arrays = frame.dtype != "uint8" or len(images[0]) not in (1, 3, 4)
+    low, high = frame.value_range or (0.0, 1.0)
     others = len({path.stem for path in folder.glob("*.npy" if arrays else "*.png")} - {*names, grid.stem})
     beside = f"; {others} other images stay there" if others else ""
     for name, image in zip(names, follow("writing images", images, len(images), size=lambda _: 1), strict=True):

@@ -12,8 +12,8 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -61,7 +61,6 @@ from lit_gans.config.run_folder import (
     run_name,
     sweep_folder,
 )
-from lit_gans.config.signatures import schema, target_class
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.attached import callbacks_of
 
@@ -87,9 +86,15 @@ def main(arguments: list[str]) -> int:
     """Runs a command line and returns the exit code."""
     quiet()
     if arguments[:1] == [_RESOLVED]:
-        config = yaml.safe_load(Path(arguments[1]).read_text())
-        return refused_is_2(lambda: _failed_is_1(lambda: report(train(config))))
+        return refused_is_2(lambda: _further_process(Path(arguments[1])))
     return refused_is_2(lambda: _run_or_sweep(*with_defaults(planned(arguments))))
+
+
+def _further_process(resolved: Path) -> int:
+    """Trains as a further process of a run; returns the exit code."""
+    with _failures_said():
+        return report(train(yaml.safe_load(resolved.read_text())))
+    return FAILED
 
 
 def _run_or_sweep(typed: list[str], notices: list[str]) -> int:
@@ -132,19 +137,8 @@ def _outcome(composed: DictConfig, typed: list[str], notices: list[str], address
         composed.trainer.default_root_dir = str(_folder(composed, sweeping, address))
     config = resolve(composed)
     folder = Path(config["trainer"]["default_root_dir"])
-    run = Run(overrides, {}, folder, folder)  # in the table if the run diverges
+    code, run = FAILED, Run(overrides, {}, folder, folder)  # if the run diverges
     trainer: Trainer | None = None
-
-    def train_and_report() -> int:
-        nonlocal trainer, run
-        with _own_environment():
-            module, data, trainer = build(config)
-            said = [*notices, *replaced_run(folder, checkpoint)]
-            callbacks = [RunConfig(config, _files(composed, config)), Notices(said)]
-            fit(module, data, trainer, config, callbacks + ([Mirror(address)] if address else []))
-        run = run_of(trainer, overrides, time.perf_counter() - start)
-        return report(trainer, [shlex.quote(item) for item in arguments_of_job(typed, overrides)])
-
     with own_folder(folder, is_copy=address is not None):
         if address is not None:
             broadcast_from_rank_0(lambda: _download(address, folder, composed.resume))
@@ -160,7 +154,14 @@ def _outcome(composed: DictConfig, typed: list[str], notices: list[str], address
                 flush=True,
             )
             return RunOutcome(DONE)
-        code = _failed_is_1(train_and_report)
+        with _failures_said():
+            with _own_environment():
+                module, data, trainer = build(config)
+                notes = Notices([*notices, *replaced_run(folder, checkpoint)])
+                callbacks = [RunConfig(config, _files(composed, config)), notes]
+                fit(module, data, trainer, config, callbacks + ([Mirror(address)] if address else []))
+            run = run_of(trainer, overrides, time.perf_counter() - start)
+            code = report(trainer, [shlex.quote(item) for item in arguments_of_job(typed, overrides)])
     saving = callbacks_of(trainer, Checkpoint) if trainer is not None else []
     return RunOutcome(code, run, next((each.received_signal for each in saving if each.received_signal), None))
 
@@ -178,9 +179,8 @@ def _folder(composed: DictConfig, sweeping: bool, address: str | None) -> Path:
     if not composed.data:
         raise RefusedInput("data is required: give it as data=NAME.")
     names = {group: hydra.runtime.choices[group] for group in ("experiment", "model", "data")}
-    data = resolve(composed)["data"]
-    origins = data_origins(data, schema(target_class(data["_target_"], "data")))
-    return run_folder(run_name(**names, origins=origins), composed.resume if address is None else "none").absolute()
+    name = run_name(**names, origins=data_origins(resolve(composed)["data"]))
+    return run_folder(name, composed.resume if address is None else "none").absolute()
 
 
 def _download(address: str, folder: Path, resume: str) -> str:
@@ -199,12 +199,11 @@ def _download(address: str, folder: Path, resume: str) -> str:
     return address
 
 
-def _failed_is_1(run: Callable[[], int]) -> int:
-    """Returns the exit code of a run; if it diverged, or disk or device memory is full, prints the error and returns 1,
-    so that a sweep continues.
-    """
+@contextmanager
+def _failures_said() -> Iterator[None]:
+    """Prints the error of a run that diverged, or for which disk or device memory is full, so that a sweep goes on."""
     try:
-        return run()
+        yield
     except FloatingPointError as error:
         print(f"lit-gans: {error}", file=sys.stderr)
     except FailedWrite as error:
@@ -213,7 +212,6 @@ def _failed_is_1(run: Callable[[], int]) -> int:
         if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
             raise
         print(f"lit-gans: {out_of_memory(error)}", file=sys.stderr)
-    return FAILED
 
 
 @contextmanager
@@ -270,9 +268,10 @@ def fit(
 @contextmanager
 def _resolved(config: dict[str, Any]) -> Iterator[Path]:
     """Yields the path of a temporary file with the resolved configuration, which further processes read."""
-    with ExitStack() as stack:
-        with writing(Path("the temporary folder (TMPDIR)")):
-            path = Path(stack.enter_context(TemporaryDirectory(prefix="lit_gans_"))) / "resolved.yaml"
+    with writing(Path("the temporary folder (TMPDIR)")):
+        folder = TemporaryDirectory(prefix="lit_gans_")
+    with folder:
+        path = Path(folder.name) / "resolved.yaml"
         with writing(path):
             path.write_text(yaml.safe_dump(config, sort_keys=False))
         yield path

@@ -13,7 +13,7 @@ import yaml
 from lit_gans.checkpoints.remote import is_address
 from lit_gans.common.errors import RefusedInput, install_command
 from lit_gans.config.groups import option
-from lit_gans.config.overrides import SWEEP_FLAGS, key_of, quote
+from lit_gans.config.overrides import SWEEP_FLAGS, key_of, quote, with_search_path
 from lit_gans.config.signatures import validated
 from lit_gans.training.adversarial import AdversarialModule
 
@@ -50,23 +50,16 @@ def with_defaults(arguments: list[str]) -> tuple[list[str], list[str]]:
     Returns:
         The arguments, and sentences about the choice for the user.
     """
-    chosen = {key_of(argument) for argument in arguments}
-    if not chosen & {"experiment", "model", "data"}:
+    chosen = {key_of(argument): argument.partition("=")[2] for argument in arguments}
+    if not {"experiment", "model", "data"} & chosen.keys():
         return [*arguments, f"experiment={DEFAULT_EXPERIMENT}"], []
-    if chosen & {"experiment", "metrics"}:
+    source = option(f"data/{chosen.get('data')}")
+    if {"experiment", "metrics"} & chosen.keys() or not isinstance(source, SuitsMetrics):
         return arguments, []
-    name = _option_of("data", arguments)
-    source = option(f"data/{name}")
-    if not isinstance(source, SuitsMetrics):
-        return arguments, []
-    model = option(f"model/{_option_of('model', arguments)}")
+    model = option(f"model/{chosen.get('model')}")
     seen = model.trains_against if isinstance(model, type) and issubclass(model, AdversarialModule) else ()
-    metrics, notices = suitable_metrics(name, source.metrics, seen)
+    metrics, notices = suitable_metrics(chosen["data"], source.metrics, seen)
     return [*arguments, f"metrics={metrics}"], notices
-
-
-def _option_of(group: str, arguments: list[str]) -> str:
-    return next((argument.partition("=")[2] for argument in arguments if key_of(argument) == group), "")
 
 
 def suitable_metrics(data: str, metrics: str, seen: tuple[str, ...] = ()) -> tuple[str, list[str]]:
@@ -111,11 +104,9 @@ def experiment_file(arguments: list[str]) -> list[str]:
     ours = files("lit_gans.conf") / "experiment" / f"{path.stem}.yaml"
     if ours.is_file() and not path.samefile(str(ours)):
         raise RefusedInput(f"experiment={path}: there is an experiment={path.stem} of lit_gans; rename the file.")
-    folder = f"file://{path.absolute().parent.parent}"
-    others = [item for item in arguments if item not in found and not item.startswith("hydra.searchpath=")]
-    given = [item.partition("=")[2].strip("[] ") for item in arguments if item.startswith("hydra.searchpath=")]
-    places = ",".join(filter(None, [quote(folder), *given[-1:]]))
-    return [*others, f"experiment={path.stem}", f"hydra.searchpath=[{places}]"]
+    others = [item for item in arguments if item not in found]
+    folder = quote(f"file://{path.absolute().parent.parent}")
+    return with_search_path([*others, f"experiment={path.stem}"], first=folder)
 
 
 def _is_experiment_file(argument: str) -> bool:

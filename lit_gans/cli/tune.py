@@ -28,6 +28,7 @@ from lit_gans.common.quiet import quiet
 from lit_gans.config.build import build, resolve
 from lit_gans.config.hydra_app import hydra_command
 from lit_gans.config.mistakes import refused_is_2
+from lit_gans.config.overrides import value_of
 from lit_gans.data.packed.writer import available_cores
 
 Config = dict[str, Any]
@@ -77,7 +78,7 @@ def tune(config: Config, overrides: list[str], minutes: float = 2.0, output: str
         The path of the file.
     """
     refuse_not_positive(minutes=minutes)
-    given = {key.lstrip("+~"): value for key, _, value in (item.partition("=") for item in overrides)}
+    given = {item.partition("=")[0].lstrip("+~"): value_of(item) for item in overrides}
     stem = "_".join(given[group] for group in _NAMED if group in given)
     path = experiment_output(output or f"tuned/experiment/tuned_{stem}.yaml")
     build(config)  # refuses values that the trials replace, too

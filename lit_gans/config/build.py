@@ -9,7 +9,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.pytorch import Callback, LightningDataModule, Trainer, seed_everything
@@ -33,19 +33,14 @@ _ELSEWHERE = {  # arguments of the Trainer that would silently be replaced or ch
 
 
 def resolve(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
-    """Converts a configuration to plain containers with all interpolations resolved.
+    """Converts a composed configuration to plain containers with all interpolations resolved; returns plain ones as
+    they are.
 
     Settings of an experiment's metrics are left out with `metrics=none`.
 
     Raises:
         RefusedInput: a required value is missing, or an interpolation refers to a key that does not exist.
     """
-    plain = _plain(config)
-    metrics = plain.get("metrics")
-    return plain | {"metrics": None} if isinstance(metrics, dict) and not is_node(metrics) else plain
-
-
-def _plain(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
     if isinstance(config, dict):
         return config
     trainer: Any = config.get("trainer") or {}
@@ -55,10 +50,11 @@ def _plain(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
         config.trainer.default_root_dir = os.getcwd()
     try:
         plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-        return cast(dict[str, Any], plain)
     except OmegaConfBaseException as error:
         key = f"{error.full_key}: " if error.full_key and error.full_key not in said(error) else ""
         raise RefusedInput(f"{key}{said(error)}.") from error
+    metrics = plain.get("metrics")
+    return {**plain, "metrics": None} if isinstance(metrics, dict) and not is_node(metrics) else dict(plain)
 
 
 def to_cli(config: DictConfig | dict[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from lit_gans.training.optim import Optimizer, optimizer_names
 
 CONFIG_PACKAGE = "lit_gans.conf"
 SCHEME = "lit-gans"
-SEARCH_PATH = f"{SCHEME}://classes"
+SEARCH_PATH = f"{SCHEME}://classes"  # the last one, so that users' files take precedence
 
 
 @dataclass(frozen=True)
@@ -205,20 +205,9 @@ def _generated(path: str) -> dict[str, type | Optimizer]:
         return _optimizers()
     if group is None or below not in (("_schema",) if group.has_files else ("", "_schema")):
         return {}
-    found = group.classes()
-    return {name: cls for name, cls in found.items() if _is_option(group, cls, found)}
+    return {option: cls for option, cls in group.classes().items() if name != "model" or is_gan(cls)}
 
 
 @cache
 def _optimizers() -> dict[str, type | Optimizer]:
     return {name.lower(): Optimizer(name) for name in optimizer_names()}
-
-
-def _is_option(group: Group, cls: type, found: dict[str, type]) -> bool:
-    """Whether a registered class of a group, which are `found`, is an option rather than a base class."""
-    if group is GROUPS["model"]:
-        return is_gan(cls)
-    if group is GROUPS["data"]:
-        ours = (other for other in found.values() if other.__module__.startswith(group.package))
-        return not any(issubclass(other, cls) and other is not cls for other in ours)
-    return True

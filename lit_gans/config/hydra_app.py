@@ -17,9 +17,9 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 
 from lit_gans.common._compat.hydra import run_hydra
 from lit_gans.common.errors import RefusedInput, nearest
-from lit_gans.config.groups import CONFIG_PACKAGE, GROUPS, group_of, register
+from lit_gans.config.groups import CONFIG_PACKAGE, GROUPS, SEARCH_PATH, group_of, register
 from lit_gans.config.mistakes import DONE, refused_is_2, said
-from lit_gans.config.overrides import quoted, with_classes
+from lit_gans.config.overrides import quoted, with_search_path
 from lit_gans.config.registry import IMPORT_VARIABLE
 from lit_gans.config.signatures import schema
 
@@ -40,7 +40,7 @@ def _compose(config_name: str, overrides: list[str]) -> DictConfig:
     register()
     GlobalHydra.instance().clear()
     with initialize_config_module(CONFIG_PACKAGE, version_base="1.3"):
-        return hydra_compose(config_name, with_classes(overrides))
+        return hydra_compose(config_name, with_search_path(overrides, last=SEARCH_PATH))
 
 
 def hydra_command(config_name: str, job: Callable[[DictConfig], int | None], arguments: list[str]) -> int:
@@ -64,7 +64,7 @@ def hydra_command(config_name: str, job: Callable[[DictConfig], int | None], arg
     def run() -> int:
         register()
         with _as_said(config_name, arguments, failures):
-            run_hydra(with_classes(quoted(arguments)), caught, CONFIG_PACKAGE, config_name)
+            run_hydra(with_search_path(quoted(arguments), last=SEARCH_PATH), caught, CONFIG_PACKAGE, config_name)
         return max(codes, default=DONE)
 
     return refused_is_2(run)
@@ -104,17 +104,19 @@ def _as_said(config_name: str, arguments: Sequence[str], failures: Sequence[Exce
             raise
         if isinstance(error, AssertionError):  # Hydra's, without a text
             raise RefusedInput("hydra.mode=MULTIRUN in a file begins no sweep: add -m to the command line.") from error
-        if isinstance(error, MissingConfigException) and error.options and error.missing_cfg_file:
-            names = [name for name in error.options if not name.startswith("_")]
-            name = str(error.missing_cfg_file).rpartition("/")[2]
-            own = f"{IMPORT_VARIABLE}={name} before the command imports your {name}.py."
-            hint = own if Path(f"{name}.py").is_file() else nearest(name, names)
-        else:
-            hint = _nearest_keys(config_name, arguments)
-        text = said(error).rstrip(".")
-        text, new_key, how = text.partition(". To append")  # most keys that are not known are misspelled
-        hint = f"; {hint}{new_key[1:]}" if hint else f".{new_key[1:]}"
-        raise RefusedInput(f"{text}{hint}{how}") from error
+        hint = _hint(error, config_name, arguments)
+        text, new_key, how = said(error).rstrip(".").partition(". To append")  # most unknown keys are misspelled
+        raise RefusedInput(f"{text}{f'; {hint}' if hint else '.'}{new_key[1:]}{how}") from error
+
+
+def _hint(error: Exception, config_name: str, arguments: Sequence[str]) -> str:
+    """Returns the nearest valid names for an option or a key that does not exist, or nothing."""
+    if not (isinstance(error, MissingConfigException) and error.options and error.missing_cfg_file):
+        return _nearest_keys(config_name, arguments)
+    name = str(error.missing_cfg_file).rpartition("/")[2]
+    if Path(f"{name}.py").is_file():
+        return f"{IMPORT_VARIABLE}={name} before the command imports your {name}.py."
+    return nearest(name, [option for option in error.options if not option.startswith("_")])
 
 
 def _nearest_keys(config_name: str, arguments: Sequence[str]) -> str:

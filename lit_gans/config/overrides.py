@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
-
-from lit_gans.config.groups import SEARCH_PATH
 
 SWEEP_FLAGS = ("-m", "--multirun")
 _KEY = re.compile(r"[+~]{0,2}([\w./@:-]+)")
@@ -30,6 +29,12 @@ def quoted(arguments: list[str]) -> list[str]:
     return [_quoted(argument, sweeping) for argument in arguments]
 
 
+def value_of(argument: str) -> Any:
+    """Returns the value of a `key=value` argument as Hydra reads it; that of a sweep as it is typed."""
+    override = OverridesParser.create().parse_override(quoted([argument])[0])
+    return argument.partition("=")[2] if override.is_sweep_override() else override.value()
+
+
 def _quoted(argument: str, sweeping: bool) -> str:
     key, _, value = argument.partition("=")
     if key_of(argument) is None or re.fullmatch(r"[\w.+-]*", value):
@@ -48,13 +53,9 @@ def quote(text: str) -> str:
     return "'" + re.sub(r"(\\*)('|$)", lambda match: match[1] * 2 + "\\'" * bool(match[2]), text) + "'"
 
 
-def with_classes(overrides: list[str]) -> list[str]:
-    """Appends the source of classes to Hydra's search path, so that users' files take precedence."""
-    found = [item for item in overrides if item.startswith("hydra.searchpath=")]
-    if not found:
-        return [*overrides, f"hydra.searchpath=[{SEARCH_PATH}]"]
-    if SEARCH_PATH in found[-1]:
-        return overrides
-    inside = found[-1].partition("=")[2].strip().removeprefix("[").removesuffix("]").strip()
-    joined = f"hydra.searchpath=[{inside}{',' if inside else ''}{SEARCH_PATH}]"
-    return [item for item in overrides if item not in found] + [joined]
+def with_search_path(overrides: list[str], *, first: str = "", last: str = "") -> list[str]:
+    """Adds places to Hydra's search path, before and after those that the overrides give; empty ones are left out."""
+    given = [item for item in overrides if item.startswith("hydra.searchpath=")]
+    inside = given[-1].partition("=")[2].strip("[] ") if given else ""
+    places = ",".join(filter(None, [first, inside, last]))
+    return [*(item for item in overrides if item not in given), f"hydra.searchpath=[{places}]"]

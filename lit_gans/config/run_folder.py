@@ -21,6 +21,7 @@ from lit_gans.checkpoints.locate import ZOO, checkpoints_of, run_of, zoo
 from lit_gans.checkpoints.remote import is_address
 from lit_gans.common.errors import RefusedInput, refusing
 from lit_gans.common.folder_lock import locked
+from lit_gans.config.signatures import schema, target_class
 
 logger = logging.getLogger(__name__)
 
@@ -42,14 +43,14 @@ def run_name(experiment: str | None, model: str, data: str, origins: list[str]) 
     return "_".join([experiment or f"{model}_{data}", *map(_short, origins)])
 
 
-def data_origins(data: dict[str, Any], signature: dict[str, Any]) -> list[str]:
+def data_origins(data: dict[str, Any]) -> list[str]:
     """Returns the values that identify the images of a data source: its required arguments, and text that differs from
     its default.
 
     Args:
-        data: arguments of the data source; missing ones are `???`.
-        signature: its arguments with their defaults; required ones are `???`.
+        data: node of the data source; missing arguments are `???`.
     """
+    signature = schema(target_class(data["_target_"], "data"))
     given = {name: data[name] for name in signature if name != "_target_" and data.get(name, MISSING) != MISSING}
     required = [str(value) for name, value in given.items() if signature[name] == MISSING]
     chosen = [

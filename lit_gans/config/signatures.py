@@ -127,16 +127,11 @@ def construct(node: Any, key: str, base: type = object) -> Any:
     """
     if not is_node(node):
         raise RefusedInput(f"{key}={node!r} is not valid: expected {key}.NAME=VALUE, or null, which leaves it out.")
-    node = to_class_path(node, key)
-    cls = target_class(node["class_path"], key)
+    path, arguments = _split(node)
+    cls = target_class(path, key)
     if not issubclass(cls, base):
-        raise RefusedInput(f"{key}: {node['class_path']} is not valid: expected a class derived from {base.__name__}.")
-    if cls is Optimizer:
-        try:
-            return _optimizer(node)
-        except Exception as error:  # whatever the constructor of a class raises for its arguments
-            raise RefusedInput(f"{key}: {said(error)}") from error
-    return built(cls, node["init_args"], key)
+        raise RefusedInput(f"{key}: {path} is not valid: expected a class derived from {base.__name__}.")
+    return built(cls, arguments, key)
 
 
 def built(cls: type, arguments: dict[str, Any], key: str, **made: Any) -> Any:

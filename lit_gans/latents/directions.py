@@ -52,8 +52,8 @@ def _first_weight(module: AdversarialModule, generator: nn.Module) -> Float[Tens
     layers = [layer for layer in generator.modules() if isinstance(layer, (*_LAYERS, nn.Conv2d))]
     hooks = [layer.register_forward_pre_hook(note) for layer in layers]
     try:
-        with evaluating(generator):
-            module.generate(generator, module.sampling_batch(*_inputs(module), 0))
+        with evaluating(generator), module.device:
+            module.generate(generator, module.dummy_batch(1))
     finally:
         for hook in hooks:
             hook.remove()
@@ -65,8 +65,3 @@ def _first_weight(module: AdversarialModule, generator: nn.Module) -> Float[Tens
     weight = first[0].weight
     rows = weight if isinstance(first[0], nn.Linear) else weight.flatten(1).T  # (in, out, k, k)
     return rows[:, : module.latent_dim]  # the others are multiplied with an embedding of the class
-
-
-def _inputs(module: AdversarialModule) -> tuple[Tensor, Tensor | None]:
-    labels = module.labels(1)
-    return module.latents(1).to(module.device), None if labels is None else labels.to(module.device)

@@ -94,13 +94,14 @@ class Evaluator:
         """Whether a score needs means and covariances."""
         return any(score.needs_covariance for score in self.scores.values())
 
-    def choose(self, real: Tensor | RealImages, labels: Tensor | None = None) -> None:
+    def choose(self, real: Tensor | RealImages | Iterator[Tensor], labels: Tensor | None = None) -> None:
         """Reads the real images and chooses the scores that images and extractor allow.
 
         The others are left out, with a reason in `left_out`; scores of classes need no reason where the data have none.
 
         Args:
-            real, labels: see `add_real`.
+            real: see `extract`.
+            labels: see `add_real`.
 
         Raises:
             RefusedInput: no score is left, with every reason.

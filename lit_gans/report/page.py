@@ -72,12 +72,11 @@ class Run:
         """Returns the names of the columns that begin with a prefix, in their order."""
         return list(dict.fromkeys(name for row in self.rows for name in row if name.startswith(prefix)))
 
-    def pictures(self, num: int) -> Iterator[Path]:
-        """Yields grids of samples, spread evenly over the training, the first and the last among them."""
+    def pictures(self, num: int) -> list[Path]:
+        """Returns grids of samples, spread evenly over the training, the first and the last among them."""
         grids = sorted((self.folder / "samples").glob("[0-9]*.png"))
         places = torch.linspace(0, len(grids) - 1, min(num, len(grids))).round().int().unique().tolist()
-        for index in places:
-            yield grids[index]
+        return [grids[index] for index in places]
 
 
 def page(

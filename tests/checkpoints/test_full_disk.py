@@ -13,7 +13,7 @@ from PIL import Image
 from lit_gans.callbacks import Checkpoint, Samples
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.checkpoints.format import read_checkpoint
-from lit_gans.cli.train import _failed_is_1, _resolved
+from lit_gans.cli.train import _failures_said, _resolved
 from lit_gans.common.errors import FailedWrite, RefusedInput
 from lit_gans.data.sources.folder import Folder
 from tests import disks
@@ -160,11 +160,9 @@ def test_a_deleted_folder_gets_the_last_checkpoint_once_more_and_ends_the_traini
     assert ended(work, r"checkpoints was deleted during.*last.ckpt was written again\.") == 4
 
 
-def test_on_the_command_line_it_is_a_sentence_and_exit_code_1(capsys):
-    def run():
+def test_on_the_command_line_it_is_a_sentence(capsys):
+    with _failures_said():
         raise FailedWrite("last.ckpt cannot be written: No space left on device.")
-
-    assert _failed_is_1(run) == 1
     assert (
         capsys.readouterr().err
         == "lit-gans: last.ckpt cannot be written: No space left on device. resume=auto goes on from there.\n"

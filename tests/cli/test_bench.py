@@ -7,9 +7,8 @@ import pytest
 TINY = ["device=cpu", "batch_sizes=[4]", "image_size=16", "width=4", "seconds=0.01"]
 
 
-def test_cells_are_measured_written_and_shown(command, tmp_path):
-    code, out, err = command("bench", "gans=[dcgan,wgan_gp]", "modes=[fp32,bf16,fp16]", "output=new/a.json", *TINY)
-    assert code == 0, err
+def test_cells_are_measured_written_and_shown(ran, tmp_path):
+    out = ran("bench", "gans=[dcgan,wgan_gp]", "modes=[fp32,bf16,fp16]", "output=new/a.json", *TINY)
     result = json.loads((tmp_path / "new/a.json").read_text())
     measured = [(cell["gan"], cell["mode"]) for cell in result["cells"]]
     assert measured == [(gan, mode) for gan in ("dcgan", "wgan_gp") for mode in ("fp32", "bf16")]
@@ -24,9 +23,9 @@ def test_cells_are_measured_written_and_shown(command, tmp_path):
     assert "- failed: dcgan fp16 4: mode fp16 needs a CUDA device." in table
 
 
-def test_small_batches_come_first_and_what_there_is_no_time_for_is_listed(command, tmp_path):
+def test_small_batches_come_first_and_what_there_is_no_time_for_is_listed(ran, tmp_path):
     some = ["gans=[gan,dcgan]", "modes=[compile,bf16]", "batch_sizes=[4,8]", "minutes=0.00001", "output=a.json"]
-    assert command("bench", "device=cpu", *some)[0] == 0
+    ran("bench", "device=cpu", *some)
     result = json.loads((tmp_path / "a.json").read_text())
     order = ["gan bf16 4", "dcgan bf16 4", "gan bf16 8", "dcgan bf16 8"]
     assert result["not_run"] == [*order, *(name.replace("bf16", "compile") for name in order)]
@@ -34,9 +33,8 @@ def test_small_batches_come_first_and_what_there_is_no_time_for_is_listed(comman
 
 
 @pytest.mark.slow
-def test_several_processes_train_together(command, tmp_path):
+def test_several_processes_train_together(ran, tmp_path):
     some = ["gans=[gan]", "modes=[fp32]", "strategies=[ddp]", "processes=2", "output=a.json"]
-    code, _, err = command("bench", *some, *TINY)
-    assert code == 0, err
+    ran("bench", *some, *TINY)
     (cell,) = json.loads((tmp_path / "a.json").read_text())["cells"]
     assert cell["images_per_second"] == pytest.approx(4 * 2 / cell["seconds"])

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from lit_gans.cli.compare import compare, main
+from lit_gans.cli.compare import compare
 from lit_gans.cli.evaluate import evaluate
 from lit_gans.common.errors import RefusedInput
 from tests.cli.pictures import metrics, pictures, write
@@ -78,11 +78,15 @@ def test_refuses_what_does_not_compare_and_says_why(measured, files, field, valu
         compare(*files(other))
 
 
-def test_files_that_are_no_evaluations_are_refused(tmp_path, capsys):
-    (tmp_path / "list.json").write_text("[]")
-    (tmp_path / "broken.json").write_text("{")
-    assert main(["a.json"]) == 2
-    assert "two files of lit-gans evaluate, not 1" in capsys.readouterr().err
-    for name, sentence in (("list", "not an evaluation"), ("broken", "not an evaluation"), ("missing", "no such file")):
-        assert main([str(tmp_path / f"{name}.json")] * 2) == 2
-        assert sentence in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("content", "reason"), [("[]", "it has no values"), ("{", "Expecting property name"), (None, "No such file")]
+)
+def test_files_that_are_no_evaluations_are_refused(tmp_path, content, reason):
+    if content is not None:
+        (tmp_path / "a.json").write_text(content)
+    with pytest.raises(RefusedInput, match=rf"a\.json is not an evaluation.*: .*{reason}"):
+        compare(str(tmp_path / "a.json"), "b.json")
+
+
+def test_two_files_are_compared(refused):
+    assert "two files of lit-gans evaluate, not 1" in refused("compare", "a.json")

@@ -139,8 +139,13 @@ def address(tmp_path):
     return f"memory://bucket/{tmp_path.name}/run"
 
 
-def test_a_run_at_an_address_goes_on_in_a_new_folder(train, address):
-    line = [*TINY, "logger=default", f"hydra.run.dir={address}"]
+@pytest.fixture
+def line(address):
+    """The arguments of a run that is copied to the address."""
+    return [*TINY, "logger=default", f"hydra.run.dir={address}"]
+
+
+def test_a_run_at_an_address_goes_on_in_a_new_folder(train, line, address):
     assert train(*line, "trainer.max_steps=3") == 0
     assert train(*line, "trainer.max_steps=5", "resume=auto") == 0
     assert train(*TINY, "trainer.max_steps=5", "hydra.run.dir=whole") == 0
@@ -153,8 +158,7 @@ def test_a_run_at_an_address_goes_on_in_a_new_folder(train, address):
 
 
 @pytest.mark.parametrize("resume", ["none", f"{RUN}/checkpoints/last.ckpt"])
-def test_a_run_at_an_address_is_not_replaced(train, address, resume):
-    line = [*TINY, "logger=default", f"hydra.run.dir={address}"]
+def test_a_run_at_an_address_is_not_replaced(train, line, address, resume):
     assert train(*line, "trainer.max_steps=1") == 0
     before = read_checkpoint(address)
     assert train(*line, "trainer.max_steps=2", f"resume={resume}") == 2
@@ -163,16 +167,14 @@ def test_a_run_at_an_address_is_not_replaced(train, address, resume):
     assert [*RUN.parent.iterdir()] == [RUN]
 
 
-def test_of_a_refused_run_at_an_address_no_copy_stays(train, address):
-    line = [*TINY, "logger=default", f"hydra.run.dir={address}"]
+def test_of_a_refused_run_at_an_address_no_copy_stays(train, line):
     assert train(*line, "trainer.max_steps=1") == 0
     assert train(*line, "trainer.max_steps=2", "resume=auto", "model.latent_dim=7") == 2
     assert [*RUN.parent.iterdir()] == [RUN], "which the next resume=auto would take"
 
 
-def test_a_run_goes_to_an_address_from_a_local_checkpoint(train, finished, address):
-    line = [*TINY, "logger=default", f"hydra.run.dir={address}", "trainer.max_steps=3"]
-    assert train(*line, f"resume={RUN}") == 0
+def test_a_run_goes_to_an_address_from_a_local_checkpoint(train, finished, line, address):
+    assert train(*line, "trainer.max_steps=3", f"resume={RUN}") == 0
     assert read_checkpoint(address)["global_step"] == 3
     assert contents().items() >= finished.items()
 

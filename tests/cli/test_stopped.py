@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from lit_gans.cli.main import stopped
-from tests.commands import TINY
+from tests.commands import TINY, wait_until
 from tests.strategies.ranks import command_line
 
 NUM = 3000
@@ -71,8 +71,8 @@ def test_a_signal_ends_packing_and_the_next_start_goes_on(pictures, tmp_path, na
     place = {"cwd": tmp_path, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     place["env"] = os.environ | {"LIT_GANS_CACHE": str(tmp_path / "cache")}
     process = subprocess.Popen(command, start_new_session=True, **place)
-    while not any(path.read_text().count("\n") > 1 for path in tmp_path.glob("cache/*.part/rows.jsonl")):
-        assert process.poll() is None, process.stdout.read()
+    rows = "cache/*.part/rows.jsonl"
+    wait_until(lambda: any(path.read_text().count("\n") > 1 for path in tmp_path.glob(rows)), process)
     os.killpg(process.pid, number)
     output, _ = process.communicate()
     assert process.returncode in codes, output

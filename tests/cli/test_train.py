@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ import torch
 from lit_gans import build, compose
 from lit_gans.callbacks import EMA, InitFrom
 from lit_gans.cli import main as cli
-from tests.commands import TINY, start
+from tests.commands import TINY, start, wait_until
 from tests.strategies.ranks import execute, launch
 
 MAX_STEPS = 23  # iterations: into the third epoch
@@ -56,6 +55,7 @@ def test_a_run_writes_its_folder_and_the_next_one_another(train, tmp_path):
     assert sorted(path.name for path in (folder / "samples").iterdir()) == ["000000.png", "000003.png", "training.gif"]
     assert list((folder / "tensorboard").glob("events*"))
     assert "lit-gans sample checkpoint=outputs/dcgan_digits/version_0/checkpoints/last.ckpt num=64" in train.out
+    assert not list(tmp_path.rglob("table.md")), "which sweeps have"
     assert train(*TINY, "trainer.max_steps=1") == 0
     assert (tmp_path / "outputs" / "dcgan_digits_digits").exists() is False
     assert (tmp_path / "outputs" / "dcgan_digits" / "version_1").exists(), "model_data is the name without experiment"
@@ -106,9 +106,7 @@ def test_a_killed_run_resumes_bitwise(train, tmp_path, uninterrupted, workers):
     kill_at = random.randrange(7, MAX_STEPS - 5)
     process = start(tmp_path, *settings, f"data.num_workers={workers}", "hydra.run.dir=outputs/dcgan_digits/version_0")
     metrics = tmp_path / "outputs/dcgan_digits/version_0/metrics.csv"
-    while not metrics.is_file() or len(metrics.read_text().splitlines()) < kill_at:
-        assert process.poll() is None, process.stdout.read()
-        time.sleep(0.01)
+    wait_until(lambda: metrics.is_file() and len(metrics.read_text().splitlines()) >= kill_at, process)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     reached = read(metrics.parent)["global_step"]
@@ -150,9 +148,7 @@ def test_a_signal_ends_the_run_at_the_next_boundary(train, tmp_path, monkeypatch
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_a_signal_to_the_process_writes_a_checkpoint(tmp_path, number, code):
     process = start(tmp_path, *ENDLESS)
-    while not (tmp_path / "run/metrics.csv").is_file():
-        assert process.poll() is None, process.stdout.read()
-        time.sleep(0.05)
+    wait_until((tmp_path / "run/metrics.csv").is_file, process)
     process.send_signal(number)
     output, _ = process.communicate(timeout=400)
     assert process.returncode == code, output
@@ -179,9 +175,7 @@ def test_a_second_process_in_the_folder_of_a_running_training_takes_nothing_from
     grids = tmp_path / "run/samples"
     first = start(tmp_path, *ENDLESS, "callbacks.samples.every_n_steps=1")
     try:
-        while not (grids / "000001.png").is_file():
-            assert first.poll() is None, first.stdout.read()
-            time.sleep(0.05)
+        wait_until((grids / "000001.png").is_file, first)
         before = len([*grids.iterdir()])
         assert train(*TINY, "trainer.max_steps=1", "hydra.run.dir=run") == 2
         assert "run is in use by another training" in train.err

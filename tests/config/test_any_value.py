@@ -44,10 +44,13 @@ def node(path):
 
 def accepted_or_refused(path, key, value):
     """Returns whether a class accepts a value of a key; any error but a refusal fails."""
+    made = node(path) | {key: value}
+    if path.startswith("optimizer/"):  # which a model has
+        made = node("model/gan") | {"generator_optimizer": made}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            construct(node(path) | {key: value}, "it")
+            construct(made, "it")
         except RefusedInput as refused:
             sentence = str(refused)
             assert "it" in sentence, sentence

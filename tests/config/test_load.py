@@ -11,6 +11,7 @@ from lit_gans.config import registry
 from lit_gans.models.dcgan import DCGAN
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.schedules import Linear
+from tests.tiny import SMALL, WIDTHS
 
 
 @pytest.fixture
@@ -83,21 +84,13 @@ def test_plain_values_are_not_imported_either():
     assert "this" not in sys.modules
 
 
-def test_a_gan_from_outside_is_loaded_by_its_own_class(tiny_gan, random_images, fit, tmp_path, monkeypatch):
+def test_a_gan_from_outside_is_loaded_by_its_own_class(tiny_gan, random_images, fit, tmp_path, monkeypatch, forget):
     module = types.ModuleType("outside_module")
     module.OtherGAN = type("OtherGAN", (DCGAN,), {"__module__": "outside_module"})
-    for function in (registry.outside_modules, registry.classes):
-        function.cache_clear()
     monkeypatch.setitem(sys.modules, "outside_module", module)
     monkeypatch.setenv("LIT_GANS_IMPORT", "outside_module")
-    try:
-        trainer = fit(tiny_gan("other_gan", generator_width=4, discriminator_width=4), random_images(), max_steps=1)
-        trainer.save_checkpoint(tmp_path / "outside.ckpt")
-        assert type(load(tmp_path / "outside.ckpt")) is module.OtherGAN
-    finally:
-        monkeypatch.undo()
-        for function in (registry.outside_modules, registry.classes):
-            function.cache_clear()
+    fit(tiny_gan("other_gan"), random_images(), max_steps=1).save_checkpoint(tmp_path / "outside.ckpt")
+    assert type(load(tmp_path / "outside.ckpt")) is module.OtherGAN
 
 
 def test_a_class_of_this_process_is_loaded_without_being_registered(random_images, fit, tmp_path):
@@ -111,10 +104,7 @@ def test_a_class_of_this_process_is_loaded_without_being_registered(random_image
         return Unregistered
 
     first = define(1)
-    trainer = fit(
-        first(image_size=16, channels=1, generator_width=4, discriminator_width=4), random_images(), max_steps=1
-    )
-    trainer.save_checkpoint(tmp_path / "mine.ckpt")
+    fit(first(**SMALL, **WIDTHS), random_images(), max_steps=1).save_checkpoint(tmp_path / "mine.ckpt")
     assert first not in registry.gans().values()
     assert type(load(tmp_path / "mine.ckpt")) is first
     second = define(2)

@@ -4,7 +4,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from lit_gans import compose
-from lit_gans.config.overrides import key_of, quote, quoted
+from lit_gans.config.overrides import key_of, quote, quoted, with_search_path
 
 PATHS = [
     "photos été/a, b",
@@ -78,3 +78,15 @@ def test_quote_escapes_what_hydra_unescapes():
 )
 def test_keys(argument, key):
     assert key_of(argument) == key
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([], ["hydra.searchpath=[ours]"]),
+        (["hydra.searchpath=[]"], ["hydra.searchpath=[ours]"]),
+        (["hydra.searchpath=[file://a, b]", "x=1"], ["x=1", "hydra.searchpath=[file://a, b,ours]"]),
+    ],
+)
+def test_the_source_of_classes_comes_last_on_the_search_path(given, expected):
+    assert with_search_path(given, last="ours") == expected

@@ -7,8 +7,7 @@ import torch
 
 from lit_gans import RefusedInput, compose
 from lit_gans.config import registry
-from lit_gans.config.groups import SEARCH_PATH, options
-from lit_gans.config.overrides import with_classes
+from lit_gans.config.groups import options
 from tests.commands import TINY
 
 LSGAN = '''
@@ -53,14 +52,8 @@ class Stripes(ImageData):
 '''
 
 
-def forget():
-    """Lets the registry look again."""
-    for cached in (registry.outside_modules, registry.classes):
-        cached.cache_clear()
-
-
 @pytest.fixture
-def mine(tmp_path, monkeypatch):
+def mine(tmp_path, monkeypatch, forget):
     """The folder of a user with two files, which the process imports."""
     (tmp_path / "lsgan.py").write_text(LSGAN)
     (tmp_path / "stripes.py").write_text(SOURCE)
@@ -69,26 +62,19 @@ def mine(tmp_path, monkeypatch):
     monkeypatch.setenv("LIT_GANS_IMPORT", "lsgan,stripes")
     for name in ("lsgan", "stripes"):
         monkeypatch.delitem(sys.modules, name, raising=False)  # files of other tests have these names, too
-    forget()
     yield tmp_path
     for name in ("lsgan", "stripes"):
         sys.modules.pop(name, None)
-    monkeypatch.undo()
-    forget()
 
 
-def test_a_gan_and_a_source_from_outside_are_one_python_file_each(mine, command):
+def test_a_gan_and_a_source_from_outside_are_one_python_file_each(mine, ran, refused):
     tiny = [item for item in TINY if not item.startswith(("model=", "data=", "data.batch", "metrics="))]
     own = ["model=lsgan", "data=stripes", "model.target=0.9", "data.num=20", "data.batch_size=8", "seed=3"]
-    code, _, err = command("train", *tiny, *own, "trainer.max_steps=2", "hydra.run.dir=run")
-    assert code == 0, err
+    ran("train", *tiny, *own, "trainer.max_steps=2", "hydra.run.dir=run")
     last = "run/checkpoints/last.ckpt"
-    code, _, err = command("sample", f"checkpoint={last}", "num=2", "output=pictures")
-    assert code == 0, err
-    code, _, err = command("train", *tiny, *own, "trainer.max_steps=3", f"resume={last}")
-    assert code == 0, err
-    code, _, err = command("train", *tiny, *own, "model.targt=1")
-    assert (code, "did you mean 'model.target'?" in err) == (2, True)
+    ran("sample", f"checkpoint={last}", "num=2", "output=pictures")
+    ran("train", *tiny, *own, "trainer.max_steps=3", f"resume={last}")
+    assert "did you mean 'model.target'?" in refused("train", *tiny, *own, "model.targt=1")
     checkpoint = torch.load(last, weights_only=True)
     assert (checkpoint["global_step"], checkpoint["lit_gans"]["class_path"]) == (3, "lsgan.LSGAN")
     assert checkpoint["hyper_parameters"]["target"] == 0.9
@@ -113,7 +99,7 @@ def test_a_yaml_file_of_the_user_goes_before_the_class(mine):
     assert compose("model=lsgan").model.target == 1.0
 
 
-def test_a_gan_of_an_installed_package_is_found_by_its_entry_point(mine, monkeypatch):
+def test_a_gan_of_an_installed_package_is_found_by_its_entry_point(mine, monkeypatch, forget):
     monkeypatch.delenv("LIT_GANS_IMPORT")
     assert "lsgan" not in registry.gans()
     (mine / "lsgan-1.0.dist-info").mkdir()
@@ -139,16 +125,3 @@ def test_common_bases_are_no_options():
         compose("data=mixture")
     with pytest.raises(RefusedInput, match=r"Could not find 'model/dcgam'; did you mean 'dcgan'\?"):
         compose("model=dcgam")
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ([], [f"hydra.searchpath=[{SEARCH_PATH}]"]),
-        (["hydra.searchpath=[]"], [f"hydra.searchpath=[{SEARCH_PATH}]"]),
-        (["hydra.searchpath=[file://a]", "x=1"], ["x=1", f"hydra.searchpath=[file://a,{SEARCH_PATH}]"]),
-        ([f"hydra.searchpath=[{SEARCH_PATH}]"], [f"hydra.searchpath=[{SEARCH_PATH}]"]),
-    ],
-)
-def test_the_source_of_classes_comes_last_on_the_search_path(given, expected):
-    assert with_classes(given) == expected

@@ -18,16 +18,7 @@ def test_names_are_those_of_the_files():
     assert registry._name(types.new_class("LeastSquaresGAN")) == "least_squares_gan"
 
 
-@pytest.fixture
-def fresh():
-    registry.outside_modules.cache_clear()
-    registry.classes.cache_clear()
-    yield
-    registry.outside_modules.cache_clear()
-    registry.classes.cache_clear()
-
-
-def test_a_module_that_cannot_be_imported_is_refused(fresh, monkeypatch, tmp_path):
+def test_a_module_that_cannot_be_imported_is_refused(forget, monkeypatch, tmp_path):
     monkeypatch.setenv("LIT_GANS_IMPORT", "nowhere_to_be_found")
     with pytest.raises(RefusedInput, match=r"nowhere_to_be_found .* cannot be imported"):
         registry.gans()
@@ -41,7 +32,7 @@ def test_a_module_that_cannot_be_imported_is_refused(fresh, monkeypatch, tmp_pat
         registry.gans()
 
 
-def test_only_public_classes_of_a_module_itself_are_found(fresh, monkeypatch):
+def test_only_public_classes_of_a_module_itself_are_found(forget, monkeypatch):
     module = types.ModuleType("outside")
     for name, home in (("OwnGAN", "outside"), ("_HiddenGAN", "outside"), ("BorrowedGAN", "elsewhere")):
         setattr(module, name, types.new_class(name, (DCGAN,), exec_body=home_of(home)))
@@ -57,7 +48,7 @@ def home_of(module):
     return lambda namespace: namespace.update(__module__=module)
 
 
-def test_only_the_command_line_finds_classes_of_the_current_folder(fresh, command, tmp_path, monkeypatch):
+def test_only_the_command_line_finds_classes_of_the_current_folder(forget, command, tmp_path, monkeypatch):
     (tmp_path / "only_here.py").write_text("from lightning.pytorch import Callback\nclass Mine(Callback): ...\n")
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("LIT_GANS_IMPORT", "")

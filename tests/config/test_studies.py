@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lit_gans import compose
-from lit_gans.config.build import resolve, to_class_path
+from lit_gans.config.build import resolve
 from lit_gans.config.signatures import construct
 
 COUNTS = {
@@ -24,7 +24,7 @@ def composed(name, tmp_path, *overrides):
 
 
 def model_of(config):
-    return construct(to_class_path(config["model"]), "model")
+    return construct(config["model"], "model")
 
 
 def count(network):

@@ -19,7 +19,7 @@ from lit_gans.data.packed.format import PerProcess, Source
 from lit_gans.data.sources.folder import Files
 
 
-class TorchvisionData(PackedData):
+class _TorchvisionData(PackedData):
     """A torchvision dataset. Files missing in `root` are downloaded, if torchvision supports it. Files are assumed not
     to change: after replacing them, delete the packed images.
 
@@ -86,7 +86,7 @@ class _Items(Source):
         dataset: torchvision dataset.
         name: name of the dataset, for error messages.
         labels: class of each image; None without classes.
-        border: see `TorchvisionData`.
+        border: see `_TorchvisionData`.
     """
 
     def __init__(self, dataset: Any, name: str, labels: np.ndarray | None, border: int) -> None:
@@ -102,11 +102,11 @@ class _Items(Source):
         return ImageOps.expand(self.dataset[index][0], self.border)
 
 
-class CIFAR10(TorchvisionData):
+class CIFAR10(_TorchvisionData):
     """50,000 images of 10 classes at 32x32 (Krizhevsky 2009).
 
     Args:
-        **kwargs: see `TorchvisionData`.
+        **kwargs: see `_TorchvisionData`.
     """
 
     num_classes = 10
@@ -114,11 +114,11 @@ class CIFAR10(TorchvisionData):
     wanted = "cifar-10-python.tar.gz"
 
 
-class CIFAR100(TorchvisionData):
+class CIFAR100(_TorchvisionData):
     """50,000 images of 100 classes at 32x32 (Krizhevsky 2009).
 
     Args:
-        **kwargs: see `TorchvisionData`.
+        **kwargs: see `_TorchvisionData`.
     """
 
     num_classes = 100
@@ -126,11 +126,11 @@ class CIFAR100(TorchvisionData):
     wanted = "cifar-100-python.tar.gz"
 
 
-class SVHN(TorchvisionData):
+class SVHN(_TorchvisionData):
     """73,257 house numbers at 32x32 (Netzer et al. 2011); requires scipy (extra `svhn`).
 
     Args:
-        **kwargs: see `TorchvisionData`.
+        **kwargs: see `_TorchvisionData`.
     """
 
     num_classes = 10
@@ -143,11 +143,11 @@ class SVHN(TorchvisionData):
         return super().open(**where)
 
 
-class STL10(TorchvisionData):
+class STL10(_TorchvisionData):
     """96x96 images of 10 classes (Coates et al. 2011): 100,000 without labels and 5,000 with, 105,000 by default.
 
     Args:
-        **kwargs: see `TorchvisionData`.
+        **kwargs: see `_TorchvisionData`.
     """
 
     reader, takes_split = datasets.STL10, True
@@ -159,11 +159,11 @@ class STL10(TorchvisionData):
         self.num_classes = 0 if "unlabeled" in self.split else 10
 
 
-class CelebA(TorchvisionData):
+class CelebA(_TorchvisionData):
     """162,770 aligned faces of 178x218 (Liu et al. 2015), cropped to the central 178x178; usual sizes are 64 and 128.
 
     Args:
-        **kwargs: see `TorchvisionData`.
+        **kwargs: see `_TorchvisionData`.
     """
 
     wanted = "celeba/img_align_celeba.zip and celeba/list_eval_partition.txt with the other lists of celeba/*.txt"
@@ -178,7 +178,7 @@ class CelebA(TorchvisionData):
         return Files(paths)
 
 
-class _Gray28(TorchvisionData):
+class _Gray28(_TorchvisionData):
     """28x28 grayscale images, padded with black to 32x32."""
 
     num_classes = 10
@@ -192,7 +192,7 @@ class MNIST(_Gray28):
     """60,000 digits (LeCun et al. 1998), padded from 28x28 to 32x32.
 
     Args:
-        **kwargs: see `TorchvisionData`.
+        **kwargs: see `_TorchvisionData`.
     """
 
     metrics = "digits"
@@ -204,7 +204,7 @@ class FashionMNIST(_Gray28):
     """60,000 images of clothing (Xiao et al. 2017), padded from 28x28 to 32x32.
 
     Args:
-        **kwargs: see `TorchvisionData`.
+        **kwargs: see `_TorchvisionData`.
     """
 
     reader = datasets.FashionMNIST
@@ -215,7 +215,7 @@ class KMNIST(_Gray28):
     """60,000 cursive Japanese characters (Clanuwat et al. 2018), padded from 28x28 to 32x32.
 
     Args:
-        **kwargs: see `TorchvisionData`.
+        **kwargs: see `_TorchvisionData`.
     """
 
     reader = datasets.KMNIST
@@ -227,7 +227,7 @@ class EMNIST(_Gray28):
 
     Args:
         subset: subset of the dataset, such as letters or digits.
-        **kwargs: see `TorchvisionData`.
+        **kwargs: see `_TorchvisionData`.
     """
 
     wanted = "EMNIST/raw/gzip.zip"
@@ -252,12 +252,12 @@ class EMNIST(_Gray28):
         return super().identity() | {"subset": self.subset}
 
 
-class LSUN(TorchvisionData):
+class LSUN(_TorchvisionData):
     """Scenes of one category (Yu et al. 2015); requires lmdb. torchvision does not download them.
 
     Args:
         category: category of the scenes, such as bedroom, church_outdoor or tower.
-        **kwargs: see `TorchvisionData`.
+        **kwargs: see `_TorchvisionData`.
     """
 
     splits = ("train", "val")
