@@ -179,7 +179,7 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
     yield _line("networks", f"width {width}: {1 / per_image:,.0f} images/s here", "model= model.generator_width=")
 
     batch = choice.values["data.batch_size"]
-    step = batch * module.batches_per_step * module.accumulate_gradients
+    step = batch * module.batches_per_step
     choice.prefer({"trainer.max_steps": rules.iterations(for_iterations, step * per_image)})
     max_steps = choice.values["trainer.max_steps"]
     images = max_steps * step

@@ -316,7 +316,7 @@ class AdversarialModule(LightningModule):
         batch = prepare_batch(data, self.channels_last)
         self.progress = self.progress.next(iteration, len(batch["image"]) * self.trainer.world_size)
         reuses_latents = self.reuses_fake and self.generator_batch_multiple == 1
-        shares_forward = reuses_latents and self.accumulate_gradients == 1  # whose graph serves both steps
+        shares_forward = reuses_latents and self.accumulate_gradients == 1  # its graph serves both steps
         losses: dict[str, Tensor] = {}
         real = split_batch(batch, self.n_critic)
         for critic_step, own in enumerate(real):
@@ -361,7 +361,10 @@ class AdversarialModule(LightningModule):
                 with nullcontext() if index == num - 1 else block_backward_sync(self.trainer.strategy):
                     for name, (loss, penalty) in terms.items():
                         objective = share_of_loss(loss if penalty is None else loss + penalty, num)
-                        self.manual_backward(objective, **backward_arguments(self.trainer.strategy, name))
+                        # shared scores go through the same augmentation, whose graph the next discriminator needs
+                        keeps = self.share_scores and name != [*terms][-1]
+                        named = backward_arguments(self.trainer.strategy, name)
+                        self.manual_backward(objective, retain_graph=keeps, **named)
                         share = share_of_loss(loss.detach(), num)
                         total[name] = total[name] + share if name in total else share
             for name in names:
@@ -374,28 +377,21 @@ class AdversarialModule(LightningModule):
         if fake is None:
             with torch.no_grad():
                 fake = self.generate(self.generator, batch)
-        weights = self.penalty_weights()
         images = {"real": self.real_images(batch), "fake": self.replayed(fake.detach(), batch)}
+        weights = self.penalty_weights()
         if self.share_scores:
             images = {kind: image.detach().requires_grad_(kind in weights) for kind, image in images.items()}
         seen, seen_fake = self.augmentations.apply({**batch, "image": images["real"]}, images["fake"], self.progress)
-        penalized = [*product(self.discriminator_names, weights.items())]
         penalties: dict[str, Tensor] = {}
         if not self.share_scores:
-            # computed before the scores, so that FSDP reduces only after the gradients of the penalty exist
-            shown = {"real": seen["image"], "fake": seen_fake}
-            for name, (kind, weight) in penalized:
-                seen_by_it = self.part_for(name, shown[kind])
-                penalty = r1_penalty(self.get_submodule(name), seen_by_it, *self.condition(seen))
-                penalties[name] = penalties.get(name, 0.0) + weight * penalty
+            # before the scores, so that FSDP reduces only after the gradients of the penalty exist
+            penalties = self._penalties_at({"real": seen["image"], "fake": seen_fake}, weights, seen)
         # a penalty of the scores differentiates their graph twice
-        with uncompiled(*(self.get_submodule(name) for name, _ in penalized if self.share_scores)):
+        twice = self.discriminator_names if self.share_scores and weights else ()
+        with uncompiled(*map(self.get_submodule, twice)):
             outputs = self.discriminator_losses(seen["image"], seen_fake, seen)
         if self.share_scores:
-            for name, (kind, weight) in penalized:
-                scored = scores_of(outputs[name], name, "share_scores=true")
-                penalty = zero_centered_penalty(images[kind], scored.real if kind == "real" else scored.fake)
-                penalties[name] = penalties.get(name, 0.0) + weight * penalty
+            penalties = self._penalties_of(outputs, images, weights)
         for name, output in outputs.items():
             if self.augmentations.adapts:
                 self._observe(name, output)
@@ -404,6 +400,28 @@ class AdversarialModule(LightningModule):
                     self.finite.add(PENALTY, name, value)
             self.finite.add(LOSS, name, loss_of(output))
         return {name: (loss_of(output), penalties.get(name)) for name, output in outputs.items()}
+
+    def _penalties_at(
+        self, images: Mapping[str, Tensor], weights: Mapping[str, float], batch: Batch
+    ) -> dict[str, Tensor]:
+        """Returns the weighted R1 and R2 of each discriminator at augmented images, from forwards of their own."""
+        penalties: dict[str, Tensor] = {}
+        for name, (kind, weight) in product(self.discriminator_names, weights.items()):
+            seen = self.part_for(name, images[kind])
+            penalty = r1_penalty(self.get_submodule(name), seen, *self.condition(batch))
+            penalties[name] = penalties.get(name, 0.0) + weight * penalty
+        return penalties
+
+    def _penalties_of(
+        self, outputs: Mapping[str, Tensor | Scored], images: Mapping[str, Tensor], weights: Mapping[str, float]
+    ) -> dict[str, Tensor]:
+        """Returns the weighted R1 and R2 of each discriminator from its scores and the images before augmentation."""
+        penalties: dict[str, Tensor] = {}
+        for name, (kind, weight) in product(self.discriminator_names, weights.items()):
+            scored = scores_of(outputs[name], name, "share_scores=true")
+            penalty = zero_centered_penalty(images[kind], scored.real if kind == "real" else scored.fake)
+            penalties[name] = penalties.get(name, 0.0) + weight * penalty
+        return penalties
 
     def _observe(self, name: str, output: Tensor | Scored) -> None:
         """Shows the scores of a discriminator to the adaptive augmentation."""
@@ -429,7 +447,8 @@ class AdversarialModule(LightningModule):
     def step_network(self, network: str) -> None:
         """Steps the network's optimizer and clears its gradients.
 
-        Not by Lightning's wrapper of the optimizer, which would count each step in `trainer.global_step`.
+        Within the strategy's step, Lightning unscales the gradients and calls `on_before_optimizer_step`, which clips
+        them. Its wrapper of the optimizer is left out, since it would count each step in `trainer.global_step`.
         """
         optimizer = self._optimizers_by_name[network]
         with self.trainer.profiler.profile("optimizer_step"):  # type: ignore[attr-defined]  # set by a connector

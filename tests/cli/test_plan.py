@@ -74,6 +74,12 @@ def test_what_is_given_is_kept(ran, photos, speeds):
     assert speeds == [(16, 16, 4)]
 
 
+def test_an_iteration_takes_all_its_microbatches(ran, photos, speeds):
+    ran("plan", photos, "minutes=20", "metrics=none", "model.accumulate_gradients=4")
+    steps = yaml.safe_load(Path("planned/experiment/plan_photos.yaml").read_text())["trainer"]["max_steps"]
+    assert steps == pytest.approx(0.85 * 1200 / (4 * 32 * 0.02 * 1.5), rel=0.1)
+
+
 def test_a_folder_of_any_name_is_planned(ran, photos, speeds):
     Path("photos").rename("a #1: b, c")
     ran("plan", "data.root=a #1: b, c", "metrics=none", "model.generator_optimizer.betas=[0.0, 0.9]")

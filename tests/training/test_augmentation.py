@@ -118,9 +118,10 @@ def test_refusals(tiny_gan, random_images, fit):
         fit(module, random_images(), max_steps=1)
 
 
-@pytest.mark.parametrize("name", ["d2gan", "r3gan"])
+@pytest.mark.parametrize(("name", "shared"), [("d2gan", False), ("d2gan", True), ("r3gan", True)])
 @pytest.mark.parametrize("augmentation", [Scheduled(), Adaptive()])
-def test_gans_train_with_it_and_with_microbatches(tiny_gan, random_images, fit, name, augmentation):
-    module = tiny_gan(name, accumulate_gradients=2, augmentation=augmentation, r1_gamma=1.0)
+def test_gans_train_with_it_and_with_microbatches(tiny_gan, random_images, fit, name, shared, augmentation):
+    settings = {"accumulate_gradients": 2, "augmentation": augmentation, "r1_gamma": 1.0}
+    module = tiny_gan(name, share_scores=shared, **settings)
     fit(module, random_images(batch_size=4), max_steps=4)
     assert all(parameter.isfinite().all() for parameter in module.parameters())
