@@ -26,7 +26,7 @@ from lit_gans.training.callback import GenerativeCallback
 
 _EXCHANGE_SECONDS = 1.0  # of training between two exchanges over the ranks, about
 
-Batch = TypeVar("Batch")
+Item = TypeVar("Item")
 
 
 class Checkpoint(GenerativeCallback, LightningCheckpoint):
@@ -141,7 +141,7 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
     def on_measure_end(self, trainer: Trainer) -> None:
         self._measured_at = trainer.global_step
 
-    def until_stopped(self, trainer: Trainer, batches: Iterable[Batch]) -> Iterator[Batch]:
+    def until_stopped(self, trainer: Trainer, batches: Iterable[Item]) -> Iterator[Item]:
         """Yields batches of a measurement until a signal has come to any rank; in the last iteration, all batches:
         nothing is left to be resumed then, which would make the measurement.
 

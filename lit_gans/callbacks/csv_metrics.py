@@ -23,6 +23,9 @@ _TAIL = 3  # rows: losses are logged after the measurement of a later step
 class CSVMetrics(Logger):
     """Writes `metrics.csv` to a folder, with one row per iteration in ascending order.
 
+    The values of a row come from a measurement, from a checkpoint, which takes what its iteration logs beforehand, and
+    from Lightning's logging at the end of the iteration.
+
     Rows are appended; the file is rewritten only when a new column appears, or for a row that belongs far further up,
     so that the cost is linear in the length of the run. A resumed run continues the file from its first iteration: rows
     that an interrupted run wrote after its last checkpoint are dropped, as are truncated lines. (Lightning's

@@ -41,7 +41,7 @@ PROTOCOL = "protocol.json"
 
 logger = logging.getLogger(__name__)
 
-Batch = TypeVar("Batch")
+Item = TypeVar("Item")
 
 
 class Measurement(GenerativeCallback):
@@ -186,7 +186,7 @@ class Measurement(GenerativeCallback):
         labels = module.labels(self.num_samples)
         return None if labels is None else share(labels, trainer)
 
-    def until_stopped(self, trainer: Trainer, batches: Iterable[Batch]) -> Iterator[Batch]:
+    def until_stopped(self, trainer: Trainer, batches: Iterable[Item]) -> Iterator[Item]:
         """Yields batches until a signal stops the training; every rank must take its batches to the end.
 
         Raises:

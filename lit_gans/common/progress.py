@@ -12,17 +12,17 @@ from tqdm import tqdm
 
 logger = logging.getLogger(__name__)
 
-Batch = TypeVar("Batch")
+Item = TypeVar("Item")
 _SECONDS = 30.0  # between two log lines
 
 
 def follow(
     stage: str,
-    batches: Iterable[Batch],
+    batches: Iterable[Item],
     total: int,
     done: int = 0,
-    size: Callable[[Batch], int] = len,  # type: ignore[assignment]  # of what has a length
-) -> Iterator[Batch]:
+    size: Callable[[Item], int] = len,  # type: ignore[assignment]  # of what has a length
+) -> Iterator[Item]:
     """Yields batches and shows the progress of a stage: by a bar in a terminal, elsewhere by a line every 30 seconds.
 
     Args:

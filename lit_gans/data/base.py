@@ -104,6 +104,7 @@ class ImageData(LightningDataModule):
         self._sampler()  # raises if there are too few images, before the training
 
     def train_dataloader(self) -> ResumableLoader:
+        """Returns a loader whose items are the images of whole iterations: several batches, see `_step`."""
         on_cuda = self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
         return ResumableLoader(self.dataset, self._sampler(), self.num_workers, pin_memory=on_cuda)
 
