@@ -10,11 +10,13 @@ import ast
 import base64
 import importlib
 import json
+import os
 import re
 import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from mkdocs.structure.files import File, Files
 
@@ -52,7 +54,7 @@ def notebook_page(name: str) -> tuple[str, dict[str, bytes]]:
     """Returns a notebook as a page with its stored outputs, and the pictures of these by their paths."""
     notebook = json.loads((ROOT / f"notebooks/{name}.ipynb").read_text())
     parts, pictures = [], {}
-    for number, cell in enumerate(notebook["cells"]):
+    for cell in notebook["cells"]:
         source = "".join(cell["source"])
         parts.append(
             source.replace("](../docs/", "](../") if cell["cell_type"] == "markdown" else _fenced(source, "python")
@@ -60,7 +62,7 @@ def notebook_page(name: str) -> tuple[str, dict[str, bytes]]:
         for output in cell.get("outputs", ()):
             data = output.get("data", {})
             if "image/png" in data:
-                place = f"{name}/{number}.png"
+                place = f"{name}/{len(pictures)}.png"
                 pictures[place] = base64.b64decode(data["image/png"])
                 parts.append(f"![Output of the cell above]({place})")
             else:
@@ -152,22 +154,35 @@ def own_rows(rows: list[Row], shared: list[Row]) -> list[Row]:
 
 
 def _default(value: Any) -> str:
+    """Returns a default as it is typed; of an optimizer, only what differs from torch's defaults."""
+    from lit_gans.config.signatures import schema
+    from lit_gans.training.optim import Optimizer
+
     if not isinstance(value, dict):
         return as_typed(value)
-    inside = ", ".join(f"{name}={_default(item)}" for name, item in value.items() if name != "_target_")
-    return f"{value.get('_target_', '').rpartition('.')[2]}({inside})"
+    kind = value.get("_target_", "").rpartition(".")[2]
+    usual = schema(Optimizer(value["name"])) if kind == "Optimizer" else {"_target_": value.get("_target_")}
+    usual.pop("name", None)
+    inside = (f"{name}={_default(item)}" for name, item in value.items() if name not in usual or item != usual[name])
+    return f"{kind}({', '.join(inside)})"
 
 
 def cli_reference() -> str:
-    """Returns the page of the command line: the overview, and the help of every command."""
+    """Returns the page of the command line: a table of the commands, and the help of each."""
     from lit_gans.cli.commands import commands
     from lit_gans.cli.help import command_help, train_help
     from lit_gans.cli.main import overview
 
-    texts = {"train": train_help([]), "fit": "The Lightning CLI on the same classes: lit-gans fit --help"}
-    lines = ["# Command line", "", "```text", overview(), "```", ""]
+    with mock.patch.dict(os.environ, COLUMNS="60"):  # a phone's
+        texts = {name: command_help(name) for name in commands() if name not in ("train", "fit")}
+        texts |= {"train": train_help([]), "fit": "The Lightning CLI on the same classes: lit-gans fit --help"}
+    lines = ["# Command line", "", "| command | what it does |", "|---|---|"]
+    for command in commands().values():
+        usage = command.usage.replace("|", r"\|")
+        lines.append(f"| `{usage}` | {command.summary} |")
+    lines += ["", *overview().split("\n\n")[-1].splitlines(), ""]
     for name in commands():
-        lines += [f"## lit-gans {name}", "", "```text", texts.get(name) or command_help(name), "```", ""]
+        lines += [f"## lit-gans {name}", "", "```text", texts[name], "```", ""]
     return "\n".join(lines)
 
 
@@ -178,11 +193,9 @@ def configuration_reference() -> str:
     lines = [
         "# Configuration keys",
         "",
-        "Below each group are first the keys that most of its options have; an option then names only what differs, and"
-        " the meaning of a key only where that does."
-        " Written from the signatures and docstrings when the site is built. The keys of `trainer.` are the arguments"
-        " of Lightning's `Trainer`. `lit-gans train --cfg job` prints the"
-        " composed configuration of a run.",
+        "Each group begins with the keys that most of its options share. Below, an option lists only what differs."
+        " A default of an optimizer names only what differs from torch's. The keys of `trainer.` are the arguments of"
+        " Lightning's `Trainer`. `lit-gans train --cfg job` prints all keys of a run with their values.",
         "",
     ]
     for name, group in GROUPS.items():
@@ -203,7 +216,7 @@ def configuration_reference() -> str:
             lines += [f"### {name} {key} {{ #{name}-{key} }}", "", f"{first_sentence(members[key].__doc__)}.", ""]
             own = {key for key, _, _ in of_one}
             lacks = [key for key, _, _ in shared if key not in own]
-            lines += [f"Of the keys that most options have, it lacks {', '.join(lacks)}.", ""] if lacks else []
+            lines += [f"It has no {', '.join(lacks)}.", ""] if lacks else []
             lines += key_table(own_rows(of_one, shared))
     return "\n".join(lines)
 

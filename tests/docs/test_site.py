@@ -8,6 +8,7 @@ import pytest
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
+from docs.generate import NOTEBOOKS, notebook_page
 from lit_gans.cli.commands import commands
 from tests.docs.blocks import ROOT
 from tests.docs.browser import BROWSER, look
@@ -93,6 +94,26 @@ def test_generated_pages_name_commands_keys_and_classes(site):
     assert "Optimizer(name=Adam, lr=0.0002, betas=[0.0,0.9]" in text_of(pages["configuration"])
     assert 'id="lit_gans.training.losses.hinge_discriminator"' in pages["losses"]
     assert "<!-- test:" not in (site / "get_started" / "index.html").read_text()
+
+
+def test_examples_of_docstrings_are_code(site):
+    """Google's `Example:` is a note to mkdocstrings, whose `>>>` are quotations; `Examples:` is code."""
+    assert not [path for path in site.rglob("index.html") if "<blockquote>" in path.read_text()]
+
+
+def test_each_picture_of_a_notebook_is_shown():
+    for name in NOTEBOOKS:
+        stored = (ROOT / f"notebooks/{name}.ipynb").read_text().count('"image/png"')
+        text, pictures = notebook_page(name)
+        assert len(pictures) == len({*pictures.values()}) == text.count("![") == stored
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs/images").glob("*.svg")), ids=lambda path: path.name)
+def test_drawings_can_be_read_on_a_phone(path):
+    """A phone shows 358 pixels of their width."""
+    text = path.read_text()
+    width = float(re.search(r'viewBox="0 0 (\d+)', text)[1])
+    assert min(map(float, re.findall(r'font-size="(\d+)"', text))) * min(1, 358 / width) > 12
 
 
 def test_each_argument_of_a_shared_entry_has_its_type_and_its_default(site):

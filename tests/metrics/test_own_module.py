@@ -55,7 +55,7 @@ def test_every_rank_logs_the_distance_of_all_images(tmp_path, monkeypatch, strat
     fid = FrechetInceptionDistance(DigitsExtractor())
     for images, real in ((REAL, True), (FAKE, False)):
         fid.update(to_uint8(images), real=real)
-    (block,) = [block for block in blocks(ROOT / "docs/guides/metrics.md") if block.file == "measured.py"]
+    (block,) = [block for block in blocks(ROOT / "docs/guides/metrics_in_modules.md") if block.file == "measured.py"]
     (tmp_path / "measured.py").write_text(block.code)
     place, folder = "tests.metrics.test_own_module.validate", str(tmp_path)
     found = run(place, tmp_path, folder=folder, strategy=strategy) if strategy else [validate(folder)]

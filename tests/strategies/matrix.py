@@ -1,6 +1,6 @@
 """`python -m tests.strategies.matrix` writes the table of what each strategy trains, or refuses, into the docs.
 
-GANs and strategies come from the registry. What the table says works is trained by the tests beside this file, and what
+GANs and strategies come from the registry. What the table marks by ✓ is trained by the tests beside this file, and what
 it says is refused is refused there.
 """
 
@@ -15,7 +15,7 @@ from tests.gans import GANS
 
 from .cells import Cell, build
 
-GUIDE = Path(__file__).parents[2] / "docs/guides/distributed.md"
+GUIDE = Path(__file__).parents[2] / "docs/guides/which_strategy.md"
 BEGIN, END = "<!-- strategies -->\n", "<!-- end of strategies -->\n"
 VARIANTS = {"deepspeed": {"stage": (0, 1, 2, 3)}, "fsdp": {"wrap": ("network", "layer")}}  # columns of their own
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed", "fp64": "64-true"}
@@ -56,7 +56,7 @@ def table():
 
     def entry(reason):
         if reason is None:
-            return "works"
+            return "✓"
         if reason not in reasons:
             reasons.append(reason)
         return f"refused ({reasons.index(reason) + 1})"
@@ -69,7 +69,7 @@ def table():
         refused = (refusal(strategy, "dcgan", precision) for strategy in STRATEGIES)
         cells = [entry(reason and reason.partition(": use")[0]) for reason in refused]
         if name == "fp16":  # the scalers are tested, the training needs a device that CI has not
-            cells = [cell.replace("works", "CUDA only; not run") for cell in cells]
+            cells = [cell.replace("✓", "CUDA only; not run") for cell in cells]
         lines.append(f"| precision `{name}` | " + " | ".join(cells) + " |")
     lines += ["", *(f"({number}) {reason}  " for number, reason in enumerate(reasons, 1))]
     return "\n".join(lines).rstrip() + "\n"

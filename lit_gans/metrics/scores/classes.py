@@ -23,7 +23,7 @@ class ClassCoverage(FeatureScore):
         confidence: smallest probability, in [0, 1], with which a sample counts for its class.
         share: smallest fraction of all samples, in [0, 1], for which a class counts as covered.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from lit_gans.metrics import ClassCoverage
         >>> from lit_gans.metrics.extractors.digits import DigitsExtractor
@@ -127,7 +127,7 @@ class ClassAccuracy(LabeledScore):
     Requires an extractor with the data's classes. A generator that draws a single image of each class reaches 1, too:
     see `IntraFID`. `compute` returns a scalar. See `FeatureScore` for the arguments.
 
-    Example:
+    Examples:
         >>> from lit_gans.data.sources.digits import Digits
         >>> from lit_gans.metrics import ClassAccuracy
         >>> from lit_gans.metrics.extractors.digits import DigitsExtractor
@@ -186,7 +186,7 @@ class IntraFID(LabeledScore):
     Raises:
         RefusedInput: `num_classes` is below 1.
 
-    Example:
+    Examples:
         >>> from lit_gans.data.sources.digits import Digits
         >>> from lit_gans.metrics import IntraFID
         >>> from lit_gans.metrics.extractors.digits import DigitsExtractor

@@ -82,7 +82,7 @@ class FrechetInceptionDistance(FeatureScore):
     Moments are streamed in float64, covariances normalized by n - 1. `compute` returns a scalar. See `FeatureScore`
     for the arguments.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from lit_gans.metrics import FrechetInceptionDistance
         >>> from lit_gans.metrics.extractors.digits import DigitsExtractor

@@ -39,7 +39,7 @@ class InceptionScore(FeatureScore):
     Raises:
         RefusedInput: `splits` is below 1.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from lit_gans.metrics import InceptionScore
         >>> from lit_gans.metrics.extractors.digits import DigitsExtractor

@@ -40,7 +40,7 @@ class KernelInceptionDistance(StoredFeatures):
     Raises:
         RefusedInput: `subsets` or `degree` is below 1, `subset_size` below 2, or `gamma` or `coef` is not positive.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from lit_gans.metrics import KernelInceptionDistance
         >>> from lit_gans.metrics.extractors.digits import DigitsExtractor

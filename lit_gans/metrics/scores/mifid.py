@@ -40,7 +40,7 @@ class MemorizationInformedFrechetInceptionDistance(StoredFeatures):
     Raises:
         RefusedInput: `cosine_distance_eps` is outside (0, 1].
 
-    Example:
+    Examples:
         >>> import torch
         >>> from lit_gans.metrics import FrechetInceptionDistance, MemorizationInformedFrechetInceptionDistance
         >>> from lit_gans.metrics.extractors.digits import DigitsExtractor

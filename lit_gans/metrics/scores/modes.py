@@ -22,7 +22,7 @@ class ModeCoverage(Score):
     - `high_quality`: fraction of samples in any mode, in [0, 1].
     - `kl_uniform`: KL(samples' modes || uniform) in nats, infinite if no sample is in any mode.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from lit_gans.metrics import ModeCoverage
         >>> coverage = ModeCoverage(num_modes=4, min_samples=2)

@@ -18,7 +18,7 @@ class PairedL1(Score):
 
     Images are uint8, or floats in [0, 1]; both scales may be mixed.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from lit_gans.metrics import PairedL1
         >>> l1 = PairedL1()

@@ -61,7 +61,7 @@ class PrecisionRecallDensityCoverage(StoredFeatures):
     Raises:
         RefusedInput: `nearest` is below 1.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from lit_gans.metrics import PrecisionRecallDensityCoverage
         >>> from lit_gans.metrics.extractors.digits import DigitsExtractor

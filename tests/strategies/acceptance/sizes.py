@@ -20,7 +20,7 @@ from tests.strategies import ranks
 
 from .cells import EXAMPLES, trained_alone
 
-GUIDE = Path(__file__).parents[3] / "docs/guides/several_optimizers.md"
+GUIDE = Path(__file__).parents[3] / "docs/explain/strategies.md"
 BEGIN, END = "<!-- sizes -->\n", "<!-- end of sizes -->\n"
 SENDS = {
     "ddp_find_unused_parameters_true": partial(DDPStrategy, find_unused_parameters=True),

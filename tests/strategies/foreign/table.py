@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.strategies import ranks
 from tests.strategies.foreign.train import DEEPSPEED, FOREIGN, STOCK, TRAIN, difference
 
-GUIDE = Path(__file__).parents[3] / "docs/guides/several_optimizers.md"
+GUIDE = Path(__file__).parents[3] / "docs/explain/strategies.md"
 BEGIN, END = "<!-- foreign -->\n", "<!-- end of foreign -->\n"
 HEADS = ("", "lines", "off: `network_ddp`", "off: `network_fsdp`", "off: `network_deepspeed_stage_2`")
 HEADS += (f"sent: `{STOCK}`", "sent: `network_ddp`", "held: `network_ddp`", "held: `network_fsdp`")
