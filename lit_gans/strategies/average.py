@@ -72,6 +72,9 @@ class AveragedParameters:
             kept = trained.clone()
             trained.copy_(average)
             average.copy_(kept)
+        if self._strategy is not None:
+            for own in self._parameters:
+                self._strategy.free(own)
 
 
 class NetworkAverage(Callback):

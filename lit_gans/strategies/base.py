@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import uuid
 from abc import abstractmethod
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,13 +25,20 @@ from lit_gans.checkpoints.sharded import write_sharded
 from lit_gans.common._compat.lightning import process_group_backend, use_by_default
 from lit_gans.common._compat.torch import NormBase, copy_all, default_store
 from lit_gans.common.errors import RefusedInput
-from lit_gans.common.lightning import DDPStrategy, LightningModule, ParallelStrategy, Strategy, Trainer
+from lit_gans.common.lightning import (
+    DDPStrategy,
+    LightningModule,
+    ParallelStrategy,
+    Strategy,
+    Trainer,
+    rank_zero_warn,
+)
 from lit_gans.strategies.grad_scaling import NetworkScaling, scale_each_network
 from lit_gans.strategies.manual_optimization import WatchManualOptimization
 from lit_gans.strategies.module_networks import (
     OptimizedNetwork,
-    call_in_backward,
     find_networks,
+    parameters_of,
     refuse_unstepped,
     stepped_network,
 )
@@ -51,8 +59,9 @@ class NetworkStrategy(DDPStrategy):
     """Base class of multi-process strategies: Lightning's DDP without its wrapper of the full module.
 
     A network is what one optimizer steps, see `module_networks`. Everything else in the module, such as a frozen
-    teacher or an average, remains as the module has it. A backward names the network that it trains,
-    `manual_backward(loss, network=NAME)`, or the others are frozen. A module may have two attributes for the strategy:
+    teacher, remains as the module has it. `manual_backward` trains the networks that require gradients and that its
+    loss reaches, or the one that it names, `manual_backward(loss, network=NAME)`. A module may have two attributes for
+    the strategy:
 
     - `penalized_networks`: names of the networks whose gradient is differentiated twice, as gradient penalties do.
     - `clip_gradients_to`: maximum norm of a network's gradient, for strategies that clip themselves.
@@ -68,6 +77,8 @@ class NetworkStrategy(DDPStrategy):
     is_sharded = False  # whether parameters are currently sharded, so that no rank has a full network
     sharded_checkpoints = False  # whether a checkpoint is a folder, into which each rank writes its shards
 
+    refused_optimizers: frozenset[str] = frozenset()  # names of the classes that cannot step what a strategy shards
+
     _failed = False
     _statistics: list[Tensor] | None = None
     _hooks: tuple[RemovableHandle, ...] = ()
@@ -80,6 +91,8 @@ class NetworkStrategy(DDPStrategy):
         super().__init__(timeout=starting_timeout(self._waits), **kwargs)
         self.networks: dict[str, OptimizedNetwork] = {}
         self.positions = Positions()
+        self._averaged: set[str] = set()  # networks whose gradients a backward has averaged
+        self._in_backward = False
 
     # ---- setup and end
 
@@ -111,6 +124,9 @@ class NetworkStrategy(DDPStrategy):
         self.refuse(self.lightning_module, str(trainer.precision))
         if self.sharded_checkpoints:
             _refuse_without_safetensors()
+        for name, parameter in self.lightning_module.named_parameters():
+            if isinstance(parameter, nn.UninitializedParameter):
+                raise RefusedInput(f"{name} has no shape yet: call its module once in __init__, with inputs of zeros.")
         scale_each_network(self)
         broadcast_from_first_rank(self.lightning_module, self.root_device)
         self.lightnings_setup(trainer)
@@ -122,8 +138,26 @@ class NetworkStrategy(DDPStrategy):
         super().setup_optimizers(trainer)
         self.networks = find_networks(self.optimizers, self.lightning_module)
         refuse_unstepped(self.networks, self.lightning_module)
+        for name, network in self.networks.items():
+            if isinstance(network.optimizer, torch.optim.LBFGS):
+                raise RefusedInput(
+                    f"LBFGS steps {name} as the loss of each process' own batch tells it, so that the processes would"
+                    " step apart: use another optimizer."
+                )
+            for path, layer in self.lightning_module.named_modules():
+                if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.sparse and network.has(path):
+                    raise RefusedInput(f"{path} has sparse gradients, which are not averaged: use sparse=False.")
+            if type(network.optimizer).__name__ in self.refused_optimizers:
+                raise RefusedInput(
+                    f"{type(network.optimizer).__name__} computes with the matrices of {name}, of which"
+                    f" {type(self).__name__} has shards: use an optimizer that computes with each element, such as"
+                    " Adam, or NetworkDDP."
+                )
+            self._hooks += (network.optimizer.register_step_pre_hook(partial(self._begin_step, name)),)
 
     def on_train_start(self) -> None:
+        for network in self.networks.values():
+            self._refuse_other_backwards(network)
         self._watch = WatchManualOptimization()
         self._watch.on_train_start(self.lightning_module.trainer, self.lightning_module)
         if self.world_size > 1:
@@ -160,6 +194,7 @@ class NetworkStrategy(DDPStrategy):
             hook.remove()
         self._hooks, self._statistics, self._watch, self.networks = (), None, None, {}
         self.positions = Positions()
+        self._averaged.clear()
         self.lightnings_teardown()
 
     def lightnings_setup(self, trainer: Trainer) -> None:
@@ -172,14 +207,20 @@ class NetworkStrategy(DDPStrategy):
 
     # ---- refusals
 
-    def refuse_penalty(self, network: nn.Module, sentence: str) -> None:
-        """Makes gradient penalties on a network raise `RefusedInput` with a message, until the training ends."""
+    def _refuse_other_backwards(self, network: OptimizedNetwork) -> None:
+        """Makes `loss.backward()` raise `RefusedInput`, since nothing would average its gradients."""
 
         def refuse(_: Tensor) -> None:
-            if torch.is_grad_enabled():  # in a backward: with create_graph=True
-                raise RefusedInput(sentence)
+            if not self._in_backward:
+                raise RefusedInput(_alone(network))
 
-        self._hooks += (call_in_backward(network, refuse),)
+        parameters = self.averaged_by_us(network)
+        for parameter in parameters[:1] + parameters[1:][-1:]:  # any backward reaches one of both
+            self._hooks += (parameter.register_post_accumulate_grad_hook(refuse),)
+
+    def averaged_by_us(self, network: OptimizedNetwork) -> list[nn.Parameter]:
+        """Returns the parameters of a network whose gradients nothing averages but `backward`."""
+        return network.parameters
 
     # ---- a step
 
@@ -187,7 +228,10 @@ class NetworkStrategy(DDPStrategy):
         self.positions.begin(self.lightning_module.trainer.fit_loop.total_batch_idx)
         output = super().training_step(*args, **kwargs)
         self.positions.end()
+        first = self._statistics is None
         self.average_statistics()
+        if first:
+            self._warn_of_buffers()
         return output
 
     def average_statistics(self) -> None:
@@ -197,13 +241,78 @@ class NetworkStrategy(DDPStrategy):
             self._statistics = running_statistics(self.lightning_module, stepped)
         average_over_ranks(self._statistics)
 
-    def optimizer_step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
-        self.positions.note(f"the step of {stepped_network(self.networks, optimizer).name}")
-        return super().optimizer_step(optimizer, *args, **kwargs)
+    def _warn_of_buffers(self) -> None:
+        """Warns if the ranks have other buffers after their first step, as of a codebook that moves with the batch."""
+        averaged = {id(buffer) for buffer in self._statistics or ()}
+        buffers = {
+            name: buffer
+            for name, buffer in self.lightning_module.named_buffers()
+            if buffer.is_floating_point() and id(buffer) not in averaged
+        }
+        if self.world_size == 1 or not buffers:
+            return
+        sums = torch.stack([buffer.to(self.root_device).float().sum() for buffer in buffers.values()]).nan_to_num()
+        differ = (self.all_gather(sums) != sums).any(dim=0)
+        if names := [name for name, differs in zip(buffers, differ.tolist(), strict=True) if differs]:
+            rank_zero_warn(
+                f"the processes have other values of the buffer {names[0]} after the first iteration, and compute with"
+                " their own: let the module average what it adds to it, by self.trainer.strategy.reduce(value,"
+                ' reduce_op="mean").'
+            )
+
+    def backward(self, *args: Any, **kwargs: Any) -> Tensor:
+        with self.running_backward():
+            return super().backward(*args, **kwargs)
+
+    @contextmanager
+    def running_backward(self) -> Iterator[None]:
+        """Is entered by what runs a backward that averages gradients."""
+        self._in_backward = True
+        try:
+            yield
+        finally:
+            self._in_backward = False
+
+    def optimizer_step(
+        self, optimizer: torch.optim.Optimizer, closure: Callable[[], Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        network = stepped_network(self.networks, optimizer)
+
+        def then() -> Any:
+            result = closure()  # which may run forwards and backwards
+            self.before_step(network)
+            return result
+
+        return super().optimizer_step(optimizer, then, *args, **kwargs)
+
+    def _begin_step(self, name: str, *_: Any) -> None:
+        """Is called when an optimizer steps, by whomever."""
+        network = self.networks[name]
+        rates = dict.fromkeys(group.get("lr") for group in network.optimizer.param_groups)
+        shown = ", ".join(repr(rate) for rate in rates if isinstance(rate, float))  # a tensor would wait for the device
+        self.positions.note(f"the step of {name} with learning rate {shown}")
+        self.before_step(network)
+
+    def before_step(self, network: OptimizedNetwork) -> None:
+        """Is called before a network is stepped, at least once after the last backward.
+
+        Raises:
+            RefusedInput: no backward has averaged its gradients, or its optimizer has got other parameters.
+        """
+        if network.name not in self._averaged and any(p.grad is not None for p in self.averaged_by_us(network)):
+            raise RefusedInput(_alone(network))
+        if len(parameters_of(network.optimizer)) != len(network.parameters):
+            raise RefusedInput(
+                f"the optimizer of {network.name} got further parameters after the training had begun, whose gradients"
+                " would not be averaged: give it all of them in configure_optimizers, and freeze some in"
+                " on_train_start."
+            )
 
     def reach_backward(self, *networks: OptimizedNetwork) -> None:
         """Notes a backward that averages the gradients of networks over the ranks."""
-        self.positions.reach(f"the backward of {', '.join(network.name for network in networks)}")
+        names = [network.name for network in networks]
+        self._averaged.update(names)
+        self.positions.reach(f"the backward of {', '.join(names)}")
 
     def reach_forward(self, path: str) -> None:
         """Notes a forward of a network that gathers its weights from all ranks."""
@@ -231,9 +340,19 @@ class NetworkStrategy(DDPStrategy):
         """Gathers the full tensor from all ranks' shards; every rank must call it."""
         raise NotImplementedError
 
+    def free(self, parameter: nn.Parameter) -> None:
+        """Frees the full tensor of a parameter whose shard has been changed, if there is one."""
+
     def full_state_dict(self, network: nn.Module) -> dict[str, Tensor]:
         """Returns a network's full tensors on the CPU; every rank must call it."""
         raise NotImplementedError
+
+
+def _alone(network: OptimizedNetwork) -> str:
+    return (
+        f"{network.name} would be stepped with gradients of this process alone: compute them by"
+        " self.manual_backward(loss), which averages them over the processes."
+    )
 
 
 def _refuse_without_safetensors() -> None:
@@ -257,10 +376,13 @@ def _tied(module: nn.Module) -> dict[str, str]:
 
 @torch.no_grad()
 def broadcast_from_first_rank(module: nn.Module, device: torch.device) -> None:
-    """Broadcasts parameters and buffers from rank 0, through a device that the backend supports."""
+    """Broadcasts parameters and buffers from rank 0, through a device that the backend supports, but no shards."""
+    from torch.distributed.tensor import DTensor
+
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return
-    for tensor in (tensor for tensor in (*module.parameters(), *module.buffers()) if tensor.numel()):
+    full = (tensor for tensor in (*module.parameters(), *module.buffers()) if not isinstance(tensor, DTensor))
+    for tensor in (tensor for tensor in full if tensor.numel()):
         sent = tensor.detach().flatten().to(device, copy=True)
         dist.broadcast(sent.view(torch.uint8), 0)
         tensor.copy_(sent.view(tensor.shape))

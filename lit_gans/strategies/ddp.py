@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from lit_gans.common._compat.torch import WITHOUT_BUFFER_SYNC
+from lit_gans.common._compat.torch import WITHOUT_BUFFER_SYNC, reduces_all
 from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positive
 from lit_gans.common.lightning import LightningModule, Trainer, prepare_for_backward
 from lit_gans.strategies.base import NetworkStrategy
@@ -33,9 +33,9 @@ class NetworkDDP(NetworkStrategy):
     backward that trains them. The module keeps its unwrapped networks: forward passes, penalties and state dicts do not
     involve a wrapper, and what no optimizer steps is left alone.
 
-    A backward trains the networks whose parameters require gradients: freeze the others (`toggle_optimizer` does), or
-    name the network, `manual_backward(loss, network="generator")`. That backward must reach all of its parameters,
-    unless `find_unused_parameters` is set.
+    A backward trains the networks that require gradients and that its loss reaches: freeze the others
+    (`toggle_optimizer` does), or name the network, `manual_backward(loss, network="generator")`. It must reach all of
+    a network's parameters, unless `find_unused_parameters` is set.
 
     Running statistics of batch norm are averaged over the ranks after each training step, so that all ranks, samples
     and checkpoints agree; each rank normalizes a batch with its own statistics (see `sync_batchnorm`).
@@ -143,9 +143,16 @@ class NetworkDDP(NetworkStrategy):
         if isinstance(self.precision_plugin, NetworkScaling):
             kwargs["network"] = network
         try:
-            return super().backward(closure_loss, optimizer, *args, **kwargs)
+            loss = super().backward(closure_loss, optimizer, *args, **kwargs)
         finally:
             self._trained = None
+        for name, replica in self.replicas.items():
+            if not reduces_all(replica):
+                raise RefusedInput(
+                    f"a backward reached only some of the parameters of {name} that require gradients, so that DDP"
+                    " averages none of them: use NetworkDDP(find_unused_parameters=True), or freeze the others."
+                )
+        return loss
 
     def pre_backward(self, closure_loss: Tensor) -> None:
         # before each backward rather than in forward, since a replica reduces once per preparation; not of a frozen

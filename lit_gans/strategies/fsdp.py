@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -13,24 +14,40 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.utils.parametrize import ParametrizationList
 from torch.utils.hooks import RemovableHandle
 
 from lit_gans.checkpoints.remote import downloaded_to_node, is_address
 from lit_gans.checkpoints.sharded import merge_tensors, read_index, read_into, read_rest, verify_shards
 from lit_gans.common._compat.lightning import synchronizes_batch_norm
+from lit_gans.common._compat.torch import (
+    begin_backward,
+    begin_forward,
+    end_forward,
+    is_computing,
+    tree_leaves,
+)
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.lightning import LightningModule, Trainer, TrainerFn
 from lit_gans.strategies.base import NetworkStrategy, average_over_ranks
 from lit_gans.strategies.module_networks import (
     OptimizedNetwork,
-    call_in_backward,
     find_networks,
     largest_modules,
     network_named,
     parameters_of,
     penalized_networks,
+    refusing_penalties,
+    tensors_in,
 )
 
+_SHARDS = (
+    "Under NetworkFSDP, the parameters of a network are shards outside the calls of its modules: compute with a module"
+    " of the network, declare a method by torch.distributed.fsdp.register_fsdp_forward_method in on_train_start, or"
+    " gather a parameter by parameter.full_tensor(); copy a network in __init__; an average of it is NetworkAverage."
+)
+# layers that compute with the parameters of the layers inside them, whose forward they do not call
+_WHOLE = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 REDUCES_FROZEN_ALIKE = torch.__version__ >= "2.14.1"  # which torch compares as versions
 
 
@@ -41,9 +58,10 @@ class NetworkFSDP(NetworkStrategy):
     from its forward until the optimizer step: the module must list it in `penalized_networks`, and compute the penalty
     before the network's other outputs.
 
-    FSDP gathers a network in its `forward`. A step that computes with another method of it, as in
-    `self.generator.sample(z)`, declares it in `on_train_start`:
-    `torch.distributed.fsdp.register_fsdp_forward_method(self.generator, "sample")`.
+    A network is gathered in its `forward`, and in that of any module inside it that a step calls, as
+    `self.generator.sample(z)` does. To gather once for such a method, declare it in `on_train_start`:
+    `torch.distributed.fsdp.register_fsdp_forward_method(self.generator, "sample")`; one that computes with parameters
+    itself needs that. Frozen modules that are like a network, such as averages and target networks, are sharded, too.
 
     Running statistics of batch norm are averaged over the ranks after each training step. Checkpoints are single files
     with full tensors under the plain names, optimizer states included: they load on one CPU, and training resumes from
@@ -67,6 +85,7 @@ class NetworkFSDP(NetworkStrategy):
     """
 
     is_sharded = True  # no rank has a full network: sampling needs all of them (see `full_state_dict`)
+    refused_optimizers = frozenset({"Adafactor"})  # whose arithmetic DTensor lacks
 
     def __init__(
         self,
@@ -85,6 +104,7 @@ class NetworkFSDP(NetworkStrategy):
         self.param_dtype, self.reduce_dtype = param_dtype, reduce_dtype
         self.reshard_after_forward = reshard_after_forward
         self._roots: dict[str, FSDPModule] = {}
+        self._copies: dict[str, FSDPModule] = {}
         self._penalized: dict[str, nn.Module] = {}
         self._accumulates = False  # whether the current backward skips the reduction
         self._trained: OptimizedNetwork | None = None  # the network that the current backward names
@@ -114,6 +134,7 @@ class NetworkFSDP(NetworkStrategy):
         if trainer.state.fn == TrainerFn.FITTING:  # before sharding, since an optimizer defines a network
             self.setup_optimizers(trainer)
             self._roots = {path: root for network in self.networks.values() for path, root in network.roots.items()}
+            self._copies = frozen_copies(module, self._roots)
         else:
             owned = {id(parameter) for parameter in module.parameters() if parameter.requires_grad}
             self._roots = largest_modules(module, owned)
@@ -122,11 +143,8 @@ class NetworkFSDP(NetworkStrategy):
         sharded = dict(module.named_parameters())
         _exchange_parameters(self.optimizers, {id(parameter): sharded[name] for name, parameter in full.items()})
         self.networks = find_networks(self.optimizers, module)
-        for network in self.networks.values():
-            for path, root in network.roots.items():
-                if not self.hybrid:  # whose nodes gather independently of each other
-                    self._hooks += (_call_before_gather(root, partial(self.reach_forward, path)),)
-                self._hooks += (call_in_backward(root, partial(self._refuse_accumulation, network)),)
+        for path, root in (self._roots | self._copies).items():
+            self._watch_calls(path, root)
 
     def lightnings_setup(self, trainer: Trainer) -> None:
         self._wrap(trainer)
@@ -147,13 +165,6 @@ class NetworkFSDP(NetworkStrategy):
             declared = any(f"{path}.".startswith(f"{name}.") or f"{name}.".startswith(f"{path}.") for name in penalized)
             if declared:
                 self._penalized[path] = root
-            else:
-                self.refuse_penalty(
-                    root,
-                    f"a gradient through {path} is differentiated again, but FSDP frees its weights in between: name it"
-                    f" in the module, penalized_networks = ({path!r},), and compute the penalty before its other"
-                    " outputs.",
-                )
             if isinstance(root, FSDPModule):  # since an earlier fit of this module
                 continue
             root.to(memory_format=torch.contiguous_format)  # FSDP2 shards no other layout
@@ -165,12 +176,32 @@ class NetworkFSDP(NetworkStrategy):
             sharded = fully_shard(root, reshard_after_forward=reshard, **settings)
             if declared:
                 sharded.set_reshard_after_backward(False, recurse=True)
+        for copy in self._copies.values():
+            if not isinstance(copy, FSDPModule):
+                fully_shard(copy.to(memory_format=torch.contiguous_format), mesh=mesh, reshard_after_forward=True)
+
+    def _watch_calls(self, path: str, root: FSDPModule) -> None:
+        """Lets FSDP gather a network wherever it is called, and watches the gradients of what it returns."""
+        in_backward = [partial(self._refuse_accumulation, each) for each in self.networks.values() if each.has(path)]
+        if path not in self._penalized:
+            sentence = (
+                f"a gradient through {path} is differentiated again, but FSDP frees its weights in between: name it in"
+                f" the module, penalized_networks = ({path!r},), and compute the penalty before its other outputs."
+            )
+            in_backward.append(refusing_penalties(sentence))
+        before = None if self.hybrid else partial(self.reach_forward, path)  # its nodes gather independently
+        self._hooks += tuple(gather_in_calls(root, before, in_backward))
 
     def lightnings_teardown(self) -> None:
         self.cluster_environment.teardown()  # and moves nothing to the CPU, since FSDP refers to the shards
         self.precision_plugin.teardown()
         self.accelerator.teardown()
         self.checkpoint_io.teardown()
+
+    def on_exception(self, exception: BaseException) -> None:
+        if "DTensor" in str(exception) or "deepcopy" in str(exception):
+            exception.add_note(_SHARDS)
+        super().on_exception(exception)
 
     # ---- a step
 
@@ -182,6 +213,11 @@ class NetworkFSDP(NetworkStrategy):
         network: str | None = None,
         **kwargs: Any,
     ) -> Tensor:
+        if "inputs" in kwargs:  # which are shards, and no leaves of the graph
+            raise RefusedInput(
+                "manual_backward(loss, inputs=...) reaches no sharded parameter: name the network instead,"
+                " manual_backward(loss, network=NAME)."
+            )
         trained = None if network is None else network_named(self.networks, network)
         if not self._accumulates:
             self.reach_backward(*[trained] if trained else [each for each in self.networks.values() if each.trains])
@@ -220,15 +256,16 @@ class NetworkFSDP(NetworkStrategy):
                     " before its other outputs."
                 )
 
-    def optimizer_step(
-        self, optimizer: torch.optim.Optimizer, closure: Any, model: LightningModule | None = None, **kwargs: Any
-    ) -> Any:
-        # before the step, since the next forward would otherwise use the old unsharded weights; also if another
-        # network's backward passed through, since an unsharded weight stays frozen
-        for layer in (layer for network in self._penalized.values() for layer in network.modules()):
+    def before_step(self, network: OptimizedNetwork) -> None:
+        super().before_step(network)
+        # since the next forward would otherwise use the old unsharded weights; also if another network's backward
+        # passed through, since an unsharded weight stays frozen
+        for layer in (layer for penalized in self._penalized.values() for layer in penalized.modules()):
             if isinstance(layer, FSDPModule):
                 layer.reshard()
-        return super().optimizer_step(optimizer, closure, model, **kwargs)
+
+    def averaged_by_us(self, network: OptimizedNetwork) -> list[nn.Parameter]:
+        return list(network.loose.values())
 
     @contextmanager
     def block_backward_sync(self) -> Iterator[None]:
@@ -341,27 +378,95 @@ def precision_policy(param_dtype: str, reduce_dtype: str) -> dict[str, Any]:
     return {"mp_policy": policy}
 
 
+def frozen_copies(module: nn.Module, roots: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
+    """Returns the frozen modules that are like one of the networks, by path.
+
+    Such are averages and target networks: sharded as the network is, they can be updated from it by any arithmetic.
+    """
+    looks = [_look(root) for root in roots.values()]
+    found: dict[str, nn.Module] = {}
+    for path, child in module.named_modules():
+        frozen = not any(parameter.requires_grad for parameter in child.parameters())
+        if frozen and _look(child) in looks and not any(path.startswith(f"{outer}.") for outer in found):
+            found[path] = child
+    return found
+
+
+def _look(module: nn.Module) -> tuple[Any, ...]:
+    named = ((name, parameter.shape, parameter.dtype) for name, parameter in module.named_parameters())
+    return (type(module), *named)
+
+
 def _shard_layers(network: nn.Module, **settings: Any) -> None:
     """Shards each layer with parameters separately, the inner ones first, except layers that are tied to others."""
-    owners: dict[int, int] = {}
-    layers = [layer for layer in network.modules() if next(layer.parameters(recurse=False), None) is not None]
-    for parameter in (parameter for layer in layers for parameter in layer.parameters(recurse=False)):
-        owners[id(parameter)] = owners.get(id(parameter), 0) + 1
-    for layer in reversed(layers):
-        tied = any(owners[id(parameter)] > 1 for parameter in layer.parameters(recurse=False))
-        if layer is not network and not tied and type(layer).forward is not nn.Module.forward:
+    whole = [layer for layer in network.modules() if isinstance(layer, _WHOLE)]
+    inside = {id(inner) for layer in whole for inner in layer.modules() if inner is not layer}
+    layers = {
+        layer: [*layer.parameters(recurse=isinstance(layer, _WHOLE))]
+        for layer in network.modules()
+        if id(layer) not in inside
+    }
+    owners = Counter(id(parameter) for own in layers.values() for parameter in own)
+    for layer, own in reversed(layers.items()):
+        tied = any(owners[id(parameter)] > 1 for parameter in own)
+        if own and layer is not network and not tied and type(layer).forward is not nn.Module.forward:
             fully_shard(layer, **settings)
 
 
-def _call_before_gather(network: nn.Module, function: Callable[[], None]) -> RemovableHandle:
-    """Calls a function before each forward of a sharded network that gathers its weights; returns the hook's handle."""
+def gather_in_calls(
+    root: FSDPModule, before: Callable[[], None] | None, in_backward: list[Callable[[Tensor], None]]
+) -> Iterator[RemovableHandle]:
+    """Lets FSDP act wherever a network is called; yields the handles of hooks.
+
+    FSDP acts in the forward of what it shards, and on the tensors in tuples, lists and dictionaries that it returns.
+    Here it does, too, where a step calls a module inside the network, as in `self.vae.decoder(z)`, or where the network
+    returns an object, such as a distribution.
+
+    Args:
+        root: sharded network.
+        before: is called before each call that gathers it.
+        in_backward: are called with the gradient of each of its outputs.
+    """
+    entered: list[bool] = []  # of each running call of a module inside, whether FSDP acts in it
 
     @torch.compiler.disable
-    def before_forward(module: nn.Module, inputs: Any) -> None:
-        if any(isinstance(parameter, DTensor) for parameter in module.parameters()):
-            function()
+    def note(*_: Any) -> None:
+        if before is not None and any(isinstance(parameter, DTensor) for parameter in root.parameters()):
+            before()
 
-    return network.register_forward_pre_hook(before_forward, prepend=True)
+    @torch.compiler.disable
+    def watch(_: nn.Module, inputs: Any, outputs: Any) -> None:
+        found = {id(leaf) for leaf in tree_leaves(outputs)}
+        for tensor in tensors_in(outputs):
+            if tensor.requires_grad:
+                for function in in_backward:
+                    tensor.register_hook(function)
+                if id(tensor) not in found:
+                    tensor.register_hook(begin_backward(root))
+
+    def begin(_: nn.Module, args: Any, kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():  # a network of which this module is a part
+            return None
+        entered.append(not is_computing(root))
+        if not entered[-1]:
+            return None
+        note()
+        return begin_forward(root, args, kwargs)
+
+    def end(module: nn.Module, args: Any, outputs: Any) -> Any:
+        if torch.compiler.is_compiling() or not entered.pop():
+            return None
+        outputs = end_forward(root, args, outputs)
+        watch(module, args, outputs)
+        return outputs
+
+    yield root.register_forward_pre_hook(note, prepend=True)
+    yield root.register_forward_hook(watch)
+    for module in root.modules():
+        called = type(module).forward is not nn.Module.forward and not isinstance(module, ParametrizationList)
+        if called and module is not root:
+            yield module.register_forward_pre_hook(begin, prepend=True, with_kwargs=True)
+            yield module.register_forward_hook(end, always_call=True)
 
 
 def _exchange_parameters(optimizers: list[torch.optim.Optimizer], sharded: Mapping[int, nn.Parameter]) -> None:

@@ -211,13 +211,53 @@ def largest_modules(module: nn.Module, owned: set[int], containers: bool = False
     return found
 
 
+def leaves_of(loss: Tensor) -> set[int]:
+    """Returns the ids of the parameters that a backward of a loss reaches."""
+    found: set[int] = set()
+    seen, rest = set(), [loss.grad_fn]
+    while rest:
+        node = rest.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found.add(id(node.variable))
+        rest += [earlier for earlier, _ in node.next_functions]
+    return found
+
+
 def call_in_backward(network: nn.Module, function: Callable[[Tensor], None]) -> RemovableHandle:
     """Calls a function with the gradient of each output of a network; returns the hook's handle."""
 
     @torch.compiler.disable
     def after_forward(_: nn.Module, inputs: Any, outputs: Any) -> None:
-        for output in tree_leaves(outputs):
-            if isinstance(output, Tensor) and output.requires_grad:
+        for output in tensors_in(outputs):
+            if output.requires_grad:
                 output.register_hook(function)
 
     return network.register_forward_hook(after_forward)
+
+
+def refusing_penalties(sentence: str) -> Callable[[Tensor], None]:
+    """Returns a function for `call_in_backward` that raises `RefusedInput` with a message in a gradient penalty."""
+
+    def refuse(_: Tensor) -> None:
+        if torch.is_grad_enabled():  # in a backward: with create_graph=True
+            raise RefusedInput(sentence)
+
+    return refuse
+
+
+def tensors_in(outputs: Any) -> list[Tensor]:
+    """Returns the tensors in the outputs of a module, also those in attributes of objects such as a distribution."""
+    found: dict[int, Tensor] = {}
+    seen: set[int] = set()
+    rest = [outputs]
+    while rest:
+        for leaf in tree_leaves(rest.pop()):
+            if isinstance(leaf, Tensor):
+                found[id(leaf)] = leaf
+            elif id(leaf) not in seen and not isinstance(leaf, nn.Module | type):
+                seen.add(id(leaf))
+                rest += vars(leaf).values() if hasattr(leaf, "__dict__") else ()
+    return list(found.values())

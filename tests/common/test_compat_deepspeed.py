@@ -105,6 +105,12 @@ def parameters_seen(stage):
         seen |= {"shape": _compat.zero3_shape(layer.weight), "own shape": layer.weight.shape}
         small = engine_of(3, threshold=100)[0].weight
         seen["stays"] = [_compat.stays_gathered(weight) for weight in (layer.weight, small)]
+        engine = engine_of(3, threshold=100)[2]
+        seen["sizes"] = [engine.module.weight.numel()]
+        _compat.gather_small(engine)
+        seen["sizes"].append(engine.module.weight.numel())
+        _compat.zero3_free(engine.module.weight)
+        seen["sizes"].append(engine.module.weight.numel())
     return seen
 
 
@@ -181,6 +187,12 @@ def test_a_sharded_parameter_has_no_shape(seen):
 def test_only_small_parameters_stay_gathered(seen):
     for rank in seen:
         assert rank["parameters"][3]["stays"] == [False, True]
+
+
+def test_small_parameters_have_no_public_name(seen):
+    """They are gathered by the first forward only."""
+    for rank in seen:
+        assert rank["parameters"][3]["sizes"] == [0, 15, 0]
 
 
 def test_deepspeed_compiles_what_it_knows_as_compatible(monkeypatch):

@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 from packaging.version import Version
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 from lit_gans.common._compat import torch as _compat
 from lit_gans.strategies.processes import limit_waiting
@@ -107,6 +109,29 @@ def test_torch_has_no_public_store(groups):
     assert not {"get_default_store", "default_store"} & {*dir(dist)}
     _compat.default_store().set("a", "b")
     assert _compat.default_store().get("a") == b"b"
+
+
+def test_torch_says_in_the_next_backward_that_ddp_has_not_reduced(groups):
+    replica = nn.parallel.DistributedDataParallel(nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)]))
+    for layers, reduces in ((2, True), (1, False)):
+        replica.reducer.prepare_for_backward([])
+        sum(layer(torch.ones(1, 2)).sum() for layer in replica.module[:layers]).backward()
+        assert _compat.reduces_all(replica) == reduces
+
+
+def test_fsdp_declares_methods_only(groups):
+    """It gathers nothing where a module inside is called."""
+    network = fully_shard(nn.Sequential(nn.Linear(2, 2)), mesh=init_device_mesh("cpu", (1,)))
+    inputs = torch.ones(1, 2)
+    with pytest.raises(RuntimeError, match="DTensor"):
+        network[0](inputs)
+    (inputs,), _ = _compat.begin_forward(network, (inputs,), {})
+    assert _compat.is_computing(network)
+    outputs = _compat.end_forward(network, (inputs,), network[0](inputs))
+    assert not _compat.is_computing(network)
+    outputs.register_hook(_compat.begin_backward(network))
+    outputs.sum().backward()
+    torch.testing.assert_close(network[0].weight.grad.full_tensor(), torch.ones(2, 2))
 
 
 def test_the_public_scale_is_a_number():

@@ -9,6 +9,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.deepspeed import optimizer as engine
+from lit_gans.strategies.deepspeed import strategy as zero
 from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP
 
@@ -17,7 +18,7 @@ class NotArmed(NetworkDDP):
     """No replica takes part in a backward."""
 
     def pre_backward(self, closure_loss):
-        pass
+        self.reach_backward(*self.networks.values())
 
 
 class ArmedTooEarly(NetworkDDP):
@@ -29,13 +30,14 @@ class ArmedTooEarly(NetworkDDP):
         return super().training_step(*args, **kwargs)
 
     def pre_backward(self, closure_loss):
-        pass
+        self.reach_backward(*self.networks.values())
 
 
 class ArmsAnother(NetworkDDP):
     """The replicas of the networks that do not train are armed."""
 
     def pre_backward(self, closure_loss):
+        self.reach_backward(*self.networks.values())
         for name, network in self.networks.items():
             if not network.trains:
                 prepare_for_backward(self.replicas[name], closure_loss)
@@ -76,10 +78,10 @@ class ReachesOthersUnderZero(NetworkDeepSpeed):
     """A backward of a named network gives gradients to others."""
 
     def backward(self, *args, **kwargs):
-        def everything(own, loss, inputs, stage, retain_graph):
-            own.backward(loss, scale_wrt_gas=False)
+        def everything(engines, loss, inputs, stage, retain_graph):
+            engines[0].backward(loss, scale_wrt_gas=False)
 
-        with patch.object(engine, "backward_into", everything):
+        with patch.object(zero, "backward_into", everything):
             return super().backward(*args, **kwargs)
 
 
@@ -110,6 +112,7 @@ class ArmsAll(Counts):
     """Every replica is armed in each backward."""
 
     def pre_backward(self, closure_loss):
+        self.reach_backward(*self.networks.values())
         for replica in self.replicas.values():
             prepare_for_backward(replica, closure_loss)
 
@@ -139,15 +142,15 @@ class ClipsByDefault(NetworkDeepSpeed):
 class ReshardedLate(NetworkFSDP):
     """The critic stays unsharded over the step."""
 
-    def optimizer_step(self, *args, **kwargs):
+    def before_step(self, network):
         with patch.object(self, "_penalized", {}):
-            return super().optimizer_step(*args, **kwargs)
+            super().before_step(network)
 
 
 class FrozenTooLong(NetworkFSDP):
     """A network that was unsharded while another trained does not learn that it trains again."""
 
-    def optimizer_step(self, optimizer, *args, **kwargs):
-        generators = optimizer is self.networks["generator"].optimizer
+    def before_step(self, network):
+        generators = network is self.networks["generator"]
         with patch.object(self, "_penalized", {}) if generators else nullcontext():
-            return super().optimizer_step(optimizer, *args, **kwargs)
+            super().before_step(network)

@@ -64,7 +64,16 @@ class SkipsAnIteration(Disagrees):
             super().training_step(batch, batch_idx)
 
 
-KINDS = {cls.__name__: cls for cls in (TrainsOneNetworkLess, TrainsAnother, SkipsAnIteration)}
+class ChangesItsRate(Disagrees):
+    """As a ReduceLROnPlateau that sees the loss of one rank."""
+
+    def training_step(self, batch, batch_idx):
+        if self.odd(batch_idx):
+            self.optimizers()[1].param_groups[0]["lr"] /= 10
+        super().training_step(batch, batch_idx)
+
+
+KINDS = {cls.__name__: cls for cls in (TrainsOneNetworkLess, TrainsAnother, SkipsAnIteration, ChangesItsRate)}
 
 
 class IsLate(Disagrees):

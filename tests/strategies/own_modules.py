@@ -1,5 +1,7 @@
 """Modules of somebody who knows nothing of this project: correct ones, and ones with a mistake that is refused."""
 
+from copy import deepcopy
+
 import torch
 from lightning.pytorch import LightningModule
 from torch import nn
@@ -263,3 +265,210 @@ class Automatic(Own):
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), 0.1)
+
+
+class TrainsBoth(Own):
+    """One backward trains both networks, and none is frozen."""
+
+    def training_step(self, batch, batch_idx):
+        real, latents = batch
+        fake = self.generator(latents)
+        scores = self.critic(real), self.critic(fake)
+        self.manual_backward((fake - real).square().mean() + softplus(-scores[0]).mean() + softplus(scores[1]).mean())
+        for optimizer in self.optimizers():
+            self.step(optimizer)
+
+
+class RetainsGraph(TrainsBoth):
+    """Two backwards of one forward, frozen in between, and both steps at the end; one is without gradients at first."""
+
+    def training_step(self, batch, batch_idx):
+        real, latents = batch
+        if batch_idx == 0:
+            self.step(self.optimizers()[1])
+        fake = self.generator(latents)
+        losses = softplus(-self.critic(fake)).mean(), softplus(-self.critic(real)).mean() + self.critic(fake).mean()
+        for network, loss in zip((self.generator, self.critic), losses, strict=True):
+            self.train_only(network)
+            self.manual_backward(loss, retain_graph=True)
+        for optimizer in self.optimizers():
+            self.step(optimizer)
+
+
+class CallsInside(Own):
+    """Calls a module inside a network, also with what the network computes otherwise."""
+
+    def critic_backward(self, real, fake):
+        hidden = torch.tanh(self.critic[0](fake))
+        self.manual_backward(softplus(-self.critic(real)).mean() + softplus(self.critic[2](hidden)).mean())
+
+
+class Policy(nn.Module):
+    """Returns a distribution."""
+
+    def __init__(self):
+        super().__init__()
+        self.mean = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 4))
+
+    def forward(self, latents):
+        return torch.distributions.Independent(torch.distributions.Normal(self.mean(latents), 1.0), 1)
+
+
+class SoftActorCritic(Own):
+    """A policy that returns a distribution, a temperature with an optimizer of its own, and a target network."""
+
+    def __init__(self):
+        super().__init__()
+        self.generator = Policy()
+        self.target = deepcopy(self.critic).requires_grad_(False)
+        self.log_alpha = nn.Parameter(torch.zeros(1))
+
+    def training_step(self, batch, batch_idx):
+        states, latents = batch
+        for_policy, for_critic, for_alpha = self.optimizers()
+        target = (states.sum(dim=1, keepdim=True) + self.target(states)).detach()
+        self.train_only(self.critic)
+        self.manual_backward((self.critic(states) - target).square().mean())
+        self.step(for_critic)
+        self.train_only(self.generator)
+        policy = self.generator(latents)
+        actions = policy.mean + 0.1 * states
+        entropy = -policy.log_prob(actions).mean()
+        self.manual_backward(-self.critic(actions).mean() - (self.log_alpha.exp() * entropy).sum())
+        self.step(for_policy)
+        self.requires_grad_(False)
+        self.log_alpha.requires_grad_(True)
+        self.manual_backward((self.log_alpha.exp() * (entropy.detach() - 1)).sum())
+        self.step(for_alpha)
+        with torch.no_grad():
+            for average, parameter in zip(self.target.parameters(), self.critic.parameters(), strict=True):
+                average.data.mul_(0.9).add_(parameter.data, alpha=0.1)
+
+    def on_train_batch_end(self, *_):
+        for trained in (self.generator, self.critic, self.log_alpha):
+            trained.requires_grad_(True)
+
+    def configure_optimizers(self):
+        return [*super().configure_optimizers(), torch.optim.SGD([self.log_alpha], 0.1)]
+
+
+class ClipsWeights(Own):
+    """As a WGAN."""
+
+    def on_train_batch_end(self, *_):
+        super().on_train_batch_end()
+        for parameter in self.critic.parameters():
+            parameter.data.clamp_(-0.1, 0.1)
+
+
+class ReplacesWeights(Own):
+    def on_train_batch_end(self, *_):
+        super().on_train_batch_end()
+        for parameter in self.critic.parameters():
+            parameter.data = parameter.data.clamp(-0.1, 0.1)
+
+
+class StepsPenalized(Penalized, StepsItsOwn):
+    """Steps what it has configured itself, with a gradient penalty."""
+
+
+class CallsBackward(Own):
+    def critic_backward(self, real, fake):
+        (softplus(-self.critic(real)).mean() + softplus(self.critic(fake)).mean()).backward()
+
+
+class AssignsGradients(Own):
+    def critic_backward(self, real, fake):
+        parameters = [*self.critic.parameters()]
+        gradients = torch.autograd.grad(softplus(-self.critic(real)).mean() + self.critic(fake).mean(), parameters)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+
+
+class ClipsItself(Own):
+    def critic_backward(self, real, fake):
+        super().critic_backward(real, fake)
+        nn.utils.clip_grad_norm_(self.critic.parameters(), 0.01)
+
+
+class NamesInputs(Own):
+    def critic_backward(self, real, fake):
+        self.manual_backward(self.critic(real).mean(), inputs=[*self.critic.parameters()])
+
+
+class AddsParameters(Own):
+    """Gives an optimizer further parameters after the first step."""
+
+    def __init__(self):
+        super().__init__()
+        self.critic[0].requires_grad_(False)
+
+    def step(self, optimizer):
+        super().step(optimizer)
+        if self.critic[0] in self.later and optimizer is self.optimizers()[1]:
+            self.later.clear()
+            optimizer.add_param_group({"params": [*self.critic[0].requires_grad_(True).parameters()]})
+
+    def on_train_start(self):
+        self.later = [self.critic[0]]
+
+    def train_only(self, network):
+        super().train_only(network)
+        self.critic[0].requires_grad_(network is self.critic and not self.later)
+
+    def configure_optimizers(self):
+        return [torch.optim.SGD(network.parameters(), 0.1) for network in (self.generator, self.critic[2])]
+
+
+class SearchesLines(Own):
+    def configure_optimizers(self):
+        return [torch.optim.LBFGS(network.parameters()) for network in (self.generator, self.critic)]
+
+
+class Remembers(Partly):
+    """With momentum."""
+
+    def configure_optimizers(self):
+        groups = ([*self.generator.parameters(), *self.heads.parameters()], self.critic.parameters())
+        return [torch.optim.SGD(group, 0.1, momentum=0.5) for group in groups]
+
+
+class Sparse(Own):
+    def __init__(self):
+        super().__init__()
+        self.classes = nn.Embedding(3, 4, sparse=True)
+
+    def configure_optimizers(self):
+        return [*super().configure_optimizers(), torch.optim.SGD(self.classes.parameters(), 0.1)]
+
+
+class Factors(Own):
+    def configure_optimizers(self):
+        return [torch.optim.Adafactor(network.parameters()) for network in (self.generator, self.critic)]
+
+
+class Lazy(Own):
+    def __init__(self):
+        super().__init__()
+        self.critic = nn.Sequential(nn.LazyLinear(5), nn.Tanh(), nn.Linear(5, 1))
+
+
+class Double(Own):
+    def __init__(self):
+        super().__init__()
+        self.double()
+
+
+class Transformer(Own):
+    """Layers that compute with the parameters of layers inside them, in a validation otherwise than in training."""
+
+    def __init__(self):
+        super().__init__()
+        attention = nn.TransformerEncoderLayer(4, 2, 5, dropout=0.0, batch_first=True)
+        self.generator.append(nn.Unflatten(1, (1, 4))).append(attention).append(nn.Flatten())
+
+    def validation_step(self, batch, batch_idx):
+        return self.generator(batch[1]).mean()
+
+    def val_dataloader(self):
+        return self.train_dataloader()

@@ -47,18 +47,19 @@ class CountsGathers(NetworkAverage):
     def on_train_end(self, trainer, pl_module):
         self.gathered_by_updates = self.gathers
         with self.averaged():
+            self.computed = pl_module.generator(torch.ones(1, 3)).detach()
             self.shown = {n: value.clone() for n, value in self.strategy.lightning_module_state_dict().items()}
         self.trained = self.strategy.lightning_module_state_dict()
         self.saved = self.state_dict()
 
 
 def averages():
-    """Returns for each strategy the number of gathers, the averaged weights, the trained ones, and its state."""
+    """Returns by strategy the number of gathers, what the average computes, its weights, those trained, its state."""
     found = {}
     for name in SHOWN:
         average = CountsGathers("generator", 0.5)
         train(Own, devices=2, strategy=STRATEGIES[name](), callbacks=[average])
-        found[name] = average.gathered_by_updates, average.shown, average.trained, average.saved
+        found[name] = average.gathered_by_updates, average.computed, average.shown, average.trained, average.saved
     return found
 
 
@@ -87,8 +88,10 @@ def test_is_the_same_under_every_strategy_without_a_gather_in_a_step(tmp_path):
     trained, average, _ = alone()
     for rank in ranks.run(f"{__name__}.averages", tmp_path):
         for name in SHOWN:
-            gathers, shown, restored, saved = rank[name]
+            gathers, computed, shown, restored, saved = rank[name]
             assert gathers == 0, name
+            expected = torch.func.functional_call(Own().generator, average, torch.ones(1, 3))
+            torch.testing.assert_close(computed, expected, rtol=0, atol=1e-6)
             torch.testing.assert_close({key: shown[f"generator.{key}"] for key in average}, average, rtol=0, atol=1e-6)
             torch.testing.assert_close(saved["average"], average, rtol=0, atol=1e-6)
             torch.testing.assert_close(restored, trained, rtol=0, atol=1e-6)

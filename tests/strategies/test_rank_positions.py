@@ -81,7 +81,9 @@ def test_a_reader_waits_for_the_store_in_few_iterations(monkeypatch):
 def ends_with_the_reason(tmp_path, strategy, kind):
     codes, printed, _ = ranks.launch("tests.strategies.disagreeing.disagree", tmp_path, strategy=strategy, kind=kind)
     assert all(codes), printed
-    place = rf"in iteration {AT} at the (forward|backward|end)( of (generator|critic))?"
+    place = (
+        rf"in iteration {AT} at the (forward|backward|step|end)( of (generator|critic))?( with learning rate [\d.]+)?"
+    )
     assert re.search(f"The ranks disagree: rank 0 {place}; rank 1 {place}\\.", "".join(printed)), printed
 
 

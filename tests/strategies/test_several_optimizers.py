@@ -23,7 +23,7 @@ RULES = [part for part in re.split(r"^###? ", PAGE.read_text(), flags=re.M) if r
 def examples(rule):
     """Returns the wrong and the right code of a rule, and the errors: a strategy, and what it says."""
     found = re.findall(r"^```(\w+)\n(.*?)^```", rule, flags=re.M | re.S)
-    wrong, right = (code for language, code in found if language == "python")
+    wrong, right, *_ = (code for language, code in found if language == "python")
     return wrong, right, [text.strip().split(": ", 1) for language, text in found if language == "text"]
 
 

@@ -1,5 +1,6 @@
 """Running statistics of batch norm: each rank normalizes with its own, and all go on from their mean."""
 
+import warnings
 from unittest.mock import patch
 
 import pytest
@@ -13,6 +14,8 @@ from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP
 
 from . import cells, ranks
+from .own_modules import Own
+from .test_own_module import train as train_own
 
 STRATEGIES = {"ddp": NetworkDDP, "fsdp": NetworkFSDP, "deepspeed": NetworkDeepSpeed}
 build = cells.build
@@ -50,8 +53,35 @@ def train(strategy):
     return own, ends
 
 
+class MovesCodes(Own):
+    """A codebook that moves with the batch of the rank."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("codes", torch.zeros(4))
+
+    def critic_backward(self, real, fake):
+        self.codes.lerp_(real.mean(dim=0), 0.1)
+        super().critic_backward(real + self.codes, fake)
+
+
+def warned():
+    """Returns the warnings of a training with other buffers on each rank."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        train_own(MovesCodes, devices=2, strategy=NetworkDDP())
+    return [str(warning.message) for warning in found]
+
+
 def on_a_rank():
     return {name: train(strategy()) for name, strategy in STRATEGIES.items()}
+
+
+def test_other_buffers_on_each_rank_are_said(tmp_path):
+    first, second = ranks.run(f"{__name__}.warned", tmp_path)
+    sentence = "the processes have other values of the buffer codes after the first iteration"
+    assert sum(sentence in warning for warning in first) == 1
+    assert not any(sentence in warning for warning in second)
 
 
 @pytest.fixture(scope="module")

@@ -23,14 +23,15 @@ def prepare_backward(engine: Any, loss: Tensor) -> None:
     loss.register_hook(lambda _: engine._backward_prologue())
 
 
-def backward_into(engine: Any, loss: Tensor, inputs: list[nn.Parameter], stage: int, retain_graph: bool) -> None:
-    """Runs a backward that gives gradients to some parameters only, which `engine.backward` cannot.
+def backward_into(engines: list[Any], loss: Tensor, inputs: list[nn.Parameter], stage: int, retain_graph: bool) -> None:
+    """Runs a backward that gives gradients to some parameters only, those of several engines, which `engine.backward`
+    cannot.
 
-    From stage 1 on, `prepare_backward` lets the engine finish it; `_backward_epilogue` does so under stage 0, where
+    From stage 1 on, `prepare_backward` lets each engine finish it; `_backward_epilogue` does so under stage 0, where
     DeepSpeed refuses a backward other than the engine's: https://github.com/deepspeedai/DeepSpeed/pull/7665.
     """
     loss.backward(inputs=inputs, retain_graph=retain_graph)
-    if not stage:
+    for engine in engines if not stage else ():
         engine._backward_epilogue()
 
 
@@ -101,3 +102,17 @@ def forbid_compiled_operations(deepspeed: Any) -> None:
 def stays_gathered(parameter: nn.Parameter) -> bool:
     """Returns whether stage 3 never frees a parameter, because it is small, from `ds_persist`. No issue found."""
     return parameter.ds_persist  # type: ignore[attr-defined]
+
+
+def gather_small(engine: Any) -> None:
+    """Gathers the small parameters of stage 3, which it never frees after its first step, by `persistent_parameters`.
+
+    Before, it frees what a forward has gathered, and never gathers what is computed with without one. No issue found.
+    """
+    if small := engine.optimizer.persistent_parameters:
+        small[0].all_gather(small)
+
+
+def zero3_free(parameter: nn.Parameter) -> None:
+    """Frees the gathered tensor of a parameter under stage 3, by its method `partition`. No issue found."""
+    parameter.partition()  # type: ignore[attr-defined]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,12 +26,17 @@ __all__ = [
     "WITHOUT_BUFFER_SYNC",
     "NormBase",
     "TorchDispatchMode",
+    "begin_backward",
+    "begin_forward",
     "copy_all",
     "default_store",
+    "end_forward",
     "is_compiled",
+    "is_computing",
     "lerp_all",
     "norm_all",
     "process_groups",
+    "reduces_all",
     "scale_of",
     "set_timeout",
     "tree_leaves",
@@ -83,6 +89,19 @@ def set_timeout(group: ProcessGroup, timeout: timedelta) -> None:
     (public or distributed_c10d._set_pg_timeout)(timeout, group)
 
 
+def reduces_all(replica: DistributedDataParallel) -> bool:
+    """Returns whether the last backward reached all or none of the parameters of a replica, so that none of them waits
+    to be reduced, from `DistributedDataParallel._check_reducer_finalized`.
+
+    torch itself says so only in the backward that follows. No issue found.
+    """
+    try:
+        replica._check_reducer_finalized()
+    except RuntimeError:
+        return False
+    return True
+
+
 def copy_all(targets: Sequence[Tensor], sources: Iterable[Tensor]) -> None:
     """Copies tensors in one kernel on CUDA: `torch.foreach.copy_`, in older versions `torch._foreach_copy_`.
 
@@ -132,3 +151,30 @@ def is_compiled(module: nn.Module) -> bool:
     `torch.compile(module)` returns. No issue found.
     """
     return module._compiled_call_impl is not None
+
+
+# What FSDP2 does around the forward of a module that it shards, from `FSDPModule._get_fsdp_state()`. The public
+# `register_fsdp_forward_method` does it around a method that is known before.
+
+
+def begin_forward(sharded: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """Gathers a sharded module for a forward, and returns its arguments. No issue found."""
+    return sharded._get_fsdp_state()._pre_forward(sharded, args, kwargs)
+
+
+def end_forward(sharded: Any, args: Any, outputs: Any) -> Any:
+    """Frees a sharded module after a forward, and returns its outputs, whose backward gathers it. No issue found."""
+    return sharded._get_fsdp_state()._post_forward(sharded, args, outputs)
+
+
+def is_computing(sharded: Any) -> bool:
+    """Returns whether a forward of a sharded module is running. No issue found."""
+    return sharded._get_fsdp_state()._training_state.name == "FORWARD"
+
+
+def begin_backward(sharded: Any) -> Callable[[Tensor], Tensor]:
+    """Returns the hook of an output's gradient that gathers a sharded module, and reduces its gradients at the end.
+
+    No issue found.
+    """
+    return sharded._get_fsdp_state()._pre_backward

@@ -6,14 +6,13 @@ from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from lit_gans.common._compat.deepspeed import (
-    backward_into,
     flat_groups,
     link_optimizer_states,
     prepare_backward,
@@ -44,6 +43,7 @@ class EngineOptimizer(torch.optim.Optimizer):
     """
 
     engine: Any  # to be set once it is created
+    places: list[int]  # where the engine has put the parameters
 
     def __init__(
         self,
@@ -58,9 +58,11 @@ class EngineOptimizer(torch.optim.Optimizer):
         self.param_groups = [_Group(group) for group in optimizer.param_groups]
         self._given, self._shard, self._saved = optimizer, shard, saved
         self._saved_groups = optimizer.state_dict()["param_groups"]
-        # networks whose gradients are ready for a step; a set, since Lightning's wrapper inherits these methods and
-        # shares attributes only as long as nobody assigns them
-        self._reduced: set[str] = set()
+        # what happened since the last `zero_grad`; a set, since Lightning's wrapper inherits these methods and shares
+        # attributes only as long as nobody assigns them
+        self._since: set[Literal["accumulated", "reduced", "stepped"]] = set()
+        self._reached: set[int] = set()  # ids of the parameters that backwards have reached since the last `zero_grad`
+        self._trained: set[int] = set()  # and in any earlier step
         self._steps = False  # whether the engine is currently stepping
         optimizer.register_step_pre_hook(self._refuse_lone_step)
 
@@ -71,39 +73,103 @@ class EngineOptimizer(torch.optim.Optimizer):
 
     # ---- a step
 
-    def backward(self, loss: Tensor, inputs: list[nn.Parameter] | None, retain_graph: bool) -> None:
-        """Runs a backward that gives gradients to some parameters only; `None` for all."""
-        if self.engine.is_gradient_accumulation_boundary() and self.stage in (1, 2):
-            if self._reduced:
-                raise RefusedInput(
-                    f"two backwards of {self.name} before its step, but ZeRO stage {self.stage} would store the"
-                    " gradients of the last one only: add up the losses, or put all but the last into"
-                    " `with self.trainer.strategy.block_backward_sync():`."
-                )
-            self._reduced.add(self.name)
+    def begin_backward(self, loss: Tensor, leaves: set[int]) -> None:
+        """Prepares the engine for a backward of a loss that reaches parameters of some ids."""
+        self._reached |= leaves
+        reduces = self.engine.is_gradient_accumulation_boundary()
+        if reduces and self.stage in (1, 2) and "reduced" in self._since:
+            raise RefusedInput(
+                f"two backwards of {self.name} before its step, but ZeRO stage {self.stage} would store the"
+                " gradients of the last one only: add up the losses, or put all but the last into"
+                " `with self.trainer.strategy.block_backward_sync():`."
+            )
+        self._since.add("reduced" if reduces else "accumulated")
         if self.stage:
             prepare_backward(self.engine, loss)
-        if inputs is None:
-            self.engine.backward(loss, retain_graph=retain_graph, scale_wrt_gas=False)
-        else:
-            backward_into(self.engine, loss, inputs, self.stage, retain_graph)
+
+    def place_gradients(self) -> None:
+        """Lets whoever reads a gradient know that the engine has it."""
+        if self.stage and "reduced" in self._since:
+            for parameter in self.parameters:
+                if parameter.grad is None:
+                    parameter.grad = parameter.new_empty(()).expand(parameter.shape).as_subclass(StoredGradient)
+
+    def remove_gradients(self) -> None:
+        """Removes what `place_gradients` has placed, before the engine computes."""
+        for parameter in self.parameters:
+            if isinstance(parameter.grad, StoredGradient):
+                parameter.grad = None
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         result = None if closure is None else closure()
+        if "stepped" in self._since:
+            raise RefusedInput(
+                f"two steps of {self.name} without zero_grad() between them, but DeepSpeed steps with gradients only"
+                " once: call zero_grad() of the optimizer after each step, or before the backward."
+            )
+        if "reduced" not in self._since:
+            if self._since:
+                raise RefusedInput(
+                    f"a step of {self.name} whose backwards were all in block_backward_sync: leave the last one out of"
+                    " it."
+                )
+            return result  # without gradients
+        self.remove_gradients()
+        self._refuse_zero_gradients()
+        self.take_over()
         self._steps = True
         try:
             self.engine.step()
         finally:
             self._steps = False
         self._forget()
+        self._since.add("stepped")
         return result
 
+    def _refuse_zero_gradients(self) -> None:
+        """Raises `RefusedInput` where a step would move parameters without gradients, which ZeRO gives zeros."""
+        own = {id(parameter) for parameter in self.parameters}
+        decays = any(group.get("weight_decay") for group in self.param_groups)
+        others = (own if decays else own & self._trained) - self._reached
+        self._trained |= own & self._reached
+        remembers = any(group.get("momentum", True) for group in self.param_groups)
+        if self.stage and others and (remembers or decays):
+            raise RefusedInput(
+                f"the backwards before a step of {self.name} reached only some of its parameters, and ZeRO would move"
+                " the others by their momentum or weight decay: give them an optimizer of their own, or use"
+                " NetworkFSDP."
+            )
+
+    def take_over(self) -> None:
+        """Lets the engine step from the parameters as they are, since modules clip or restore them."""
+        if self.stage not in (1, 2):
+            return
+        if [parameter.data_ptr() for parameter in self.parameters] != self.places:
+            raise RefusedInput(
+                f"a parameter of {self.name} got another tensor than the one that its engine steps: change it in place,"
+                " as parameter.data.copy_(value) does, instead of setting parameter.data."
+            )
+        self.engine.optimizer.refresh_fp32_params()
+
+    def refuse_changes(self) -> None:
+        """Raises `RefusedInput` if parameters that stage 3 has gathered are others than it stores."""
+        for parameter in self.parameters:
+            if parameter.shape == zero3_shape(parameter):
+                now = self._shard(parameter.detach(), parameter)
+                if not torch.equal(zero3_shard(parameter)[: len(now)], now):
+                    raise RefusedInput(
+                        f"{self.name} was changed other than by a step, which ZeRO stage 3 loses: use"
+                        " NetworkDeepSpeed(stage=2)."
+                    )
+
     def zero_grad(self, set_to_none: bool = True) -> None:
+        self.remove_gradients()
         self._forget()
         self.engine.optimizer.zero_grad(set_to_none)
 
     def _forget(self) -> None:
-        self._reduced.clear()
+        self._since.clear()
+        self._reached.clear()
         if self.stage == 3:  # which would step once more with the last gradients of what a backward does not reach
             for gradients in stored_gradients(self.engine, self.stage):
                 gradients.zero_()
@@ -176,6 +242,17 @@ class EngineOptimizer(torch.optim.Optimizer):
             safe_set_local_optimizer_state(parameter, with_padding(self._shard(value, parameter), parameter), key)
         else:
             safe_set_full_optimizer_state(parameter, value, key)
+
+
+class StoredGradient(Tensor):
+    """Stands for a gradient that an engine stores: whatever is computed with it raises `RefusedInput`."""
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise RefusedInput(
+            "DeepSpeed's engines store the gradients, which a module can neither read nor change: clip them by"
+            ' NetworkDeepSpeed(config={"gradient_clipping": VALUE}), and for anything else use NetworkDDP.'
+        )
 
 
 class AllGroups:

@@ -14,7 +14,14 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
-from lit_gans.common._compat.deepspeed import stays_gathered, zero3_shape, zero3_shard
+from lit_gans.common._compat.deepspeed import (
+    backward_into,
+    gather_small,
+    stays_gathered,
+    zero3_free,
+    zero3_shape,
+    zero3_shard,
+)
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.lightning import LightningModule, MixedPrecision, Precision, Trainer
 from lit_gans.strategies.base import NetworkStrategy
@@ -22,29 +29,32 @@ from lit_gans.strategies.deepspeed import settings as deepspeed_settings
 from lit_gans.strategies.deepspeed.optimizer import AllGroups, EngineOptimizer, with_padding
 from lit_gans.strategies.module_networks import (
     OptimizedNetwork,
+    call_in_backward,
+    leaves_of,
     network_named,
     penalized_networks,
-    trained_network,
+    refusing_penalties,
 )
+from lit_gans.strategies.rank_positions import RanksDisagree
 
 
 class NetworkDeepSpeed(NetworkStrategy):
     """One DeepSpeed engine for each network of a module with several networks and manual optimization.
 
     Lightning's own strategy has one engine and accepts one optimizer. Here each network with an optimizer gets its own
-    engine; the module computes with its unwrapped networks. A backward trains the network whose parameters require
-    gradients: freeze the others before their forward. If several require gradients and each has its own loss, use
-    `manual_backward(loss, network=NAME)`. Stages 1 and 2 store the gradients of one backward only: if there are several
-    before a step, run all but the last in `with trainer.strategy.block_backward_sync():`.
+    engine; the module computes with its unwrapped networks. A backward trains the networks that require gradients and
+    that its loss reaches, or the one that it names, `manual_backward(loss, network=NAME)`. Stages 1 and 2 store the
+    gradients of one backward only: if there are several before a step, run all but the last in
+    `with trainer.strategy.block_backward_sync():`.
 
     Stage 0 replicates everything; stage 1 shards the optimizer states over the ranks (ZeRO: Rajbhandari et al. 2020),
     stage 2 also the gradients, and stage 3 also the parameters. Checkpoints are single files with full tensors,
     including optimizer states, under the plain names: they load on one CPU, and training resumes from them under any
     strategy and number of ranks.
 
-    `self.optimizers()` returns the engines, as optimizers of the module's parameters (`EngineOptimizer`). An engine
-    clips gradients to the module's `clip_gradients_to` or the `gradient_clipping` of `config`, never to DeepSpeed's
-    default; `self.clip_gradients` raises an error.
+    `self.optimizers()` returns the engines, as optimizers of the module's parameters (`EngineOptimizer`). Engines store
+    the gradients: a module that reads one gets an error. They clip to the module's `clip_gradients_to` or the
+    `gradient_clipping` of `config`, never to DeepSpeed's default; `self.clip_gradients` raises an error.
 
     Args:
         stage: stage of ZeRO.
@@ -60,6 +70,7 @@ class NetworkDeepSpeed(NetworkStrategy):
     """
 
     clips_gradients = True
+    refused_optimizers = frozenset({"Adafactor", "Lamb", "LARS", "Muon", "Shampoo", "SOAP"})
 
     def __init__(
         self,
@@ -124,6 +135,12 @@ class NetworkDeepSpeed(NetworkStrategy):
 
     def _make_engine(self, deepspeed: Any, network: OptimizedNetwork) -> EngineOptimizer:
         for name, parameter in self.lightning_module.named_parameters():
+            if parameter.dtype != torch.float32 and network.has(name):
+                dtype = str(parameter.dtype).removeprefix("torch.")
+                raise RefusedInput(
+                    f"DeepSpeed trains {name} in float32, but it is in {dtype}: use module.float(), or NetworkDDP or"
+                    " NetworkFSDP."
+                )
             if parameter.dim() == 0 and network.has(name):
                 raise RefusedInput(
                     f"DeepSpeed trains no parameter without a dimension, such as {name}: give it the shape (1,), or use"
@@ -140,16 +157,19 @@ class NetworkDeepSpeed(NetworkStrategy):
                 if each.scheduler.optimizer is network.optimizer:
                     each.scheduler.optimizer = AllGroups(network.optimizer, groups)
         self.engines[network.name] = optimizer.engine = engine
+        optimizer.places = [parameter.data_ptr() for parameter in optimizer.parameters]
         if self.stage == 3:
-            self._gather_in_forward(network, module)
+            self._gather_in_forward(network)
         return optimizer
 
-    def _gather_in_forward(self, network: OptimizedNetwork, module: nn.Module) -> None:
+    def _gather_in_forward(self, network: OptimizedNetwork) -> None:
         """Lets stage 3 gather the pieces of a network, notes each forward that does, and refuses penalties."""
-        if isinstance(module, _Pieces):
-            module()  # gathers its own parameters
+        gather_small(self.engines[network.name])  # as after each step
         for path, root in network.roots.items():
-            self.refuse_penalty(root, _freed(path))
+            refuse = torch.compiler.disable(lambda *_: self._refuse_changes(self.networks[network.name]))
+            show = torch.compiler.disable(lambda *_: self._show_small())
+            self._hooks += (root.register_forward_pre_hook(refuse, prepend=True), root.register_forward_hook(show))
+            self._hooks += (call_in_backward(root, refusing_penalties(_freed(path))),)
             if not all(map(stays_gathered, root.parameters())):
                 note = torch.compiler.disable(partial(_call, self.reach_forward, path))
                 self._hooks += (root.register_forward_pre_hook(note, prepend=True),)
@@ -167,6 +187,9 @@ class NetworkDeepSpeed(NetworkStrategy):
         return deepspeed_settings.engine_config(self.config, self.stage, num_parameters, clip)
 
     def teardown(self) -> None:
+        for optimizer in self.optimizers:
+            if isinstance(optimizer, EngineOptimizer):
+                optimizer.remove_gradients()
         if self.is_sharded and not self._failed:
             for network in self.networks.values():
                 for parameter in network.parameters:
@@ -176,7 +199,37 @@ class NetworkDeepSpeed(NetworkStrategy):
         self.engines.clear()
         super().teardown()
 
+    def on_exception(self, exception: BaseException) -> None:
+        if self.stage == 3 and isinstance(exception, RuntimeError) and not isinstance(exception, RanksDisagree):
+            exception.add_note(
+                "Under ZeRO stage 3, a parameter is empty outside the forward of its own layer. If that is the reason,"
+                " use NetworkDeepSpeed(stage=2)."
+            )
+        super().on_exception(exception)
+
     # ---- a step
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        self._refuse_changes(*self.networks.values())
+        return super().training_step(*args, **kwargs)
+
+    def _refuse_changes(self, *networks: OptimizedNetwork) -> None:
+        for network in networks if self._looks_for_changes() else ():
+            network.optimizer.refuse_changes()
+
+    def _show_small(self) -> None:
+        """Gathers small parameters that were freed, so that changes of them are seen."""
+        for engine in self.engines.values() if self._looks_for_changes() else ():
+            gather_small(engine)
+
+    def _looks_for_changes(self) -> bool:
+        """Returns whether stage 3 is in one of its first iterations: later it would wait for the device too often."""
+        trainer = self.lightning_module.trainer
+        return self.stage == 3 and trainer.training and trainer.fit_loop.total_batch_idx < 100
+
+    def before_step(self, network: OptimizedNetwork) -> None:
+        super().before_step(network)
+        self._refuse_changes(network)
 
     def backward(
         self,
@@ -187,14 +240,56 @@ class NetworkDeepSpeed(NetworkStrategy):
         retain_graph: bool = False,
         **kwargs: Any,
     ) -> Tensor:
-        trained = trained_network(self.networks) if network is None else network_named(self.networks, network)
-        others = any(other.trains for other in self.networks.values() if other is not trained)
-        inputs = [parameter for parameter in trained.parameters if parameter.requires_grad] if others else None
-        if self.engines[trained.name].is_gradient_accumulation_boundary():
-            self.reach_backward(trained)
+        if kwargs or args:
+            raise RefusedInput(
+                f"manual_backward takes retain_graph and network=NAME only under DeepSpeed, not"
+                f" {', '.join(kwargs) or 'more'}."
+            )
+        if self.stage == 3 and retain_graph:
+            raise RefusedInput(
+                "ZeRO stage 3 frees the weights in a backward, so that another one of the same graph fails: leave"
+                " retain_graph out and compute the networks again, or use NetworkDeepSpeed(stage=2)."
+            )
+        leaves = leaves_of(closure_loss)
+        trained, others = self._reached(leaves, network)
+        if self.engines[trained[0].name].is_gradient_accumulation_boundary():
+            self.reach_backward(*trained)
         loss = self.precision_plugin.pre_backward(closure_loss, self.lightning_module)
-        trained.optimizer.backward(loss, inputs, retain_graph)
+        for each in self.networks.values():
+            each.optimizer.remove_gradients()
+        for each in trained:
+            each.optimizer.begin_backward(loss, leaves)
+        with self.running_backward():
+            if len(trained) == 1 and not others:
+                engine = self.engines[trained[0].name]
+                engine.backward(loss, retain_graph=retain_graph, scale_wrt_gas=False)
+            else:
+                inputs = [p for each in trained for p in each.parameters if p.requires_grad]
+                backward_into([self.engines[each.name] for each in trained], loss, inputs, self.stage, retain_graph)
+        self._show_small()
+        for each in self.networks.values():
+            each.optimizer.place_gradients()
         return self.precision_plugin.post_backward(loss, self.lightning_module)
+
+    def _reached(self, leaves: set[int], network: str | None) -> tuple[list[OptimizedNetwork], bool]:
+        """Returns the networks that a backward trains, by the parameters that it reaches, and whether there are others.
+
+        Raises:
+            RefusedInput: it trains none.
+        """
+        reached = [each for each in self.networks.values() if not leaves.isdisjoint(map(id, each.parameters))]
+        if network is not None:
+            trained = [network_named(self.networks, network)]
+        else:
+            trained = [each for each in self.networks.values() if each.trains]
+            if len(trained) > 1:
+                trained = [each for each in trained if each in reached]
+        if not trained:
+            raise RefusedInput(
+                "a backward trains no network, since its loss depends on no parameter that requires a gradient:"
+                " unfreeze the network before its forward."
+            )
+        return trained, any(each not in trained for each in reached)
 
     @contextmanager
     def block_backward_sync(self) -> Iterator[None]:
@@ -228,6 +323,11 @@ class NetworkDeepSpeed(NetworkStrategy):
         dist.all_gather_into_tensor(gathered, own.contiguous())
         shape = zero3_shape(parameter)
         return gathered[: shape.numel()].view(shape)
+
+    def free(self, parameter: nn.Parameter) -> None:
+        """Frees the full tensor of a parameter whose shard has been changed, if it is gathered."""
+        if parameter.shape == zero3_shape(parameter):
+            zero3_free(parameter)
 
     def full_state_dict(self, network: nn.Module) -> dict[str, Tensor]:
         """Returns the full tensors of a module, on the CPU; every rank must call it."""

@@ -9,8 +9,6 @@ import torch
 from torch import nn
 from torch.nn.functional import mse_loss, softplus
 
-from lit_gans.strategies.base import sharding
-
 from .example import Example
 
 EVERY = 2
@@ -38,10 +36,11 @@ class Average(nn.Module):
         self.online_model = model
 
     @torch.no_grad()
-    def update(self, sharded):
+    def update(self, strategy):
         for average, parameter in zip(self.ema_model.parameters(), self.online_model.parameters(), strict=True):
-            full = sharded.unshard(sharded.local_shard(parameter), parameter) if sharded else parameter
-            average.lerp_(full.to(average.dtype), 0.1)
+            if parameter.shape != average.shape:  # under ZeRO stage 3
+                parameter = strategy.unshard(strategy.local_shard(parameter), parameter)
+            average.lerp_(parameter, 0.1)
 
 
 class Distillation(Example):
@@ -61,7 +60,7 @@ class Distillation(Example):
         self.train_only(self.fake_score, self.classifier)
         self.accumulated(self.fake_loss, batch)
         self.step(for_fake)
-        self.average.update(sharding(self.trainer.strategy))
+        self.average.update(self.trainer.strategy)
 
     def train_only(self, *networks):
         for each in (self.student, self.fake_score, self.classifier):
