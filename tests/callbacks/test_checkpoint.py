@@ -98,6 +98,13 @@ def test_the_best_few_are_kept_in_either_direction(kept):
     assert seen[6] == {"best": 6, "last": 6, **numbered("best", 2, 6)}
 
 
+@pytest.mark.parametrize("direction", ["min", "max"])
+def test_what_is_not_a_number_is_never_better(kept, direction):
+    nan = float("nan")
+    seen = kept(3, Given((1.0, nan, 5.0, nan), direction), every_n_train_steps=6, monitor="metric/given")
+    assert [files["best"] for files in seen.values()] == [1, 2, 2]
+
+
 def test_the_values_of_the_best_few_are_in_the_checkpoint(kept, tmp_path):
     kept(3, Given((1.0, 5.0, 7.0, 3.0)), every_n_train_steps=6, monitor="metric/given", save_top_k=2)
     (state,) = (

@@ -41,11 +41,12 @@ def test_one_row_a_step_with_all_its_values_in_the_order_of_the_steps(tmp_path):
 
 
 def test_a_resumed_run_keeps_what_came_before_and_writes_the_rest_again(tmp_path):
-    log(tmp_path, (0, 10, 20))
+    log(tmp_path, (0, 10, 20)).log_metrics({"fid": 5.0}, step=10)
     second = CSVMetrics(str(tmp_path))
     assert losses(tmp_path) == {0: 0, 10: 10, 20: 20}, "nothing is logged yet"
     second.log_metrics({"loss": -10.0}, step=10)
     assert losses(tmp_path) == {0: 0, 10: -10}
+    assert rows(tmp_path)[-1]["fid"] == "5.0", "what was measured before the checkpoint stays"
 
 
 def test_a_run_that_begins_anew_keeps_nothing_of_an_earlier_one(tmp_path):

@@ -57,6 +57,13 @@ def test_whether_an_image_is_mirrored_does_not_depend_on_the_order():
     assert 10 < len(mirrored) < 40
 
 
+def test_row_n_plus_i_is_the_mirror_image_of_i():
+    images = torch.arange(3 * 4, dtype=torch.uint8).view(3, 1, 2, 2)
+    served = ImagesInMemory(images, torch.arange(3), mirrors=True)[torch.arange(6)]
+    assert torch.equal(served["image"], torch.cat([images, images.flip(-1)]))
+    assert served["label"].tolist() == [0, 1, 2, 0, 1, 2]
+
+
 @pytest.mark.parametrize(("workers", "boundary"), [*((0, boundary) for boundary in range(1, 7)), (2, 2), (2, 6)])
 def test_resumes_at_every_step_boundary(workers, boundary):
     """Workers fetch ahead, and what they fetched does not count."""

@@ -96,8 +96,13 @@ def test_states_of_code_elsewhere_are_not_stored(folder):
 
 
 def test_the_name_depends_on_images_and_extractor_and_not_on_batches(folder):
-    class Other(Pixels):
-        name = "other"
+    class Derived(Pixels):
+        pass
+
+    def other(**attributes):
+        extractor = Pixels()
+        vars(extractor).update(attributes)
+        return extractor
 
     def place(real, batch_size=16, extractor=None, scores=None):
         before = set(folder.glob("*"))
@@ -109,7 +114,9 @@ def test_the_name_depends_on_images_and_extractor_and_not_on_batches(folder):
     assert place(images(100, 1))
     assert place(images(99, 0))
     assert place(images(100, 0).reshape(100, 1, 1, 4))
-    assert place(images(100, 0), extractor=Other())
+    assert place(images(100, 0), extractor=Derived())
+    assert place(images(100, 0), extractor=other(name="other"))
+    assert place(images(100, 0), extractor=other(resize="nearest to 2x2"))
     assert place(images(100, 0), scores=fid())
 
 
