@@ -33,16 +33,19 @@ _ELSEWHERE = {  # arguments of the Trainer that would silently be replaced or ch
 
 
 def resolve(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
-    """Converts a composed configuration to plain containers with all interpolations resolved; returns plain ones as
-    they are.
+    """Converts a configuration to plain containers with all interpolations resolved.
 
     Settings of an experiment's metrics are left out with `metrics=none`.
 
     Raises:
         RefusedInput: a required value is missing, or an interpolation refers to a key that does not exist.
     """
-    if isinstance(config, dict):
-        return config
+    plain = config if isinstance(config, dict) else _plain(config)
+    metrics = plain.get("metrics")
+    return plain | {"metrics": None} if isinstance(metrics, dict) and not is_node(metrics) else plain
+
+
+def _plain(config: DictConfig) -> dict[str, Any]:
     trainer: Any = config.get("trainer") or {}
     # outside of `lit-gans train`, which sets the folder of the run
     if "default_root_dir" in trainer and trainer.default_root_dir is None:
@@ -50,11 +53,10 @@ def resolve(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
         config.trainer.default_root_dir = os.getcwd()
     try:
         plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        return dict(plain)
     except OmegaConfBaseException as error:
         key = f"{error.full_key}: " if error.full_key and error.full_key not in said(error) else ""
         raise RefusedInput(f"{key}{said(error)}.") from error
-    metrics = plain.get("metrics")
-    return {**plain, "metrics": None} if isinstance(metrics, dict) and not is_node(metrics) else dict(plain)
 
 
 def to_cli(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
