@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import version
 from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
-from packaging.version import Version
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
@@ -38,8 +36,6 @@ from lit_gans.strategies.module_networks import (
     refusing_penalties,
 )
 from lit_gans.strategies.rank_positions import RanksDisagree
-
-_GATHERS_WHAT_IT_STORES = Version("0.19.8")  # of DeepSpeed
 
 
 class NetworkDeepSpeed(NetworkStrategy):
@@ -227,13 +223,9 @@ class NetworkDeepSpeed(NetworkStrategy):
             gather_small(engine)
 
     def _looks_for_changes(self) -> bool:
-        """Returns whether stage 3 is in one of its first iterations: later it would wait for the device too often.
-
-        Older versions of DeepSpeed gather other values of small parameters than they store (seen with 0.18.5).
-        """
+        """Returns whether stage 3 is in one of its first iterations: later it would wait for the device too often."""
         trainer = self.lightning_module.trainer
-        first = trainer.training and trainer.fit_loop.total_batch_idx < 100
-        return self.stage == 3 and first and Version(version("deepspeed")) >= _GATHERS_WHAT_IT_STORES
+        return self.stage == 3 and trainer.training and trainer.fit_loop.total_batch_idx < 100
 
     def before_step(self, network: OptimizedNetwork) -> None:
         super().before_step(network)
