@@ -45,7 +45,8 @@ def write_summary(runs: list[Run], folder: Path) -> list[str]:
     for run in runs:
         differs = [text for text in run.overrides if text not in common]
         names.append(_name(differs))
-        by_seed.setdefault(_name([text for text in differs if not text.startswith("seed=")]), []).append(run)
+        group = _name([text for text in differs if not text.startswith("seed=")])
+        by_seed.setdefault(group or "all", []).append(run)
     values = ([_number(run.values.get(column)) for column in columns] for run in runs)
     rows = [[name, *own] for name, own in zip(names, values, strict=True)]
     lines = markdown([["run", *columns], *rows])
