@@ -28,7 +28,7 @@ from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.quiet import quiet
 from lit_gans.config.registry import gans as registered
 from lit_gans.strategies.ddp import NetworkDDP
-from lit_gans.strategies.deepspeed.optimizer import EngineOptimizer
+from lit_gans.strategies.deepspeed.optimizer import EngineOptimizer, StoredGradient
 from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP
 from lit_gans.training.adversarial import AdversarialModule
@@ -187,9 +187,11 @@ def _bytes_held(strategy: Strategy) -> dict[str, int]:
     """Returns the bytes of parameters, gradients and optimizer states that this rank currently stores."""
     parameters = list(strategy.lightning_module.parameters())
     states = (state for optimizer in strategy.optimizers for state in optimizer.state.values())
+    gradients = (parameter.grad for parameter in parameters)
     held = {
         "parameters": parameters,
-        "gradients": [parameter.grad for parameter in parameters if parameter.grad is not None],
+        # an engine of DeepSpeed counts below
+        "gradients": [each for each in gradients if each is not None and not isinstance(each, StoredGradient)],
         "optimizer": [value for state in states for value in state.values() if isinstance(value, torch.Tensor)],
     }
     for optimizer in strategy.optimizers:
