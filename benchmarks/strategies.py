@@ -190,7 +190,7 @@ def _bytes_held(strategy: Strategy) -> dict[str, int]:
     gradients = (parameter.grad for parameter in parameters)
     held = {
         "parameters": parameters,
-        # an engine of DeepSpeed counts below
+        # those that an engine of DeepSpeed stores are added below
         "gradients": [each for each in gradients if each is not None and not isinstance(each, StoredGradient)],
         "optimizer": [value for state in states for value in state.values() if isinstance(value, torch.Tensor)],
     }
