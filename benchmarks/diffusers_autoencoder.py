@@ -25,7 +25,7 @@ CONFIG = {
     "latent_channels": 8,
     "norm_num_groups": 8,
 }
-# the batch, the optimizer and the pixels' loss of experiment=autoencoder_kl_emoji
+# the batch and the pixels' loss of experiment=autoencoder_kl_emoji, and the optimizer of the comparison
 OPTIONS = {
     "resolution": 64,
     "train_batch_size": 4,
