@@ -25,7 +25,7 @@ CONFIG = {
     "latent_channels": 8,
     "norm_num_groups": 8,
 }
-# the batch and the pixels' loss of experiment=autoencoder_kl_emoji, and the optimizer of the comparison
+# the batch and the pixels' loss of experiment=autoencoder_kl_emoji, and the optimizer that its page compares with
 OPTIONS = {
     "resolution": 64,
     "train_batch_size": 4,
