@@ -1,4 +1,4 @@
-"""What several ranks train beyond one pass of parity is the tier `ranks`: other modules, options and checkpoints, and
+"""What several ranks train beyond parity is the tier `ranks`: checkpoints, nodes, other packages and precisions, and
 broken strategies, which parity must find.
 """
 
@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 OF_RANKS = {
-    *("agreement", "alone", "average", "broken", "checkpoints", "comm_hooks", "grad_scaling", "lightning_cli"),
-    *("lightning_packages", "mixed_precision", "nodes", "own_module", "several_optimizers", "sharded_checkpoints"),
-    "statistics",
+    *("agreement", "alone", "broken", "checkpoints", "lightning_cli", "lightning_packages", "mixed_precision", "nodes"),
+    *("several_optimizers", "sharded_checkpoints"),
 }
 
 
@@ -17,8 +16,6 @@ OF_RANKS = {
 def pytest_collection_modifyitems(items):
     here = Path(__file__).parent
     for item in items:
-        ours = here / "acceptance" in item.path.parents or (
-            item.path.parent == here and item.path.stem.removeprefix("test_") in OF_RANKS
-        )
+        ours = item.path.parent == here and item.path.stem.removeprefix("test_") in OF_RANKS
         if ours and not any(map(item.get_closest_marker, ("slow", "faults", "cuda"))):
             item.add_marker("ranks")
