@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,17 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_module
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import MissingConfigException
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from lit_gans.common._compat.hydra import run_hydra
 from lit_gans.common.errors import RefusedInput, nearest
-from lit_gans.config.groups import CONFIG_PACKAGE, GROUPS, SEARCH_PATH, group_of, register
+from lit_gans.config.groups import CONFIG_PACKAGE, GROUPS, SEARCH_PATH, group_of, option, register
 from lit_gans.config.mistakes import DONE, refused_is_2, said
-from lit_gans.config.overrides import quoted, with_search_path
+from lit_gans.config.overrides import key_of, quoted, value_of, with_search_path
 from lit_gans.config.registry import IMPORT_VARIABLE
-from lit_gans.config.signatures import schema
+from lit_gans.config.signatures import schema, target_class
 
 _OPTIONS = {"model": "dcgan", "data": "folder"}  # of commands that require one
 
@@ -40,7 +41,9 @@ def _compose(config_name: str, overrides: list[str]) -> DictConfig:
     register()
     GlobalHydra.instance().clear()
     with initialize_config_module(CONFIG_PACKAGE, version_base="1.3"):
-        return hydra_compose(config_name, with_search_path(overrides, last=SEARCH_PATH))
+        config = hydra_compose(config_name, with_search_path(overrides, last=SEARCH_PATH))
+    _refuse_choices_without_effect(config, overrides)
+    return config
 
 
 def hydra_command(config_name: str, job: Callable[[DictConfig], int | None], arguments: list[str]) -> int:
@@ -55,8 +58,12 @@ def hydra_command(config_name: str, job: Callable[[DictConfig], int | None], arg
     failures: list[Exception] = []
 
     def caught(config: DictConfig) -> None:  # inside the job, so that an invalid run does not end a sweep
+        def checked() -> int:
+            _refuse_choices_without_effect(config, HydraConfig.get().overrides.task)
+            return job(config) or DONE
+
         try:
-            codes.append(refused_is_2(lambda: job(config) or DONE))
+            codes.append(refused_is_2(checked))
         except Exception as error:
             failures.append(error)
             raise
@@ -86,6 +93,28 @@ def function_config(function: Callable[..., Any]) -> str:
     node = {"defaults": ["_self_", *options, *quiet], "hydra": hydra, **shared, **arguments}
     ConfigStore.instance().store(name=function.__name__, node=node)
     return function.__name__
+
+
+def _refuse_choices_without_effect(config: DictConfig, overrides: Iterable[str]) -> None:
+    """Raises `RefusedInput` for an option of the command line whose class a file sets otherwise.
+
+    Hydra merges the values of an experiment over the options that are chosen by group.
+    """
+    for override in overrides:
+        key = key_of(override) or ""
+        group = group_of(key)
+        chosen = option(f"{group}/{value_of(override)}") if group and "@" in key else None
+        place = key.partition("@")[2]
+        node = OmegaConf.select(config, place)
+        if chosen is None or not isinstance(node, DictConfig) or "_target_" not in node:
+            continue
+        wanted = schema(chosen)
+        same = target_class(node._target_, place) is target_class(wanted["_target_"], place)
+        if not same or node.get("name") != wanted.get("name"):
+            raise RefusedInput(
+                f"{override} has no effect, since a file sets the class of {place}: write in the file's defaults"
+                f" `override /{group}@{place}: NAME` instead, or give {place}._target_=CLASS."
+            )
 
 
 @contextmanager

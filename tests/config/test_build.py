@@ -56,3 +56,21 @@ def test_metrics_none_also_leaves_out_the_settings_of_an_experiment_s_metrics(ex
     config = compose(f"experiment={experiment}", "metrics=none")
     assert "num_samples" in config.metrics
     assert resolve(config)["metrics"] is None
+
+
+def test_a_schedule_of_the_command_line_replaces_that_of_every_experiment():
+    for experiment in options("experiment"):
+        optimizer = compose(f"experiment={experiment}", f"{KEYS['schedule']}=constant").model.generator_optimizer
+        assert optimizer.schedule._target_ == "lit_gans.training.schedules.Constant"
+
+
+@pytest.mark.parametrize(
+    ("choice", "place", "value"),
+    [
+        ("schedule@model.generator_optimizer.schedule=linear", "model.generator_optimizer.schedule", "lit_gans.Cosine"),
+        ("score@metrics.scores.kid=kid", "metrics.scores.kid", "torchmetrics.MeanMetric"),
+    ],
+)
+def test_a_choice_that_another_value_undoes_is_refused(choice, place, value):
+    with pytest.raises(RefusedInput, match=f"{choice} has no effect, since a file sets the class of {place}"):
+        compose("metrics=digits", choice, f"{place}._target_={value}")
