@@ -101,11 +101,10 @@ def _refuse_choices_without_effect(config: DictConfig, overrides: Iterable[str])
     Hydra merges the values of an experiment over the options that are chosen by group.
     """
     for override in overrides:
-        key = key_of(override) or ""
-        group = group_of(key)
-        chosen = option(f"{group}/{value_of(override)}") if group and "@" in key else None
-        place = key.partition("@")[2]
-        node = OmegaConf.select(config, place)
+        group, _, place = (key_of(override) or "").partition("@")
+        if not place:
+            continue
+        chosen, node = option(f"{group}/{value_of(override)}"), OmegaConf.select(config, place)
         if chosen is None or not isinstance(node, DictConfig) or "_target_" not in node:
             continue
         wanted = schema(chosen)
