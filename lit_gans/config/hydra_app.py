@@ -96,7 +96,7 @@ def function_config(function: Callable[..., Any]) -> str:
 
 
 def _refuse_choices_without_effect(config: DictConfig, overrides: Iterable[str]) -> None:
-    """Raises `RefusedInput` for an option of the command line whose class a file sets otherwise.
+    """Raises `RefusedInput` for an option of the command line whose class another value sets.
 
     Hydra merges the values of an experiment over the options that are chosen by group.
     """
@@ -111,7 +111,7 @@ def _refuse_choices_without_effect(config: DictConfig, overrides: Iterable[str])
         same = target_class(node._target_, place) is target_class(wanted["_target_"], place)
         if not same or node.get("name") != wanted.get("name"):
             raise RefusedInput(
-                f"{override} has no effect, since a file sets the class of {place}: write in the file's defaults"
+                f"{override} has no effect, since another value sets the class of {place}: write in a file's defaults"
                 f" `override /{group}@{place}: NAME` instead, or give {place}._target_=CLASS."
             )
 
