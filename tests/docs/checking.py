@@ -55,7 +55,7 @@ def each_of_a_sweep(overrides):
     choices = []
     for word in overrides:
         key, _, value = word.partition("=")
-        several = "," in value and not value.startswith("[") and not key.startswith("hydra.")
+        several = "," in value and not value.startswith(("[", "{")) and not key.startswith("hydra.")
         choices.append([f"{key}={one}" for one in value.split(",")] if several else [word])
     yield from itertools.product(*choices)
 

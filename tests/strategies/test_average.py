@@ -51,9 +51,9 @@ class CountsGathers(NetworkAverage):
             self.shown = {n: value.clone() for n, value in self.strategy.lightning_module_state_dict().items()}
         self.trained = self.strategy.lightning_module_state_dict()
         self.saved = self.state_dict()
-        self.kept = self.bytes_beside_the_shards(pl_module)
+        self.spare = self.spare_bytes(pl_module)
 
-    def bytes_beside_the_shards(self, module):
+    def spare_bytes(self, module):
         """Returns how many bytes of full tensors stay in memory with the shards that a resumed average begins with."""
         strategy, parameters = sharding(self.strategy), list(module.generator.parameters())
         if strategy is None:
@@ -64,13 +64,13 @@ class CountsGathers(NetworkAverage):
 
 
 def averages():
-    """Returns by strategy the gathers, what the average computes, its weights, those trained, its state, bytes."""
+    """Returns by strategy gathers, what the average computes, its weights, those trained, its state, spare bytes."""
     found = {}
     for name in SHOWN:
         average = CountsGathers("generator", 0.5)
         train(Own, devices=2, strategy=STRATEGIES[name](), callbacks=[average])
-        computed = average.computed, average.shown, average.trained, average.saved
-        found[name] = average.gathered_by_updates, *computed, average.kept
+        weights = average.shown, average.trained, average.saved
+        found[name] = average.gathered_by_updates, average.computed, *weights, average.spare
     return found
 
 
@@ -99,8 +99,8 @@ def test_is_the_same_under_every_strategy_without_a_gather_in_a_step(tmp_path):
     trained, average, _ = alone()
     for rank in ranks.run(f"{__name__}.averages", tmp_path):
         for name in SHOWN:
-            gathers, computed, shown, restored, saved, kept = rank[name]
-            assert (gathers, kept) == (0, 0), name
+            gathers, computed, shown, restored, saved, spare = rank[name]
+            assert (gathers, spare) == (0, 0), name
             expected = torch.func.functional_call(Own().generator, average, torch.ones(1, 3))
             torch.testing.assert_close(computed, expected, rtol=0, atol=1e-6)
             torch.testing.assert_close({key: shown[f"generator.{key}"] for key in average}, average, rtol=0, atol=1e-6)
