@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from lit_gans.config.hydra_app import compose
     from lit_gans.config.load import load
     from lit_gans.data.sources.digits import Digits
+    from lit_gans.models.autoencoder_kl import AutoencoderKL
+    from lit_gans.models.cyclegan import CycleGAN
     from lit_gans.models.d2gan import D2GAN
     from lit_gans.models.d3gan import D3GAN
     from lit_gans.models.dcgan import DCGAN
     from lit_gans.models.gan import GAN
     from lit_gans.models.image_gan import ImageGAN
     from lit_gans.models.pix2pix import Pix2Pix
+    from lit_gans.models.projected_gan import ProjectedGAN
     from lit_gans.models.r3gan import R3GAN
     from lit_gans.models.sngan import SNGAN
     from lit_gans.models.wgan_gp import WGANGP
@@ -58,11 +61,14 @@ __all__ = [
     "WGANGP",
     "Adaptive",
     "AdversarialModule",
+    "AutoencoderKL",
     "Cosine",
+    "CycleGAN",
     "Digits",
     "ImageGAN",
     "Linear",
     "Pix2Pix",
+    "ProjectedGAN",
     "RefusedInput",
     "Scheduled",
     "Scored",
