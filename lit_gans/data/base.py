@@ -73,8 +73,7 @@ class ImageData(LightningDataModule):
         self, image_size: Size = 32, channels: int = 1, batch_size: int = 64, num_workers: int = 0, seed: int = 0
     ) -> None:
         super().__init__()
-        refuse_below(1, batch_size=batch_size, channels=channels)
-        refuse_below(0, num_workers=num_workers)
+        refuse_below(1, batch_size=batch_size)
         self.image_size = as_size(image_size)
         if self.possible_channels is not None and channels not in self.possible_channels:
             raise RefusedInput(f"channels={channels} must be {' or '.join(map(str, self.possible_channels))}.")

@@ -55,7 +55,7 @@ class Evaluator:
         probe_sha256: digest of the features of a noise image, where the extractor does not declare its widths.
 
     Raises:
-        RefusedInput: there is no score, or two scores have the same key.
+        RefusedInput: two scores have the same key.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Evaluator:
         self.scores = {name: score for name, score in self._requested.items() if reasons[name] is None}
         if not self.scores:
             sentences = [f"{name}: {reason.rstrip('.')}" for name, reason in reasons.items() if reason]
-            raise RefusedInput(f"no score can be measured: {'; '.join(sentences)}.")
+            raise RefusedInput(f"no score can be measured: {'; '.join(sentences) or 'all of them are null'}.")
         self.left_out = {
             name: reason
             for name, reason in reasons.items()
@@ -265,8 +265,6 @@ def _requested(extractor: Extractor, scores: Mapping[str, FeatureScore | None] |
             "class_accuracy": ClassAccuracy(),
         }
     requested = {name: score for name, score in scores.items() if score is not None}
-    if not requested:
-        raise RefusedInput("no score is left to measure: keep one, such as the fid, or use metrics=none.")
     owners: dict[str, str] = {}
     for name, score in requested.items():
         for key in score.keys(extractor).values():

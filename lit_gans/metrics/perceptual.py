@@ -134,8 +134,6 @@ def _unit(features: Float[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
 
 def _digest_if_known(path: Path, backbone: Backbone) -> str | None:
     """Returns the sha256 of torchvision's file, which is older than checksums, and None of any other."""
-    if not path.is_file():
-        return None
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     return found if found.startswith(_FILES[backbone].removesuffix(".pth").rpartition("-")[2]) else None

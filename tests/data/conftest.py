@@ -1,4 +1,4 @@
-"""A folder of images that all say which image they are, as a datamodule."""
+"""A folder of images that all say which image they are, as a datamodule, and what a training receives of data."""
 
 import numpy as np
 import pytest
@@ -32,3 +32,12 @@ def numbers(images):
 
 
 ORDER = [*range(0, NUM, 2), *range(1, NUM, 2)]  # of class folders, then names
+
+
+def steps(data, epochs=range(1)):
+    """Yields the steps of some epochs, as a training receives them."""
+    loader = data.train_dataloader()
+    for epoch in epochs:
+        loader.sampler.set_epoch(epoch)
+        for step in loader:
+            yield data.on_after_batch_transfer(step, 0)

@@ -12,7 +12,7 @@ from PIL import Image
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.base import resized
-from lit_gans.data.images import Frame, images_at, open_picture, read_at, read_image
+from lit_gans.data.images import Frame, images_at, read_at
 from lit_gans.data.sources.folder import Folder
 
 RNG = np.random.default_rng(0)
@@ -54,7 +54,6 @@ def header_only_png(path, side=20_000):
 BAD = {
     "truncated.jpg": (truncated, "cannot be read as an image"),
     "empty.jpg": (lambda path: path.write_bytes(b""), "cannot be read as an image: cannot identify image file"),
-    "text.png": (lambda path: path.write_text("no picture"), "cannot be read as an image: cannot identify image file"),
     "huge.png": (header_only_png, "exceeds limit of 178956970 pixels"),
     "link.png": (lambda path: path.symlink_to("nowhere.png"), "No such file or directory"),
     "floats.tiff": (lambda path: Image.fromarray(np.ones((4, 4), np.float32)).save(path), "floating-point pixels"),
@@ -77,9 +76,6 @@ def test_a_bad_file_is_refused_by_path_and_reason_or_left_out_and_listed(folder,
     assert "1 left out" in caplog.text
     assert str(root / name) in caplog.text
     assert reason in caplog.text
-    assert skipping.packed.about["skipped"] == [line for line in skipping.packed.about["skipped"] if name in line]
-    for path, image in zip((root / "a.png", root / "z.png"), skipping.packed.images, strict=True):
-        assert np.array_equal(Frame(8, 3).fit(open_picture(path, "", []), "", []), image.numpy())
 
 
 def test_a_folder_that_may_not_be_opened_is_refused(folder, monkeypatch):
@@ -176,8 +172,6 @@ def test_empty_folders_and_too_few_pictures(folder, caplog):
     assert (kept.classes, kept.num_classes, kept.dataset.labels.tolist()) == (["cats", "dogs"], 2, [0, 1])
     with pytest.raises(RefusedInput, match=r"empty contains no images \(.jpg"):
         Folder(str(root / "empty"))
-    with pytest.raises(RefusedInput, match="nowhere: there is no such folder"):
-        Folder(str(root / "nowhere"))
 
 
 def test_resizing_is_the_antialiased_one_of_torch_after_the_central_crop():
@@ -213,14 +207,6 @@ def test_a_rectangle_is_cropped_to_its_aspect_ratio(size, box):
     assert np.array_equal(part.transpose(1, 2, 0), pixels[top : top + size[0], left : left + size[1]])
 
 
-def test_read_image_is_true_to_every_pixel(tmp_path):
-    pixels = RNG.integers(0, 256, (5, 7, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(tmp_path / "a.png")
-    assert np.array_equal(read_image(tmp_path / "a.png", Frame(None, 3))[0].permute(1, 2, 0).numpy(), pixels)
-    gray = np.asarray(Image.fromarray(pixels).convert("L"))
-    assert np.array_equal(read_image(tmp_path / "a.png", Frame(None, 1))[0, 0].numpy(), gray)
-
-
 def test_files_are_read_uncropped_at_one_size_or_whole_in_the_order_of_their_names(tmp_path):
     colors = {"b.png": (0, 255, 0), "a.bmp": (255, 0, 0), "c.webp": (0, 0, 255)}
     for name, color in colors.items():
@@ -233,4 +219,7 @@ def test_files_are_read_uncropped_at_one_size_or_whole_in_the_order_of_their_nam
     expected = torch.tensor([colors[path.name] for path in paths])
     assert (images.mean((2, 3)) * 255 - expected).abs().max() <= 3
     assert images_at(paths[1]) == [paths[1]]
-    assert read_at(paths[1], frame, whole=True).shape == (1, 3, 24, 40)
+    pixels = RNG.integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "whole.png")
+    whole = read_at(tmp_path / "whole.png", frame, whole=True)[0].permute(1, 2, 0) * 255
+    assert np.array_equal(whole.round().numpy(), pixels)

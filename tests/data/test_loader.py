@@ -1,8 +1,5 @@
-from unittest.mock import create_autospec
-
 import pytest
 import torch
-from lightning.pytorch import Trainer
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.base import ImagesInMemory
@@ -57,14 +54,7 @@ def test_whether_an_image_is_mirrored_does_not_depend_on_the_order():
     assert 10 < len(mirrored) < 40
 
 
-def test_row_n_plus_i_is_the_mirror_image_of_i():
-    images = torch.arange(3 * 4, dtype=torch.uint8).view(3, 1, 2, 2)
-    served = ImagesInMemory(images, torch.arange(3), mirrors=True)[torch.arange(6)]
-    assert torch.equal(served["image"], torch.cat([images, images.flip(-1)]))
-    assert served["label"].tolist() == [0, 1, 2, 0, 1, 2]
-
-
-@pytest.mark.parametrize(("workers", "boundary"), [*((0, boundary) for boundary in range(1, 7)), (2, 2), (2, 6)])
+@pytest.mark.parametrize(("workers", "boundary"), [(0, 1), (0, 6), (2, 2), (2, 6)])
 def test_resumes_at_every_step_boundary(workers, boundary):
     """Workers fetch ahead, and what they fetched does not count."""
     uninterrupted = list(epochs(loader(), 2))
@@ -75,7 +65,7 @@ def test_resumes_at_every_step_boundary(workers, boundary):
     assert list(epochs(resumed, 2)) == uninterrupted[boundary:]
 
 
-@pytest.mark.parametrize("boundary", [1, 2, 3])
+@pytest.mark.parametrize("boundary", [1, 3])
 def test_resumes_with_a_different_number_of_ranks(boundary):
     first = loader(num_batches=2)
     uninterrupted = list(epochs(first, 2))
@@ -98,8 +88,8 @@ def test_state_after_a_second_resume():
 RARE = torch.tensor([0] * 40 + [1] * 7 + [2] * 3)
 
 
-def weighted(batch_size=5, rank=0, world_size=1, weights=(1.0, 1.0, 2.0), epoch=0):
-    sampler = StepSampler(50, batch_size, 1, rank, world_size, 0, weights=weights, labels=RARE)
+def weighted(batch_size=5, rank=0, world_size=1, epoch=0):
+    sampler = StepSampler(50, batch_size, 1, rank, world_size, 0, weights=(1.0, 1.0, 2.0), labels=RARE)
     sampler.set_epoch(epoch)
     return sampler
 
@@ -120,25 +110,8 @@ def test_no_image_of_a_class_comes_again_before_all_others_of_it():
     assert len(rare) > 2 * 3, "more often than without weights"
 
 
-def test_a_weighted_run_resumes_and_refuses_other_weights():
-    def rows(loader):
-        return [step["label"].tolist() for step in loader]
-
-    def new(**settings):
-        return ResumableLoader(
-            ImagesInMemory(torch.zeros(50, 1, 1, 1), torch.arange(50)), weighted(**settings), 0, False
-        )
-
-    whole, first, resumed = new(), new(), new()
-    begun(first, 4)
-    resumed.load_state_dict(first.state_dict())
-    assert rows(resumed) == rows(whole)[4:]
-    with pytest.raises(RefusedInput, match=r"class_weights=\[1.0, 1.0, 2.0\], this run has \[1.0, 1.0, 1.0\]"):
-        new(weights=(1.0, 1.0, 1.0)).load_state_dict(first.state_dict())
-
-
 def test_different_data_and_too_few_images_are_refused():
-    for name, value in {"num_images": 20, "seed": 1, "flip": True, "window": 3}.items():
+    for name, value in {"num_images": 20, "seed": 1, "flip": True, "window": 3, "class_weights": "1.0"}.items():
         with pytest.raises(RefusedInput, match=f"trained on data with {name}={value}, this run has"):
             loader().load_state_dict(loader().state_dict() | {name: value})
     with pytest.raises(
@@ -166,16 +139,3 @@ def test_global_random_state_is_unchanged():
     before = torch.get_rng_state()
     list(loader(2))
     assert torch.equal(before, torch.get_rng_state())
-
-
-def test_datamodule_serves_the_batches_of_its_module_and_rank(random_images):
-    data, trainer = random_images(batch_size=4, seed=9), create_autospec(Trainer, instance=True)
-    trainer.global_rank, trainer.world_size = 1, 2
-    trainer.lightning_module.batches_per_step = 3
-    trainer.strategy.root_device = torch.device("cpu")
-    data.trainer = trainer
-    served, expected = data.train_dataloader(), list(StepSampler(48, 4, 3, 1, 2, 9))
-    assert [step["label"].tolist() for step in served] == [(step % 10).tolist() for step in expected]
-    trainer.world_size = 100
-    with pytest.raises(RefusedInput, match="one step needs 1200"):
-        data.setup("fit")

@@ -4,9 +4,7 @@ import pickle
 
 import pytest
 import torch
-from lightning.pytorch import LightningModule, Trainer
 from torch import nn
-from torch.utils.data import DataLoader
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.wrappers import FeatureShare
 
@@ -92,33 +90,6 @@ def test_shared_features_are_extracted_once():
     assert calls == [10] * 16 + [1]
     for name, score in unlabeled(Pixels()).items():
         same(shared[name].compute(), add(score).compute())
-
-
-class Validated(LightningModule):
-    """Logs a score of several values, as the guide says."""
-
-    def __init__(self, score):
-        super().__init__()
-        self.score = score
-
-    def validation_step(self, batch, _):
-        self.score.update(batch, real=True)
-        self.score.update(batch // 2, real=False)
-
-    def on_validation_epoch_end(self):
-        self.log_dict(self.score.named(self.score.compute()))
-        self.score.reset()
-
-
-@pytest.mark.filterwarnings("ignore:.*num_workers")
-@pytest.mark.parametrize("name", ["inception_score", "kid", "prdc"])
-def test_scores_of_several_values_are_logged_in_a_module(name):
-    switches = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-    score, trainer = all_scores(Pixels())[name], Trainer(accelerator="cpu", **dict.fromkeys(switches, False))
-    (found,) = trainer.validate(Validated(score), DataLoader(REAL.images, batch_size=40), verbose=False)
-    for real, given in ((True, REAL.images), (False, REAL.images // 2)):
-        score.update(given, real=real)
-    assert found == pytest.approx(score.named(score.compute()), rel=1e-6)
 
 
 class Flat(nn.Module):

@@ -15,7 +15,7 @@ from jaxtyping import Int64, Shaped, UInt8
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.common.errors import RefusedInput
 from lit_gans.common.paths import cache_folder
 from lit_gans.common.size import Size, as_size, sides, size_value
 from lit_gans.data.base import ImageData, ImagesInMemory, Pairs
@@ -189,7 +189,7 @@ class PackedData(ImageData):
         """Returns the weight of each class.
 
         Raises:
-            RefusedInput: there are no classes, a class is missing or unknown, or a weight is out of range.
+            RefusedInput: there are no classes, or a class is missing or unknown.
         """
         names, given = self.class_names, self.class_weights
         if not names:
@@ -202,9 +202,6 @@ class PackedData(ImageData):
                 f"data.class_weights must name each of the {len(names)} classes, 0 leaves one out; missing or unknown:"
                 f" {wrong}."
             )
-        refuse_below(0, **{f"data.class_weights.{name}": weight for name, weight in given.items()})
-        if not any(given.values()):
-            raise RefusedInput("data.class_weights: one class at least needs a weight above 0.")
         return [given[name] for name in names]
 
     # ---- placement
@@ -279,7 +276,6 @@ class PackedPairs(PackedData):
         super().__init__(**kwargs)
         self.whole_size = size_of_whole(whole_size, self.image_size)
         self._input_channels = self.channels if input_channels is None else input_channels
-        refuse_below(1, input_channels=self._input_channels)
         self.frame = replace(self.frame, image_size=self.whole_size)
 
     @property

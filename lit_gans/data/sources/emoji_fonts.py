@@ -53,12 +53,8 @@ def opened(font: Path) -> ImageFont.FreeTypeFont:
     Raises:
         RefusedInput: it does not exist, or is no such font.
     """
-    if not font.is_file():
-        raise RefusedInput(
-            f"data.font={font}: there is no such file. On Debian and Ubuntu, `apt install fonts-noto-color-emoji`"
-            f" writes {NOTO}; elsewhere, give the path of NotoColorEmoji.ttf."
-        )
-    with refusing(f"data.font={font} cannot be read as a font of bitmaps of {_PIXELS} pixels (NotoColorEmoji.ttf)"):
+    where = f"`apt install fonts-noto-color-emoji` of Debian and Ubuntu writes {NOTO}"
+    with refusing(f"data.font={font} cannot be read as a font of bitmaps of {_PIXELS} pixels ({where})"):
         return ImageFont.truetype(str(font), _PIXELS, layout_engine=ImageFont.Layout.RAQM)
 
 

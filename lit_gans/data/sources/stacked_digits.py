@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset
 
-from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import mix
 from lit_gans.common.size import Size
 from lit_gans.data.base import ImageData
@@ -61,7 +61,6 @@ class StackedDigits(ImageData):
         **kwargs: Any,
     ) -> None:
         super().__init__(image_size=image_size, channels=channels, **kwargs)
-        refuse_below(1, num_images=num_images)
         self.root, self.num_images = root, num_images
         self._classifier: nn.Module | None = None
 

@@ -11,8 +11,7 @@ from PIL import Image
 from lit_gans.data.packed import datamodule as packed
 from lit_gans.data.packed.format import open_packed
 from lit_gans.data.sources.folder import Folder
-from tests.data.conftest import NUM, ORDER, numbers
-from tests.data.served import steps
+from tests.data.conftest import NUM, ORDER, numbers, steps
 
 
 def test_images_labels_and_index_are_those_of_the_source(make, caplog):

@@ -7,7 +7,6 @@ import sys
 import threading
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 
@@ -79,11 +78,6 @@ def test_interrupted_packing_continues(make, monkeypatch, tmp_path, damage, kept
 
 def contents(path):
     return {file.name: file.read_bytes() for file in path.iterdir()}
-
-
-def test_numpy_opens_the_images(make):
-    packed = make().packed
-    assert np.array_equal(np.load(packed.path / IMAGES), packed.images.numpy())
 
 
 def test_worker_processes_pack_bitwise_identical_files(make, monkeypatch, tmp_path):

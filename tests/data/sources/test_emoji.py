@@ -25,7 +25,7 @@ def test_skin_tones_and_trademarks_are_left_out():
     assert not {(0x1F44B, 0x1F3FD), (0xF8FF,)} & {*codes}
 
 
-def test_all_are_packed_once_and_hardly_two_are_alike(small, monkeypatch):
+def test_all_are_packed_and_hardly_two_are_alike(small):
     images = small.packed.images
     assert images.shape == (2093, 3, 8, 8)
     assert len(images.flatten(1).unique(dim=0)) >= 2060  # flags of some islands are those of their country
@@ -34,20 +34,14 @@ def test_all_are_packed_once_and_hardly_two_are_alike(small, monkeypatch):
     lemon = drawings.codes.index((0x1F34B,))
     drawn_large = np.asarray(drawings.draw(lemon)).reshape(8, 4, 8, 4, 3).mean((1, 3))
     assert np.abs(images[lemon].numpy() - drawn_large.transpose(2, 0, 1)).max() <= 0.51, "means of 4x4 pixels"
-    monkeypatch.setattr(emoji, "_font", None)
-    again = Emoji(image_size=8, cache=str(small.cache))
-    assert again.packed.images.equal(images), "read from the file, since nothing can be drawn"
 
 
 def test_drawings_have_their_colors_and_their_place():
     lemon = drawn(0x1F34B).astype(float)
     red, green, blue = lemon[lemon.min(2) < 250].mean(0)
-    assert red > 150, "yellow"
-    assert green > 150, "yellow"
-    assert blue < 130, "yellow"
+    assert min(red, green) > 150 > 130 > blue, "yellow"
     square = drawn(0x1F7E5)  # a red square fills the middle
-    assert square[16, 16, 0] > 180
-    assert square[16, 16, 1] < 100
+    assert square[16, 16, 0] > 180 > 100 > square[16, 16, 1]
     rows, columns = np.nonzero(square.min(2) < 250)
     for first, last in ((rows.min(), rows.max()), (columns.min(), columns.max())):
         assert 0 < first < 8, "nothing is cropped"
@@ -84,9 +78,7 @@ def test_background_and_transparency(tmp_path):
     ("codes", "group"),
     [
         ((0x1F600,), "faces"),
-        ((0x1F44B,), "people"),
         ((0x1F469, 0x200D, 0x1F680), "people"),
-        ((0x1F34B,), "food"),
         ((0x2764, 0xFE0F), "symbols"),
         ((0x1F1E9, 0x1F1EA), "flags"),
         ((0x1F3F4, 0xE0067), "flags"),

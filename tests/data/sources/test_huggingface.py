@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lit_gans.common.errors import RefusedInput
 from lit_gans.data.sources.huggingface import Huggingface
 
 datasets = pytest.importorskip("datasets")
@@ -47,10 +46,3 @@ def test_names_of_classes_are_numbered_in_their_order(make):
 def test_a_gan_trains_with_the_classes_of_a_column(make, tiny_gan, fit):
     """It was refused: the data was taken for data without classes."""
     fit(tiny_gan("dcgan", channels=3, num_classes=3), make(label_column="animal"), 1)
-
-
-def test_a_missing_column_and_a_missing_data_set_are_refused(make, tmp_path):
-    with pytest.raises(RefusedInput, match=r"data.name=parquet: .*'imag'.* not in the dataset"):
-        _ = make(picture_column="imag").packed
-    with pytest.raises(RefusedInput, match=r"data.name=parquet: Unable to find"):
-        _ = make(files=str(tmp_path / "nowhere.parquet")).packed

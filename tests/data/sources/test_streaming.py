@@ -9,8 +9,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.data.sources import streaming
 from lit_gans.data.sources.streaming import Streaming, write_stream
 from tests.checkpoints.hostile import Payload
-from tests.data.conftest import NUM
-from tests.data.served import steps
+from tests.data.conftest import NUM, steps
 
 pytestmark = pytest.mark.skipif(find_spec("litdata") is None, reason="no litdata")
 

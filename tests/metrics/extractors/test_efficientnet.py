@@ -1,10 +1,7 @@
-import sys
-
 import numpy as np
 import pytest
 import torch
 
-from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.extractors.efficientnet import EfficientnetLite0, EfficientnetLite2, SameConv2d
 
 
@@ -45,20 +42,6 @@ def test_gray_is_repeated_and_the_network_stays_as_it_is(extractor):
     assert not any(parameter.requires_grad for parameter in extractor.parameters())
     gray = torch.randint(0, 256, (2, 1, 40, 40), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(extractor(gray)[0], extractor(gray.repeat(1, 3, 1, 1))[0])
-
-
-def test_another_file_and_a_missing_package_are_refused(tmp_path, monkeypatch):
-    torch.save({}, tmp_path / "other.pth")
-    with pytest.raises(RefusedInput, match="has the sha256"):
-        EfficientnetLite0(str(tmp_path / "other.pth"))
-    with pytest.raises(RuntimeError, match="Missing key"):
-        EfficientnetLite0(str(tmp_path / "other.pth"), sha256=None)
-    for extractor in (EfficientnetLite0, EfficientnetLite2):
-        monkeypatch.setitem(sys.modules, extractor.package, None)
-        with pytest.raises(
-            RefusedInput, match=rf'{extractor.package} is missing.*pip install "lit-gans\[efficientnet\]"'
-        ):
-            extractor()
 
 
 def test_pixels_are_scaled_as_in_its_training(extractor):

@@ -126,8 +126,14 @@ def test_classes_that_do_not_fit_the_images_are_refused(make):
     }.items():
         with pytest.raises(RefusedInput, match=sentence):
             score.update(rows(3), labels=None if labels is None else torch.tensor(labels))
-    with pytest.raises(RefusedInput, match="num_classes=0"):
-        IntraFID(num_classes=0)
+
+
+def test_a_class_counts_from_two_percent_of_the_samples_that_are_certain():
+    logits = torch.zeros(100, 4)
+    logits[:60, 0], logits[60:62, 1], logits[62:63, 2], logits[63:, 3] = 20, 20, 20, 0.5  # 2 % of 1, 1 % of 2
+    coverage = ClassCoverage()
+    coverage.update(Features(logits, logits))
+    assert coverage.compute() == 2
 
 
 def test_real_images_do_not_count_as_those_asked_for():

@@ -17,34 +17,26 @@ def mode_statistics(counts, num, min_samples):
     return {name: value.item() for name, value in metric.compute().items()}
 
 
-@pytest.mark.parametrize("num_modes", [1, 8, 25, 1000])
+@pytest.mark.parametrize("num_modes", [1, 1000])
 def test_a_uniform_generator_has_divergence_zero_and_all_modes(num_modes):
     statistics = mode_statistics(torch.full((num_modes,), 30.0), num=30 * num_modes, min_samples=20)
     assert statistics["modes_covered"] == num_modes
     assert statistics["high_quality"] == 1
-    assert statistics["kl_uniform"] == pytest.approx(0, abs=1e-5)
-    assert statistics["kl_uniform"] >= 0
+    assert 0 <= statistics["kl_uniform"] < 1e-5
 
 
-@pytest.mark.parametrize("num_modes", [8, 1000])
-def test_a_generator_of_one_mode_has_the_logarithm_of_their_number(num_modes):
-    counts = torch.zeros(num_modes)
-    counts[3] = 2500
-    statistics = mode_statistics(counts, num=2500, min_samples=20)
-    assert statistics["kl_uniform"] == pytest.approx(math.log(num_modes))
-    assert statistics["modes_covered"] == 1
-
-
-def test_half_of_the_modes_evenly_is_the_logarithm_of_two():
-    statistics = mode_statistics(torch.tensor([50.0, 0, 50, 0, 0, 50, 50, 0]), num=400, min_samples=20)
-    assert statistics["kl_uniform"] == pytest.approx(math.log(2))
+@pytest.mark.parametrize(
+    ("counts", "divergence"),
+    [
+        ([0, 0, 0, 2500, 0, 0, 0, 0], math.log(8)),
+        ([50, 0, 50, 0, 0, 50, 50, 0], math.log(2)),
+        ([1, 3, 0, 4], sum(share * math.log(share * 4) for share in (1 / 8, 3 / 8, 1 / 2))),
+    ],
+)
+def test_uneven_modes_have_the_divergence_of_its_definition(counts, divergence):
+    statistics = mode_statistics(torch.tensor(counts), num=2 * sum(counts), min_samples=1)
+    assert statistics["kl_uniform"] == pytest.approx(divergence)
     assert statistics["high_quality"] == 0.5
-
-
-def test_uneven_modes_have_the_divergence_of_its_definition():
-    statistics = mode_statistics(torch.tensor([1.0, 3.0, 0.0, 4.0]), num=8, min_samples=1)
-    expected = sum(share * math.log(share * 4) for share in (1 / 8, 3 / 8, 1 / 2))
-    assert statistics["kl_uniform"] == pytest.approx(expected)
 
 
 def test_samples_outside_every_mode_count_for_quality_alone():
@@ -68,13 +60,8 @@ def test_a_mode_is_covered_by_the_least_number_of_samples_or_more(min_samples, c
     assert mode_statistics(counts, num=100, min_samples=min_samples)["modes_covered"] == covered
 
 
-def test_an_index_that_is_no_mode_and_a_measurement_of_nothing_are_refused():
+def test_an_index_that_is_no_mode_is_refused():
     metric = ModeCoverage(3)
     for index in (-2, 3):
         with pytest.raises(RefusedInput, match=r"expected -1 \(outside all modes\) to 2"):
             metric.update(torch.tensor([0, index]))
-    metric.update(torch.tensor([], dtype=torch.int64))
-    with pytest.raises(RefusedInput, match="no sample was added"):
-        metric.compute()
-    with pytest.raises(RefusedInput, match="num_modes=0"):
-        ModeCoverage(0)
