@@ -95,10 +95,11 @@ def test_a_range_that_is_none_is_refused(tmp_path):
         folder(tmp_path, tmp_path, value_range=(1.0, 1.0))
 
 
-def test_8_bits_are_as_they_were_and_colors_of_16_bits_are_noted(tmp_path):
-    values = RNG.integers(0, 65536, (8, 10, 3)).astype(np.uint16)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_16_bits_are_scaled_to_8_not_saturated_and_noted(tmp_path, channels):
+    values = RNG.integers(0, 65536, (8, 10, channels)).astype(np.uint16)
     write_png(tmp_path / "a.png", values)
-    data = folder(tmp_path, tmp_path / "cache", dtype="uint8")
+    data = folder(tmp_path, tmp_path / "cache", dtype="uint8", channels=channels)
     assert data.packed.about["notes"] == {"16 bits, scaled to 8": 1}
     assert np.abs(data.packed.images[0].numpy() - np.moveaxis(values, -1, 0) / 257.0).max() <= 1
 

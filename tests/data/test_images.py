@@ -2,8 +2,6 @@
 
 import os
 import re
-import struct
-import zlib
 
 import numpy as np
 import pytest
@@ -11,6 +9,7 @@ import torch
 from PIL import Image
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.size import sides
 from lit_gans.data.base import resized
 from lit_gans.data.images import Frame, images_at, read_at
 from lit_gans.data.sources.folder import Folder
@@ -32,29 +31,14 @@ def folder(tmp_path):
     return root, data
 
 
-def noise(path, size=(64, 64), **options):
-    Image.fromarray(RNG.integers(0, 256, (*size, 3), dtype=np.uint8)).save(path, **options)
-
-
 def truncated(path):
-    noise(path)
+    Image.fromarray(RNG.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(path)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def header_only_png(path, side=20_000):
-    """A PNG of side x side pixels whose few bytes would unpack to gigabytes."""
-
-    def chunk(kind, content):
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    head = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0))
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(b"\0")) + chunk(b"IEND", b""))
 
 
 BAD = {
     "truncated.jpg": (truncated, "cannot be read as an image"),
     "empty.jpg": (lambda path: path.write_bytes(b""), "cannot be read as an image: cannot identify image file"),
-    "huge.png": (header_only_png, "exceeds limit of 178956970 pixels"),
     "link.png": (lambda path: path.symlink_to("nowhere.png"), "No such file or directory"),
     "floats.tiff": (lambda path: Image.fromarray(np.ones((4, 4), np.float32)).save(path), "floating-point pixels"),
 }
@@ -126,13 +110,7 @@ ANIMATED = {"save_all": True, "append_images": [Image.new("RGB", (8, 8), "blue")
         ("glass.png", Image.new("LA", (8, 8), (100, 128)), BLUE, [50.2, 50.2, 177.2], OVER),
         ("glass.png", Image.new("RGBA", (8, 8), (200, 100, 0, 128)), {"channels": 4}, [200, 100, 0, 128], None),
         ("solid.png", Image.new("RGB", (8, 8), (1, 2, 3)), {"channels": 4}, [1, 2, 3, 255], None),
-        (
-            "a.gif",
-            Image.new("RGB", (8, 8), "red"),
-            {"save": ANIMATED},
-            [255, 0, 0],
-            "animated or of several pages, first",
-        ),
+        ("a.gif", Image.new("RGB", (8, 8), "red"), {"save": ANIMATED}, [255, 0, 0], "animated or of several"),
         ("dot.png", Image.new("RGB", (1, 1), (1, 2, 3)), {}, [1, 2, 3], "smaller than image_size, enlarged"),
     ],
 )
@@ -142,20 +120,12 @@ def test_pictures_of_one_color(folder, file, picture, settings, expected, note):
     assert [said.startswith(note) for said in notes] == [True] if note else not notes
 
 
-def test_16_bit_is_scaled_and_not_saturated(folder):
-    ramp = np.linspace(0, 65535, 8).round().astype(np.uint16)[None].repeat(8, 0)
-    image, notes = only(folder, "ramp.png", Image.fromarray(ramp), channels=1)
-    assert (image[0, 0].int() - torch.from_numpy(ramp[0] / 257).round().int()).abs().max() <= 1
-    assert notes == {"16 bits, scaled to 8": 1}
-
-
-@pytest.mark.parametrize(("orientation", "turned"), [(3, lambda a: a[::-1, ::-1]), (6, lambda a: np.rot90(a, -1))])
-def test_the_camera_s_orientation_is_applied(folder, orientation, turned):
+def test_the_camera_s_orientation_is_applied(folder):
     pixels = RNG.integers(0, 256, (8, 8, 3), dtype=np.uint8)
     exif = Image.Exif()
-    exif[0x0112] = orientation
+    exif[0x0112] = 6
     image, _ = only(folder, "turned.png", Image.fromarray(pixels), save={"exif": exif})
-    assert np.array_equal(image.permute(1, 2, 0).numpy(), turned(pixels))
+    assert np.array_equal(image.permute(1, 2, 0).numpy(), np.rot90(pixels, -1))
 
 
 def test_empty_folders_and_too_few_pictures(folder, caplog):
@@ -174,16 +144,11 @@ def test_empty_folders_and_too_few_pictures(folder, caplog):
         Folder(str(root / "empty"))
 
 
-def test_resizing_is_the_antialiased_one_of_torch_after_the_central_crop():
+def test_without_a_crop_the_aspect_ratio_changes_and_a_crop_is_no_larger_than_the_picture():
     pixels = RNG.integers(0, 256, (45, 70, 3), dtype=np.uint8)
-    image = Frame(16, 3).fit(Image.fromarray(pixels), "it", [])
-    ours, cropped = torch.from_numpy(image), torch.from_numpy(pixels[:, 12:57].copy()).permute(2, 0, 1)[None]
-    assert (ours.int() - resized(cropped, 16)[0].int()).abs().max() <= 1
     full = Frame(16, 3, crop="none").fit(Image.fromarray(pixels), "it", [])
     expected = resized(torch.from_numpy(pixels).permute(2, 0, 1)[None], 16)[0]
     assert (torch.from_numpy(full).int() - expected.int()).abs().max() <= 1
-    cropped = Frame(16, 3, crop=16).fit(Image.fromarray(pixels), "it", [])
-    assert np.array_equal(cropped.transpose(1, 2, 0), pixels[14:30, 27:43])
     for crop in (0, 46):  # of nothing, or of more than there is
         with pytest.raises(
             RefusedInput, match=f"it is 70x45 pixels: crop={crop} must be at least 1, and at most 45 high"
@@ -193,18 +158,19 @@ def test_resizing_is_the_antialiased_one_of_torch_after_the_central_crop():
 
 @pytest.mark.parametrize(
     ("size", "box"),  # rows and columns of the picture, of 45 rows and 70 columns
-    [((9, 14), (0, 45, 0, 70)), ((9, 9), (0, 45, 12, 57)), ((18, 9), (0, 45, 24, 46)), ((9, 36), (14, 31, 0, 70))],
+    [((9, 14), (0, 45, 0, 70)), (9, (0, 45, 12, 57)), ((18, 9), (0, 45, 24, 46)), ((9, 36), (14, 31, 0, 70))],
 )
-def test_a_rectangle_is_cropped_to_its_aspect_ratio(size, box):
+def test_the_central_part_is_resized_as_torch_resizes_with_antialiasing(size, box):
     pixels = RNG.integers(0, 256, (45, 70, 3), dtype=np.uint8)
     image = Frame(size, 3).fit(Image.fromarray(pixels), "it", [])
     top, bottom, left, right = box
     expected = resized(torch.from_numpy(pixels[top:bottom, left:right].copy()).permute(2, 0, 1)[None], size)[0]
-    assert image.shape == (3, *size)
+    height, width = sides(size)
+    assert image.shape == (3, height, width)
     assert (torch.from_numpy(image).int() - expected.int()).abs().max() <= 1
     part = Frame(size, 3, crop=size).fit(Image.fromarray(pixels), "it", [])
-    top, left = (45 - size[0]) // 2, (70 - size[1]) // 2
-    assert np.array_equal(part.transpose(1, 2, 0), pixels[top : top + size[0], left : left + size[1]])
+    top, left = (45 - height) // 2, (70 - width) // 2
+    assert np.array_equal(part.transpose(1, 2, 0), pixels[top : top + height, left : left + width])
 
 
 def test_files_are_read_uncropped_at_one_size_or_whole_in_the_order_of_their_names(tmp_path):

