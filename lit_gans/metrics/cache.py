@@ -42,13 +42,15 @@ def reference_path(extractor: Extractor, **key: Any) -> Path:
         extractor: feature extractor.
         key: plain values that the statistics depend on besides the extractor.
     """
-    described = {
+    stamped = {
+        "format": FORMAT_VERSION,
+        "torch": torch.__version__,
         "extractor": extractor.name,
         "extractor_sha256": extractor.sha256,
         "extractor_class": f"{type(extractor).__module__}.{type(extractor).__qualname__}",
         "resize": extractor.resize,
+        **key,
     }
-    stamped = {"format": FORMAT_VERSION, "torch": torch.__version__, **described, **key}
     name = f"{hashlib.sha256(json.dumps(stamped, sort_keys=True).encode()).hexdigest()}.safetensors"
     return cache_folder() / "references" / name
 

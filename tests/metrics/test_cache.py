@@ -56,18 +56,13 @@ def test_a_damaged_file_is_made_anew_with_a_warning(folder, damage):
     assert path.read_bytes() == unbroken
 
 
-def test_statistics_without_the_states_that_are_needed_are_not_taken(folder):
-    assert measured(fid())[1] == 100
-    assert measured()[1] == 100
-    assert measured(fid())[1] == measured()[1] == 0
+def test_scores_take_the_file_of_others_that_share_their_states_and_of_no_others(folder):
+    def extracted(*names):
+        return measured({name: score for name, score in all_scores().items() if name in names})[1]
+
+    assert [extracted("fid"), extracted("kid", "fid"), extracted("fid")] == [100, 100, 0]
+    assert extracted("prdc", "fid", "inception_score") == 0
     assert len(list(folder.iterdir())) == 2
-
-
-def test_scores_that_share_their_states_share_the_file():
-    scores = all_scores()
-    assert measured({name: scores[name] for name in ("kid", "fid")})[1] == 100
-    scores = all_scores()
-    assert measured({name: scores[name] for name in ("prdc", "fid", "inception_score")})[1] == 0
 
 
 def test_a_folder_that_cannot_be_written_costs_a_warning(folder):
@@ -93,61 +88,45 @@ def test_states_of_code_elsewhere_are_not_stored(folder):
     assert [measured({"mine": Mine()})[1] for _ in range(2)] == [100, 0]
 
 
-def test_the_name_depends_on_images_and_extractor_and_not_on_batches(folder):
-    class Derived(Pixels):
-        pass
-
-    def other(**attributes):
-        extractor = Pixels()
-        vars(extractor).update(attributes)
-        return extractor
-
-    def place(real, batch_size=16, extractor=None, scores=None):
-        before = set(folder.glob("*"))
-        evaluator_of(extractor, scores, batch_size=batch_size).add_real(real, store=True)
-        return set(folder.glob("*")) - before
-
-    assert place(images(100, 0))
-    assert not place(images(100, 0), batch_size=7)
-    assert place(images(100, 1))
-    assert place(images(99, 0))
-    assert place(images(100, 0).reshape(100, 1, 1, 4))
-    assert place(images(100, 0), extractor=Derived())
-    assert place(images(100, 0), extractor=other(name="other"))
-    assert place(images(100, 0), extractor=other(resize="nearest to 2x2"))
-    assert place(images(100, 0), scores=fid())
-
-
 class Scaled(Pixels):
     """A module of a user, whose widths are those of an image; its digest does not tell what it does."""
 
     num_logits = None
-
-    def __init__(self, scale):
-        super().__init__()
-        self.scale = scale
+    scale = 1.0
 
     def forward(self, images):
         pixels, logits = super().forward(images)
         return self.scale * pixels, logits
 
 
-class Weighted(Scaled):
-    """Its digest tells."""
+class Weighted(Pixels):
+    """Its digest tells what it does."""
 
-    num_logits = 4
-
-    def __init__(self, scale):
-        super().__init__(scale)
-        del self.scale
-        self.register_buffer("scale", torch.tensor(scale))
+    def __init__(self, weight):
+        super().__init__()
+        self.register_buffer("weight", torch.tensor(weight))
 
 
-@pytest.mark.parametrize("extractor", [Scaled, Weighted])
-def test_other_code_and_other_weights_have_statistics_of_their_own(folder, extractor):
-    for scale, num in ((1.0, 1), (1.0, 1), (2.0, 2)):
-        evaluator_of(extractor(scale), fid()).add_real(images(100, 0), store=True)
-        assert len(list(folder.iterdir())) == num
+def test_the_name_depends_on_images_and_extractor_and_not_on_batches(folder):
+    def is_new(real, batch_size=16, extractor=None, **attributes):
+        before, extractor = set(folder.glob("*")), extractor or Pixels()
+        vars(extractor).update(attributes)
+        evaluator_of(extractor, fid(), batch_size=batch_size).add_real(real, store=True)
+        return set(folder.glob("*")) > before
+
+    assert is_new(images(100, 0))
+    assert not is_new(images(100, 0), batch_size=7)
+    assert is_new(images(100, 1))
+    assert is_new(images(99, 0))
+    assert is_new(images(100, 0).reshape(100, 1, 1, 4))
+    assert is_new(images(100, 0), name="other")
+    assert is_new(images(100, 0), resize="nearest to 2x2")
+    assert is_new(images(100, 0), extractor=Weighted(1.0))
+    assert not is_new(images(100, 0), extractor=Weighted(1.0))
+    assert is_new(images(100, 0), extractor=Weighted(2.0))
+    assert is_new(images(100, 0), extractor=Scaled())
+    assert not is_new(images(100, 0), extractor=Scaled())
+    assert is_new(images(100, 0), extractor=Scaled(), scale=2.0)
 
 
 def test_other_classes_of_the_same_images_are_other_statistics(folder):

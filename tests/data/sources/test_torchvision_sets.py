@@ -25,7 +25,7 @@ from lit_gans.data.sources.torchvision_sets import (
     FashionMNIST,
 )
 
-from .test_stacked_digits import idx
+from .test_digits import write_mnist
 
 NUM = 20
 RNG = np.random.default_rng(0)
@@ -49,11 +49,7 @@ def make(tmp_path):
 
 @pytest.mark.parametrize("name", ["MNIST", "FashionMNIST", "KMNIST"])
 def test_the_family_of_mnist(make, tmp_path, name):
-    raw = tmp_path / name / "raw"
-    raw.mkdir(parents=True)
-    for part in ("train", "t10k"):
-        (raw / f"{part}-images-idx3-ubyte").write_bytes(idx(GRAY if part == "train" else GRAY[::-1].copy()))
-        (raw / f"{part}-labels-idx1-ubyte").write_bytes(idx(LABELS if part == "train" else LABELS[::-1].copy()))
+    write_mnist(tmp_path, name, GRAY, LABELS)
     for split, order in (("train", 1), ("test", -1)):
         packed = make(SOURCES[name], split=split).packed
         expected = np.pad(GRAY[::order], ((0, 0), (2, 2), (2, 2)))
@@ -64,13 +60,8 @@ def test_the_family_of_mnist(make, tmp_path, name):
 
 @pytest.mark.parametrize("subset", ["digits", "letters"])
 def test_emnist_is_upright_and_counts_from_0(make, tmp_path, subset):
-    raw = tmp_path / "EMNIST" / "raw"
-    raw.mkdir(parents=True)
-    labels = LABELS + (subset == "letters")
-    for part in ("train", "test"):
-        images = raw / f"emnist-{subset}-{part}-images-idx3-ubyte"
-        images.write_bytes(idx(np.ascontiguousarray(GRAY.transpose(0, 2, 1))))
-        (raw / f"emnist-{subset}-{part}-labels-idx1-ubyte").write_bytes(idx(labels))
+    labels, turned = LABELS + (subset == "letters"), np.ascontiguousarray(GRAY.transpose(0, 2, 1))
+    write_mnist(tmp_path, "EMNIST", turned, labels, f"emnist-{subset}-", ("train", "test"))
     data = make(EMNIST, subset=subset)
     assert np.array_equal(data.packed.images.squeeze(1)[:, 2:-2, 2:-2].numpy(), GRAY)
     assert data.packed.labels.tolist() == LABELS.tolist()
