@@ -119,6 +119,7 @@ def test_the_name_depends_on_images_and_extractor_and_not_on_batches(folder):
     assert is_new(images(100, 1))
     assert is_new(images(99, 0))
     assert is_new(images(100, 0).reshape(100, 1, 1, 4))
+    assert is_new(images(100, 0), extractor=type("Derived", (Pixels,), {})())
     assert is_new(images(100, 0), name="other")
     assert is_new(images(100, 0), resize="nearest to 2x2")
     assert is_new(images(100, 0), extractor=Weighted(1.0))
