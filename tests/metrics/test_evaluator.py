@@ -11,7 +11,6 @@ from lit_gans.metrics import (
     PrecisionRecallDensityCoverage,
 )
 from lit_gans.metrics.evaluator import Evaluator
-from lit_gans.metrics.scores.base import StoredFeatures
 from tests.metrics.cells import ASKED, FAKE, REAL, Labeled, Pixels, all_scores, evaluator_of, images, values_alone
 from tests.metrics.scores.test_fid import plain_fid
 
@@ -142,28 +141,6 @@ def test_scores_of_classes_that_nobody_knows_are_dropped_without_a_word(extracto
 def test_scores_of_one_key_are_refused():
     with pytest.raises(RefusedInput, match="the scores kid and small both measure metric/kid_pixels"):
         evaluator_of(scores={"kid": KernelInceptionDistance(), "small": KernelInceptionDistance(subset_size=10)})
-
-
-class MeanDistance(StoredFeatures):
-    """A score as somebody else's file defines it."""
-
-    directions = {"mean_distance": "min"}
-
-    def __init__(self, feature=None, power: float = 1.0, **kwargs):
-        super().__init__(feature, **kwargs)
-        self.power = power
-
-    def compute(self):
-        real, fake = self.stored()
-        return (real.mean(0) - fake.mean(0)).norm() ** self.power
-
-
-def test_a_score_of_one_s_own_is_one_class():
-    evaluator, values = measured(scores=FID | {"mine": MeanDistance(power=2.0)})
-    real, fake = (Pixels()(rows)[0].mean(0) for rows in (REAL.images, FAKE))
-    assert values["metric/mean_distance_pixels"] == pytest.approx(((real - fake) ** 2).sum().item(), rel=1e-5)
-    assert evaluator.scores["mine"].settings() == {"power": 2.0}
-    assert evaluator.directions["metric/mean_distance_pixels"] == "min"
 
 
 def test_images_in_another_range_shape_or_type_do_not_reach_a_score():

@@ -15,16 +15,6 @@ def test_names_97_percent_of_the_held_out_digits_rightly_from_less_than_a_megaby
     assert WEIGHTS.stat().st_size < 1e6
 
 
-def test_stays_frozen_and_takes_any_size_and_color():
-    extractor = DigitsExtractor().train()
-    assert not extractor.training
-    assert not any(parameter.requires_grad for parameter in extractor.parameters())
-    gray, color = Digits(image_size=64).dataset.images[:5], Digits(image_size=64, channels=3).dataset.images[:5]
-    features, logits = extractor(gray)
-    assert (features.shape, logits.shape) == ((5, 64), (5, 10))
-    torch.testing.assert_close(extractor(color)[0], features)
-
-
 def test_is_the_classifier_on_gray_images_in_0_1_also_under_autocast():
     extractor, images = DigitsExtractor(), Digits().dataset.images[:200]
     expected = extractor.classifier(images.float() / 255)

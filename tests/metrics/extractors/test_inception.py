@@ -47,6 +47,8 @@ def test_features_are_torch_fidelity_s_of_the_same_file(weights, extractor):
     assert theirs[0].std() > 0.01
     for found, expected in zip(ours, theirs, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert extractor(Images(1, 0).images[:, :1])[0].dtype == torch.float32, "gray, and of full precision"
 
 
 @pytest.mark.slow  # torch-fidelity's eigenvalues of a matrix that is not symmetric take half a minute
@@ -74,15 +76,6 @@ def test_fid_and_inception_score_are_torch_fidelity_s_on_the_same_images_and_fil
     scores = inception_scores(extractor(fake.images)[1][order], 2)
     assert scores.mean().item() == pytest.approx(expected["inception_score_mean"], rel=1e-6)
     assert scores.std(correction=0).item() == pytest.approx(expected["inception_score_std"], rel=1e-4)
-
-
-def test_gray_images_are_repeated_to_three_channels_and_the_network_stays_as_it_is(extractor):
-    assert not extractor.train().training
-    assert not any(parameter.requires_grad for parameter in extractor.parameters())
-    gray = Images(2, 0).images[:, :1]
-    torch.testing.assert_close(extractor(gray)[0], extractor(gray.repeat(1, 3, 1, 1))[0])
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert extractor(gray)[0].dtype == torch.float32
 
 
 def test_the_protocol_s_sha256_is_the_file_s(weights, extractor):

@@ -24,11 +24,19 @@ def test_is_torch_fidelity_s_on_identical_index_sets(shift):
     assert found.std(correction=0).item() == pytest.approx(expected["kernel_inception_distance_std"], rel=1e-6)
 
 
-def test_three_points_by_hand():
+@pytest.mark.parametrize(
+    ("kernel", "expected"),
+    [
+        # k(x, y) = (xy + 1)^3: k(1, 2) = 27; k(0, 1) = 1; across k(1, 0) = 1, k(1, 1) = 8, k(2, 0) = 1, k(2, 1) = 27
+        ({}, 27 + 1 - 2 * (1 + 8 + 1 + 27) / 4),
+        # k(x, y) = (2xy + 3)^2: k(1, 2) = 49; k(0, 1) = 9; across k(1, 0) = k(2, 0) = 9, k(1, 1) = 25, k(2, 1) = 49
+        ({"degree": 2, "gamma": 2.0, "coef": 3.0}, 49 + 9 - 2 * (9 + 25 + 9 + 49) / 4),
+    ],
+)
+def test_three_points_by_hand(kernel, expected):
     real, fake = torch.tensor([[1.0], [2.0]]).double(), torch.tensor([[0.0], [1.0]]).double()
-    # k(1, 2) = 27; k(0, 1) = 1; across k(1, 0) = 1, k(1, 1) = 8, k(2, 0) = 1, k(2, 1) = 27
     everything = [(torch.arange(2), torch.arange(2))]
-    assert kernel_distances(real, fake, everything).item() == pytest.approx(27 + 1 - 2 * (1 + 8 + 1 + 27) / 4)
+    assert kernel_distances(real, fake, everything, **kernel).item() == pytest.approx(expected)
 
 
 def test_equal_distributions_are_zero_within_the_spread_and_the_seed_decides():
@@ -44,13 +52,6 @@ def test_equal_distributions_are_zero_within_the_spread_and_the_seed_decides():
     assert compute(seed=0) == (mean, spread)
     assert compute(seed=1) != (mean, spread)
     assert torch.equal(before, torch.get_rng_state())
-
-
-def test_another_kernel_by_hand():
-    real, fake = torch.tensor([[1.0], [2.0]]).double(), torch.tensor([[0.0], [1.0]]).double()
-    # k(x, y) = (2xy + 3)^2: k(1, 2) = 49; k(0, 1) = 9; across k(1, 0) = k(2, 0) = 9, k(1, 1) = 25, k(2, 1) = 49
-    found = kernel_distances(real, fake, [(torch.arange(2), torch.arange(2))], degree=2, gamma=2.0, coef=3.0)
-    assert found.item() == pytest.approx(49 + 9 - 2 * (9 + 25 + 9 + 49) / 4)
 
 
 def test_refusals():

@@ -39,13 +39,6 @@ def test_uneven_modes_have_the_divergence_of_its_definition(counts, divergence):
     assert statistics["high_quality"] == 0.5
 
 
-def test_samples_outside_every_mode_count_for_quality_alone():
-    inside = mode_statistics(torch.tensor([30.0, 10.0]), num=40, min_samples=20)
-    among = mode_statistics(torch.tensor([30.0, 10.0]), num=160, min_samples=20)
-    assert among["high_quality"] == 0.25
-    assert {**among, "high_quality": 1.0} == inside
-
-
 def test_no_sample_in_any_mode_is_infinitely_far():
     assert mode_statistics(torch.zeros(8), num=2500, min_samples=20) == {
         "modes_covered": 0,
