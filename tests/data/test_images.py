@@ -140,6 +140,8 @@ def test_empty_folders_and_too_few_pictures(folder, caplog):
     kept = data(on_error="skip")
     assert f"such as {root / 'empty'}; left out" in caplog.text
     assert (kept.classes, kept.num_classes, kept.dataset.labels.tolist()) == (["cats", "dogs"], 2, [0, 1])
+    with pytest.raises(RefusedInput, match="the data has 2 images, one step needs 3"):
+        data(on_error="skip", batch_size=3).setup("fit")
     with pytest.raises(RefusedInput, match=r"empty contains no images \(.jpg"):
         Folder(str(root / "empty"))
 

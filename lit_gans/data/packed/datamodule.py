@@ -258,48 +258,71 @@ def in_8_bits(images: Shaped[Tensor, "b c h w"]) -> UInt8[Tensor, "b c h w"]:
     return images if images.dtype == torch.uint8 else to_uint8(to_unit_range(images))
 
 
-class PackedPairs(PackedData):
-    """Packs pairs once, each as one image with the channels of both. Subclasses override `source`, whose pictures are
-    tuples of an input and its target, and `identity`.
+class TranslationData(PackedData):
+    """Packs images for translation, and apart from them those that are excluded from training. Subclasses override
+    `source` and `identity`.
 
     Args:
-        input_channels: number of channels of the inputs; null takes `channels`, those of the targets.
-        whole_size: height and width of whole pairs, of which the training takes random crops of `image_size`; null
-            trains on whole pairs of `image_size`.
+        whole_size: height and width of whole images, of which the training takes random crops of `image_size`; null
+            trains on whole images of `image_size`.
         **kwargs: see `PackedData`.
+
+    Raises:
+        RefusedInput: the crops do not fit into whole images.
     """
 
-    metrics = "none"  # translations are compared with their targets
-    input_first = True  # whether the first picture of a pair is the input
-
-    def __init__(self, input_channels: int | None = None, whole_size: Size | None = None, **kwargs: Any) -> None:
+    def __init__(self, whole_size: Size | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.whole_size = size_of_whole(whole_size, self.image_size)
-        self._input_channels = self.channels if input_channels is None else input_channels
+        self.whole_size = self.image_size if whole_size is None else as_size(whole_size, "whole_size")
+        if any(whole < side for whole, side in zip(sides(self.whole_size), sides(self.image_size), strict=True)):
+            larger, crops = size_value(self.whole_size), size_value(self.image_size)
+            raise RefusedInput(f"whole_size={larger}: crops of image_size={crops} do not fit into it.")
         self.frame = replace(self.frame, image_size=self.whole_size)
 
-    @property
-    def packed_frame(self) -> PairFrame:
-        frames = replace(self.frame, channels=self._input_channels), self.frame
-        return PairFrame(*(frames if self.input_first else frames[::-1]))
-
     def source(self, held_out: bool = False) -> Source:
-        """Returns the pairs for training, or those that are excluded from it; all if none are."""
+        """Returns the images for training, or those that are excluded from it; all if none are."""
         raise NotImplementedError
 
     def identity(self, held_out: bool = False) -> dict[str, Any]:
         """Returns plain values that identify the content of `source`."""
         raise NotImplementedError
 
+    @cached_property
+    def packed_held_out(self) -> Packed:
+        """Packed images that are excluded from training."""
+        return self._open(self.identity(held_out=True), partial(self.source, held_out=True))
+
+
+class PackedPairs(TranslationData):
+    """Packs pairs, each as one image with the channels of both. The pictures of `source` are tuples of an input and its
+    target.
+
+    Args:
+        input_channels: number of channels of the inputs; null takes `channels`, those of the targets.
+        **kwargs: see `TranslationData`.
+    """
+
+    metrics = "none"  # translations are compared with their targets
+    input_first = True  # whether the first picture of a pair is the input
+
+    def __init__(self, input_channels: int | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._input_channels = self.channels if input_channels is None else input_channels
+
+    @property
+    def packed_frame(self) -> PairFrame:
+        frames = replace(self.frame, channels=self._input_channels), self.frame
+        return PairFrame(*(frames if self.input_first else frames[::-1]))
+
     @property
     def input_channels(self) -> int:
         """Number of channels of the inputs."""
         return self._input_channels
 
-    @cached_property
+    @property
     def held_out(self) -> Pairs:
         """Pairs that are excluded from training; all pairs if none are held out."""
-        return self.halves(self._open(self.identity(held_out=True), partial(self.source, held_out=True)).images)
+        return self.halves(self.packed_held_out.images)
 
     def halves(self, images: Shaped[Tensor, "b c2 h w"]) -> Pairs:
         """Splits packed pairs into inputs and targets."""
@@ -315,19 +338,6 @@ class PackedPairs(PackedData):
     def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c h w"]]:
         """Yields the target of every training pair."""
         return (self.halves(images)["image"] for images in super().real_batches(batch_size))
-
-
-def size_of_whole(whole_size: Size | None, image_size: Size) -> Size:
-    """Returns the size of the images of which the training takes crops, which is that of the crops if it is None.
-
-    Raises:
-        RefusedInput: the crops do not fit into it.
-    """
-    found = image_size if whole_size is None else as_size(whole_size, "whole_size")
-    if any(whole < side for whole, side in zip(sides(found), sides(image_size), strict=True)):
-        larger, crops = size_value(found), size_value(image_size)
-        raise RefusedInput(f"whole_size={larger}: crops of image_size={crops} do not fit into it.")
-    return found
 
 
 def _free_memory() -> float:

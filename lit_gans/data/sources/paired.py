@@ -81,7 +81,7 @@ class PairedFolder(PackedPairs):
         direction: `a_to_b` translates the left half to the right half.
         image_size, channels, batch_size: see `PackedData`; the paper's batch size is 1.
         crop: see `Frame`; `none` does not crop, as in the paper.
-        **kwargs: see `PackedPairs` and `PackedData`.
+        **kwargs: see `PackedPairs`, `TranslationData` and `PackedData`.
 
     Raises:
         RefusedInput: the folder does not exist or contains no images, an image has no partner, or cannot be halved.

@@ -11,7 +11,6 @@ from PIL import Image, ImageOps
 from torchvision import datasets
 
 from lit_gans.common.errors import RefusedInput, import_extra, refusing
-from lit_gans.common.paths import cache_folder
 from lit_gans.common.size import Size
 from lit_gans.data.images import open_picture
 from lit_gans.data.packed.datamodule import PackedData
@@ -26,7 +25,7 @@ class _TorchvisionData(PackedData):
     Args:
         root: folder of the dataset's files, in torchvision's layout; null uses `torchvision` in the cache folder.
         split: split of the dataset; null uses the training split.
-        image_size, channels, cache: see `PackedData`.
+        image_size: see `PackedData`.
         **kwargs: see `PackedData`.
 
     Raises:
@@ -45,12 +44,10 @@ class _TorchvisionData(PackedData):
         root: str | None = None,
         split: str | None = None,
         image_size: Size = 32,
-        channels: int = 3,
-        cache: str | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(image_size=image_size, channels=channels, cache=cache, **kwargs)
-        self.root = Path(root).expanduser() if root else cache_folder(cache) / "torchvision"
+        super().__init__(image_size=image_size, **kwargs)
+        self.root = Path(root).expanduser() if root else self.cache / "torchvision"
         self.split = split or self.splits[0]
         if self.split not in self.splits:
             raise RefusedInput(f"split={self.split} must be one of {', '.join(self.splits)}.")

@@ -20,7 +20,7 @@ class Unpaired(UnpairedData):
     Args:
         root: path of the folder that contains them.
         image_size, batch_size: see `PackedData`; the paper's batch size is 1.
-        **kwargs: see `UnpairedData` and `PackedData`.
+        **kwargs: see `UnpairedData`, `TranslationData` and `PackedData`.
 
     Raises:
         RefusedInput: a folder does not exist or contains no images.
