@@ -3,6 +3,7 @@
 import hashlib
 import io
 import pickle
+import re
 
 import lmdb
 import numpy as np
@@ -176,12 +177,9 @@ def test_what_cannot_be_fetched_says_what_to_put_where(make, tmp_path, monkeypat
 
     for place in ("urllib.request.urlopen", "torchvision.datasets.celeba.download_file_from_google_drive"):
         monkeypatch.setattr(place, offline)
-    with pytest.raises(RefusedInput, match=r"cannot be read there and cannot be downloaded") as refused:
-        make(SOURCES[name]).setup("fit")
-    sentence = str(refused.value)
-    assert f"data.root={tmp_path}" in sentence
-    assert f"put {make(SOURCES[name]).wanted} into {tmp_path}: " in sentence
-    assert "\n" not in sentence
+    data = make(SOURCES[name])
+    with pytest.raises(RefusedInput, match=re.escape(f"put {data.wanted} into {tmp_path}: ")):
+        data.setup("fit")
 
 
 def test_an_unknown_split_is_refused(make):

@@ -8,11 +8,11 @@ from lit_gans.data.sources.unpaired import Unpaired
 from tests.data.conftest import steps
 
 
-def write(folder, values, size=(16, 16)):
+def write(folder, values):
     """Writes a gray picture for each value, with a bright left edge."""
     folder.mkdir(parents=True, exist_ok=True)
     for value in values:
-        pixels = np.full((*size, 3), value, np.uint8)
+        pixels = np.full((16, 16, 3), value, np.uint8)
         pixels[:, :2] = 255
         Image.fromarray(pixels).save(folder / f"{value:03}.png")
 
@@ -114,15 +114,6 @@ def test_held_out_pictures_are_in_folders_of_their_own(tmp_path, layout):
     assert sorted({*values(torch.cat([step["input"] for step in steps(data, range(2))]))})[-1] < 50
     data.exchange_domains()
     assert values(data.unseen["input"]) == [value + 50 for value in B]
-
-
-def test_pictures_of_any_size_keep_their_proportions(tmp_path):
-    write(tmp_path / "A", A, size=(20, 60))
-    write(tmp_path / "B", B, size=(48, 48))
-    data = made(tmp_path, whole_size=(24, 32))
-    assert data.unseen["input"].shape == (7, 1, 24, 32)
-    assert (data.unseen["input"][:, 0, 0, 0] < 10).all(), "the edge is cut off"
-    assert all(step["input"].shape == (2, 1, 24, 32) for step in steps(data))
 
 
 def test_refusals(tmp_path):
