@@ -74,6 +74,7 @@ class ImageData(LightningDataModule):
     ) -> None:
         super().__init__()
         refuse_below(1, batch_size=batch_size)
+        refuse_below(0, num_workers=num_workers)
         self.image_size = as_size(image_size)
         if self.possible_channels is not None and channels not in self.possible_channels:
             raise RefusedInput(f"channels={channels} must be {' or '.join(map(str, self.possible_channels))}.")

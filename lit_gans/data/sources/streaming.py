@@ -14,7 +14,7 @@ from jaxtyping import Int64
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from lit_gans.common.errors import RefusedInput, import_extra, refusing
+from lit_gans.common.errors import RefusedInput, import_extra, refuse_below, refusing
 from lit_gans.common.size import Size, as_size, sides, size_value
 from lit_gans.data.base import ImageData, ImagesInMemory
 from lit_gans.data.loader import StepSampler
@@ -141,6 +141,7 @@ class Streaming(ImageData):
         seed: int = 0,
     ) -> None:
         super().__init__(image_size, channels, batch_size, num_workers, seed)
+        refuse_below(0, cache_bytes=cache_bytes)
         self.root, self.flip, self.window = root, flip, window
         self.cache, self.cache_bytes = cache, cache_bytes
 

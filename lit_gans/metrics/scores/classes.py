@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
 
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.metrics.extractors.base import Features
 from lit_gans.metrics.scores.base import Compared, FeatureScore
 from lit_gans.metrics.scores.fid import Gaussian, frechet_distance
@@ -183,6 +183,9 @@ class IntraFID(LabeledScore):
         rank_deficient: whether to measure classes with no more images than features, whose covariances do not have full
             rank, so that values are far too large to compare with those of more images.
 
+    Raises:
+        RefusedInput: `num_classes` is below 1.
+
     Examples:
         >>> from lit_gans.data.sources.digits import Digits
         >>> from lit_gans.metrics import IntraFID
@@ -209,6 +212,7 @@ class IntraFID(LabeledScore):
         rank_deficient: bool = False,
         **kwargs: Any,
     ) -> None:
+        refuse_below(1, num_classes=num_classes)
         self.num_classes, self.rank_deficient = num_classes, rank_deficient
         super().__init__(feature, **kwargs)
         self._real: list[Gaussian] = []  # with their roots, as long as the real images stay the same

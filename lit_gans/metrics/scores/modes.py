@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.metrics.scores.base import Score
 
 
@@ -39,6 +39,9 @@ class ModeCoverage(Score):
     Attributes:
         directions: whether larger (`max`) or smaller (`min`) values are better; `higher_is_better` is that of
             `modes_covered`.
+
+    Raises:
+        RefusedInput: a number below 1.
     """
 
     directions: ClassVar[dict[str, str]] = {"modes_covered": "max", "high_quality": "max", "kl_uniform": "min"}
@@ -49,6 +52,7 @@ class ModeCoverage(Score):
 
     def __init__(self, num_modes: int, min_samples: int = 20, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        refuse_below(1, num_modes=num_modes, min_samples=min_samples)
         self.num_modes, self.min_samples = num_modes, min_samples
         self.add_state("counts", torch.zeros(num_modes, dtype=torch.int64), dist_reduce_fx="sum")
         self.add_state("num", torch.tensor(0), dist_reduce_fx="sum")

@@ -120,6 +120,8 @@ def test_classes_that_do_not_fit_the_images_are_refused(make):
     }.items():
         with pytest.raises(RefusedInput, match=sentence):
             score.update(rows(3), labels=None if labels is None else torch.tensor(labels))
+    with pytest.raises(RefusedInput, match="num_classes=0"):  # which would count those of the data
+        IntraFID(num_classes=0)
 
 
 def test_a_class_counts_from_two_percent_of_the_samples_that_are_certain():

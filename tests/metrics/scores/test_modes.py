@@ -58,3 +58,6 @@ def test_an_index_that_is_no_mode_is_refused():
     for index in (-2, 3):
         with pytest.raises(RefusedInput, match=r"expected -1 \(outside all modes\) to 2"):
             metric.update(torch.tensor([0, index]))
+    for numbers in ({"num_modes": 0}, {"num_modes": 3, "min_samples": 0}):  # every mode would count as covered
+        with pytest.raises(RefusedInput, match="=0 must be at least 1"):
+            ModeCoverage(**numbers)
