@@ -119,8 +119,7 @@ class AutoencoderKL(Translator):
             discriminator_optimizer=discriminator_optimizer,
             **kwargs,
         )
-        refuse_below(1, latent_channels=latent_channels, blocks=blocks, num_codes=num_codes)
-        refuse_below(1, multipliers=min(multipliers, default=0))
+        refuse_below(1, blocks=blocks)
         refuse_below(0, discriminator_start=discriminator_start)
         refuse_weights(kl_weight=kl_weight, commitment_weight=commitment_weight)
         refuse_weights(perceptual_weight=perceptual_weight, adversarial_weight=adversarial_weight)

@@ -64,7 +64,6 @@ class CycleGAN(Translator):
     ) -> None:
         super().__init__(**kwargs)
         refuse_weights(cycle_weight=cycle_weight, identity_weight=identity_weight)
-        refuse_below(0, pool_size=pool_size)
         blocks = default_blocks(self.image_size) if blocks is None else blocks
         refuse_below(1, blocks=blocks)
         self.cycle_weight, self.identity_weight, self.pool_size = cycle_weight, identity_weight, pool_size
@@ -84,14 +83,8 @@ class CycleGAN(Translator):
     def setup(self, stage: str) -> None:
         super().setup(stage)
         data = data_of(self.trainer)
-        if data is None or isinstance(data, Unpaired):
-            return
-        theirs = data.input_channels if isinstance(data, Paired) else None
-        if theirs != self.channels:
-            raise RefusedInput(
-                f"cyclegan needs images of two domains with {self.channels} channels, and this data has"
-                f" {'one domain' if theirs is None else f'inputs with {theirs}'}: use data=unpaired, two folders."
-            )
+        if data is not None and not isinstance(data, Unpaired | Paired):
+            raise RefusedInput("cyclegan needs images of two domains: use data=unpaired, two folders.")
 
     # ---- the batch: `input` has images of A, `image` those of B; each has its own crop
 

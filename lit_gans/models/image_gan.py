@@ -52,7 +52,6 @@ class ImageGAN(AdversarialModule):
     ) -> None:
         super().__init__(**kwargs)
         refuse_below(1, generator_width=generator_width, discriminator_width=discriminator_width)
-        refuse_below(0, num_classes=num_classes)
         refuse_options(network, self.image_size, bias=bias, dense_stem=dense_stem, block=block)
         self.network, self.block, self.num_classes = network, block, num_classes
         self.generator_width, self.discriminator_width = generator_width, discriminator_width

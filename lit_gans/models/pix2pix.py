@@ -53,14 +53,8 @@ class Pix2Pix(Translator):
     def setup(self, stage: str) -> None:
         super().setup(stage)
         data = data_of(self.trainer)
-        paired = isinstance(data, Paired) and not isinstance(data, Unpaired)
-        theirs = data.input_channels if paired else None
-        if data is not None and theirs != self.input_channels:
-            raise RefusedInput(
-                f"pix2pix needs pairs whose inputs have {self.input_channels} channels, and this data has"
-                f" {theirs or 'no pairs'}: use data=digit_edges, data=emoji_lines or data=paired_folder, or set"
-                " model.input_channels."
-            )
+        if data is not None and (isinstance(data, Unpaired) or not isinstance(data, Paired)):
+            raise RefusedInput("pix2pix needs pairs: use data=digit_edges, data=emoji_lines or data=paired_folder.")
 
     # ---- the batch: pairs, one crop for both images, and dropout noise
 

@@ -91,8 +91,6 @@ class ProjectedGAN(ImageGAN):
             diffaugment=diffaugment,
             **kwargs,
         )
-        if self.channels not in (1, 3):
-            raise RefusedInput(f"channels={self.channels}: the frozen network sees images with 1 or 3 channels.")
         if self.num_classes:
             raise RefusedInput(f"num_classes={self.num_classes}: these discriminators see no classes; use 0.")
         if self.freeze_discriminator:

@@ -6,7 +6,6 @@ from typing import Any
 
 from torch import Tensor
 
-from lit_gans.common.errors import refuse_below
 from lit_gans.models.image_gan import ImageGAN
 from lit_gans.networks import NetworkName, refuse_options
 from lit_gans.networks.spectral import spectrally_normalized
@@ -45,7 +44,6 @@ class SNGAN(ImageGAN):
         discriminator_optimizer: Optimizer = Optimizer("Adam", lr=2e-4, betas=(0.0, 0.9), schedule=Linear()),
         **kwargs: Any,
     ) -> None:
-        refuse_below(0, top_width=top_width)
         self.spectral_generator, self.single_norm, self.top_width = spectral_generator, single_norm, top_width
         super().__init__(
             network=network,

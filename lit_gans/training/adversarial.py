@@ -159,9 +159,8 @@ class AdversarialModule(LightningModule):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        refuse_below(1, channels=channels, latent_dim=latent_dim, n_critic=n_critic)
+        refuse_below(1, latent_dim=latent_dim, n_critic=n_critic, r1_every=r1_every)
         refuse_below(1, generator_batch_multiple=generator_batch_multiple, accumulate_gradients=accumulate_gradients)
-        refuse_below(1, r1_every=r1_every)
         refuse_below(0, freeze_discriminator=freeze_discriminator)
         refuse_not_positive(clip_gradients=clip_gradients)
         refuse_weights(r1_gamma=r1_gamma, r2_gamma=r2_gamma)
@@ -196,9 +195,7 @@ class AdversarialModule(LightningModule):
 
     def _finish_networks(self) -> None:
         for name in self.network_names:
-            network = getattr(self, name, None)
-            if not isinstance(network, nn.Module):
-                raise TypeError(f"{type(self).__name__} has no network {name}: its constructor must build it.")
+            network = self.get_submodule(name)
             if self.channels_last:
                 network.to(memory_format=torch.channels_last)
             if self.compile_networks:
@@ -533,10 +530,6 @@ class AdversarialModule(LightningModule):
             self.progress = replace(self.progress, total=num_iterations(self.trainer))
         configured = []
         for name, each in settings.items():
-            if each.schedule.needs_total and not self.progress.total:
-                raise RefusedInput(
-                    f"the schedule of {name} lasts until the last iteration: set trainer.max_steps, or its over=NUMBER."
-                )
             optimizer = each.build(_trainable(self.get_submodule(name)), fused)
             optimizer.register_load_state_dict_post_hook(arrange_as_weights)
             scheduler = OptionScheduler(optimizer, each, self._progress_at)
@@ -710,10 +703,8 @@ class AdversarialModule(LightningModule):
             Images in [0, 1].
 
         Raises:
-            RefusedInput: `num` is below 1, the generator is not conditioned on such a label, or no averaged weights
-                exist.
+            RefusedInput: the generator is not conditioned on such a label, or no averaged weights exist.
         """
-        refuse_below(1, num=num)
         return self.decode(
             self.sampling_inputs(num, seed),
             labels=self.labels(num, label),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import torch
 from lightning.fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy
@@ -38,8 +37,6 @@ def _refuse_precision(device: str, precision: str) -> None:
             f"precision={precision}: weights in less than float32 lose small updates of optimizers and averages: use"
             " precision=bf16 (bf16-mixed) or fp16, which compute in half precision and keep the weights."
         )
-    if precision.startswith("bf16") and device == "cuda" and not torch.cuda.is_bf16_supported():
-        raise RefusedInput("precision=bf16: this CUDA device has no bfloat16: use precision=fp16 or precision=fp32.")
 
 
 def _refuse_processes(trainer: Trainer) -> None:

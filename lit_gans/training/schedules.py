@@ -68,6 +68,17 @@ class Constant(Schedule):
         return 1.0, 1.0
 
 
+def _whole(progress: Progress) -> int:
+    """Returns the number of iterations of the training, 1 before it begins.
+
+    Raises:
+        RefusedInput: the training has no end.
+    """
+    if progress.iterations and not progress.total:
+        raise RefusedInput("a schedule that lasts for all iterations needs trainer.max_steps, or over=NUMBER.")
+    return progress.total or 1
+
+
 @dataclass(frozen=True)
 class ConstantThenLinear(Schedule):
     """Keeps the learning rate constant at first, then decays it linearly to zero (Isola et al. 2017, section 3.3).
@@ -83,8 +94,8 @@ class ConstantThenLinear(Schedule):
             raise RefusedInput(f"constant_share={self.constant_share} must lie in [0, 1).")
 
     def at(self, progress: Progress) -> float:
-        start = self.constant_share * progress.total
-        return min(1.0, max(0.0, (progress.total - progress.iterations) / (progress.total - start)))
+        total = _whole(progress)
+        return min(1.0, max(0.0, (total - progress.iterations) / (total - self.constant_share * total)))
 
 
 @dataclass(frozen=True)
@@ -111,11 +122,7 @@ class _Transition(Schedule):
 
     def _elapsed(self, progress: Progress) -> tuple[int, int]:
         """Returns how much of the transition is over, and its length."""
-        over = self.over if self.over is not None else progress.total
-        if not over:  # the training has not begun, or has no end
-            if progress.iterations:
-                raise RefusedInput("a schedule with over=null needs trainer.max_steps: set it, or give over=NUMBER.")
-            return 0, 1
+        over = self.over or _whole(progress)
         done = progress.images if self.unit == "images" else progress.iterations
         return min(done, over), over
 

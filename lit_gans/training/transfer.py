@@ -81,8 +81,6 @@ def freeze_finest(discriminator: nn.Module, num: int) -> None:
             f"freeze_discriminator={num} must be less than the number of convolutions of the discriminator,"
             f" {len(convolutions)}: nothing would learn."
         )
-    if not num:
-        return
     first_free = {id(parameter) for parameter in convolutions[num].parameters()}
     for parameter in discriminator.parameters():
         if id(parameter) in first_free:

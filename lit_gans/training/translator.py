@@ -67,13 +67,11 @@ class Translator(AdversarialModule):
             **kwargs,
         )
         if self.augmentations.diffaugment or self.augmentations.augmenter is not None:
-            name = "diffaugment" if self.augmentations.diffaugment else "augmentation"
             raise RefusedInput(
-                f"{name}: the L1 loss compares images that are not augmented; leave it out, {self.name} has jitter."
+                "diffaugment and augmentation: the L1 loss compares images that are not augmented; leave them out,"
+                f" {self.name} has jitter."
             )
-        refuse_below(
-            1, generator_width=generator_width, discriminator_width=discriminator_width, patch_depth=patch_depth
-        )
+        refuse_below(1, patch_depth=patch_depth)
         self.jitter, self.norm, self.patch_depth = jitter, norm, patch_depth
         self.generator_width, self.discriminator_width = generator_width, discriminator_width
 
