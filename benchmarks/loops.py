@@ -26,7 +26,7 @@ from lit_gans.models.wgan_gp import WGANGP
 from lit_gans.networks.spectral import SpectralNorm, one_power_iteration
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.batch import Batch
-from lit_gans.training.scored import loss_of
+from lit_gans.training.losses import loss_of
 
 Images = Float[Tensor, "n c s s"]
 _PENALTY = 10.0  # Gulrajani et al. 2017, lambda

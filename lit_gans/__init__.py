@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from lit_gans.models.wgan_gp import WGANGP
     from lit_gans.training.adversarial import AdversarialModule
     from lit_gans.training.augmentation import Adaptive, Scheduled
+    from lit_gans.training.losses import Scored
     from lit_gans.training.schedules import Cosine, Linear
-    from lit_gans.training.scored import Scored
 
 __version__ = "0.1.0"
 
@@ -45,7 +45,7 @@ _PLACES = {
     "Linear": "lit_gans.training.schedules",
     "RefusedInput": "lit_gans.common.errors",
     "Scheduled": "lit_gans.training.augmentation",
-    "Scored": "lit_gans.training.scored",
+    "Scored": "lit_gans.training.losses",
     "build": "lit_gans.config.build",
     "compose": "lit_gans.config.hydra_app",
     "load": "lit_gans.config.load",

@@ -34,8 +34,7 @@ from lit_gans.config.build import build
 from lit_gans.config.hydra_app import compose
 from lit_gans.data.sources.folder import Folder
 from lit_gans.strategies.ddp import NetworkDDP
-from lit_gans.training.attached import callbacks_of
-from lit_gans.training.callback import GenerativeCallback
+from lit_gans.training.callback import GenerativeCallback, callbacks_of
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.schedules import Constant
 

@@ -33,8 +33,7 @@ from lit_gans.metrics.scores.base import FeatureScore
 from lit_gans.metrics.scores.modes import ModeCoverage
 from lit_gans.metrics.scores.paired_l1 import PairedL1
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.attached import callbacks_of, data_of
-from lit_gans.training.callback import GenerativeCallback
+from lit_gans.training.callback import GenerativeCallback, callbacks_of, data_of
 from lit_gans.training.translator import Translator
 
 PROTOCOL = "protocol.json"

@@ -17,8 +17,7 @@ from lit_gans.callbacks.time_left import TimeLeft
 from lit_gans.common.paths import shown
 from lit_gans.common.progress import in_words
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.attached import callbacks_of
-from lit_gans.training.callback import GenerativeCallback
+from lit_gans.training.callback import GenerativeCallback, callbacks_of
 
 _LINES = 20  # number of lines per run without a terminal, besides
 _EARLY = (10, 100)  # iterations, so that a long run shows its speed and losses soon

@@ -19,7 +19,7 @@ from lit_gans.metrics.cache import fingerprint
 from lit_gans.metrics.perceptual import Perceptual, perceptual_network
 from lit_gans.models.autoencoder_kl import AutoencoderKL
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.attached import data_of
+from lit_gans.training.callback import data_of
 from lit_gans.training.translator import spread
 
 

@@ -18,8 +18,7 @@ from lit_gans.common.errors import refuse_below, refuse_not_positive
 from lit_gans.data.contracts import Plottable
 from lit_gans.data.images import write_grid
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.attached import data_of
-from lit_gans.training.callback import GenerativeCallback
+from lit_gans.training.callback import GenerativeCallback, data_of
 
 FILM = "training.gif"
 _KEY = "samples"  # of the grids in loggers

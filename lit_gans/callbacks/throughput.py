@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from lightning.pytorch import LightningModule, Trainer
 
-from lit_gans.training.attached import callbacks_of
-from lit_gans.training.callback import GenerativeCallback
+from lit_gans.training.callback import GenerativeCallback, callbacks_of
 
 _GIB = 2**30
 

@@ -9,7 +9,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Timer
 
 from lit_gans.callbacks.evaluation import Measurement
-from lit_gans.training.attached import callbacks_of
+from lit_gans.training.callback import callbacks_of
 
 _ITERATIONS, _SECONDS = 100, 30.0  # of a window: at least so many, and at least so long
 

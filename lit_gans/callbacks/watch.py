@@ -17,11 +17,10 @@ from lit_gans.common.errors import refuse_below, refuse_not_positive
 from lit_gans.common.noise import forked, mix
 from lit_gans.report.neighbors import reduced
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.attached import callbacks_of
 from lit_gans.training.batch import Batch, prepare_batch, split_batch
-from lit_gans.training.callback import GenerativeCallback
+from lit_gans.training.callback import GenerativeCallback, callbacks_of
+from lit_gans.training.losses import flat_scores
 from lit_gans.training.sampling import evaluating
-from lit_gans.training.scored import flat_scores
 
 logger = logging.getLogger(__name__)
 

@@ -21,8 +21,7 @@ from lit_gans.config.registry import gans
 from lit_gans.config.signatures import schema
 from lit_gans.data.sources.folder import Folder
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.attached import callbacks_of, data_of
-from lit_gans.training.callback import GenerativeCallback
+from lit_gans.training.callback import GenerativeCallback, callbacks_of, data_of
 
 logger = logging.getLogger(__name__)
 

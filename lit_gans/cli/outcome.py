@@ -16,7 +16,7 @@ from lit_gans.cli.sweep import Run
 from lit_gans.common.paths import shown
 from lit_gans.config.mistakes import DONE, STOPPED
 from lit_gans.config.registry import IMPORT_VARIABLE
-from lit_gans.training.attached import callbacks_of
+from lit_gans.training.callback import callbacks_of
 from lit_gans.training.translator import Translator
 
 _METRIC = "metric/"

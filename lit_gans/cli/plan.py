@@ -40,7 +40,7 @@ from lit_gans.data.base import ImageData
 from lit_gans.data.images import to_uint8
 from lit_gans.data.sources.folder import Folder
 from lit_gans.data.survey import LOOKED_AT, Survey, survey
-from lit_gans.training.attached import callbacks_of
+from lit_gans.training.callback import callbacks_of
 
 EXPERIMENT = "photos"
 _NOT_WRITTEN = ("experiment", "resume", "init_from", "minutes", "output")

@@ -62,7 +62,7 @@ from lit_gans.config.run_folder import (
     sweep_folder,
 )
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.attached import callbacks_of
+from lit_gans.training.callback import callbacks_of
 
 _RESOLVED = "--resolved"  # starts a further process, followed by the file of the resolved configuration
 

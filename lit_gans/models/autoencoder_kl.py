@@ -21,18 +21,15 @@ from lit_gans.common.size import sides
 from lit_gans.data.contracts import ImageSource, Labeled, Paired, Unpaired
 from lit_gans.data.images import to_networks
 from lit_gans.metrics.perceptual import Perceptual, perceptual_network
-from lit_gans.networks.autoencoder import Autoencoder
-from lit_gans.networks.blocks import Norm
-from lit_gans.networks.bottlenecks import DiagonalGaussian, VectorQuantizer, perplexity, usage_of
-from lit_gans.networks.padding import cut, padded
+from lit_gans.networks.autoencoder import Autoencoder, DiagonalGaussian, VectorQuantizer, perplexity, usage_of
+from lit_gans.networks.blocks import Norm, cut, padded
 from lit_gans.networks.patchgan import PatchGAN
 from lit_gans.training.adaptive_weight import adaptive_weight, gradient_at, weight_gradient, with_gradient
 from lit_gans.training.batch import Batch
-from lit_gans.training.losses import critic_generator, hinge_discriminator
+from lit_gans.training.losses import Scored, critic_generator, hinge_discriminator
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.sampling import Weights, evaluating
 from lit_gans.training.schedules import Number, is_zero, refuse_weights
-from lit_gans.training.scored import Scored
 from lit_gans.training.translator import Translator, spread
 
 _CODEBOOK_WEIGHT = 1.0  # of the quantizer's loss (Esser et al. 2021, equation 4)

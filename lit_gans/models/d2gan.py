@@ -11,8 +11,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.common.precision import full_precision
 from lit_gans.models.image_gan import ImageGAN
 from lit_gans.training.batch import Batch
-from lit_gans.training.losses import log_softplus
-from lit_gans.training.scored import Scored
+from lit_gans.training.losses import Scored, log_softplus
 
 
 class D2GAN(ImageGAN):

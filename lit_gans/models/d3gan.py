@@ -12,8 +12,7 @@ from torch.nn.functional import softplus
 from lit_gans.common.precision import full_precision
 from lit_gans.models.image_gan import ImageGAN
 from lit_gans.training.batch import Batch
-from lit_gans.training.losses import non_saturating_generator
-from lit_gans.training.scored import Scored
+from lit_gans.training.losses import Scored, non_saturating_generator
 
 
 class D3GAN(ImageGAN):

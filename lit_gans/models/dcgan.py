@@ -9,9 +9,8 @@ from torch import Tensor
 from lit_gans.common.errors import RefusedInput
 from lit_gans.models.image_gan import ImageGAN
 from lit_gans.training.batch import Batch
-from lit_gans.training.losses import logistic_discriminator, non_saturating_generator
+from lit_gans.training.losses import Scored, logistic_discriminator, non_saturating_generator
 from lit_gans.training.schedules import Number, ends
-from lit_gans.training.scored import Scored
 
 
 class DCGAN(ImageGAN):

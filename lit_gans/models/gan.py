@@ -9,8 +9,7 @@ from torch import Tensor
 from lit_gans.models.image_gan import ImageGAN
 from lit_gans.networks import NetworkName
 from lit_gans.training.batch import Batch
-from lit_gans.training.losses import logistic_discriminator, non_saturating_generator, saturating_generator
-from lit_gans.training.scored import Scored
+from lit_gans.training.losses import Scored, logistic_discriminator, non_saturating_generator, saturating_generator
 
 
 class GAN(ImageGAN):

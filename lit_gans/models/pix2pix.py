@@ -13,14 +13,13 @@ from lit_gans.common.noise import Noise, mix
 from lit_gans.common.size import sides
 from lit_gans.data.contracts import Paired, Unpaired
 from lit_gans.data.images import to_unit_range
-from lit_gans.networks.padding import cut, multiple_of, padded
+from lit_gans.networks.blocks import cut, multiple_of, padded
 from lit_gans.networks.patchgan import PatchGAN
 from lit_gans.networks.unet import UNet
-from lit_gans.training.attached import data_of
 from lit_gans.training.batch import Batch
-from lit_gans.training.losses import logistic_discriminator, non_saturating_generator
+from lit_gans.training.callback import data_of
+from lit_gans.training.losses import Scored, logistic_discriminator, non_saturating_generator
 from lit_gans.training.schedules import Number, refuse_weights
-from lit_gans.training.scored import Scored
 from lit_gans.training.translator import Translator, spread, with_channels_of
 
 

@@ -16,9 +16,8 @@ from lit_gans.networks import NetworkName
 from lit_gans.networks.projected import Maps, ProjectedDiscriminator
 from lit_gans.training.batch import Batch
 from lit_gans.training.diffaugment import Augmentation
-from lit_gans.training.losses import critic_generator, hinge_discriminator
+from lit_gans.training.losses import Scored, critic_generator, hinge_discriminator
 from lit_gans.training.optim import Optimizer
-from lit_gans.training.scored import Scored
 
 
 class FrozenFeatures:

@@ -10,10 +10,9 @@ from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.models.image_gan import ImageGAN
 from lit_gans.networks import NetworkName
 from lit_gans.training.batch import Batch
-from lit_gans.training.losses import relativistic
+from lit_gans.training.losses import Scored, relativistic
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.schedules import Cosine, Number
-from lit_gans.training.scored import Scored
 
 _BURN_IN = 20_000_000  # images, of CIFAR-10 and FFHQ
 _GAMMA = Cosine(0.05, 0.005, over=_BURN_IN, unit="images")

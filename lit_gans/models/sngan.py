@@ -10,10 +10,9 @@ from lit_gans.models.image_gan import ImageGAN
 from lit_gans.networks import NetworkName, refuse_options
 from lit_gans.networks.spectral import spectrally_normalized
 from lit_gans.training.batch import Batch
-from lit_gans.training.losses import critic_generator, hinge_discriminator
+from lit_gans.training.losses import Scored, critic_generator, hinge_discriminator
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.schedules import Linear
-from lit_gans.training.scored import Scored
 
 
 class SNGAN(ImageGAN):

@@ -12,11 +12,10 @@ from lit_gans.models.image_gan import ImageGAN
 from lit_gans.networks import NetworkName
 from lit_gans.networks.blocks import Norm
 from lit_gans.training.batch import Batch
-from lit_gans.training.losses import critic_generator, wasserstein_critic
+from lit_gans.training.losses import Scored, critic_generator, wasserstein_critic
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.penalties import gradient_penalty
 from lit_gans.training.schedules import Linear, Number, refuse_weights
-from lit_gans.training.scored import Scored
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 

@@ -1,4 +1,4 @@
-"""Building blocks of the networks: convolutions of three types, normalizations, class conditioning.
+"""Building blocks of the networks: convolutions of three types, normalizations, class conditioning, padding.
 
 Shapes: N batch, C channels, H and W height and width, F features.
 """
@@ -214,3 +214,29 @@ def _nearest_size(height: int, width: int) -> Size:
     shorter = max(16, round(min(height, width) / step) * step)
     step = _step(shorter)
     return as_size([max(shorter, round(side / step) * step) for side in (height, width)])
+
+
+def multiple_of(side: int, multiple: int) -> int:
+    """Returns the smallest multiple that is not less than a length."""
+    return -(-side // multiple) * multiple
+
+
+def padded(images: Float[Tensor, "n c h w"], multiple: int) -> Float[Tensor, "n c h2 w2"]:
+    """Pads images at the bottom and on the right to multiples of a number of pixels, by reflection.
+
+    Unlike `torch.nn.functional.pad`, which reflects once, it pads small images by more than their size.
+    """
+    for axis in (-2, -1):
+        side = images.shape[axis]
+        wanted = multiple_of(side, multiple)
+        if wanted != side:
+            there = torch.arange(wanted, device=images.device) % max(1, 2 * (side - 1))
+            images = images.index_select(axis, torch.where(there < side, there, 2 * (side - 1) - there))
+    return images
+
+
+def cut(images: Float[Tensor, "n c h2 w2"], like: Float[Tensor, "n a h w"]) -> Float[Tensor, "n c h w"]:
+    """Cuts what was made of padded images to the height and width that they had before."""
+    if images.shape[-2:] == like.shape[-2:]:
+        return images
+    return images[..., : like.shape[-2], : like.shape[-1]]

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch import cat as concatenated
 
 from lit_gans.common.size import Size, sides
-from lit_gans.networks.blocks import Norm, Residual, draw_weights, normalization
-from lit_gans.networks.padding import cut, padded
+from lit_gans.networks.blocks import Norm, Residual, cut, draw_weights, normalization, padded
 
 _HALVED = 4  # by two convolutions with stride 2
 _SMALLEST = 2  # pixels of the coarsest map, which its convolutions reflect

@@ -47,7 +47,6 @@ from lit_gans.strategies.base import (
 )
 from lit_gans.strategies.grad_scaling import NetworkScaling, scale_each_network
 from lit_gans.strategies.module_networks import parameters_of
-from lit_gans.training.attached import attached_trainer, callbacks_of, num_iterations
 from lit_gans.training.augmentation import Augmentations, Augmenter
 from lit_gans.training.batch import (
     Batch,
@@ -57,10 +56,17 @@ from lit_gans.training.batch import (
     share_of_loss,
     split_batch,
 )
-from lit_gans.training.callback import GenerativeCallback, reads_every_loss
+from lit_gans.training.callback import (
+    GenerativeCallback,
+    attached_trainer,
+    callbacks_of,
+    num_iterations,
+    reads_every_loss,
+)
 from lit_gans.training.construction import constructor_arguments
 from lit_gans.training.diffaugment import Augmentation
 from lit_gans.training.finite import LOSS, PENALTY, SCALE, FiniteCheck
+from lit_gans.training.losses import Scored, flat_scores, loss_of, scores_of
 from lit_gans.training.optim import Optimizer, OptionScheduler, arrange_as_weights
 from lit_gans.training.penalties import r1_penalty, zero_centered_penalty
 from lit_gans.training.refusals import refuse_trainer
@@ -74,7 +80,6 @@ from lit_gans.training.resuming import (
 )
 from lit_gans.training.sampling import GeneratorCopies, Weights, evaluating
 from lit_gans.training.schedules import Number, Progress, is_zero, refuse_weights, value_at
-from lit_gans.training.scored import Scored, flat_scores, loss_of, scores_of
 from lit_gans.training.transfer import freeze_finest
 
 logger = logging.getLogger(__name__)
@@ -486,7 +491,7 @@ class AdversarialModule(LightningModule):
         every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]  # set by a connector; 0 logs nothing
         is_written = every > 0 and iteration % every == 0
         # logging takes as long as the backward of a small network
-        if is_written or iteration == self.progress.total or reads_every_loss(self.trainer):
+        if is_written or iteration == self.progress.total or self._logs_every_loss:
             self._log_losses()
 
     def _refuse_divergence(self, iteration: int) -> None:
@@ -567,6 +572,7 @@ class AdversarialModule(LightningModule):
         self._noise_generator = torch.Generator(device=self.device)
         self.progress = replace(self.progress, total=num_iterations(self.trainer))
         self.losses, self.terms = {}, {}
+        self._logs_every_loss = reads_every_loss(self.trainer)
         self.augmentations.state = self.augmentations.state.to(self.device)
         own = (lambda weight: weight) if self._sharding is None else self._sharding.local_shard
         self.finite.start({name: [own(weight) for weight in weights] for name, weights in self._trainable.items()})

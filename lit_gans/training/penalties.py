@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lit_gans.common.compilation import uncompiled
 from lit_gans.common.precision import full_precision, without_autocast
-from lit_gans.training.scored import Scores, tensors_of
+from lit_gans.training.losses import Scores, tensors_of
 
 
 def zero_centered_penalty(images: Float[Tensor, "n *shape"], scores: Scores) -> Float[Tensor, ""]:

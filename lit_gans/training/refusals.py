@@ -13,7 +13,7 @@ from lit_gans.common._compat.lightning import finds_unused_parameters
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import as_size
 from lit_gans.strategies.base import NetworkStrategy
-from lit_gans.training.attached import data_of
+from lit_gans.training.callback import data_of
 
 
 def refuse_trainer(module: LightningModule, trainer: Trainer) -> None:

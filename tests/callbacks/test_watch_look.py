@@ -11,8 +11,8 @@ from lit_gans.callbacks import EMA, Checkpoint, EarlyStopping, ProgressBar, Samp
 from lit_gans.common.errors import RefusedInput
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.augmentation import Adaptive
+from lit_gans.training.losses import Scored, tensors_of
 from lit_gans.training.penalties import r1_penalty, zero_centered_penalty
-from lit_gans.training.scored import Scored, tensors_of
 
 
 @pytest.mark.parametrize("name", ["sngan", "pix2pix", "cyclegan"])

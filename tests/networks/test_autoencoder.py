@@ -2,8 +2,7 @@ import pytest
 import torch
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.networks.autoencoder import Attention, Autoencoder
-from lit_gans.networks.bottlenecks import DiagonalGaussian
+from lit_gans.networks.autoencoder import Attention, Autoencoder, DiagonalGaussian
 
 
 def tiny(**settings):

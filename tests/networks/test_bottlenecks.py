@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.distributions import Normal, kl_divergence
 
-from lit_gans.networks.bottlenecks import DiagonalGaussian, VectorQuantizer, perplexity, usage_of
+from lit_gans.networks.autoencoder import DiagonalGaussian, VectorQuantizer, perplexity, usage_of
 
 
 def test_gaussians_have_the_divergence_of_torch_and_are_drawn_from_noise():

@@ -3,8 +3,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from lit_gans.networks.blocks import padded
 from lit_gans.networks.cyclegan import BothWays, ResidualTranslator, default_blocks
-from lit_gans.networks.padding import padded
 
 
 def test_it_is_the_network_of_the_paper():

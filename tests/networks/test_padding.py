@@ -1,6 +1,6 @@
 import torch
 
-from lit_gans.networks.padding import padded
+from lit_gans.networks.blocks import padded
 
 
 def test_padding_reflects_as_often_as_it_takes():

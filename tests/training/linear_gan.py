@@ -6,8 +6,8 @@ from torch.nn import functional
 
 from lit_gans.common.noise import Noise
 from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.losses import Scored
 from lit_gans.training.optim import Optimizer
-from lit_gans.training.scored import Scored
 
 PLAIN = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=0.1))
 

@@ -1,6 +1,6 @@
 import torch
 
-from lit_gans.training.crops import random_crops
+from lit_gans.training.translator import random_crops
 
 
 def test_crops_are_parts_of_the_images_at_the_places_of_the_numbers():

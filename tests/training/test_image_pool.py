@@ -1,6 +1,6 @@
 import torch
 
-from lit_gans.training.image_pool import ImagePool
+from lit_gans.models.cyclegan import ImagePool
 
 
 def numbers(*rows):
