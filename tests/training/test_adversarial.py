@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import Noise, mix
@@ -65,13 +65,6 @@ def test_equals_a_plain_loop(tiny_gan, random_images, fit, n_critic, make):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6, msg=name)
 
 
-def test_a_loader_of_pairs_or_images_works(tiny_gan, fit):
-    images = torch.rand(16, 1, 16, 16) * 2 - 1
-    for dataset in (TensorDataset(images, torch.zeros(16)), TensorDataset(images)):
-        trainer = fit(tiny_gan(), DataLoader(dataset, batch_size=8), max_steps=-1, max_epochs=1)
-        assert trainer.global_step == 2
-
-
 def test_two_ranks_draw_the_halves_of_what_one_draws(random_images, fit, monkeypatch):
     module = linear_gan()
     fit(module, random_images(), max_steps=1)
@@ -91,12 +84,11 @@ def test_a_batch_that_cannot_be_split_ends_the_training(fit):
     fit(linear_gan(), loader, max_steps=1)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_layers_that_draw_are_seeded_by_seed_iteration_and_rank(random_images, fit, rank):
+def test_layers_that_draw_are_seeded_by_seed_iteration_and_rank(random_images, fit):
     """What dropout draws does not depend on what was drawn before the training, nor on a resume in between."""
 
     class Drawing(LinearGAN):
-        rank_of = rank, 2
+        rank_of = 1, 2
 
         def discriminator_losses(self, real, fake, batch):
             self.drawn.append(torch.rand(3))
@@ -106,7 +98,7 @@ def test_layers_that_draw_are_seeded_by_seed_iteration_and_rank(random_images, f
     module.drawn = []
     fit(module, random_images(), max_steps=3)
     for iteration, drawn in enumerate(module.drawn):
-        expected = torch.rand(3, generator=torch.Generator().manual_seed(mix(5, iteration, rank)))
+        expected = torch.rand(3, generator=torch.Generator().manual_seed(mix(5, iteration, 1)))
         assert torch.equal(drawn, expected)
 
 

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from lit_gans.common.errors import RefusedInput
 from lit_gans.training.batch import doubt_about_range, prepare_batch, split_batch
 
 IMAGES = torch.linspace(0, 1, 256).reshape(1, 1, 16, 16).repeat(8, 1, 1, 1)
@@ -23,8 +22,6 @@ def test_batches_are_named_scaled_and_split():
     torch.testing.assert_close(batch["image"].flatten(), torch.tensor([-1.0, -0.6, 1.0, -0.2]))
     microbatches = split_batch(batch, 2)
     assert [microbatch["label"].tolist() for microbatch in microbatches] == [[0, 1], [2, 3]]
-    with pytest.raises(RefusedInput, match="4 images cannot be split into 3 equal pieces"):
-        split_batch(batch, 3)
     assert prepare_batch(pixels, False).keys() == {"image"}
     colors = torch.zeros(2, 3, 4, 4, dtype=torch.uint8)
     assert prepare_batch(colors, True)["image"].is_contiguous(memory_format=torch.channels_last)

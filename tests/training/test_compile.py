@@ -9,45 +9,20 @@ import pytest
 import torch
 from torch import nn
 
-from lit_gans.common.compilation import uncompiled
 from lit_gans.training.optim import Optimizer
 from tests.training.compiled import CASES, STEPS
 
 
-class _Compiled(torch.autograd.Function):
-    """Copies a tensor; like the output of a compiled network, it cannot be differentiated twice."""
-
-    @staticmethod
-    def forward(_, tensor):
-        return tensor.clone()
-
-    @staticmethod
-    def backward(_, gradient):
-        return _Gradient.apply(gradient, torch.zeros((), requires_grad=True))
-
-
-class _Gradient(torch.autograd.Function):
-    @staticmethod
-    def forward(_, gradient, marker):
-        return gradient.clone()
-
-    @staticmethod
-    def backward(*_):
-        raise RuntimeError("a compiled pass is differentiated twice")
-
-
 @pytest.fixture
 def passes(monkeypatch):
-    """Stands in for the compiler, which takes seconds to import; returns the compiled passes."""
+    """Stands in for the compiler, which takes seconds to import; returns the passes that it would have compiled."""
     called, eager = [], []
 
     def compile(module):
         def call(*arguments):
-            output = module._call_impl(*arguments)
-            if eager:
-                return output
-            called.append(module)
-            return _Compiled.apply(output)
+            if not eager:
+                called.append(module)
+            return module._call_impl(*arguments)
 
         module._compiled_call_impl = call
 
@@ -74,21 +49,6 @@ def test_only_passes_that_are_differentiated_twice_are_not_compiled(tiny_gan, ra
         states.append(module.state_dict())
     torch.testing.assert_close(*states, rtol=0, atol=0)
     assert len(passes) == STEPS * num
-
-
-@pytest.mark.usefixtures("passes")
-def test_a_compiled_pass_cannot_be_differentiated_twice_and_an_uncompiled_one_can():
-    network, images = nn.Conv2d(1, 1, 3), torch.randn(2, 1, 4, 4, requires_grad=True)
-    network.compile()
-
-    def penalize():
-        (gradient,) = torch.autograd.grad(network(images).sum(), images, create_graph=True)
-        gradient.square().sum().backward()
-
-    with pytest.raises(RuntimeError, match="twice"):
-        penalize()
-    with uncompiled(network):
-        penalize()
 
 
 @pytest.mark.slow

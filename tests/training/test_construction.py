@@ -57,17 +57,6 @@ def test_the_memory_layout_changes_no_number(tiny_gan, random_images, fit):
     torch.testing.assert_close(plain.state_dict(), last.state_dict(), rtol=1e-4, atol=1e-5)
 
 
-def test_networks_under_other_names_are_a_programming_error():
-    class Misnamed(AdversarialModule):
-        def __init__(self):
-            super().__init__()
-            with self.building():
-                self.generator, self.critic = nn.Identity(), nn.Identity()
-
-    with pytest.raises(TypeError, match="Misnamed has no network discriminator: its constructor must build it"):
-        Misnamed()
-
-
 def test_networks_built_without_the_context_get_their_layout_before_the_training(random_images, fit):
     class Plain(LinearGAN):
         def __init__(self, **kwargs):

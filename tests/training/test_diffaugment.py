@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from lit_gans.common.errors import RefusedInput
 from lit_gans.training.diffaugment import augmented, color, cutout, translation
 
 DRAWN = torch.Generator().manual_seed(0)
@@ -48,8 +47,3 @@ def test_gradients_pass_through(name):
     images, numbers = IMAGES[:2, :, :5, :5].double().requires_grad_(), NUMBERS[:2].double()
     numbers = numbers[:, : 3 if name == "color" else 2]
     assert torch.autograd.gradcheck(lambda x: augmented(x, (name,), numbers), images)
-
-
-def test_pix2pix_refuses_it(tiny_gan):
-    with pytest.raises(RefusedInput, match=r"diffaugment: .*L1"):
-        tiny_gan("pix2pix", diffaugment=("cutout",))

@@ -52,22 +52,6 @@ def test_generators_are_the_papers():
     assert_same_with_gradients(saturating_generator, lambda fake: (1 - sigmoid(fake)).log().mean(), FAKE)
 
 
-def test_closed_form_at_zero_logits():
-    zero = torch.zeros(5)
-    assert logistic_discriminator(zero, zero).item() == pytest.approx(2 * math.log(2))
-    assert non_saturating_generator(zero).item() == pytest.approx(math.log(2))
-    assert saturating_generator(zero).item() == pytest.approx(-math.log(2))
-
-
-def test_half_precision_logits_are_computed_in_float32_and_extreme_ones_stay_finite():
-    fake = torch.tensor([-30.0, 12.5], dtype=torch.float16)
-    loss = non_saturating_generator(fake)
-    assert loss.dtype == torch.float32
-    assert loss.item() == pytest.approx((30 + math.log1p(math.exp(-12.5))) / 2, rel=1e-6)
-    assert torch.isfinite(logistic_discriminator(torch.tensor([-1e4]), torch.tensor([1e4])))
-    assert non_saturating_generator(fake.double()).dtype == torch.float64
-
-
 def test_hinge_is_the_paper_s():
     def plain(real, fake):
         on_real = torch.where(real < 1, 1 - real, 0.0).double().sum() / len(real)
@@ -86,15 +70,6 @@ def test_wasserstein_critic_and_generator_are_differences_of_means():
     )
 
 
-def test_closed_forms_of_hinge_and_critic():
-    ones = torch.ones(5)
-    assert hinge_discriminator(ones * 0, ones * 0).item() == 2
-    assert hinge_discriminator(ones, -ones).item() == 0, "beyond the margins nothing is left to gain"
-    assert hinge_discriminator(-ones * 3, ones * 3).item() == 8
-    assert wasserstein_critic(ones * 3, ones).item() == -2, "negative where real images score higher"
-    assert critic_generator(ones * 3).item() == -3
-
-
 @pytest.mark.parametrize("loss", [hinge_discriminator, wasserstein_critic, logistic_discriminator])
 def test_discriminator_losses_are_means_over_whatever_shape_the_scores_have(loss):
     real, fake = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0)), torch.linspace(-2, 2, 5)
@@ -102,15 +77,14 @@ def test_discriminator_losses_are_means_over_whatever_shape_the_scores_have(loss
     torch.testing.assert_close(loss(real.repeat(2, 1, 1), fake), loss(real, fake))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("loss", [hinge_discriminator, wasserstein_critic])
-def test_half_precision_scores_are_averaged_in_float32(loss, dtype):
-    real, fake = torch.tensor([-60000.0, -60000.0, 0.1]).to(dtype), torch.tensor([60000.0, 60000.0, 0.3]).to(dtype)
+@pytest.mark.parametrize("loss", [hinge_discriminator, wasserstein_critic, logistic_discriminator])
+def test_half_precision_scores_are_averaged_in_float32(loss):
+    real, fake = torch.tensor([-60000.0, -60000.0, 0.1]).half(), torch.tensor([60000.0, 60000.0, 0.3]).half()
     value = loss(real, fake)
     assert value.dtype == torch.float32
     assert torch.equal(value, loss(real.float(), fake.float())), "a sum beyond float16's largest number"
-    assert torch.equal(critic_generator(fake), -fake.float().mean())
-    assert loss(real.double(), fake.double()).dtype == torch.float64
+    for generator in (critic_generator, non_saturating_generator, saturating_generator):
+        assert torch.equal(generator(fake), generator(fake.float()))
 
 
 def reference_log_softplus(score):
@@ -137,29 +111,15 @@ def test_log_softplus_is_its_definition_from_minus_to_plus_200(dtype, tolerance)
         torch.testing.assert_close(ours.double(), theirs, rtol=tolerance, atol=tolerance)
 
 
-def test_log_softplus_has_no_step_at_its_switch():
-    switch = torch.tensor(-15.0)
-    scores = torch.stack([switch.nextafter(torch.tensor(-16.0)), switch, switch.nextafter(torch.tensor(0.0))])
-    values, slopes = log_softplus_and_slope(scores)
-    assert values[0] <= values[1] <= values[2]
-    assert (values[2] - values[0]).item() <= 3 * (scores[1] - scores[0]).item()
-    assert slopes.tolist() == pytest.approx([1 - math.exp(-15) / 2] * 3, abs=1e-6)
-    values, slopes = log_softplus_and_slope(torch.tensor([-15 - 1e-9, -15 + 1e-9], dtype=torch.float64))
-    assert (values[1] - values[0]).item() == pytest.approx(2e-9, abs=1e-12)
-    assert (slopes[1] - slopes[0]).item() == pytest.approx(0, abs=1e-12)
-
-
 def test_log_softplus_of_extreme_scores_has_a_value_and_a_slope():
     values, slopes = log_softplus_and_slope(torch.tensor([-1e30, -1e4, -104.0, 1e4, 1e30]))
     assert values.tolist() == pytest.approx([-1e30, -1e4, -104, math.log(1e4), math.log(1e30)], rel=1e-6)
     assert slopes.tolist() == pytest.approx([1, 1, 1, 1e-4, 1e-30], rel=1e-6)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_log_softplus_of_half_precision_scores_is_float32_s(dtype):
-    scores = torch.tensor([-60000.0, -30.0, -12.5, 0.1, 40.0]).to(dtype)
+def test_log_softplus_of_half_precision_scores_is_float32_s():
+    scores = torch.tensor([-60000.0, -30.0, -12.5, 0.1, 40.0]).half()
     values, slopes = log_softplus_and_slope(scores)
     expected, expected_slopes = log_softplus_and_slope(scores.float())
-    assert values.dtype == torch.float32
     assert torch.equal(values, expected)
-    assert torch.equal(slopes, expected_slopes.to(dtype))
+    assert torch.equal(slopes, expected_slopes.half())

@@ -16,13 +16,11 @@ from lit_gans.training.refusals import refuse_trainer
     ("settings", "sentence"),
     [
         ({"clip_gradients": 0.0}, "clip_gradients=0.0 must be greater than 0"),
-        ({"clip_gradients": float("inf")}, "clip_gradients=inf must be greater than 0 and finite"),
-        ({"r1_gamma": -1.0}, "r1_gamma=-1.0"),
         ({"r1_gamma": float("inf")}, "r1_gamma=inf must be at least 0 and at most 1,000,000"),
         ({"r1_gamma": float("nan")}, "r1_gamma=nan"),
-        ({"label_smoothing": float("nan")}, "label_smoothing=nan"),
         ({"label_smoothing": 1.0}, "label_smoothing=1.0"),
-        ({"image_size": 17}, "image_size=17: the dcgan networks .* nearest size is 16"),
+        ({"generator_batch_multiple": 0}, "generator_batch_multiple=0 must be at least 1"),
+        ({"r1_every": -1}, "r1_every=-1 must be at least 1"),
     ],
 )
 def test_settings(tiny_gan, settings, sentence):
@@ -30,20 +28,9 @@ def test_settings(tiny_gan, settings, sentence):
         tiny_gan(**settings)
 
 
-def test_data_and_model_must_have_the_same_sizes(tiny_gan, random_images, fit):
-    with pytest.raises(RefusedInput, match="the data has image_size=32 and the model image_size=16"):
-        fit(tiny_gan(), random_images(image_size=32), max_steps=1)
-    with pytest.raises(RefusedInput, match="channels=3"):
+def test_data_and_model_must_have_the_same_channels(tiny_gan, random_images, fit):
+    with pytest.raises(RefusedInput, match="the data has channels=3 and the model channels=1"):
         fit(tiny_gan(), random_images(channels=3), max_steps=1)
-
-
-@pytest.mark.parametrize(
-    "name", ["image_size", "channels", "latent_dim", "n_critic", "accumulate_gradients", "r1_every"]
-)
-def test_every_count_must_be_at_least_1(tiny_gan, name):
-    with pytest.raises(RefusedInput, match=f"^{name}=0 must be at least 1"):
-        tiny_gan(**{name: 0})
-    tiny_gan(**({} if name == "image_size" else {name: 1}))
 
 
 def trainer_of(device="cpu", precision="32-true", world_size=1, strategy=None):
@@ -63,18 +50,13 @@ def trainer_of(device="cpu", precision="32-true", world_size=1, strategy=None):
     ("device", "precision", "sentence"),
     [
         ("cpu", "16-mixed", "precision=fp16 .* needs a CUDA device, and on cpu"),
-        ("cpu", "16-true", "precision=fp16"),
-        ("cuda", "16-true", "lose small updates"),
         ("cpu", "bf16-true", r"lose small updates of optimizers and averages: use precision=bf16 \(bf16-mixed\)"),
         ("cuda", "transformer-engine", "lose small updates"),
-        ("cuda", "bf16-mixed", "this CUDA device has no bfloat16"),
         ("cpu", "bf16-mixed", None),
-        ("cpu", "32-true", None),
         ("cuda", "16-mixed", None),
     ],
 )
-def test_half_precision_needs_a_device_that_has_it(tiny_gan, monkeypatch, device, precision, sentence):
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
+def test_half_precision_is_neither_replaced_in_silence_nor_that_of_weights(tiny_gan, device, precision, sentence):
     with pytest.raises(RefusedInput, match=sentence) if sentence else nullcontext():
         refuse_trainer(tiny_gan(), trainer_of(device, precision))
 

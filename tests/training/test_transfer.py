@@ -46,7 +46,7 @@ def test_color_networks_of_gray_ones_see_the_mean_and_make_gray_images():
     torch.testing.assert_close(color(images), gray(images.mean(1, keepdim=True)).expand(-1, 3, -1, -1))
 
 
-@pytest.mark.parametrize(("name", "num"), [("dcgan", 1), ("sngan", 2), ("wgan_gp", 1), ("d2gan", 1), ("r3gan", 3)])
+@pytest.mark.parametrize(("name", "num"), [("sngan", 2), ("d2gan", 1), ("r3gan", 3)])
 def test_frozen_layers_keep_their_weights_and_the_others_learn(tiny_gan, random_images, fit, name, num):
     module = tiny_gan(name, n_critic=1, freeze_discriminator=num)
     before = {key: value.clone() for key, value in module.named_parameters()}
