@@ -65,8 +65,7 @@ def test_after_300_iterations_of_the_experiment_a_class_has_at_least_half_of_its
     assert shares_of_real_deviation(module, data).min() > 0.5
 
 
-@pytest.mark.parametrize("network", [DCGANGenerator, MLPGenerator])
-@pytest.mark.parametrize("latent_dim", [32, 512])
+@pytest.mark.parametrize(("network", "latent_dim"), [(DCGANGenerator, 32), (MLPGenerator, 512)])
 def test_a_new_generator_reads_the_latent_more_than_the_class(network, latent_dim):
     torch.manual_seed(0)
     generator = network(latent_dim, 1, 16, 8, num_classes=10).eval()

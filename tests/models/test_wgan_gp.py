@@ -52,8 +52,7 @@ def test_a_critic_with_batch_norm_is_refused_with_the_reason(tiny_gan):
         Normalized()
 
 
-@pytest.mark.parametrize("norm", ["none", "layer", "instance"])
-@pytest.mark.parametrize("network", ["dcgan", "resnet"])
+@pytest.mark.parametrize(("network", "norm"), [("dcgan", "layer"), ("resnet", "instance")])
 def test_one_image_s_score_does_not_depend_on_the_others(tiny_gan, network, norm):
     critic = tiny_gan("wgan_gp", network=network, critic_norm=norm).discriminator
     images = torch.rand(4, 1, 16, 16)
@@ -64,9 +63,6 @@ def test_refusals_and_defaults():
     with pytest.raises(RefusedInput, match="gradient_penalty=-1"):
         WGANGP(gradient_penalty=-1.0)
     module = WGANGP()
-    assert (module.n_critic, module.gradient_penalty, module.generator_optimizer.options["betas"]) == (
-        5,
-        10.0,
-        (0.0, 0.9),
-    )
+    assert (module.n_critic, module.gradient_penalty) == (5, 10.0)
+    assert module.generator_optimizer.options["betas"] == (0.0, 0.9)
     assert module.classified_as_real("discriminator", torch.zeros(3)) is None

@@ -1,8 +1,16 @@
 import pytest
 import torch
+from torch.distributions import Normal, kl_divergence
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.networks.autoencoder import Attention, Autoencoder, DiagonalGaussian
+from lit_gans.networks.autoencoder import (
+    Attention,
+    Autoencoder,
+    DiagonalGaussian,
+    VectorQuantizer,
+    perplexity,
+    usage_of,
+)
 
 
 def tiny(**settings):
@@ -42,3 +50,70 @@ def test_attention_is_a_mean_of_all_positions():
 def test_sizes_that_cannot_be_halved_are_refused():
     with pytest.raises(RefusedInput, match=r"must be multiples of 4 pixels; the nearest size is \[16,32"):
         Autoencoder(3, (16, 30), 2, DiagonalGaussian(), 4, multipliers=(1, 1, 1))
+
+
+def test_gaussians_have_the_divergence_of_torch_and_are_drawn_from_noise():
+    moments, noise = torch.randn(2, 6, 4, 5), torch.randn(2, 3, 4, 5)
+    mean, deviation = moments[:, :3], (moments[:, 3:] / 2).exp()
+    latents, divergence, codes = DiagonalGaussian()(moments, noise)
+    expected = kl_divergence(Normal(mean, deviation), Normal(0.0, 1.0)).sum((1, 2, 3))
+    torch.testing.assert_close(divergence, expected)
+    torch.testing.assert_close(latents, mean + deviation * noise)
+    assert codes is None
+    assert torch.equal(DiagonalGaussian()(moments)[0], mean), "without noise, the means"
+
+
+def test_extreme_variances_stay_finite():
+    for extreme in (-1e4, 1e4):
+        latents, divergence, _ = DiagonalGaussian()(torch.full((1, 2, 1, 1), extreme), torch.ones(1, 1, 1, 1))
+        assert latents.isfinite().all()
+        assert divergence.isfinite().all()
+
+
+@pytest.fixture
+def quantizer():
+    quantizer = VectorQuantizer(7, 3, commitment_weight=0.4)
+    torch.nn.init.normal_(quantizer.vectors)
+    return quantizer
+
+
+def test_each_vector_becomes_the_nearest_one(quantizer):
+    encoded = torch.randn(2, 3, 4, 5)
+    latents, _, codes = quantizer(encoded)
+    distances = (encoded[:, None] - quantizer.vectors[None, :, :, None, None]).norm(dim=2)
+    assert torch.equal(codes, distances.argmin(1))
+    torch.testing.assert_close(latents, quantizer.vectors[codes].movedim(-1, 1))
+
+
+def test_vectors_learn_from_the_encoder_and_the_encoder_commits(quantizer):
+    encoded = torch.randn(2, 3, 4, 5, requires_grad=True)
+    _, loss, codes = quantizer(encoded)
+    difference = (encoded - quantizer.vectors[codes].movedim(-1, 1)).detach()
+    torch.testing.assert_close(loss, 1.4 * difference.square().mean((1, 2, 3)))
+    loss.sum().backward()
+    torch.testing.assert_close(encoded.grad, 0.4 * 2 * difference / 60)
+    expected = torch.zeros(7, 3).index_add(0, codes.flatten(), -2 * difference.movedim(1, -1).reshape(-1, 3) / 60)
+    torch.testing.assert_close(quantizer.vectors.grad, expected)
+
+
+def test_gradients_pass_straight_through_to_the_encoder_and_not_to_the_vectors(quantizer):
+    encoded, upstream = torch.randn(2, 3, 4, 5, requires_grad=True), torch.randn(2, 3, 4, 5)
+    (quantizer(encoded)[0] * upstream).sum().backward()
+    assert torch.equal(encoded.grad, upstream)
+    assert quantizer.vectors.grad is None or not quantizer.vectors.grad.any()
+
+
+def test_half_precision_does_not_choose_other_vectors(quantizer):
+    encoded = torch.randn(2, 3, 4, 5)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = quantizer(encoded)
+    assert torch.equal(found[2], quantizer(encoded)[2])
+    assert found[0].dtype == torch.float32
+
+
+def test_perplexity_counts_the_vectors_in_use():
+    codes = torch.tensor([[[0, 0, 2], [2, 5, 5]]])
+    usage = usage_of(codes, 8)
+    torch.testing.assert_close(usage, torch.tensor([1, 0, 1, 0, 0, 1, 0, 0]) / 3)
+    torch.testing.assert_close(perplexity(usage), torch.tensor(3.0))
+    assert perplexity(usage_of(torch.zeros(1, 2, 2, dtype=torch.long), 8)) == 1

@@ -12,6 +12,7 @@ from lit_gans.networks.blocks import (
     convolution,
     is_cheap,
     normalization,
+    padded,
 )
 
 SPATIAL = [(4, 2, 1, False), (4, 2, 1, True), (3, 1, 1, False)]  # kernel size, stride, padding, transposed
@@ -132,3 +133,13 @@ def test_resampling_in_a_convolution_has_the_values_and_both_derivatives_of_sepa
 
     found = derivatives(layer, layer, features)
     torch.testing.assert_close(found, derivatives(lambda images: separate(convolve, images), layer, features))
+
+
+def test_padding_reflects_as_often_as_it_takes():
+    image = torch.tensor([[1.0, 2.0, 3.0]])[None, None]
+    assert padded(image, 8)[0, 0, 0].tolist() == [1, 2, 3, 2, 1, 2, 3, 2]
+    assert padded(image, 8).shape == (1, 1, 8, 8)
+    whole = torch.rand(1, 2, 12, 20)
+    assert torch.equal(padded(whole, 4), whole)
+    expected = torch.nn.functional.pad(whole, (0, 4, 0, 4), mode="reflect")
+    assert torch.equal(padded(whole, 8), expected)

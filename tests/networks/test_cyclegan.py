@@ -1,10 +1,9 @@
-import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
 from lit_gans.networks.blocks import padded
-from lit_gans.networks.cyclegan import BothWays, ResidualTranslator, default_blocks
+from lit_gans.networks.cyclegan import BothWays, ResidualTranslator
 
 
 def test_it_is_the_network_of_the_paper():
@@ -45,8 +44,3 @@ def test_both_ways_side_by_side_or_alone():
     assert torch.equal(both(a, b), torch.cat([both.a_to_b(a), both.b_to_a(b)], 1))
     assert torch.equal(both(a), both.a_to_b(a))
     assert torch.equal(both(b=b), both.b_to_a(b))
-
-
-@pytest.mark.parametrize(("size", "blocks"), [(128, 6), (256, 9), ((128, 256), 9), (64, 6)])
-def test_large_images_have_more_blocks(size, blocks):
-    assert default_blocks(size) == blocks

@@ -49,15 +49,6 @@ def test_the_class_joins_the_latent_as_an_embedding():
     assert len({tuple(point) for point in same.flatten(1).tolist()}) == 3
 
 
-def test_the_class_joins_the_score_as_a_projection_of_the_last_hidden_layer():
-    torch.manual_seed(0)
-    discriminator, images = MLPDiscriminator(2, 1, 6, num_classes=3), torch.randn(3, 2, 1, 1)
-    features, head = discriminator.layers(images), discriminator.head
-    expected = features @ head.weight[0] + head.bias + (features * head.projection.weight[LABELS]).sum(1)
-    torch.testing.assert_close(discriminator(images, LABELS), expected)
-
-
-@pytest.mark.parametrize("norm", ["batch", "instance"])
-def test_other_norms_are_refused(norm):
-    with pytest.raises(RefusedInput, match=f"norm={norm}: the mlp networks have the norms none and layer"):
-        MLPDiscriminator(2, 1, norm=norm)
+def test_other_norms_are_refused():
+    with pytest.raises(RefusedInput, match="norm=batch: the mlp networks have the norms none and layer"):
+        MLPDiscriminator(2, 1, norm="batch")

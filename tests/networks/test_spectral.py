@@ -1,4 +1,4 @@
-"""Spectral norm, against torch's and by hand."""
+"""Spectral norm by hand."""
 
 import copy
 
@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import normalize
-from torch.nn.utils import parametrizations
 
 from lit_gans.networks.spectral import SpectralNorm, one_power_iteration, spectrally_normalized
 
@@ -94,19 +93,6 @@ def test_the_largest_singular_value_is_about_1_at_once_and_1_after_many_iteratio
     assert axis == (1 if kind == "up" else 0), "a depthwise layer has its outputs in front"
 
 
-@pytest.mark.parametrize(
-    "kind", [kind for kind in LAYERS if kind != "deep"]
-)  # whose inputs torch takes for its outputs
-def test_agrees_with_torch_s_after_many_iterations(kind):
-    torch.manual_seed(0)
-    plain = LAYERS[kind]()
-    ours = spectrally_normalized(copy.deepcopy(plain))
-    theirs = parametrizations.spectral_norm(plain, n_power_iterations=20)
-    for _ in range(100):
-        weights = ours.weight, theirs.weight
-    torch.testing.assert_close(*weights, rtol=1e-5, atol=1e-6)
-
-
 def test_one_forward_in_training_is_one_power_iteration_and_one_in_evaluation_is_none():
     layer, norm, original = single()
     left, right = iterated(norm, original.detach(), 1)
@@ -142,23 +128,9 @@ def test_an_update_iterates_once_also_after_one_that_failed_and_outside_every_fo
         assert all(same((norm.left, norm.right), after[times]))
 
 
-def test_the_microbatches_of_an_accumulated_batch_see_identical_weights():
-    full, split = tiny(), tiny()
-    with one_power_iteration(norms(full)):
-        full(LABELS)
-        expected = [getattr(full, name).weight for name in ("embedding", "dense", "up", "down")]
-    with one_power_iteration(norms(split)):
-        for microbatch in LABELS.split(1):
-            split(microbatch)
-            assert all(same([getattr(split, name).weight for name in ("embedding", "dense", "up", "down")], expected))
-    assert all(same(vectors(full), vectors(split)))
-
-
-@pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("kind", LAYERS)
-def test_the_gradient_is_that_through_the_quotient_with_both_vectors_fixed(kind, training):
+def test_the_gradient_is_that_through_the_quotient_with_both_vectors_fixed(kind):
     layer, norm, original = single(kind)
-    layer.train(training)
     direction = torch.randn_like(original)
     (ours,) = torch.autograd.grad((layer.weight * direction).sum(), original)
     largest = norm.left @ original.movedim(norm.output_axis, 0).flatten(1) @ norm.right
@@ -166,38 +138,10 @@ def test_the_gradient_is_that_through_the_quotient_with_both_vectors_fixed(kind,
     torch.testing.assert_close(ours, plain)
 
 
-def test_two_forwards_before_one_backward_add_their_gradients():
-    layer, norm, original = single()
-    directions, both, expected = torch.randn(2, *original.shape), 0.0, 0.0
-    for direction in directions:
-        both = both + (layer.weight * direction).sum()
-        weight = original / (norm.left.clone() @ original @ norm.right.clone())
-        expected = expected + torch.autograd.grad((weight * direction).sum(), original)[0]
-    both.backward()
-    torch.testing.assert_close(original.grad, expected)
-
-
-def test_second_derivatives_exist_for_a_gradient_penalty():
-    layer, norm, original = single()
-    inputs = torch.randn(3, 6, requires_grad=True)
-    (slope,) = torch.autograd.grad(layer(inputs).sum(), inputs, create_graph=True)
-    weight = original / (norm.left @ original @ norm.right)
-    expected = torch.autograd.grad(3 * weight.sum(0).square().sum(), original)
-    torch.testing.assert_close(torch.autograd.grad(slope.square().sum(), original), expected)
-
-
-@pytest.mark.parametrize("kind", LAYERS)
-def test_autocast_leaves_the_weight_in_float32(kind):
-    (plain, plain_norm, _), (half, half_norm, _) = single(kind), single(kind)
-    expected = plain.weight
+def test_half_precision_does_not_reach_the_iteration():
+    expected, (layer, *_) = single("up")[0].weight, single("up")
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        weight = half.weight
-    assert weight.dtype == torch.float32
-    assert torch.equal(weight, expected)
-    assert all(same((plain_norm.left, plain_norm.right), (half_norm.left, half_norm.right)))
-
-
-def test_a_half_precision_weight_is_normalized_in_float32():
+        assert torch.equal(layer.weight, expected)
     torch.manual_seed(0)
     weight = torch.randn(6, 4).bfloat16()
     norm = SpectralNorm(weight)

@@ -43,15 +43,6 @@ def test_the_paper_s_network_has_its_exact_parameter_count():
         assert count(UNet(3, 3, 256)) == 54_413_955
 
 
-@pytest.mark.parametrize("image_size", [(16, 16), (32, 32), (64, 64), (48, 80), (64, 16)])
-@pytest.mark.parametrize("norm", ["none", "batch", "layer", "instance"])
-def test_shapes_and_range(image_size, norm):
-    unet = tiny(image_size, norm=norm)
-    images = unet(torch.randn(2, 2, *image_size), drawn(unet, 2, image_size))
-    assert images.shape == (2, 3, *image_size)
-    assert 0.1 < images.abs().max() <= 1
-
-
 def test_the_maps_are_the_paper_s():
     """Section 6.1.1: C64-C128-C256-C512-C512-C512-C512-C512 and back, with skips from the second decoder map on."""
     with torch.device("meta"):
@@ -66,7 +57,7 @@ def test_the_maps_are_the_paper_s():
     assert [type(layer[0]) for layer in unet.decoder] == [nn.ReLU] * 8
 
 
-@pytest.mark.parametrize(("norm", "has"), [("none", True), ("layer", True), ("batch", False), ("instance", False)])
+@pytest.mark.parametrize(("norm", "has"), [("layer", True), ("batch", False)])
 def test_convolutions_have_no_bias_where_a_norm_cancels_it(norm, has):
     unet = tiny(32, norm=norm)
     assert [layer[1].bias is not None for layer in unet.decoder] == [has] * 4 + [True]
