@@ -4,13 +4,14 @@ import json
 import sys
 
 import torch
-from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import LambdaCallback
 from torch import nn
-from torch.utils.data import DataLoader
+
+from lit_gans.training.optim import Optimizer
+from tests.tiny import fit, random_images, tiny_gan
 
 STEPS = 3
-TINY = {"image_size": 16, "channels": 1, "latent_dim": 6, "generator_width": 4, "discriminator_width": 4}
+PLAIN = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=0.05))
 # a GAN, settings, and the compiled passes of an iteration: of the generator, of the discriminator in both turns
 CASES = {
     "r1": ("gan", {"r1_gamma": 1.0}, 1 + 2 + 1),
@@ -38,27 +39,8 @@ def counted(called):
     return backend
 
 
-def images(num):
-    generator = torch.Generator().manual_seed(0)
-    return [
-        {"image": image, "input": image.flip(0)}
-        for image in torch.rand(num, 1, 16, 16, generator=generator, dtype=torch.float64) * 2 - 1
-    ]
-
-
-def train(module, callbacks):
-    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-    num = 4 * module.batches_per_step
-    trainer = Trainer(max_epochs=1, accelerator="cpu", precision="64-true", callbacks=callbacks, **quiet)
-    trainer.fit(module, DataLoader(images(STEPS * num), batch_size=num))
-    return module.state_dict()
-
-
 def main(case):
     from torch._dynamo.utils import counters
-
-    from lit_gans.config.registry import gans
-    from lit_gans.training.optim import Optimizer
 
     name, settings, _ = CASES[case]
     called, graphs, plain = [], [], nn.Module.compile
@@ -66,9 +48,9 @@ def main(case):
     note = LambdaCallback(on_train_batch_end=lambda *_: graphs.append(counters["stats"]["unique_graphs"]))
     states = []
     for compiles in (False, True):
-        optimizers = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=0.05))
-        module = gans()[name](**TINY, **settings, **optimizers, compile=compiles)
-        states.append(train(module, [note] if compiles else []))
+        module = tiny_gan(name, **settings, **PLAIN, compile=compiles)
+        fit(module, random_images(batch_size=4), STEPS, precision="64-true", callbacks=[note] if compiles else [])
+        states.append(module.state_dict())
     found = {
         "difference": max(
             float((one - other).abs().max()) for one, other in zip(*map(dict.values, states), strict=True)

@@ -5,7 +5,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.common.noise import Noise, mix
+from lit_gans.common.noise import mix
 from lit_gans.data.loader import StepSampler
 from tests.gans import GANS
 from tests.training.linear_gan import PLAIN, LinearGAN, linear_gan, reference_steps
@@ -63,18 +63,6 @@ def test_equals_a_plain_loop(tiny_gan, random_images, fit, n_critic, make):
     assert not any(loss.requires_grad for loss in module.losses.values())
     for (name, ours), (_, theirs) in zip(module.named_parameters(), plain.named_parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6, msg=name)
-
-
-def test_two_ranks_draw_the_halves_of_what_one_draws(random_images, fit, monkeypatch):
-    module = linear_gan()
-    fit(module, random_images(), max_steps=1)
-    images, halves = torch.zeros(8, 1, 16, 16), []
-    full = module._microbatches({"image": images}, ("generator", 3))[0]["latents"]
-    for rank in (0, 1):
-        monkeypatch.setattr(LinearGAN, "rank_of", (rank, 2))
-        halves.append(module._microbatches({"image": images[:4]}, ("generator", 3))[0]["latents"])
-    assert torch.equal(torch.cat(halves), full)
-    assert torch.equal(full, Noise(torch.Generator(), (0, "generator", 3)).normal("latents", 8, 6))
 
 
 def test_a_batch_that_cannot_be_split_ends_the_training(fit):

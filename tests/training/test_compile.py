@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from lit_gans.training.optim import Optimizer
-from tests.training.compiled import CASES, STEPS
+from tests.training.compiled import CASES, PLAIN, STEPS
 
 
 @pytest.fixture
@@ -41,10 +40,9 @@ def passes(monkeypatch):
 @pytest.mark.parametrize("case", CASES)
 def test_only_passes_that_are_differentiated_twice_are_not_compiled(tiny_gan, random_images, fit, passes, case):
     name, settings, num = CASES[case]
-    optimizers = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=0.05))
     states = []
     for compiles in (False, True):
-        module = tiny_gan(name, **settings, **optimizers, compile=compiles)
+        module = tiny_gan(name, **settings, **PLAIN, compile=compiles)
         fit(module, random_images(batch_size=4), max_steps=STEPS)
         states.append(module.state_dict())
     torch.testing.assert_close(*states, rtol=0, atol=0)

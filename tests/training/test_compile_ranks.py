@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from tests.strategies import ranks
-from tests.training.compiled import STEPS, TINY, counted, images
+from tests.tiny import fit, random_images, tiny_gan
+from tests.training.compiled import PLAIN, STEPS, counted
 
 NAMES = ("ddp", "fsdp", "deepspeed")
 PASSES = 2 + 4 + 1 + 1  # of an iteration of WGAN-GP with two critic steps, beside those of the penalty
@@ -27,23 +28,15 @@ def strategy_named(name):
 
 def on_a_rank(name):
     """Returns the weights after a training that is not compiled and one that is, and the number of compiled passes."""
-    from lightning.pytorch import Trainer
-    from torch.utils.data import DataLoader
-
-    from lit_gans import WGANGP
-    from lit_gans.training.optim import Optimizer
-
     called, plain = [], nn.Module.compile
     nn.Module.compile = lambda module: plain(module, backend=counted(called))
-    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
     states = []
     for compiles in (False, True):
-        optimizers = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=0.05))
-        module = WGANGP(**TINY, network="mlp", n_critic=2, **optimizers, compile=compiles)
-        strategy, num = strategy_named(name), 4 * module.batches_per_step
-        trainer = Trainer(max_epochs=1, accelerator="cpu", devices=2, strategy=strategy, **quiet)
-        data = [{key: value.float() for key, value in each.items()} for each in images(2 * STEPS * num)]
-        trainer.fit(module, DataLoader(data, batch_size=num))
+        module, strategy = (
+            tiny_gan("wgan_gp", network="mlp", n_critic=2, **PLAIN, compile=compiles),
+            strategy_named(name),
+        )
+        fit(module, random_images(batch_size=4), STEPS, devices=2, strategy=strategy)
         states.append({key: value.clone() for key, value in strategy.lightning_module_state_dict().items()})
     return states, len(called)
 

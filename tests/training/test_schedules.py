@@ -8,9 +8,7 @@ from torch import nn
 from lit_gans import build, compose, load
 from lit_gans.common.errors import RefusedInput
 from lit_gans.training.optim import Optimizer
-from lit_gans.training.penalties import r1_penalty
 from lit_gans.training.schedules import Constant, ConstantThenLinear, Cosine, Linear, Progress, is_zero
-from tests.training.linear_gan import linear_gan
 
 COSINE = Cosine(0.05, 0.005, over=1000, unit="images")
 
@@ -71,22 +69,6 @@ def test_rates_and_betas_follow_images_of_all_steps(tiny_gan, random_images, fit
         share = (1 + math.cos(math.pi * images / 48)) / 2
         assert rate == pytest.approx(1e-3 * (0.25 + 0.75 * share))
         assert betas == (0.0, pytest.approx(0.99 - 0.09 * share))
-
-
-def test_a_scheduled_weight_enters_the_loss_of_its_iteration(random_images, fit):
-    """Against the penalty without its weight, of the same weights and images."""
-    scheduled, seen = linear_gan(r1_gamma=Linear(4.0, 1.0, over=3)), []
-    terms = scheduled.discriminator_terms
-
-    def recorded(batch):
-        result = terms(batch)
-        bare = r1_penalty(scheduled.discriminator, batch["image"])
-        seen.append((result["discriminator"][1] / bare).item())
-        return result
-
-    scheduled.discriminator_terms = recorded
-    fit(scheduled, random_images(), max_steps=4)
-    assert seen == pytest.approx([4, 3, 2, 1], rel=1e-4)
 
 
 def test_the_number_of_images_survives_a_resume(tiny_gan, random_images, fit, tmp_path):
