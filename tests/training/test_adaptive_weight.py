@@ -1,13 +1,11 @@
-import pytest
 import torch
 from torch import nn
 
-from lit_gans.training.adaptive_weight import adaptive_weight, gradient_at, weight_gradient, with_gradient
+from lit_gans.training.adaptive_weight import adaptive_weight, gradient_at, weight_gradient
 
 
-@pytest.mark.parametrize("options", [{"padding": 1}, {"padding": (2, 0), "stride": 2, "dilation": 2}])
-def test_the_gradient_of_the_weights_is_that_of_autograd(options):
-    layer, features = nn.Conv2d(5, 3, 3, **options), torch.randn(2, 5, 8, 9)
+def test_the_gradient_of_the_weights_is_that_of_autograd():
+    layer, features = nn.Conv2d(5, 3, 3, padding=(2, 0), stride=2, dilation=2), torch.randn(2, 5, 8, 9)
     images = layer(features)
     loss = images.sin().sum()
     (expected,) = torch.autograd.grad(loss, layer.weight, retain_graph=True)
@@ -28,11 +26,3 @@ def test_gradients_through_half_precision_do_not_vanish():
     images = torch.ones(4, 1, 1, 1, requires_grad=True)
     loss = (images.half() * 1e-4).float().mean() * 1e-4
     torch.testing.assert_close(gradient_at(loss, images), torch.full((4, 1, 1, 1), 2.5e-9), rtol=0.02, atol=0)
-
-
-def test_a_value_gets_a_gradient_that_is_known():
-    images, gradient = torch.randn(2, 3, 4, 4, requires_grad=True), torch.randn(2, 3, 4, 4)
-    loss = with_gradient(torch.tensor(7.25), images, gradient)
-    assert loss == 7.25
-    (3 * loss).backward()
-    assert torch.equal(images.grad, 3 * gradient)

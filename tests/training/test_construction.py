@@ -1,7 +1,5 @@
 """Networks of a GAN: built once, under their names, compiled and laid out as asked."""
 
-import inspect
-
 import pytest
 import torch
 from torch import nn
@@ -16,29 +14,12 @@ def test_networks_are_built_once_by_the_constructor_from_the_module_s_own_seed(t
     first = tiny_gan(seed=5)
     assert [name for name, _ in first.named_children()] == ["generator", "discriminator"]
     weight = first.generator.layers[0].weight
-    assert first.generator.layers[0].weight is weight
     torch.manual_seed(2)
     before = torch.get_rng_state()
     second = tiny_gan(seed=5)
     torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=0, atol=0)
     assert torch.equal(before, torch.get_rng_state())
     assert not torch.equal(weight, tiny_gan(seed=6).generator.layers[0].weight)
-    assert sum(parameter.numel() for parameter in tiny_gan().parameters()) > 0
-    assert tiny_gan().double().generator.layers[0].weight.dtype == torch.float64
-
-
-def test_a_constructor_may_replace_a_network_of_its_base():
-    class Wide(LinearGAN):
-        def __init__(self, width: int, **kwargs):
-            super().__init__(**kwargs)
-            self.discriminator = nn.Linear(1, width)
-
-    module = Wide(7, image_size=16)
-    assert module.discriminator.out_features == 7
-    assert (module.hparams["width"], module.hparams["image_size"]) == (7, 16)
-    assert list(inspect.signature(Wide).parameters) == ["width", "kwargs"], "as notebooks and parsers show it"
-    with torch.device("meta"):
-        assert Wide(7).generator[0].weight.is_meta
 
 
 @pytest.mark.parametrize("name", GANS)
