@@ -119,7 +119,6 @@ def test_crops_of_the_domains_are_drawn_apart(module):
 
 def test_penalties_are_those_of_what_each_discriminator_sees(tiny_gan, random_images, fit):
     """R1 with and without a forward of its own, and R2 at what the pool returns."""
-    terms = {}
     for shared in (False, True):
         module = tiny_gan("cyclegan", r1_gamma=2.0, r2_gamma=3.0, share_scores=shared, jitter=False)
         fit(module, random_images(batch_size=4), max_steps=3)
@@ -134,8 +133,6 @@ def test_penalties_are_those_of_what_each_discriminator_sees(tiny_gan, random_im
             torch.testing.assert_close(found[name][1], expected)
             loss = ((network(real) - 1) ** 2).mean() / 2 + (network(made) ** 2).mean() / 2
             torch.testing.assert_close(found[name][0], loss)
-        terms[shared] = found
-    assert terms[True].keys() == terms[False].keys()
 
 
 def test_health_is_that_of_each_discriminator_with_its_own_domain(module, random_images, fit):

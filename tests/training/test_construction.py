@@ -1,11 +1,9 @@
 """Networks of a GAN: built once, under their names, compiled and laid out as asked."""
 
-import pytest
 import torch
 from torch import nn
 
 from lit_gans.training.adversarial import AdversarialModule
-from tests.gans import GANS
 from tests.training.linear_gan import PLAIN, LinearGAN
 
 
@@ -20,13 +18,6 @@ def test_networks_are_built_once_by_the_constructor_from_the_module_s_own_seed(t
     torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=0, atol=0)
     assert torch.equal(before, torch.get_rng_state())
     assert not torch.equal(weight, tiny_gan(seed=6).generator.layers[0].weight)
-
-
-@pytest.mark.parametrize("name", GANS)
-def test_state_dict_keys_are_the_plain_network_names(tiny_gan, name):
-    module = tiny_gan(name)
-    module.start_average()
-    assert {key.partition(".")[0] for key in module.state_dict()} == set(module.network_names)
 
 
 def test_the_memory_layout_changes_no_number(tiny_gan, random_images, fit):

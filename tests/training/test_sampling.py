@@ -51,6 +51,7 @@ def test_a_checkpoint_holds_everything_and_loads_without_a_callback(tiny_gan, ra
     trainer.save_checkpoint(path)
     checkpoint = read_checkpoint(path)
     assert checkpoint["generator_ema"]["format_version"] == 1
+    assert {key.partition(".")[0] for key in checkpoint["state_dict"]} == {*module.network_names}
     json.dumps(checkpoint["hyper_parameters"])
     for loaded in (load(path), type(module).load_from_checkpoint(path, weights_only=True)):
         assert loaded.hparams == module.hparams
