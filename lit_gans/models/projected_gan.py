@@ -61,7 +61,7 @@ class ProjectedGAN(ImageGAN):
         **kwargs: see `ImageGAN`.
 
     Raises:
-        RefusedInput: a value is out of range, or the frozen network does not see such images.
+        RefusedInput: a value is out of range, or would have no effect on the discriminators.
     """
 
     reuses_fake = True  # both networks' steps share one batch of generated images

@@ -16,6 +16,8 @@ from torch.nn import functional
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.precision import full_precision
 
+_FAR_BELOW = -15.0  # where softplus is an exponential
+
 
 def logistic_discriminator(
     real: Float[Tensor, " *shape"], fake: Float[Tensor, " *other"], label_smoothing: float = 0.0
@@ -91,9 +93,6 @@ def log_softplus(scores: Float[Tensor, " *shape"]) -> Float[Tensor, " *shape"]:
     far = scores < _FAR_BELOW
     near = functional.softplus(torch.where(far, _FAR_BELOW, scores)).log()  # the unused branch must not produce nan
     return torch.where(far, scores - scores.clamp(max=_FAR_BELOW).exp() / 2, near)
-
-
-_FAR_BELOW = -15.0
 
 
 Scores = Any  # a tensor, or a list, tuple or dict of scores, such as those of each scale of a multi-scale discriminator
