@@ -61,6 +61,8 @@ class _Block(nn.Module):
     def __init__(self, channels: int, num_blocks: int, group_width: int) -> None:
         super().__init__()
         groups, wide = max(1, channels // group_width), _EXPANSION * channels
+        if wide % groups:
+            raise RefusedInput(f"width={channels} must be a multiple of group_width={group_width}, or smaller.")
         gain = _GAIN * num_blocks**-0.25
         self.expand = _scaled(nn.Conv2d(channels, wide, 1), channels, gain)
         self.mix = _scaled(nn.Conv2d(wide, wide, 3, padding=1, groups=groups), 9 * wide // groups, gain)

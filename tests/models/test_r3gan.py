@@ -76,6 +76,7 @@ def test_networks_of_the_presets_have_as_many_parameters_as_the_authors(name):
     ("settings", "sentence"),
     [
         ({"generator_batch_multiple": 2}, "pairs each generated image with one real"),
+        ({"generator_width": 28}, "width=28 must be a multiple of group_width=8"),
         ({"constant_until": 12}, "constant_until=12 must be 4, 8, 16"),
         ({"blocks": 0}, "blocks=0"),
         (
