@@ -139,9 +139,18 @@ def scores_of(output: Tensor | Scored, name: str, reader: str) -> Scored:
 
 
 def tensors_of(scores: Scores) -> list[Tensor]:
-    """Returns the tensors of scores of any structure."""
+    """Returns the tensors of scores of any structure.
+
+    Raises:
+        RefusedInput: there is something else in them.
+    """
     if isinstance(scores, Tensor):
         return [scores]
+    if not isinstance(scores, list | tuple | Mapping):
+        raise RefusedInput(
+            f"a discriminator must return its scores, a tensor or a list, tuple or dict of tensors; there is"
+            f" {type(scores).__name__} in them."
+        )
     parts = scores.values() if isinstance(scores, Mapping) else scores
     return [tensor for part in parts for tensor in tensors_of(part)]
 
