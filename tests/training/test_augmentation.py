@@ -81,6 +81,15 @@ def test_in_a_training_the_probability_follows_the_scores_and_is_in_the_checkpoi
     assert module.augmentations.state[2] == 16, "scores of two iterations wait for the next change"
 
 
+def test_the_mean_over_ranks_decides(random_images, fit):
+    module, seen = linear_gan(augmentation=Adaptive(over=64)), []
+    others = torch.tensor([0.0, 100.0, 100.0])  # another rank, whose discriminator overfits
+    module.mean_over_ranks = lambda state: seen.append(state) or (state + others) / 2
+    fit(module, random_images(), max_steps=4)
+    assert len(seen) == 1
+    assert module.augmentations.state[0] == 0.5
+
+
 def test_penalties_are_differentiated_through_the_augmentation(random_images, fit):
     """The penalty at the images before their augmentation, against a plain double backward."""
     settings = {"r1_gamma": 0.7, "share_scores": True, "augmentation": Scheduled(0.9)}
