@@ -106,11 +106,6 @@ class NetworkAverage(Callback):
     def state_key(self) -> str:
         return f"NetworkAverage({self.network})"
 
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        if self.network not in dict(pl_module.named_modules()):
-            children = [name for name, _ in pl_module.named_children()]
-            raise RefusedInput(f"NetworkAverage({self.network!r}): the module has no such network, but {children}.")
-
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         named = dict(pl_module.get_submodule(self.network).named_parameters())
         self._names = list(named)

@@ -85,8 +85,6 @@ class NetworkStrategy(DDPStrategy):
     _watch: WatchManualOptimization | None = None
 
     def __init__(self, *, timeout: float, **kwargs: Any) -> None:
-        if not timeout > 0:  # a group would end in its first collective
-            raise RefusedInput(f"timeout={timeout} must be greater than 0 seconds.")
         self._waits = timedelta(seconds=timeout)
         super().__init__(timeout=starting_timeout(self._waits), **kwargs)
         self.networks: dict[str, OptimizedNetwork] = {}
@@ -123,10 +121,7 @@ class NetworkStrategy(DDPStrategy):
     def setup(self, trainer: Trainer) -> None:
         self.refuse(self.lightning_module, str(trainer.precision))
         if self.sharded_checkpoints:
-            _refuse_without_safetensors()
-        for name, parameter in self.lightning_module.named_parameters():
-            if isinstance(parameter, nn.UninitializedParameter):
-                raise RefusedInput(f"{name} has no shape yet: call its module once in __init__, with inputs of zeros.")
+            import safetensors  # noqa: F401  (without it, the first checkpoint would fail)
         scale_each_network(self)
         broadcast_from_first_rank(self.lightning_module, self.root_device)
         self.lightnings_setup(trainer)
@@ -144,9 +139,6 @@ class NetworkStrategy(DDPStrategy):
                     f"LBFGS steps {name} as the loss of each process' own batch tells it, so that the processes would"
                     " step apart: use another optimizer."
                 )
-            for path, layer in self.lightning_module.named_modules():
-                if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.sparse and network.has(path):
-                    raise RefusedInput(f"{path} has sparse gradients, which are not averaged: use sparse=False.")
             if type(network.optimizer).__name__ in self.refused_optimizers:
                 raise RefusedInput(
                     f"{type(network.optimizer).__name__} computes with the matrices of {name}, of which"
@@ -353,15 +345,6 @@ def _alone(network: OptimizedNetwork) -> str:
         f"{network.name} would be stepped with gradients of this process alone: compute them by"
         " self.manual_backward(loss), which averages them over the processes."
     )
-
-
-def _refuse_without_safetensors() -> None:
-    """Raises `RefusedInput` before the first sharded checkpoint would fail."""
-    try:
-        import safetensors  # noqa: F401
-    except ImportError as error:
-        needs = "sharded_checkpoints=True needs the package safetensors: python -m pip install safetensors"
-        raise RefusedInput(needs) from error
 
 
 def _tied(module: nn.Module) -> dict[str, str]:

@@ -15,7 +15,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.parallel import DistributedDataParallel
 
 from lit_gans.common._compat.torch import WITHOUT_BUFFER_SYNC, reduces_all
-from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positive
+from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.lightning import LightningModule, Trainer, prepare_for_backward
 from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.strategies.grad_scaling import NetworkScaling
@@ -70,8 +70,7 @@ class NetworkDDP(NetworkStrategy):
         timeout: float = 1800.0,
         process_group_backend: Literal["nccl", "gloo"] | None = None,
     ) -> None:
-        refuse_not_positive(bucket_cap_mb=bucket_cap_mb)
-        refuse_below(1, powersgd_rank=powersgd_rank)
+        refuse_below(1, powersgd_rank=powersgd_rank)  # torch would train with gradients of 0
         if hierarchical and gradient_compression == "powersgd":
             raise RefusedInput(
                 'hierarchical=True does not work with gradient_compression="powersgd": use "none", "fp16" or "bf16".'
@@ -95,7 +94,10 @@ class NetworkDDP(NetworkStrategy):
 
     def setup_optimizers(self, trainer: Trainer) -> None:
         super().setup_optimizers(trainer)
-        self._synchronize_batch_norm()
+        if self.sync_batchnorm:
+            for network in self.networks.values():
+                for path, root in network.roots.items():  # the layers change, their parameters do not
+                    self.lightning_module.set_submodule(path, nn.SyncBatchNorm.convert_sync_batchnorm(root))
         node_size = int(os.environ.get("LOCAL_WORLD_SIZE", self.num_processes))
         nodes = Nodes.of_size(node_size) if self.hierarchical else None
         for name, network in self.networks.items():
@@ -110,18 +112,6 @@ class NetworkDDP(NetworkStrategy):
             communicate(replica, self.gradient_compression, self.powersgd_rank, nodes)
             self.replicas[name] = replica
         self.limit_waiting()
-
-    def _synchronize_batch_norm(self) -> None:
-        if not self.sync_batchnorm:
-            return
-        if self.root_device.type != "cuda":
-            raise RefusedInput(
-                f"NetworkDDP(sync_batchnorm=True) needs CUDA, because torch has no synchronized batch norm on"
-                f" {self.root_device.type}: use CUDA, or sync_batchnorm=False."
-            )
-        for network in self.networks.values():
-            for path, root in network.roots.items():  # the layers change, their parameters do not
-                self.lightning_module.set_submodule(path, nn.SyncBatchNorm.convert_sync_batchnorm(root))
 
     def teardown(self) -> None:
         self.replicas.clear()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -16,16 +19,16 @@ from torch.distributed.tensor import Shard, distribute_tensor
 
 from lit_gans.common._compat.deepspeed import (
     backward_into,
+    forbid_compiled_operations,
     gather_small,
     stays_gathered,
     zero3_free,
     zero3_shape,
     zero3_shard,
 )
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, import_extra, nearest
 from lit_gans.common.lightning import LightningModule, MixedPrecision, Precision, Trainer
 from lit_gans.strategies.base import NetworkStrategy
-from lit_gans.strategies.deepspeed import settings as deepspeed_settings
 from lit_gans.strategies.deepspeed.optimizer import AllGroups, EngineOptimizer, with_padding
 from lit_gans.strategies.module_networks import (
     OptimizedNetwork,
@@ -36,6 +39,27 @@ from lit_gans.strategies.module_networks import (
     refusing_penalties,
 )
 from lit_gans.strategies.rank_positions import RanksDisagree
+
+_LARGEST_BUCKET = 50_000_000  # elements; DeepSpeed's own default is ten times that, for each engine
+_KEYS = (  # settings that affect the engines; DeepSpeed silently ignores others
+    "zero_optimization",
+    "gradient_clipping",
+    "communication_data_type",
+    "prescale_gradients",
+    "gradient_predivide_factor",
+    "disable_allgather",
+    "sparse_gradients",
+    "data_types",
+    "checkpoint",
+    "aio",
+    "comms_logger",
+    "dump_state",
+    "memory_breakdown",
+    "steps_per_print",
+    "wall_clock_breakdown",
+    "zero_allow_untested_optimizer",
+    "zero_force_ds_cpu_optimizer",
+)
 
 
 class NetworkDeepSpeed(NetworkStrategy):
@@ -58,7 +82,7 @@ class NetworkDeepSpeed(NetworkStrategy):
 
     Args:
         stage: stage of ZeRO.
-        offload_optimizer: whether to store optimizer states and step on the CPU; requires stage 1, 2 or 3.
+        offload_optimizer: whether to store optimizer states and step on the CPU; without effect in stage 0.
         config: DeepSpeed's own settings, or the path of a JSON file with them; its keys override the arguments.
         sharded_checkpoints: whether each rank writes its shards with torch.distributed.checkpoint, so that a checkpoint
             is a folder. It loads and resumes like a file.
@@ -83,13 +107,20 @@ class NetworkDeepSpeed(NetworkStrategy):
         process_group_backend: Literal["nccl", "gloo"] | None = None,
     ) -> None:
         super().__init__(timeout=timeout, process_group_backend=process_group_backend)
-        self.config = deepspeed_settings.read(config)
-        self.config["zero_optimization"] = {"stage": stage} | self.config["zero_optimization"]
+        settings = json.loads(Path(config).read_text()) if isinstance(config, str) else config or {}
+        for key in settings:
+            if key not in _KEYS:
+                raise RefusedInput(
+                    f"{key} in the DeepSpeed config has no effect here; {nearest(key, _KEYS)} Optimizers and"
+                    " accumulation are those of the module, the precision is that of the Trainer, and the batch size"
+                    " that of the data."
+                )
+        zero = {"stage": stage} | settings.get("zero_optimization", {})
         if offload_optimizer:
-            self.config["zero_optimization"].setdefault("offload_optimizer", {"device": "cpu"})
+            zero.setdefault("offload_optimizer", {"device": "cpu"})
+        self.config: dict[str, Any] = settings | {"zero_optimization": zero}
+        self.stage: int = zero["stage"]
         self.sharded_checkpoints = sharded_checkpoints
-        self.stage: int = self.config["zero_optimization"]["stage"]
-        deepspeed_settings.refuse(self.config, self.stage)
         self.engines: dict[str, Any] = {}
 
     @property
@@ -126,7 +157,7 @@ class NetworkDeepSpeed(NetworkStrategy):
                 " training step; or use Lightning's strategy='deepspeed', which trains one network."
             )
         super().setup_optimizers(trainer)
-        deepspeed = deepspeed_settings.load(self.root_device.type)
+        deepspeed = import_deepspeed(self.root_device.type)
         self._mesh = init_device_mesh(self.root_device.type, (self.world_size,))
         for name, network in self.networks.items():
             self.networks[name] = replace(network, optimizer=self._make_engine(deepspeed, network))
@@ -147,7 +178,8 @@ class NetworkDeepSpeed(NetworkStrategy):
                     " NetworkDDP or NetworkFSDP."
                 )
         optimizer = EngineOptimizer(network.name, network.optimizer, self.stage, self.shard, self._saved)
-        module = engine_module(network)
+        roots = [*network.roots.values()]
+        module = roots[0] if len(roots) == 1 and not network.loose else _Pieces(network)
         module.to(memory_format=torch.contiguous_format)  # DeepSpeed supports no other layout
         config, groups = self._config_of(module), [*network.optimizer.param_groups]
         engine = deepspeed.initialize(model=module, optimizer=network.optimizer, config=config)[0]
@@ -171,7 +203,7 @@ class NetworkDeepSpeed(NetworkStrategy):
             self._hooks += (root.register_forward_pre_hook(refuse, prepend=True), root.register_forward_hook(show))
             self._hooks += (call_in_backward(root, refusing_penalties(_freed(path))),)
             if not all(map(stays_gathered, root.parameters())):
-                note = torch.compiler.disable(partial(_call, self.reach_forward, path))
+                note = torch.compiler.disable(lambda *_, path=path: self.reach_forward(path))
                 self._hooks += (root.register_forward_pre_hook(note, prepend=True),)
         for name, parameter in network.loose.items():
             if not stays_gathered(parameter):
@@ -182,9 +214,22 @@ class NetworkDeepSpeed(NetworkStrategy):
                 )
 
     def _config_of(self, network: nn.Module) -> dict[str, Any]:
-        num_parameters = sum(parameter.numel() for parameter in network.parameters())
+        """Returns the settings of one network's engine."""
+        bucket = min(sum(parameter.numel() for parameter in network.parameters()), _LARGEST_BUCKET)
+        bucket += bucket % 2  # DeepSpeed requires an even number
+        zero = {"reduce_bucket_size": bucket, "allgather_bucket_size": bucket}
+        if self.stage == 3:
+            zero["stage3_prefetch_bucket_size"] = bucket
         clip = getattr(self.lightning_module, "clip_gradients_to", None)
-        return deepspeed_settings.engine_config(self.config, self.stage, num_parameters, clip)
+        given = self.config.get("gradient_clipping", clip or 0.0)  # always set, since DeepSpeed's default is 1
+        if clip is not None and given != clip:
+            raise RefusedInput(
+                f"gradient_clipping={given} in the DeepSpeed config differs from clip_gradients_to={clip} of the"
+                " module: leave one of them out."
+            )
+        fixed = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1, "gradient_clipping": given}
+        free = {"zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}
+        return {**free, **self.config, **fixed, "zero_optimization": zero | self.config["zero_optimization"]}
 
     def teardown(self) -> None:
         for optimizer in self.optimizers:
@@ -235,21 +280,10 @@ class NetworkDeepSpeed(NetworkStrategy):
         self,
         closure_loss: Tensor,
         optimizer: torch.optim.Optimizer | None,
-        *args: Any,
+        *,
         network: str | None = None,
         retain_graph: bool = False,
-        **kwargs: Any,
     ) -> Tensor:
-        if kwargs or args:
-            raise RefusedInput(
-                f"manual_backward takes retain_graph and network=NAME only under DeepSpeed, not"
-                f" {', '.join(kwargs) or 'more'}."
-            )
-        if self.stage == 3 and retain_graph:
-            raise RefusedInput(
-                "ZeRO stage 3 frees the weights in a backward, so that another one of the same graph fails: leave"
-                " retain_graph out and compute the networks again, or use NetworkDeepSpeed(stage=2)."
-            )
         leaves = leaves_of(closure_loss)
         trained, others = self._reached(leaves, network)
         if self.engines[trained[0].name].is_gradient_accumulation_boundary():
@@ -383,15 +417,17 @@ class _Pieces(nn.Module):
         """Computes nothing."""
 
 
-def engine_module(network: OptimizedNetwork) -> nn.Module:
-    """Returns the module of a network's engine: its only submodule, or a container of all its pieces."""
-    if len(network.roots) == 1 and not network.loose:
-        return next(iter(network.roots.values()))
-    return _Pieces(network)
+def import_deepspeed(device: str) -> Any:
+    """Imports DeepSpeed and sets its device before its automatic detection."""
+    if device == "cpu":
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    import_extra("deepspeed.ops", "deepspeed")
+    import deepspeed
 
-
-def _call(function: Any, path: str, *_: Any) -> None:
-    function(path)
+    logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
+    if device == "cpu":
+        forbid_compiled_operations(deepspeed)
+    return deepspeed
 
 
 def _freed(networks: str) -> str:
