@@ -12,7 +12,7 @@ from lit_gans.training.augmentation import Adaptive
 from lit_gans.training.schedules import Linear
 from tests.gans import GANS
 
-from ..host import Guarded, HostWaits, reading_a_copy, without_waiting
+from .host import Guarded, HostWaits, reading_a_copy, without_waiting
 
 STEPS, LOGS = 6, 3
 SETTINGS = {
