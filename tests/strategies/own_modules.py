@@ -3,12 +3,12 @@
 from copy import deepcopy
 
 import torch
-from lightning.pytorch import LightningModule
 from torch import nn
 from torch.distributed.fsdp import register_fsdp_forward_method
 from torch.nn.functional import softplus
 from torch.utils.data import DataLoader
 
+from lit_gans.common.lightning import LightningModule  # of the package that is imported
 from lit_gans.strategies.base import backward_arguments
 
 
@@ -110,6 +110,14 @@ class SeededByRank(Own):
         self.critic.requires_grad_(True)
 
 
+class Normalizes(Own):
+    """Two forwards of a network with batch norm before one backward."""
+
+    def __init__(self):
+        super().__init__()
+        self.critic = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 1))
+
+
 class Tied(Own):
     """One layer twice in a network, and Adam."""
 
@@ -173,6 +181,8 @@ class Names(Own):
 class Partly(Own):
     """A generator with two outputs, of which each iteration trains one."""
 
+    momentum = 0.0
+
     def __init__(self):
         super().__init__()
         self.generator = nn.Sequential(nn.Linear(3, 5), nn.Tanh())
@@ -193,25 +203,7 @@ class Partly(Own):
 
     def configure_optimizers(self):
         groups = ([*self.generator.parameters(), *self.heads.parameters()], self.critic.parameters())
-        return [torch.optim.SGD(group, 0.1) for group in groups]
-
-
-class TwoOptimizers(Own):
-    """Two optimizers for one child, each of some layers."""
-
-    def training_step(self, batch, batch_idx):
-        real, latents = batch
-        for optimizer, part in zip(self.optimizers(), (self.generator, *self.critic[::2]), strict=True):
-            self.train_only(part)
-            if part is self.generator:
-                self.manual_backward(softplus(-self.critic(self.generator(latents))).mean())
-            else:
-                self.critic_backward(real, self.generator(latents).detach())
-            self.step(optimizer)
-
-    def configure_optimizers(self):
-        first, second = (list(layer.parameters()) for layer in (self.critic[0], self.critic[2]))
-        return [torch.optim.SGD(part, 0.1) for part in (self.generator.parameters(), first, second)]
+        return [torch.optim.SGD(group, 0.1, momentum=self.momentum) for group in groups]
 
 
 class Scheduled(Own):
@@ -397,24 +389,16 @@ class NamesInputs(Own):
 
 
 class AddsParameters(Own):
-    """Gives an optimizer further parameters after the first step."""
+    """Gives an optimizer further parameters after the first iteration."""
 
     def __init__(self):
         super().__init__()
         self.critic[0].requires_grad_(False)
 
-    def step(self, optimizer):
-        super().step(optimizer)
-        if self.critic[0] in self.later and optimizer is self.optimizers()[1]:
-            self.later.clear()
-            optimizer.add_param_group({"params": [*self.critic[0].requires_grad_(True).parameters()]})
-
-    def on_train_start(self):
-        self.later = [self.critic[0]]
-
-    def train_only(self, network):
-        super().train_only(network)
-        self.critic[0].requires_grad_(network is self.critic and not self.later)
+    def on_train_batch_end(self, outputs, batch, batch_idx):
+        super().on_train_batch_end()
+        if batch_idx == 0:
+            self.optimizers()[1].add_param_group({"params": [*self.critic[0].parameters()]})
 
     def configure_optimizers(self):
         return [torch.optim.SGD(network.parameters(), 0.1) for network in (self.generator, self.critic[2])]
@@ -426,31 +410,12 @@ class SearchesLines(Own):
 
 
 class Remembers(Partly):
-    """With momentum."""
-
-    def configure_optimizers(self):
-        groups = ([*self.generator.parameters(), *self.heads.parameters()], self.critic.parameters())
-        return [torch.optim.SGD(group, 0.1, momentum=0.5) for group in groups]
-
-
-class Sparse(Own):
-    def __init__(self):
-        super().__init__()
-        self.classes = nn.Embedding(3, 4, sparse=True)
-
-    def configure_optimizers(self):
-        return [*super().configure_optimizers(), torch.optim.SGD(self.classes.parameters(), 0.1)]
+    momentum = 0.5
 
 
 class Factors(Own):
     def configure_optimizers(self):
         return [torch.optim.Adafactor(network.parameters()) for network in (self.generator, self.critic)]
-
-
-class Lazy(Own):
-    def __init__(self):
-        super().__init__()
-        self.critic = nn.Sequential(nn.LazyLinear(5), nn.Tanh(), nn.Linear(5, 1))
 
 
 class Double(Own):

@@ -6,61 +6,24 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from torch import nn
-from torch.nn.functional import softplus
 
 from . import ranks
+from .own_modules import Own
+from .test_own_module import trained_alone
 
 STRATEGIES = ("network_ddp", "network_fsdp", "network_deepspeed_stage_2")
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
+OWN = "tests.strategies.own_modules"
 OF_LIGHTNING = {"lightning", "lightning_fabric", "pytorch_lightning"}
 
 pytestmark = pytest.mark.skipif(find_spec("pytorch_lightning") is None, reason="pytorch_lightning is not installed")
 
 
 def forget():
-    """Forgets both packages and this project, as in a new process."""
+    """Forgets both packages, this project and the modules of its tests, as in a new process."""
     for name in [*sys.modules]:
-        if name.partition(".")[0] in OF_LIGHTNING | {"lit_gans"}:
+        if name.partition(".")[0] in OF_LIGHTNING | {"lit_gans"} or name == OWN:
             del sys.modules[name]
-
-
-def gan_of(pl):
-    """Returns a GAN that is a module of a package."""
-
-    class GAN(pl.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.automatic_optimization = False
-            torch.manual_seed(0)
-            self.generator, self.critic = nn.Linear(3, 4), nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
-
-        def training_step(self, batch, batch_idx):
-            real, latents = batch
-            for_generator, for_critic = self.optimizers()
-            self.toggle_optimizer(for_critic)
-            fake = self.generator(latents).detach()
-            self.manual_backward((softplus(-self.critic(real)) + softplus(self.critic(fake))).mean())
-            self.step(for_critic)
-            self.toggle_optimizer(for_generator)
-            self.manual_backward(softplus(-self.critic(self.generator(latents))).mean())
-            self.step(for_generator)
-
-        def step(self, optimizer):
-            optimizer.step()
-            optimizer.zero_grad()
-            self.untoggle_optimizer(optimizer)
-
-        def configure_optimizers(self):
-            return [torch.optim.SGD(network.parameters(), 0.1) for network in (self.generator, self.critic)]
-
-        def train_dataloader(self):
-            generator = torch.Generator().manual_seed(1)
-            own = slice(self.global_rank, None, self.trainer.world_size)
-            batches = [[torch.randn(4, size, generator=generator)[own] for size in (4, 3)] for _ in range(3)]
-            return torch.utils.data.DataLoader(batches, batch_size=None)
-
-    return GAN()
 
 
 def trainer_of(pl, **arguments):
@@ -69,26 +32,26 @@ def trainer_of(pl, **arguments):
     return pl.Trainer(accelerator="cpu", max_epochs=1, **quiet, **arguments)
 
 
-def train(package, strategies):
+def train(package):
     """Trains with each strategy, and returns the weights, and which packages were imported."""
     forget()
     pl = importlib.import_module(package)
-    importlib.import_module("lit_gans.strategies")
+    own = importlib.import_module(OWN).Own
+    assert issubclass(own, pl.LightningModule)
     found = {}
-    for strategy in strategies:
-        trainer = trainer_of(pl, strategy=strategy, devices=2 if strategy != "auto" else 1)
-        trainer.fit(gan_of(pl))
+    for strategy in STRATEGIES:
+        trainer = trainer_of(pl, strategy=strategy, devices=2)
+        trainer.fit(own())
         found[strategy] = dict(trainer.strategy.lightning_module_state_dict())
     return found, {name.partition(".")[0] for name in sys.modules} & OF_LIGHTNING
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_two_ranks_train_the_weights_of_one_process(tmp_path, package):
-    [(alone, _)] = ranks.run(f"{__name__}.train", tmp_path, 1, package="lightning.pytorch", strategies=("auto",))
-    for weights, imported in ranks.run(f"{__name__}.train", tmp_path, package=package, strategies=STRATEGIES):
+    for weights, imported in ranks.run(f"{__name__}.train", tmp_path, package=package):
         assert imported == ({"lightning"} if package == PACKAGES[0] else OF_LIGHTNING - {"lightning"})
         for strategy in STRATEGIES:
-            torch.testing.assert_close(weights[strategy], alone["auto"], rtol=0, atol=1e-6)
+            torch.testing.assert_close(weights[strategy], trained_alone(Own), rtol=0, atol=1e-6)
 
 
 def before_both(package):

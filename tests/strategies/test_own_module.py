@@ -11,46 +11,8 @@ from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP
 
+from . import own_modules as own
 from . import ranks
-from .own_modules import (
-    AddsParameters,
-    AssignsGradients,
-    Automatic,
-    BeginsFrozen,
-    CallsBackward,
-    CallsInside,
-    Clips,
-    ClipsItself,
-    ClipsWeights,
-    Double,
-    Drops,
-    Factors,
-    Lazy,
-    Misnames,
-    Names,
-    NamesInputs,
-    Own,
-    Partly,
-    Penalized,
-    Remembers,
-    ReplacesWeights,
-    RetainsGraph,
-    Samples,
-    Scheduled,
-    SearchesLines,
-    SeededByRank,
-    SoftActorCritic,
-    Sparse,
-    StepsItsOwn,
-    StepsPenalized,
-    StepsTheBareOptimizer,
-    Tied,
-    TrainsBoth,
-    Transformer,
-    TwoBackwards,
-    TwoOptimizers,
-    Undeclared,
-)
 
 STRATEGIES = {
     "ddp": NetworkDDP,
@@ -61,66 +23,56 @@ STRATEGIES = {
 ONE_OF_EACH = ("ddp", "deepspeed_2", "deepspeed_3", "fsdp_layer")
 
 PARITY = {
-    Own: ONE_OF_EACH,
-    Penalized: ("ddp", "deepspeed_2", "fsdp_layer"),
-    Drops: ("deepspeed_2", "deepspeed_3", "fsdp_layer"),
-    SeededByRank: ONE_OF_EACH,
-    TwoOptimizers: ("ddp", "deepspeed_3", "fsdp_layer"),
-    Names: ("ddp", "deepspeed_0", "deepspeed_1", "fsdp_network"),
-    StepsTheBareOptimizer: ("ddp", "deepspeed_2", "deepspeed_3"),
-    Samples: ("deepspeed_3", "fsdp_layer"),
-    Scheduled: ("ddp", "deepspeed_0", "deepspeed_2", "deepspeed_3", "fsdp_layer"),
-    Automatic: ("ddp", "fsdp_layer"),
-    Transformer: ("ddp", "deepspeed_2", "fsdp_network", "fsdp_layer"),
-    Remembers: ("ddp_unused", "fsdp_layer"),
-    Partly: ("ddp_unused", "deepspeed_2", "deepspeed_3", "fsdp_layer"),
-    TrainsBoth: ("ddp", "deepspeed_0", "deepspeed_2", "deepspeed_3", "fsdp_layer"),
-    RetainsGraph: ("ddp", "deepspeed_0", "deepspeed_2", "fsdp_network"),
-    CallsInside: ("deepspeed_3", "fsdp_network", "fsdp_layer"),
-    SoftActorCritic: ("ddp", "deepspeed_2", "deepspeed_3", "fsdp_network", "fsdp_layer"),
-    ClipsWeights: ("ddp", "deepspeed_1", "deepspeed_2", "fsdp_layer"),
-    StepsPenalized: ("ddp", "fsdp_network"),
+    own.Own: ONE_OF_EACH,
+    own.Penalized: ("ddp", "deepspeed_2", "fsdp_layer"),
+    own.Drops: ("deepspeed_2", "deepspeed_3", "fsdp_layer"),
+    own.SeededByRank: ONE_OF_EACH,
+    own.Names: ("ddp", "deepspeed_0", "deepspeed_1", "fsdp_network"),
+    own.StepsTheBareOptimizer: ("ddp", "deepspeed_2", "deepspeed_3"),
+    own.Samples: ("deepspeed_3", "fsdp_layer"),
+    own.Scheduled: ("ddp", "deepspeed_0", "deepspeed_2", "deepspeed_3", "fsdp_layer"),
+    own.Automatic: ("ddp", "fsdp_layer"),
+    own.Transformer: ("ddp", "deepspeed_2", "fsdp_network", "fsdp_layer"),
+    own.Remembers: ("ddp_unused", "fsdp_layer"),
+    own.Partly: ("ddp_unused", "deepspeed_2", "deepspeed_3", "fsdp_layer"),
+    own.TrainsBoth: ("ddp", "deepspeed_0", "deepspeed_2", "deepspeed_3", "fsdp_layer"),
+    own.RetainsGraph: ("ddp", "deepspeed_0", "deepspeed_2", "deepspeed_3", "fsdp_network"),
+    own.CallsInside: ("deepspeed_3", "fsdp_network", "fsdp_layer"),
+    own.SoftActorCritic: ("ddp", "deepspeed_2", "deepspeed_3", "fsdp_network", "fsdp_layer"),
+    own.ClipsWeights: ("ddp", "deepspeed_1", "deepspeed_2", "fsdp_layer"),
+    own.StepsPenalized: ("ddp", "fsdp_network"),
 }
 CELLS = [(module, name) for module, names in PARITY.items() for name in names]
 
 REFUSED = {
-    (Undeclared, "fsdp_network"): "differentiated again",
-    (Undeclared, "fsdp_layer"): "differentiated again",
-    (Undeclared, "deepspeed_3"): "differentiated again",
-    (TwoBackwards, "deepspeed_1"): "two backwards of critic before its step",
-    (Automatic, "deepspeed_2"): "Automatic has automatic optimization, which NetworkDeepSpeed does not train",
-    (Clips, "deepspeed_0"): 'NetworkDeepSpeed(config={"gradient_clipping": VALUE})',
-    (StepsItsOwn, "deepspeed_0"): "step the optimizer that self.optimizers() returns",
-    (StepsItsOwn, "deepspeed_3"): "step the optimizer that self.optimizers() returns",
-    (BeginsFrozen, "fsdp_layer"): "an optimizer steps critic.0.weight, which is frozen",
-    (CallsBackward, "ddp"): "critic would be stepped with gradients of this process alone",
-    (CallsBackward, "deepspeed_2"): "critic would be stepped with gradients of this process alone",
-    (AssignsGradients, "ddp"): "critic would be stepped with gradients of this process alone",
-    (AssignsGradients, "deepspeed_2"): "critic would be stepped with gradients of this process alone",
-    (ClipsItself, "deepspeed_2"): 'clip them by NetworkDeepSpeed(config={"gradient_clipping": VALUE})',
+    (own.Undeclared, "fsdp_layer"): "differentiated again",
+    (own.Undeclared, "deepspeed_3"): "differentiated again",
+    (own.TwoBackwards, "deepspeed_1"): "two backwards of critic before its step",
+    (own.Automatic, "deepspeed_2"): "Automatic has automatic optimization, which NetworkDeepSpeed does not train",
+    (own.Clips, "deepspeed_0"): 'NetworkDeepSpeed(config={"gradient_clipping": VALUE})',
+    (own.StepsItsOwn, "deepspeed_0"): "step the optimizer that self.optimizers() returns",
+    (own.BeginsFrozen, "fsdp_layer"): "an optimizer steps critic.0.weight, which is frozen",
+    (own.CallsBackward, "ddp"): "critic would be stepped with gradients of this process alone",
+    (own.AssignsGradients, "deepspeed_2"): "critic would be stepped with gradients of this process alone",
+    (own.ClipsItself, "deepspeed_2"): 'clip them by NetworkDeepSpeed(config={"gradient_clipping": VALUE})',
+    (own.NamesInputs, "fsdp_layer"): "manual_backward(loss, inputs=...) reaches no sharded parameter: name the network",
+    (own.ClipsWeights, "deepspeed_3"): "critic was changed other than by a step, which ZeRO stage 3 loses",
+    (own.ReplacesWeights, "deepspeed_2"): "a parameter of critic got another tensor than the one that its engine steps",
+    (own.Partly, "ddp"): "a backward reached only some of the parameters of generator+heads",
+    (own.AddsParameters, "ddp"): "the optimizer of critic.2 got further parameters after the training had begun",
+    (own.Remembers, "deepspeed_2"): "ZeRO would move the others by their momentum or weight decay",
     (
-        NamesInputs,
+        own.Factors,
         "deepspeed_2",
-    ): "manual_backward takes retain_graph and network=NAME only under DeepSpeed, not inputs",
-    (NamesInputs, "fsdp_layer"): "manual_backward(loss, inputs=...) reaches no sharded parameter: name the network",
-    (RetainsGraph, "deepspeed_3"): "ZeRO stage 3 frees the weights in a backward",
-    (ClipsWeights, "deepspeed_3"): "critic was changed other than by a step, which ZeRO stage 3 loses",
-    (ReplacesWeights, "deepspeed_2"): "a parameter of critic got another tensor than the one that its engine steps",
-    (Partly, "ddp"): "a backward reached only some of the parameters of generator+heads",
-    (AddsParameters, "ddp"): "the optimizer of critic.2 got further parameters after the training had begun",
-    (AddsParameters, "fsdp_layer"): "the optimizer of critic.2 got further parameters after the training had begun",
-    (Remembers, "deepspeed_2"): "ZeRO would move the others by their momentum or weight decay",
-    (Sparse, "ddp"): "classes has sparse gradients, which are not averaged: use sparse=False",
-    (Factors, "deepspeed_2"): "Adafactor computes with the matrices of generator, of which NetworkDeepSpeed has shards",
-    (Factors, "fsdp_layer"): "Adafactor computes with the matrices of generator, of which NetworkFSDP has shards",
-    (Lazy, "ddp"): "critic.0.weight has no shape yet: call its module once in __init__",
-    (Double, "deepspeed_2"): "DeepSpeed trains generator.0.weight in float32, but it is in float64",
-    (SearchesLines, "ddp"): "LBFGS steps generator as the loss of each process' own batch tells it",
-    (Misnames, "deepspeed_2"): "network='crtic') names no network of the module: it has generator, critic",
+    ): "Adafactor computes with the matrices of generator, of which NetworkDeepSpeed has shards",
+    (own.Factors, "fsdp_layer"): "Adafactor computes with the matrices of generator, of which NetworkFSDP has shards",
+    (own.Double, "deepspeed_2"): "DeepSpeed trains generator.0.weight in float32, but it is in float64",
+    (own.SearchesLines, "ddp"): "LBFGS steps generator as the loss of each process' own batch tells it",
+    (own.Misnames, "deepspeed_2"): "network='crtic') names no network of the module: it has generator, critic",
 }
 
 
-def train(module=Own, **arguments):
+def train(module=own.Own, **arguments):
     module = module()
     trainer = ranks.quiet_trainer(max_epochs=1, **arguments)
     trainer.fit(module)
@@ -140,7 +92,7 @@ def saved(path, **arguments):
         assert not any(parameter.requires_grad for parameter in module.critic.parameters())
         trainer.save_checkpoint(path)
 
-    train(Tied, callbacks=[LambdaCallback(on_train_batch_end=save)], **arguments)
+    train(own.Tied, callbacks=[LambdaCallback(on_train_batch_end=save)], **arguments)
     return torch.load(path, weights_only=True)
 
 

@@ -19,6 +19,7 @@ from tests.strategies.acceptance.cells import Cell
 from tests.strategies.acceptance.cells import train as train_example
 from tests.strategies.own_modules import Own
 from tests.strategies.test_own_module import train
+from tests.strategies.test_rank_positions import AT, TrainsOneNetworkLess
 
 ANY = "ddp_find_unused_parameters_true"
 SHORT = timedelta(seconds=2)
@@ -162,23 +163,15 @@ def computed_alone():
     return found
 
 
-class Disagrees(Own):
-    """One rank leaves out the critic's turn once; from there on ranks wait two seconds instead of half an hour."""
-
-    def training_step(self, batch, batch_idx):
-        if batch_idx == 2:
-            limit_waiting(SHORT)
-        if batch_idx == 2 and self.global_rank == 1:
-            self.train_only(self.generator)
-            self.manual_backward(softplus(-self.critic(self.generator(batch[1]))).mean())
-            self.step(self.optimizers()[0])
-        else:
-            super().training_step(batch, batch_idx)
-
-
 def disagreeing():
-    """Ranks that disagree under Lightning's DDP."""
-    return error_of(lambda: train(Disagrees, devices=2, strategy=ANY))
+    """Ranks that disagree under Lightning's DDP, and wait two seconds instead of half an hour."""
+
+    def limit(trainer, module, batch, batch_idx):
+        if batch_idx == AT:
+            limit_waiting(SHORT)
+
+    callbacks = [LambdaCallback(on_train_batch_start=limit)]
+    return error_of(lambda: train(TrainsOneNetworkLess, devices=2, strategy=ANY, callbacks=callbacks))
 
 
 def find():

@@ -7,12 +7,12 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.strategies import ModelParallelStrategy
 
 from tests.strategies import ranks
-from tests.strategies.acceptance.cells import STEPS, assert_like_one_process
+from tests.strategies.acceptance.cells import EXAMPLES, STEPS, STRATEGIES, Cell, assert_like_one_process, outcomes
 from tests.strategies.acceptance.lightning_gan import LightningGAN
-from tests.strategies.own_modules import Own
+from tests.strategies.own_modules import Normalizes, Own
 from tests.strategies.test_own_module import train
 
-from .on_ranks import PARITY, BatchNorm
+from . import stock as stock_tools
 
 pytestmark = [
     pytest.mark.ranks,
@@ -20,9 +20,35 @@ pytestmark = [
 ]
 
 
+PARITY = {  # by row: modules as their users write them, and the strategies of the complaint
+    1: [Cell("LightningGAN", "ddp")],
+    2: [Cell("LightningGAN", "fsdp wrap=network")],
+    4: [Cell("LightningGAN", "deepspeed stage=2"), Cell("LightningGAN", "deepspeed stage=3")],
+    5: [Cell("Distillation", "deepspeed stage=2")],
+    15: [Cell("WGANGP", "ddp")],
+    16: [Cell("WGANGP", "fsdp wrap=network")],
+    18: [Cell("Autoencoder", "fsdp wrap=network")],  # its discriminator starts late
+    21: [Cell("Vocoder", "ddp")],
+    22: [Cell("Vocoder", "ddp", accumulate=2)],
+}
+
+
+def find():
+    """Returns by row what a rank found."""
+    found = {f"parity {row}": outcomes(cells) for row, cells in PARITY.items()}
+    module = EXAMPLES["LightningGAN"]()
+    engines = []
+    module.on_train_start = lambda: engines.extend(module.trainer.strategy.engines)
+    train(lambda: module, devices=2, strategy=STRATEGIES["deepspeed stage=2"]())
+    found["engines"] = engines
+    module = train(Normalizes, devices=2, strategy=STRATEGIES["ddp"]())
+    found["batch norm"] = {name: value.clone() for name, value in module.state_dict().items()}
+    return found | {"stock": stock_tools.find()}
+
+
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    return ranks.run("tests.threads.on_ranks.find", tmp_path_factory.mktemp("threads"), rows=[*PARITY])
+    return ranks.run(f"{__name__}.find", tmp_path_factory.mktemp("threads"))
 
 
 def trains_like_one_process(found, row):
@@ -67,7 +93,7 @@ def test_14_batch_norm_and_two_forwards(found):
     assert stock(found, 14) == ["none", "none"]  # the error is one of older versions
     first, second = (rank["batch norm"] for rank in found)
     torch.testing.assert_close(first, second, rtol=0, atol=1e-7)
-    assert not torch.equal(first["critic.0.weight"], BatchNorm().critic[0].weight)
+    assert not torch.equal(first["critic.0.weight"], Normalizes().critic[0].weight)
 
 
 def test_15_gradient_penalty_under_ddp_reduces_every_bias(found):

@@ -4,27 +4,17 @@ from copy import deepcopy
 
 import pytest
 import torch
-from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint, WeightAveraging
 from torch.nn.functional import softplus
 
 from lit_gans.strategies.average import NetworkAverage
-from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.manual_optimization import CountIterations, WatchManualOptimization
 from lit_gans.training.penalties import r1_penalty, zero_centered_penalty
-from tests.docs.blocks import ROOT, blocks
 from tests.strategies.acceptance.lightning_gan import LightningGAN
 from tests.strategies.own_modules import Clips, Own
+from tests.strategies.ranks import quiet_trainer
 from tests.strategies.test_grad_scaling import WithoutAutocast, stock_scaling
-from tests.strategies.test_manual_optimization import Scheduled
 from tests.strategies.test_own_module import train
-
-
-def fitted(module=None, **arguments):
-    switches = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
-    trainer = Trainer(accelerator="cpu", **switches, **{"max_epochs": 1, **arguments})
-    trainer.fit(module or Own())
-    return trainer
 
 
 def test_06_global_step_counts_every_optimizer():
@@ -65,7 +55,7 @@ def test_08_fp16_and_optimizers_that_step_in_turn():
 def test_09_model_checkpoint_saves_under_manual_optimization(tmp_path):
     def saved(folder, *callbacks):
         every = ModelCheckpoint(folder, every_n_train_steps=3, save_top_k=-1)
-        fitted(callbacks=[*callbacks, every], limit_train_batches=5)
+        train(devices=1, callbacks=[*callbacks, every], limit_train_batches=5, enable_checkpointing=True)
         return sorted(path.name for path in folder.glob("*.ckpt"))
 
     assert saved(tmp_path / "stock") == ["epoch=0-step=6.ckpt"]
@@ -94,12 +84,12 @@ def test_10_saved_weights_are_those_that_were_measured(tmp_path):
 
     best = ModelCheckpoint(tmp_path, "best", monitor="loss", every_n_train_steps=2)
     with pytest.warns(UserWarning, match="no pre-optimization state"):
-        theirs = fitted(Measured(), callbacks=[best], limit_train_batches=1).lightning_module.measured
+        theirs = train(Measured, devices=1, callbacks=[best], limit_train_batches=1, enable_checkpointing=True).measured
     saved = torch.load(tmp_path / "best.ckpt", weights_only=True)["state_dict"]
     assert not torch.equal(saved["critic.0.weight"], theirs["critic.0.weight"])
 
     average = NetworkAverage("generator", 0.5)
-    trainer = fitted(Validated(), callbacks=[average], enable_checkpointing=False)
+    trainer = train(Validated, devices=1, callbacks=[average]).trainer
     trainer.save_checkpoint(tmp_path / "a.ckpt")
     saved = torch.load(tmp_path / "a.ckpt", weights_only=True)["callbacks"][average.state_key]["average"]
     torch.testing.assert_close(saved, {name: value.detach() for name, value in measured.items()}, rtol=0, atol=0)
@@ -110,19 +100,11 @@ def test_10_saved_weights_are_those_that_were_measured(tmp_path):
 def test_11_the_step_axis_goes_on_in_a_resumed_run(tmp_path, stock):
     """Lightning's continues, too, in steps of every optimizer."""
     count = [] if stock else [CountIterations()]
-    fitted(callbacks=count, enable_checkpointing=False).save_checkpoint(tmp_path / "a.ckpt")
+    train(devices=1, callbacks=count).trainer.save_checkpoint(tmp_path / "a.ckpt")
     steps = []
     seen = LambdaCallback(on_train_batch_end=lambda trainer, *_: steps.append(trainer.global_step))
-    switches = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-    resumed = Trainer(max_epochs=2, accelerator="cpu", callbacks=[*count, seen], **dict.fromkeys(switches, False))
-    resumed.fit(Own(), ckpt_path=tmp_path / "a.ckpt", weights_only=True)
+    quiet_trainer(max_epochs=2, callbacks=[*count, seen]).fit(Own(), ckpt_path=tmp_path / "a.ckpt", weights_only=True)
     assert steps == [(1 + stock) * batch for batch in (7, 8, 9, 10, 11, 12)]
-
-
-def test_12_a_scheduler_that_is_never_stepped_is_said():
-    train(Scheduled, devices=1)  # silently, with Lightning's own strategy
-    with pytest.warns(UserWarning, match="configured and never stepped"):
-        train(Scheduled, devices=1, strategy=NetworkDDP())
 
 
 def test_13_lightnings_average_says_that_it_shards_nothing():
@@ -159,8 +141,6 @@ def test_23_from_optimizer_idx_to_manual_optimization():
 
     with pytest.raises(RuntimeError, match="Remove the `optimizer_idx` argument from `training_step`"):
         train(Indexed, devices=1)
-    page = ROOT / "docs/guides/from_optimizer_idx.md"
-    assert sum(block.language == "python" for block in blocks(page)) >= 1  # which the tests of the pages run
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
