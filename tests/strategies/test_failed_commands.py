@@ -31,24 +31,11 @@ class Sabotaged(GAN):
 MODEL = (
     "defaults: [_schema/sabotaged@_here_]\nimage_size: ${data.image_size}\nchannels: ${data.channels}\nseed: ${seed}\n"
 )
-TRAIN = [
-    "lit_gans",
-    "train",
-    "model=sabotaged",
-    "model.generator_width=4",
-    "model.discriminator_width=4",
-    "data=digits",
-    "data.image_size=16",
-    "data.batch_size=8",
-    "metrics=none",
-    "logger=none",
-    "callbacks.samples=null",
-    "callbacks.checkpoint.every_n_train_steps=1",
-    "strategy=ddp",
-    "trainer.accelerator=cpu",
-    "trainer.devices=2",
-    "trainer.max_steps=6",
-]
+TRAIN = """
+-m lit_gans train model=sabotaged model.generator_width=4 model.discriminator_width=4 data=digits data.image_size=16
+data.batch_size=8 metrics=none logger=none callbacks.samples=null callbacks.checkpoint.every_n_train_steps=1
+strategy=ddp trainer.accelerator=cpu trainer.devices=2 trainer.max_steps=6
+"""
 
 
 @pytest.fixture
@@ -61,9 +48,9 @@ def folder(tmp_path):
         os.kill(pid, 9)
 
 
-def finish(folder, *command):
+def finish(folder, command):
     variables = environment() | {"LIT_GANS_IMPORT": "sabotaged"}
-    command = [sys.executable, "-m", *command, f"hydra.searchpath=[file://{folder / 'mine'}]"]
+    command = [sys.executable, *command.split(), f"hydra.searchpath=[file://{folder / 'mine'}]"]
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
 
 
@@ -73,7 +60,7 @@ def last_step(folder):
 
 
 def test_all_ranks_end_and_leave_a_checkpoint(folder):
-    failed = finish(folder, *TRAIN)
+    failed = finish(folder, TRAIN)
     assert (folder / "failed").exists(), failed.stderr
     assert failed.returncode != 0
     wait_until_all_ended(folder)
@@ -81,8 +68,8 @@ def test_all_ranks_end_and_leave_a_checkpoint(folder):
 
 
 def test_torchrun_restarts_and_the_run_goes_on_by_itself(folder):
-    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1", "-m"]
-    done = finish(folder, *torchrun, *TRAIN, "resume=auto")
+    torchrun = "-m torch.distributed.run --standalone --nproc-per-node=2 --max-restarts=1"
+    done = finish(folder, f"{torchrun} {TRAIN} resume=auto")
     assert done.returncode == 0, done.stderr
     assert (folder / "failed").exists()
     assert last_step(folder) == 6

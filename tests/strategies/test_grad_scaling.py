@@ -1,11 +1,7 @@
-from unittest.mock import create_autospec
-
 import pytest
 import torch
-from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.plugins.precision import MixedPrecision
-from lightning.pytorch.strategies import SingleDeviceStrategy
 
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.grad_scaling import NetworkScaling
@@ -14,8 +10,6 @@ from lit_gans.training.optim import Optimizer
 
 from . import ranks
 from .acceptance.cells import STEPS, Cell, train, trained_alone
-from .own_modules import TwoOptimizers
-from .test_own_module import train as train_own
 
 
 def stock_scaling():
@@ -56,28 +50,6 @@ def test_scaled_training_is_the_unscaled_one(tiny_gan, random_images, fit, monke
     again = WithoutAutocast()
     again.load_state_dict(plugin.state_dict())
     assert again.state_dict() == plugin.state_dict()
-
-
-def test_a_scaler_of_the_user_is_copied_for_each_network(tiny_gan):
-    module = tiny_gan("d2gan")
-    trainer = create_autospec(Trainer, instance=True)
-    scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=7)
-    plugin = MixedPrecision("16-mixed", "cpu", scaler)
-    trainer.strategy = SingleDeviceStrategy(torch.device("cuda"), precision_plugin=plugin)
-    trainer.precision, trainer.datamodule = "16-mixed", None
-    module._trainer = trainer
-    base.AdversarialModule.setup(module, "fit")
-    own = [trainer.strategy.precision_plugin._scaler(name) for name in module.network_names]
-    assert [each.get_scale() for each in own] == [8.0] * 3
-    assert [each.get_growth_interval() for each in own] == [7] * 3
-    assert len({id(each) for each in (*own, scaler)}) == 4
-
-
-def test_two_optimizers_of_one_network_have_a_scaler_each():
-    plugin = WithoutAutocast()
-    scaled = train_own(TwoOptimizers, devices=1, plugins=[plugin]).state_dict()
-    torch.testing.assert_close(scaled, train_own(TwoOptimizers, devices=1).state_dict(), rtol=1e-5, atol=1e-6)
-    assert len(plugin._scalers) == 3
 
 
 IN_TURN = {"every second": "Distillation", "starts late": "Autoencoder", "toggled": "LightningGAN"}

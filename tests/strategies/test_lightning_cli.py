@@ -1,39 +1,23 @@
 """`lit-gans fit` with our strategies: the same weights as `lit-gans train`."""
 
-import pytest
 import torch
 import yaml
 
 from . import ranks
 
-TRAIN = ["train", "model=gan", "model.generator_width=4", "model.discriminator_width=4", "model.latent_dim=6"]
-TRAIN += [
-    "data=digits",
-    "data.image_size=16",
-    "data.batch_size=4",
-    "metrics=none",
-    "logger=none",
-    "callbacks.samples=null",
-]
-TRAIN += ["trainer.max_steps=3", "trainer.accelerator=cpu", "trainer.devices=2", "strategy=ddp", "hydra.run.dir=run"]
+TRAIN = """
+train model=gan model.generator_width=4 model.discriminator_width=4 model.latent_dim=6 data=digits data.image_size=16
+data.batch_size=4 metrics=none logger=none callbacks.samples=null trainer.max_steps=3 trainer.accelerator=cpu
+trainer.devices=2 strategy=ddp hydra.run.dir=run
+"""
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Trains on two ranks, and with their file again."""
-    folder = tmp_path_factory.mktemp("cli")
-    codes, printed = ranks.command_line(TRAIN, folder, ranks.environments(2))
-    assert not any(codes), printed
-    codes, printed = ranks.command_line(["fit", "-c", "run/run.yaml"], folder, ranks.environments(2))
-    assert not any(codes), printed
-    return folder
-
-
-def test_the_configuration_of_a_run_trains_the_same_weights(folder):
-    one, other = (
-        torch.load(next((folder / "run").glob(f"{place}checkpoints/last.ckpt")), weights_only=True)
-        for place in ("", "fit/")
-    )
+def test_the_configuration_of_a_run_trains_the_same_weights(tmp_path):
+    for line in (TRAIN, "fit -c run/run.yaml"):
+        codes, printed = ranks.command_line(line.split(), tmp_path, ranks.environments(2))
+        assert not any(codes), printed
+    files = (tmp_path / f"run/{place}checkpoints/last.ckpt" for place in ("", "fit/"))
+    one, other = (torch.load(file, weights_only=True) for file in files)
     assert one["global_step"] == other["global_step"] == 3
     for name, value in one["state_dict"].items():
         assert torch.equal(other["state_dict"][name], value), name

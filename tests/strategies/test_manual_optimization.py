@@ -6,7 +6,7 @@ import torch
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.manual_optimization import CountIterations, WatchManualOptimization
 
-from .own_modules import Clips, Own
+from .own_modules import Own
 from .test_grad_scaling import WithoutAutocast, stock_scaling
 from .test_own_module import train
 
@@ -29,12 +29,13 @@ class Stepped(Scheduled):
 
 
 def test_schedulers_that_never_step_are_said():
+    train(Scheduled, devices=1)  # silently, with Lightning's own strategy
     with pytest.warns(UserWarning, match="a ExponentialLR was configured and never stepped") as said:
         train(Scheduled, devices=1, strategy=NetworkDDP())
     assert sum("never stepped" in str(each.message) for each in said) == 2
     train(Stepped, devices=1, strategy=NetworkDDP())  # any warning is an error
     with pytest.warns(UserWarning, match="a ExponentialLR was configured and never stepped"):
-        train(Scheduled, devices=1, callbacks=[WatchManualOptimization()])  # with Lightning's own strategy
+        train(Scheduled, devices=1, callbacks=[WatchManualOptimization()])
 
 
 def test_max_steps_that_counts_every_optimizer_is_said():
@@ -67,11 +68,6 @@ def test_clipping_of_scaled_gradients_is_said(way):
     found = [str(each.message).split()[3].split(".")[0] for each in said if "still scaled" in str(each.message)]
     assert found == ["critic", "generator"]  # each once
     run(Own)  # any warning is an error
-    if way == "Lightning":
-        with pytest.warns(UserWarning, match="while they are still scaled"):
-            run(Clips)  # which Lightning's plugin does not unscale
-    else:
-        run(Clips)
 
 
 def test_clipping_by_hand_in_float32_is_not_said():

@@ -5,7 +5,6 @@ from copy import deepcopy
 import pytest
 import torch
 from lightning.pytorch import LightningModule
-from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import nn
 
 from lit_gans.common.errors import RefusedInput
@@ -85,30 +84,14 @@ def test_a_backward_names_a_network_by_the_path_of_any_of_its_pieces():
             network_named(networks, path)
 
 
-def test_the_network_that_is_not_frozen_trains():
-    module = Everything()
-    networks = find_networks(module.configured(), module)
-    with pytest.raises(RefusedInput, match=r"exactly one network, but \['encoder.*', 'discriminators', 'loss.disc"):
-        trained_network(networks)
-    module.requires_grad_(False)
-    module.discriminators.two.requires_grad_(True)
-    assert trained_network(networks).name == "discriminators"
-
-
-def test_an_optimizer_steps_its_network_also_in_lightnings_wrapper():
-    module = Everything()
-    optimizers = module.configured()
-    networks = find_networks(optimizers, module)
-    for optimizer, name in zip(optimizers, networks, strict=True):
-        assert stepped_network(networks, optimizer).name == name
-        assert stepped_network(networks, LightningOptimizer(optimizer)).name == name
-    with pytest.raises(RefusedInput, match="that configure_optimizers did not return"):
-        stepped_network(networks, module.configured()[0])
-
-
 def test_parameters_that_would_train_wrong_are_refused_by_name():
     module = Everything()
     optimizers = module.configured()
+    networks = find_networks(optimizers, module)
+    with pytest.raises(RefusedInput, match=r"exactly one network, but \['encoder.*', 'discriminators', 'loss.disc"):
+        trained_network(networks)
+    with pytest.raises(RefusedInput, match="that configure_optimizers did not return"):
+        stepped_network(networks, module.configured()[0])
     with pytest.raises(RefusedInput, match=r"no optimizer steps loss\.discriminator\.weight, which requires a grad"):
         refuse_unstepped(find_networks(optimizers[:2], module), module)
     with pytest.raises(RefusedInput, match=r"two optimizers step discriminators\.one\.weight: give it to one"):

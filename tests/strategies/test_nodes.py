@@ -14,24 +14,13 @@ from .ranks import command_line, environments, free_port
 from .sabotage import environment
 
 STEPS = 6
-TRAIN = [
-    "train",
-    "model=wgan_gp",
-    "model.generator_width=4",
-    "model.discriminator_width=4",
-    "model.network=mlp",  # no batch norm, which sees the microbatch of its rank only
-    "optimizer@model.generator_optimizer=sgd",
-    "optimizer@model.discriminator_optimizer=sgd",
-    "model.generator_optimizer.lr=0.01",
-    "model.discriminator_optimizer.lr=0.01",
-    "data=digits",
-    "data.image_size=16",
-    "metrics=none",
-    "logger=none",
-    "callbacks.samples=null",
-    f"trainer.max_steps={STEPS}",
-    "trainer.accelerator=cpu",
-]
+# the mlp has no batch norm, which sees the microbatch of its rank only
+TRAIN = f"""
+train model=wgan_gp model.generator_width=4 model.discriminator_width=4 model.network=mlp
+optimizer@model.generator_optimizer=sgd optimizer@model.discriminator_optimizer=sgd model.generator_optimizer.lr=0.01
+model.discriminator_optimizer.lr=0.01 data=digits data.image_size=16 metrics=none logger=none callbacks.samples=null
+trainer.max_steps={STEPS} trainer.accelerator=cpu
+"""
 
 
 def checkpoint_in(folder):
@@ -40,10 +29,10 @@ def checkpoint_in(folder):
     return torch.load(last, weights_only=True)
 
 
-def finish(arguments, folder, variables=({},)):
+def finish(command, folder, variables=({},)):
     """Runs a command line in a process for each set of variables, and returns the checkpoint."""
     folder.mkdir()
-    codes, printed = command_line(arguments, folder, [environment() | each for each in variables])
+    codes, printed = command_line(command.split(), folder, [environment() | each for each in variables])
     assert not any(codes), printed
     return checkpoint_in(folder)
 
@@ -51,7 +40,7 @@ def finish(arguments, folder, variables=({},)):
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     """The checkpoint of one process."""
-    return finish([*TRAIN, "data.batch_size=8"], tmp_path_factory.mktemp("nodes") / "one")
+    return finish(f"{TRAIN} data.batch_size=8", tmp_path_factory.mktemp("nodes") / "one")
 
 
 def assert_trained_alike(found, alone):
@@ -60,23 +49,22 @@ def assert_trained_alike(found, alone):
         torch.testing.assert_close(found["state_dict"][name], value, rtol=0, atol=1e-6)
 
 
-NODE = ["data.batch_size=4", "trainer.num_nodes=2", "trainer.devices=1", "strategy=ddp"]
-NODE += ["trainer.strategy.hierarchical=true"]
+NODE = "data.batch_size=4 trainer.num_nodes=2 trainer.devices=1 strategy=ddp trainer.strategy.hierarchical=true"
 
 
 def test_two_nodes_train_the_weights_of_one_process(tmp_path, alone):
-    assert_trained_alike(finish([*TRAIN, *NODE], tmp_path / "nodes", environments(2, node_size=1)), alone)
+    assert_trained_alike(finish(f"{TRAIN} {NODE}", tmp_path / "nodes", environments(2, node_size=1)), alone)
 
 
 @pytest.mark.slow
 def test_so_they_do_where_torchrun_starts_them(tmp_path, alone):
-    torchrun = ["torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--master-addr=127.0.0.1"]
-    torchrun += [f"--master-port={free_port()}"]
-    train = ["lit_gans", *TRAIN, *NODE]
+    torchrun = "-m torch.distributed.run --nnodes=2 --nproc-per-node=1"
+    torchrun += f" --master-addr=127.0.0.1 --master-port={free_port()}"
+    train = f"-m lit_gans {TRAIN} {NODE}"
     arguments = {"cwd": tmp_path, "env": environment(), "text": True}
     arguments |= {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     nodes = [
-        subprocess.Popen([sys.executable, "-m", *torchrun, f"--node-rank={node}", "-m", *train], **arguments)
+        subprocess.Popen([sys.executable, *f"{torchrun} --node-rank={node} {train}".split()], **arguments)
         for node in (0, 1)
     ]
     try:
@@ -90,7 +78,7 @@ def test_so_they_do_where_torchrun_starts_them(tmp_path, alone):
 
 
 def test_processes_of_srun_train_the_weights_of_one_in_the_folder_of_the_job(tmp_path, alone):
-    train = [*TRAIN, "data.batch_size=4", "trainer.devices=2", "strategy=ddp"]
+    train = f"{TRAIN} data.batch_size=4 trainer.devices=2 strategy=ddp"
     job = {
         "SLURM_JOB_ID": "4711",
         "SLURM_JOB_NAME": "train",
@@ -109,12 +97,12 @@ def test_processes_of_srun_train_the_weights_of_one_in_the_folder_of_the_job(tmp
 
 @pytest.mark.slow
 def test_deepspeeds_launcher_trains_the_weights_of_one_process(tmp_path, alone):
-    launcher = ["deepspeed.launcher.runner", "--num_gpus=2", "--no_local_rank", "--no_python", "lit-gans"]
-    train = [*TRAIN, "data.batch_size=4", "trainer.devices=2", "strategy=deepspeed", "trainer.strategy.stage=1"]
-    train += ["hydra.run.dir=outputs/wgan_gp/version_0"]  # on which processes without a job's number cannot agree
+    launcher = "-m deepspeed.launcher.runner --num_gpus=2 --no_local_rank --no_python lit-gans"
+    train = f"{TRAIN} data.batch_size=4 trainer.devices=2 strategy=deepspeed trainer.strategy.stage=1"
+    train += " hydra.run.dir=outputs/wgan_gp/version_0"  # on which processes without a job's number cannot agree
     variables = environment()
     variables["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), variables["PATH"]])
-    command = [sys.executable, "-m", *launcher, *train]
+    command = [sys.executable, *launcher.split(), *train.split()]
     done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert_trained_alike(checkpoint_in(tmp_path), alone)

@@ -11,8 +11,6 @@ from torch.utils.data import DataLoader
 from tests.docs.blocks import ROOT, blocks
 
 from . import ranks
-from .acceptance import sizes
-from .acceptance.cells import EXAMPLES
 from .own_modules import Tied
 
 PAGE = ROOT / "docs/guides/several_optimizers.md"
@@ -129,8 +127,3 @@ def test_each_name_continues_a_checkpoint_of_lightnings_strategy(folder):
     for weights in ranks.run(f"{__name__}.continued", folder, folder=str(folder)):
         for name in NAMES:
             torch.testing.assert_close(weights[name], weights[STOCK], rtol=0, atol=1e-6)
-
-
-def test_the_table_of_sizes_has_a_row_for_each_example():
-    rows = sizes.GUIDE.read_text().partition(sizes.BEGIN)[2].partition(sizes.END)[0].splitlines()[2:]
-    assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == [*EXAMPLES]

@@ -47,35 +47,25 @@ def on_a_rank(where, names, resumed):
         saved(where / f"{name} resumed.ckpt", example, resume=path, devices=2, strategy=strategy())
 
 
-def write(folder, names, resumed):
+def check(folder, names, resumed=()):
+    """Compares checkpoints that two ranks write with those of one process."""
     for example in ("Autoencoder", "Distillation"):
         saved(folder / f"{example}.ckpt", example, devices=1)
     saved(folder / "resumed.ckpt", "Autoencoder", resume=folder / "Autoencoder.ckpt", devices=1)
     ranks.run(f"{__name__}.on_a_rank", folder, where=folder, names=names, resumed=resumed)
-
-
-def assert_checkpoints(folder, pairs):
-    """Compares checkpoints of two ranks with those of one process."""
-    for name, expected in pairs:
-        found, alone = (read_checkpoint(folder / f"{stem}.ckpt") for stem in (name, expected))
-        assert_same(found, alone)
-
-
-def assert_same(found, alone):
+    pairs = [(name, WRITTEN[name][0]) for name in names] + [(f"{name} resumed", "resumed") for name in resumed]
     near = partial(torch.testing.assert_close, rtol=0, atol=1e-6)
-    near(found["state_dict"], alone["state_dict"])
-    for one, other in zip(found.get("optimizer_states", []), alone["optimizer_states"], strict=True):
-        assert one["state"].keys() == other["state"].keys()
-        near(one["state"], other["state"])
+    for stems in pairs:
+        found, alone = (read_checkpoint(folder / f"{stem}.ckpt") for stem in stems)
+        near(found["state_dict"], alone["state_dict"])
+        for one, other in zip(found["optimizer_states"], alone["optimizer_states"], strict=True):
+            near(one["state"], other["state"])
 
 
 def test_a_checkpoint_has_the_names_and_tensors_of_one_process(tmp_path):
-    write(tmp_path, FIRST, [])
-    assert_checkpoints(tmp_path, [(name, WRITTEN[name][0]) for name in FIRST])
+    check(tmp_path, FIRST)
 
 
 @pytest.mark.slow
 def test_so_it_has_under_every_strategy_and_training_goes_on_from_that_of_another(tmp_path):
-    write(tmp_path, [*WRITTEN], [*RESUMED])
-    assert_checkpoints(tmp_path, [(name, WRITTEN[name][0]) for name in WRITTEN])
-    assert_checkpoints(tmp_path, [(f"{name} resumed", "resumed") for name in RESUMED])
+    check(tmp_path, [*WRITTEN], [*RESUMED])
