@@ -115,9 +115,13 @@ def assert_trained_alike(found, cell):
         exact = trained_alone(replace(cell, precision="32-true"))
         assert distance(found, alone) <= 2 * distance(alone, exact), (distance(found, alone), distance(alone, exact))
     else:
-        differences = {name: (found[name] - value).abs().max().item() for name, value in alone.items()}
-        worst = max(differences, key=differences.get)
-        assert differences[worst] <= 1e-6, (worst, differences[worst])
+        assert_near(found, alone)
+
+
+def assert_near(found, alone):
+    differences = {name: (found[name] - value).abs().max().item() for name, value in alone.items()}
+    worst = max(differences, key=differences.get)
+    assert differences[worst] <= 1e-6, (worst, differences[worst])
 
 
 def distance(one, other):

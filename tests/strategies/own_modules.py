@@ -71,12 +71,6 @@ class Penalized(Undeclared):
     penalized_networks = ("critic",)
 
 
-class TwoBackwards(Own):
-    def critic_backward(self, real, fake):
-        self.manual_backward(softplus(-self.critic(real)).mean())
-        self.manual_backward(softplus(self.critic(fake)).mean())
-
-
 class Drops(Own):
     """Clears the gradients of a backward without a step."""
 
@@ -362,11 +356,6 @@ class ReplacesWeights(Own):
 
 class StepsPenalized(Penalized, StepsItsOwn):
     """Steps what it has configured itself, with a gradient penalty."""
-
-
-class CallsBackward(Own):
-    def critic_backward(self, real, fake):
-        (softplus(-self.critic(real)).mean() + softplus(self.critic(fake)).mean()).backward()
 
 
 class AssignsGradients(Own):

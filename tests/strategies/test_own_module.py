@@ -47,12 +47,10 @@ CELLS = [(module, name) for module, names in PARITY.items() for name in names]
 REFUSED = {
     (own.Undeclared, "fsdp_layer"): "differentiated again",
     (own.Undeclared, "deepspeed_3"): "differentiated again",
-    (own.TwoBackwards, "deepspeed_1"): "two backwards of critic before its step",
     (own.Automatic, "deepspeed_2"): "Automatic has automatic optimization, which NetworkDeepSpeed does not train",
     (own.Clips, "deepspeed_0"): 'NetworkDeepSpeed(config={"gradient_clipping": VALUE})',
     (own.StepsItsOwn, "deepspeed_0"): "step the optimizer that self.optimizers() returns",
     (own.BeginsFrozen, "fsdp_layer"): "an optimizer steps critic.0.weight, which is frozen",
-    (own.CallsBackward, "ddp"): "critic would be stepped with gradients of this process alone",
     (own.AssignsGradients, "deepspeed_2"): "critic would be stepped with gradients of this process alone",
     (own.ClipsItself, "deepspeed_2"): 'clip them by NetworkDeepSpeed(config={"gradient_clipping": VALUE})',
     (own.NamesInputs, "fsdp_layer"): "manual_backward(loss, inputs=...) reaches no sharded parameter: name the network",

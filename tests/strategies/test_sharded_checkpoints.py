@@ -6,9 +6,7 @@ from functools import partial
 
 import pytest
 
-from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.sharded import COMMIT
-from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP
 
@@ -96,15 +94,3 @@ def test_a_folder_at_an_address_is_that_of_a_local_path(folder, name):
 @pytest.mark.parametrize("name", [*STRATEGIES, "file"])
 def test_two_ranks_go_on_from_an_address(folder, name):
     assert_same(folder / f"{name}_from_there.ckpt", folder / "uninterrupted.ckpt")
-
-
-def test_a_folder_at_an_address_is_complete_once_its_marker_has_arrived(folder, tmp_path):
-    shutil.copytree(folder / "there" / "fsdp.ckpt", tmp_path / "last.ckpt")
-    (tmp_path / "last.ckpt" / COMMIT).unlink()
-    with pytest.raises(RefusedInput, match=r"is not complete: its commit.json cannot be read"):
-        read_checkpoint(f"file://{tmp_path}/last.ckpt")
-
-
-def test_a_folder_without_a_checkpoint_is_refused(tmp_path):
-    with pytest.raises(RefusedInput, match=r"is neither the folder of a run nor a sharded checkpoint"):
-        read_checkpoint(tmp_path)

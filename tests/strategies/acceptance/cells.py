@@ -7,6 +7,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.fsdp import NetworkFSDP
+from tests.strategies.cells import assert_near
 from tests.strategies.ranks import quiet_trainer
 
 from .autoencoder import Autoencoder
@@ -87,6 +88,4 @@ def assert_like_one_process(outcome, cell):
     assert not isinstance(outcome, str), outcome
     assert outcome.keys() == alone.keys()
     assert {name: value.dtype for name, value in outcome.items()} == {n: value.dtype for n, value in alone.items()}
-    differences = {name: (outcome[name] - value).abs().max().item() for name, value in alone.items()}
-    worst = max(differences, key=differences.get)
-    assert differences[worst] <= 1e-6, (worst, differences[worst])
+    assert_near(outcome, alone)
