@@ -1,17 +1,20 @@
 """Runs a function on several ranks over gloo, each a process of its own, as `torchrun` would start them."""
 
-import atexit
-import json
+import gc
+import importlib
+import math
+import multiprocessing
 import os
-import signal
 import socket
-import subprocess
 import sys
-from contextlib import suppress
+import time
 from datetime import timedelta
 from functools import cache
 from itertools import count
+from multiprocessing import forkserver
+from multiprocessing.connection import wait
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 from lightning.pytorch import Trainer
@@ -53,63 +56,58 @@ def quiet_trainer(**arguments):
     return Trainer(accelerator="cpu", **(quiet | arguments))
 
 
-class Server:
-    """The process that forks ranks (see `fork_server`): one for each process of pytest, started once."""
-
-    def __init__(self):
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("PL_")}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.strategies.fork_server"],
-            # earlier versions of torch start their compiler's workers from a thread, which a fork would lack
-            env=kept | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", "TORCHINDUCTOR_COMPILE_THREADS": "1"},
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        atexit.register(self.close)
-
-    def run(self, grace=None, **request):
-        """Forks a rank for each environment, and returns their exit codes once all have ended; kills the others `grace`
-        seconds after one has failed.
-        """
-        print(json.dumps({"grace": grace, **request}), file=self.process.stdin, flush=True)
-        pids, codes = self._answer(), None
-        try:
-            codes = self._answer()
-        finally:
-            if codes is None:  # the test ends early: the server must be free for the next one
-                for pid in pids:
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-                self._answer()
-        return codes
-
-    def _answer(self):
-        line = self.process.stdout.readline()
-        assert line, "the fork server has ended"
-        return json.loads(line)
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait()
-        self.process.stdout.close()
+@cache
+def forking():
+    """Returns the context of a process that has imported everything (see `fork_server`) and forks ranks."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.strategies.fork_server"])
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PL_")}
+    # earlier versions of torch start their compiler's workers from a thread, which a fork would lack
+    kept |= {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    with patch.dict(os.environ, kept | {"PYTHONPATH": str(ROOT)}, clear=True):
+        forkserver.ensure_running()
+    return context
 
 
-server = cache(Server)
-
-
-def start(function, place, variables, grace=None, /, **arguments):
-    """Runs a function (its dotted name) in processes with some environments, and keeps its files in a folder; `grace`:
-    see `Server.run`.
+def start(function, place, variables, grace=math.inf, /, **arguments):
+    """Runs a function (its dotted name) in processes with some environments, and keeps its files in a folder; kills the
+    others `grace` seconds after one has failed.
 
     Returns their exit codes, their output, and the file of their arguments.
     """
     file = place / f"arguments_{next(_RUNS)}.pt"
     torch.save(arguments, file)
-    outputs = [f"{file}.{number}.txt" for number in range(len(variables))]
-    codes = server().run(grace, function=function, arguments=str(file), environments=variables, outputs=outputs)
-    return codes, [Path(output).read_text() for output in outputs], file
+    outputs = [Path(f"{file}.{number}.txt") for number in range(len(variables))]
+    pairs = zip(variables, outputs, strict=True)
+    processes = [forking().Process(target=_run, args=(function, file, *pair)) for pair in pairs]
+    failed_at = math.inf
+    try:
+        for process in processes:
+            process.start()
+        while (alive := [each for each in processes if each.is_alive()]) and time.monotonic() < failed_at + grace:
+            wait([each.sentinel for each in alive], timeout=0.1)
+            if any(each.exitcode for each in processes):
+                failed_at = min(failed_at, time.monotonic())
+    finally:  # also where the test ends early
+        for process in processes:
+            process.kill()
+            process.join()
+    return [process.exitcode for process in processes], [output.read_text() for output in outputs], file
+
+
+def _run(function, file, variables, output):
+    """Runs a function in a forked process, and keeps what it prints and returns."""
+    for stream in (1, 2):
+        os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
+    os.environ.clear()
+    os.environ.update(variables)
+    torch.use_deterministic_algorithms(True)  # fills memory that nobody has initialized with NaN
+    place, _, name = function.rpartition(".")
+    run, arguments = getattr(importlib.import_module(place), name), torch.load(file, weights_only=False)
+    gc.freeze()  # DeepSpeed collects garbage whenever it makes an engine
+    torch.save(run(**arguments), f"{file}.{os.environ.get('RANK', 0)}")
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def environments(world_size, node_size=None):
