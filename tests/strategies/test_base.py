@@ -1,13 +1,16 @@
-"""What a module asks of its strategy: ours answer, and Lightning's have defaults."""
+"""What strategies replace: the reader of checkpoints, the parameters of an optimizer; and when a backward is named."""
 
 import pytest
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from torch import nn
 
 from lit_gans.checkpoints.format import CheckpointFiles
+from lit_gans.strategies.base import backward_arguments
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.deepspeed.optimizer import EngineOptimizer
+from lit_gans.strategies.grad_scaling import NetworkScaling
 
 
 @pytest.mark.parametrize("given", [None, TorchCheckpointIO])
@@ -17,6 +20,12 @@ def test_only_lightnings_default_reader_of_checkpoints_is_replaced(tiny_gan, ran
     arguments = {"strategy": NetworkDDP()} if own else {}
     trainer = fit(tiny_gan("gan"), random_images(), 1, plugins=[given()] if given else None, **arguments)
     assert type(trainer.strategy.checkpoint_io) is (given or CheckpointFiles)
+
+
+def test_a_backward_names_its_network_where_something_uses_the_name():
+    scaling = SingleDeviceStrategy(precision_plugin=NetworkScaling("cpu"))
+    strategies = (NetworkDDP(), scaling, SingleDeviceStrategy(), DDPStrategy())
+    assert [[*backward_arguments(each, "generator")] for each in strategies] == [["network"], ["network"], [], []]
 
 
 def test_the_settings_of_an_engine_are_those_of_the_users_optimizer():
