@@ -1,4 +1,4 @@
-"""What strategies replace: the reader of checkpoints, the parameters of an optimizer; and when a backward is named."""
+"""What strategies replace, whether they shard, and when a backward is named."""
 
 import pytest
 import torch
@@ -7,9 +7,10 @@ from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from torch import nn
 
 from lit_gans.checkpoints.format import CheckpointFiles
-from lit_gans.strategies.base import backward_arguments
+from lit_gans.strategies.base import backward_arguments, sharding
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.deepspeed.optimizer import EngineOptimizer
+from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.grad_scaling import NetworkScaling
 
 
@@ -26,6 +27,13 @@ def test_a_backward_names_its_network_where_something_uses_the_name():
     scaling = SingleDeviceStrategy(precision_plugin=NetworkScaling("cpu"))
     strategies = (NetworkDDP(), scaling, SingleDeviceStrategy(), DDPStrategy())
     assert [[*backward_arguments(each, "generator")] for each in strategies] == [["network"], ["network"], [], []]
+
+
+def test_zero_3_shards_once_it_has_engines():
+    strategy = NetworkDeepSpeed(stage=3)
+    assert sharding(strategy) is None
+    strategy.engines["generator"] = None
+    assert sharding(strategy) is strategy
 
 
 def test_the_settings_of_an_engine_are_those_of_the_users_optimizer():
