@@ -82,7 +82,7 @@ class NetworkDeepSpeed(NetworkStrategy):
 
     Args:
         stage: stage of ZeRO.
-        offload_optimizer: whether to store optimizer states and step on the CPU; without effect in stage 0.
+        offload_optimizer: whether to store optimizer states and step on the CPU; requires stage 1, 2 or 3.
         config: DeepSpeed's own settings, or the path of a JSON file with them; its keys override the arguments.
         sharded_checkpoints: whether each rank writes its shards with torch.distributed.checkpoint, so that a checkpoint
             is a folder. It loads and resumes like a file.
@@ -118,6 +118,11 @@ class NetworkDeepSpeed(NetworkStrategy):
         zero = {"stage": stage} | settings.get("zero_optimization", {})
         if offload_optimizer:
             zero.setdefault("offload_optimizer", {"device": "cpu"})
+        if "offload_optimizer" in zero and not zero["stage"]:
+            raise RefusedInput(
+                "offload_optimizer=True has no effect with stage=0, which does not shard optimizer states: use stage=1,"
+                " 2 or 3."
+            )
         self.config: dict[str, Any] = settings | {"zero_optimization": zero}
         self.stage: int = zero["stage"]
         self.sharded_checkpoints = sharded_checkpoints
