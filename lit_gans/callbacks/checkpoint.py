@@ -279,7 +279,10 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         folder = self.folder(trainer)
         lost = trainer.is_global_zero and self._wrote and not folder.is_dir()
         with paused(trainer):
-            self._write_row(trainer)
+            row = row_of_iteration(trainer)  # Lightning logs it after the checkpoint
+            for logger in trainer.loggers:
+                if row is not None and isinstance(logger, CSVMetrics):
+                    logger.save_iteration(*row)
             trainer.save_checkpoint(folder / f"{name}.ckpt")
         self._wrote = True
         if lost:
@@ -287,14 +290,6 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
                 f"{folder} was deleted during the training, with what else was in the folder of the run. {name}.ckpt"
                 " was written again."
             )
-
-    @staticmethod
-    def _write_row(trainer: Trainer) -> None:
-        """Writes what this iteration logs to `metrics.csv`: Lightning logs it after the checkpoint."""
-        row = row_of_iteration(trainer)
-        for logger in trainer.loggers:
-            if row is not None and isinstance(logger, CSVMetrics):
-                logger.save_iteration(*row)
 
 
 def numbered(folder: Path, kind: str, step: int) -> Path:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.callbacks.health import STALE, TWIN, Look, copied, energy_distance, twins, verdict
-from lit_gans.common.errors import refuse_below, refuse_not_positive
+from lit_gans.common.errors import refuse_below
 from lit_gans.common.noise import forked, mix
 from lit_gans.report.neighbors import reduced
 from lit_gans.training.adversarial import AdversarialModule
@@ -40,7 +40,7 @@ class Watch(GenerativeCallback):
     Args:
         every_n_steps: number of generator iterations between two looks.
         patience: number of iterations that a failure must last.
-        minutes: time between two lines.
+        minutes: time between two lines; 0 logs one at every look.
 
     Attributes:
         looks: what the last 1,000 looks have measured.
@@ -51,7 +51,6 @@ class Watch(GenerativeCallback):
 
     def __init__(self, every_n_steps: int = 100, patience: int = 500, minutes: float = 3.0) -> None:
         refuse_below(1, every_n_steps=every_n_steps, patience=patience)
-        refuse_not_positive(minutes=minutes)
         self.every_n_steps, self.patience, self.minutes = every_n_steps, patience, minutes
         self.looks: list[Look] = []
         self._inputs: Batch | None = None  # of the images that are compared from look to look

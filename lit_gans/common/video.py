@@ -42,15 +42,13 @@ def write_video(frames: UInt8[Tensor, "n c h w"], path: str | Path, fps: int = 2
         The path of the file.
 
     Raises:
-        RefusedInput: the path has another ending, the extra `video` is missing, the number of frames per second is out
-            of range, or frames have other channels.
+        RefusedInput: the extra `video` is missing, the number of frames per second is out of range, or frames
+            have other channels.
     """
     path = Path(path)
     refuse_below(1, fps=fps)
     if fps > 50:
         raise RefusedInput(f"fps={fps} must be at most 50, the fastest that browsers play as a GIF.")
-    if not is_video(path):
-        raise RefusedInput(f"{path}: the name of a video ends in {' or '.join(VIDEOS)}.")
     if frames.shape[1] not in (1, 3):
         raise RefusedInput(f"{path}: a video has gray or color images, not {frames.shape[1]} channels.")
     refuse_video(path)
