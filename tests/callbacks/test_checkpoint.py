@@ -12,7 +12,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lit_gans.callbacks import Checkpoint
 from lit_gans.callbacks import checkpoint as module
 from lit_gans.checkpoints.locate import verified_iteration
-from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.fsdp import NetworkFSDP
 from tests.strategies import ranks
 from tests.tiny import fit, random_images, tiny_gan
@@ -66,18 +65,6 @@ def test_the_last_few_and_every_nth_for_ever(kept):
     assert seen[11] == {"last": 11, **numbered("step", 5, 8, 10, 11)}
 
 
-def test_some_for_ever_beside_one_last(kept):
-    seen = kept(7, every_n_train_steps=2, keep_every_n_train_steps=3)
-    assert seen[7] == {"last": 7, **numbered("step", 3, 6)}
-
-
-def test_numbered_ones_are_other_names_of_the_last_one(kept, tmp_path):
-    kept(2, every_n_train_steps=1, keep_last=2)
-    last, newest, earlier = (tmp_path / f"checkpoints/{n}.ckpt" for n in ("last", "step-00000002", "step-00000001"))
-    assert last.samefile(newest)
-    assert not last.samefile(earlier)
-
-
 def test_checkpoints_of_an_abandoned_training_stay(kept, tmp_path):
     kept(6, every_n_train_steps=2, keep_last=3)
     beside = tmp_path / "checkpoints"
@@ -105,19 +92,6 @@ def test_what_is_not_a_number_is_never_better(kept, direction):
     assert [files["best"] for files in seen.values()] == [1, 2, 2]
 
 
-def test_the_values_of_the_best_few_are_in_the_checkpoint(kept, tmp_path):
-    kept(3, Given((1.0, 5.0, 7.0, 3.0)), every_n_train_steps=6, monitor="metric/given", save_top_k=2)
-    (state,) = (
-        state
-        for name, state in torch.load(tmp_path / "checkpoints/last.ckpt", weights_only=True)["callbacks"].items()
-        if name.startswith("Checkpoint")
-    )
-    resumed = Checkpoint(save_top_k=2)
-    resumed.load_state_dict(state)
-    assert resumed.state_dict() == {"top": {3: 3.0, 1: 5.0}, "untrained_value": 1.0}
-    assert (resumed.best_step, resumed.best_value) == (3, 3.0)
-
-
 def test_time_counts_from_the_last_save(kept, monkeypatch):
     """An iteration takes 4 seconds here."""
     clock = {"now": 100.0}
@@ -132,22 +106,6 @@ def test_time_counts_from_the_last_save(kept, monkeypatch):
         **dict.fromkeys((1, 2), None),
         **{3: 3, 4: 4, 5: 4, 6: 4, 7: 7, 8: 8, 9: 9},
     }
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"every_n_train_steps": 0},
-        {"save_top_k": 0},
-        {"keep_last": 0},
-        {"keep_every_n_train_steps": 0},
-        {"train_time_interval": 0.0},
-        {"train_time_interval": float("nan")},
-    ],
-)
-def test_numbers_out_of_range_are_refused(wrong):
-    with pytest.raises(RefusedInput, match=f"{next(iter(wrong))}=.* must be"):
-        Checkpoint(**wrong)
 
 
 class RunsOut(Checkpoint):

@@ -2,11 +2,9 @@
 
 import csv
 import json
-from contextlib import contextmanager
 
 import pytest
 import torch
-from lightning.pytorch import LightningDataModule
 from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger
 
@@ -24,7 +22,6 @@ from lit_gans.metrics import (
 )
 from lit_gans.metrics.cache import fingerprint
 from lit_gans.metrics.evaluator import Evaluator
-from lit_gans.metrics.extractors.base import ModuleExtractor
 from lit_gans.metrics.extractors.digits import DigitsExtractor
 
 KEYS = ("metric/fid_digits", "metric/is_digits", "metric/is_spread_digits", "metric/classes_covered")
@@ -53,11 +50,13 @@ def test_training_is_bitwise_the_same_with_and_without_measurements(tiny_gan, ra
     torch.testing.assert_close(*trained, rtol=0, atol=0)
 
 
-def test_measures_at_zero_in_between_and_at_the_end(tiny_gan, random_images, fit, metrics):
-    seen, measure = [], metrics.measure
-    metrics.measure = lambda trainer, module: seen.append(trainer.global_step) or measure(trainer, module)
-    trainer = fit(tiny_gan(), random_images(), max_steps=5, callbacks=[EMA(), metrics])
-    assert seen == [0, 2, 4, 5]
+def test_measures_and_logs_at_zero_in_between_and_at_the_end(tiny_gan, random_images, fit, metrics, tmp_path):
+    arguments = {"logger": CSVMetrics(str(tmp_path)), "log_every_n_steps": 1}
+    trainer = fit(tiny_gan(), random_images(), max_steps=5, callbacks=[EMA(), metrics], **arguments)
+    with (tmp_path / "metrics.csv").open() as file:
+        rows = {int(row["step"]): float(row[KEYS[0]]) for row in csv.DictReader(file) if row[KEYS[0]]}
+    assert [*rows] == [0, 2, 4, 5]
+    assert (rows[0], rows[5]) == (metrics.first[KEYS[0]], metrics.values[KEYS[0]])
     assert tuple(metrics.values) == KEYS, "none of classes, which this generator does not have"
     assert trainer.callback_metrics[KEYS[0]].item() == pytest.approx(metrics.values[KEYS[0]])
     assert metrics.first != metrics.values
@@ -85,32 +84,6 @@ def test_a_network_that_the_module_trains_against_is_no_judge(tiny_gan, random_i
     module.trains_against = ("efficientnet_lite0", "digits")
     with pytest.raises(RefusedInput, match="metrics=digits would judge DCGAN by a network that it is trained against"):
         fit(module, random_images(), max_steps=1, callbacks=[metrics])
-
-
-def test_logs_at_the_iteration_that_was_measured(tiny_gan, random_images, fit, metrics, tmp_path):
-    arguments = {"logger": CSVMetrics(str(tmp_path)), "log_every_n_steps": 1}
-    fit(tiny_gan(), random_images(), max_steps=3, callbacks=[EMA(), metrics], **arguments)
-    with (tmp_path / "metrics.csv").open() as file:
-        rows = {int(row["step"]): row for row in csv.DictReader(file)}
-    measured = {step: float(row[KEYS[0]]) for step, row in rows.items() if row[KEYS[0]]}
-    assert set(measured) == {0, 2, 3}
-    assert (measured[0], measured[3]) == (metrics.first[KEYS[0]], metrics.values[KEYS[0]])
-
-
-def test_the_time_of_a_measurement_does_not_count(tiny_gan, random_images, fit, metrics, monkeypatch):
-    inside, measured = [], []
-
-    @contextmanager
-    def paused(trainer):
-        inside.append(1)
-        yield
-        inside.pop()
-
-    monkeypatch.setattr("lit_gans.callbacks.evaluation.paused", paused)
-    original = DigitsExtractor.forward
-    monkeypatch.setattr(DigitsExtractor, "forward", lambda *given: measured.append(len(inside)) or original(*given))
-    fit(tiny_gan(), random_images(), max_steps=2, callbacks=[metrics])
-    assert set(measured) == {1}
 
 
 @pytest.mark.filterwarnings("ignore:Using ModelCheckpoint with manual optimization")
@@ -245,30 +218,3 @@ def test_a_score_that_so_few_images_do_not_allow_is_left_out_and_log_report_and_
     sentence = "nothing measures it; did you mean 'metric/.*'.* kid is left out: 48 images are too few"
     with pytest.raises(RefusedInput, match=sentence):
         fit(tiny_gan(), random_images(), 1, callbacks=[metrics, steered], enable_checkpointing=True)
-
-
-@pytest.mark.parametrize("name", ["every_n_steps", "num_samples", "batch_size"])
-def test_numbers_below_1_are_refused(name):
-    with pytest.raises(RefusedInput, match=f"{name}=0"):
-        GenerativeMetrics(DigitsExtractor(), **{name: 0})
-
-
-def test_data_that_serve_no_images_are_refused(tiny_gan, random_images, fit, metrics):
-    data = LightningDataModule.from_datasets(random_images().dataset, batch_size=8)
-    with pytest.raises(RefusedInput, match=r"need a datamodule with image_size, .*contracts.ImageSource"):
-        fit(tiny_gan(), data, 1, callbacks=[metrics])
-
-
-def test_channels_that_an_extractor_does_not_take_are_refused_before_the_training(random_images, tiny_gan, fit):
-    class Bands(type(random_images())):
-        possible_channels = None
-
-    data, module = Bands(image_size=16, channels=5, batch_size=8), tiny_gan(channels=5)
-    with pytest.raises(RefusedInput, match="metrics=digits measures images with 1, 3 or 4 channels"):
-        fit(module, data, 1, callbacks=[GenerativeMetrics(DigitsExtractor(), num_samples=8)])
-    own = ModuleExtractor(torch.nn.Sequential(torch.nn.AvgPool2d(8), torch.nn.Flatten()))
-    measured = GenerativeMetrics(
-        own, num_samples=40, scores={"kid": KernelInceptionDistance(subset_size=8)}, cache=False
-    )
-    fit(module, data, 1, callbacks=[measured])
-    assert measured.values["metric/kid_module"] > 0

@@ -51,10 +51,7 @@ FINE = {
 @pytest.mark.parametrize("kind", BROKEN)
 def test_a_failure_is_told_with_its_measurement_once_it_has_lasted(kind):
     broken = looks(**BROKEN[kind])
-    found, why = verdict(broken, PATIENCE)
-    assert found == kind
-    assert "ry " in why, "what to try"
-    assert "{" not in why
+    assert verdict(broken, PATIENCE)[0] == kind
     assert verdict(looks(**FINE[kind]), PATIENCE)[0] == "learning"
     assert verdict(broken[:10], PATIENCE)[0] == "learning", "500 iterations are too early"
     assert verdict(broken[:11], PATIENCE)[0] == kind
@@ -75,13 +72,6 @@ def test_a_discriminator_may_be_right_while_samples_come_closer():
     falling = [replace(look, distance=1.0 / look.iteration) for look in looks(**BROKEN["discriminator wins"])]
     assert verdict(falling, PATIENCE)[0] == "learning"
     assert verdict([replace(look, distance=300.0 / look.iteration) for look in looks()], PATIENCE)[0] == "learning"
-
-
-def test_of_two_discriminators_the_one_that_is_right_is_named():
-    _, why = verdict(looks(accuracy={"discriminator_1": 0.6, "discriminator_2": 1.0}), PATIENCE)
-    assert why.startswith("the discriminator_2 has been right about more than 99% of the images for 500 iterations")
-    _, why = verdict(looks(accuracy={"discriminator_1": 1.0, "discriminator_2": 1.0}), PATIENCE)
-    assert why.startswith("the discriminator_1 and the discriminator_2 has")
 
 
 def then(before, after):
@@ -107,17 +97,6 @@ def test_samples_that_stay_far_have_stalled():
     assert kind == "stalled"
     assert why.startswith("the distance to the real images is 0.31 and does not fall.")
     assert verdict(looks(distance=0.29), PATIENCE)[0] == "learning"
-
-
-def test_the_classes_that_collapse_are_named():
-    _, why = verdict(looks(twins=0.5, classes=(3, 7)), PATIENCE)
-    assert why.startswith("50% of the samples look like another one, in class 3, 7: ")
-
-
-def test_a_metric_without_a_better_value_has_stalled():
-    kind, why = verdict(looks(), PATIENCE, "fid_digits")
-    assert kind == "stalled"
-    assert why.startswith("the last 5 measurements had no better fid_digits.")
 
 
 def test_the_energy_distance_is_that_of_its_definition():

@@ -45,17 +45,20 @@ def test_networks_of_another_size_begin_with_what_fits_and_say_so(tiny_gan, rand
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "missing", "why"),
+    ("before", "after", "missing", "freeze", "why"),
     [
-        (1, 3, False, "comes from gray images and would see no color"),
-        (1, 1, True, "the checkpoint does not have in this size"),
-        (3, 1, False, None),
+        (1, 3, False, 1, "comes from gray images and would see no color"),
+        (1, 1, True, 1, "the checkpoint does not have in this size"),
+        (3, 1, False, 1, None),
+        (1, 1, True, 0, None),  # layers that a module freezes itself may be new
     ],
 )
 def test_frozen_layers_have_learned_from_such_images(
-    tiny_gan, random_images, fit, tmp_path, before, after, missing, why
+    tiny_gan, random_images, fit, tmp_path, before, after, missing, freeze, why
 ):
-    first, second = tiny_gan(channels=before), tiny_gan(channels=after, seed=2, freeze_discriminator=1)
+    first, second = tiny_gan(channels=before), tiny_gan(channels=after, seed=2, freeze_discriminator=freeze)
+    if not freeze:
+        next(second.discriminator.parameters()).requires_grad_(False)
     path = tmp_path / "some.ckpt"
     fit(first, random_images(channels=before), max_steps=1).save_checkpoint(path)
     frozen = next(name for name, value in second.discriminator.named_parameters() if not value.requires_grad)
@@ -74,17 +77,3 @@ def test_frozen_layers_have_learned_from_such_images(
         RefusedInput, match=f"freeze_discriminator=1 freezes {frozen} of the discriminator, which {why}"
     ):
         train()
-
-
-def test_layers_that_a_module_freezes_itself_may_be_new(tiny_gan, random_images, fit, tmp_path):
-    first, second = tiny_gan(), tiny_gan(seed=2)
-    path = tmp_path / "some.ckpt"
-    fit(first, random_images(), max_steps=1).save_checkpoint(path)
-    name, own = next(second.discriminator.named_parameters())
-    own.requires_grad_(False)
-    checkpoint = torch.load(path, weights_only=False)
-    del checkpoint["state_dict"][f"discriminator.{name}"]
-    torch.save(checkpoint, path)
-    before = own.clone()
-    fit(second, random_images(), max_steps=1, callbacks=[InitFrom(str(path))])
-    assert torch.equal(own, before)

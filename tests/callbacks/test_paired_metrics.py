@@ -1,9 +1,7 @@
 import pytest
 import torch
 
-from lit_gans.callbacks import EMA, PairedMetrics
-from lit_gans.common.errors import RefusedInput
-from lit_gans.data.sources.points import Ring
+from lit_gans.callbacks import PairedMetrics
 from lit_gans.metrics.cache import fingerprint
 
 
@@ -32,25 +30,6 @@ def test_a_black_translation_is_as_far_as_its_targets_are_bright(module, random_
     module.generate = lambda generator, batch: torch.full_like(batch["input"], -1.0)
     value = PairedMetrics(num_samples=num_samples, batch_size=7).measure(trainer, module)["metric/l1"]
     assert value == pytest.approx(data.held_out["image"][:num].double().mean().item() / 255, rel=1e-5)
-
-
-def test_the_averaged_generator_is_measured(module, random_images, fit):
-    callback = PairedMetrics(num_samples=10)
-    trainer = fit(module, random_images(), max_steps=1, callbacks=[EMA(), callback])
-    with torch.no_grad():
-        for parameter in module.generator.parameters():
-            parameter.zero_()
-    assert callback.measure(trainer, module) == callback.values
-
-
-def test_data_without_pairs_are_refused(tiny_gan, fit):
-    with pytest.raises(RefusedInput, match="needs pairs: data=digit_edges, data=emoji_lines or data=paired_folder"):
-        fit(
-            tiny_gan("gan", image_size=1, channels=2),
-            Ring(num_points=64, batch_size=16),
-            max_steps=1,
-            callbacks=[PairedMetrics()],
-        )
 
 
 def test_the_protocol_names_the_held_out_targets(module, random_images, fit):

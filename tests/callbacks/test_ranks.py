@@ -1,13 +1,59 @@
-"""Two processes measure what one does, whatever their shares of the images."""
+"""Two processes measure what one does, whatever their shares of the images, and one of them writes."""
 
 import math
+import tempfile
+from pathlib import Path
 
 import pytest
+import torch
 
-from tests.callbacks import cells
+from lit_gans.callbacks import GenerativeMetrics, ModeMetrics, PairedMetrics, ReconstructionMetrics, RunConfig, Samples
+from lit_gans.callbacks.csv_metrics import CSVMetrics
+from lit_gans.data.sources.points import Ring
+from lit_gans.metrics.extractors.digits import DigitsExtractor
 from tests.strategies.ranks import run
+from tests.tiny import fit, random_images, tiny_gan
 
 pytestmark = pytest.mark.ranks
+
+
+def measured(name, data, callback, world_size, strategy="network_ddp", **sizes):
+    """Returns the values at iteration 0, where ranks have the weights that one process has."""
+    torch.set_num_threads(1)
+    ranks = {"devices": world_size, "strategy": strategy} if world_size > 1 else {}
+    with tempfile.TemporaryDirectory() as folder:
+        callbacks = [callback, Samples(num=4), RunConfig({}, {"config.yaml": "a: 1"})]
+        place = {"default_root_dir": folder, "logger": CSVMetrics(folder), "log_every_n_steps": 1}
+        module = tiny_gan(name, seed=3, **sizes)
+        trainer = fit(module, data, 1, callbacks=callbacks, **place, **ranks)
+        written = sorted(path.name for path in Path(folder).iterdir())
+    expected = ["config.yaml", "metrics.csv", "protocol.json", "samples"]
+    assert written == (expected if trainer.is_global_zero else []), "rank 0 alone writes"
+    return callback.first
+
+
+def modes(num_samples, world_size=2):
+    """Measures the modes of points; they are wide, so that the first samples are in some of them."""
+    data, callback = Ring(num_points=64, batch_size=4, std=0.65), ModeMetrics(num_samples=num_samples, batch_size=20)
+    return measured("gan", data, callback, world_size, image_size=1, channels=2)
+
+
+def pairs(num_samples, world_size=2):
+    """Measures translations."""
+    callback = PairedMetrics(num_samples=num_samples, batch_size=8)
+    return measured("pix2pix", random_images(batch_size=4), callback, world_size)
+
+
+def reconstructions(num_samples, world_size=2):
+    """Measures reconstructions."""
+    callback = ReconstructionMetrics(num_samples=num_samples, batch_size=8, perceptual="none")
+    return measured("autoencoder_kl", random_images(batch_size=4), callback, world_size)
+
+
+def scores(num_samples, world_size=2, strategy="network_ddp"):
+    """Measures generated against real images."""
+    callback = GenerativeMetrics(DigitsExtractor(), num_samples=num_samples, batch_size=20, cache=False)
+    return measured("dcgan", random_images(batch_size=4), callback, world_size, strategy)
 
 
 @pytest.mark.parametrize(
@@ -16,8 +62,8 @@ pytestmark = pytest.mark.ranks
     [("modes", 101), ("modes", 1), ("pairs", 30), ("pairs", 8), ("reconstructions", 9), ("reconstructions", 1)],
 )
 def test_two_ranks_measure_what_one_does(measure, num_samples, tmp_path):
-    alone = getattr(cells, measure)(num_samples, world_size=1)
-    found = run(f"tests.callbacks.cells.{measure}", tmp_path, num_samples=num_samples)
+    alone = globals()[measure](num_samples, world_size=1)
+    found = run(f"tests.callbacks.test_ranks.{measure}", tmp_path, num_samples=num_samples)
     may_be_zero = ("metric/modes_covered", "metric/ssim")
     assert all(math.isfinite(value) and (value > 0 or name in may_be_zero) for name, value in alone.items())
     assert found == [pytest.approx(alone, rel=1e-6)] * 2
@@ -25,8 +71,8 @@ def test_two_ranks_measure_what_one_does(measure, num_samples, tmp_path):
 
 @pytest.mark.parametrize("strategy", ["network_ddp", "network_fsdp", "network_deepspeed_stage_3"])
 def test_networks_in_shards_are_measured_as_unsharded_ones(strategy, tmp_path):
-    alone = cells.scores(61, world_size=1)
+    alone = scores(61, world_size=1)
     assert alone["metric/fid_digits"] > 1
     # the spread of the Inception Score of noise is a difference of rounding errors
     expected = pytest.approx(alone, rel=1e-6, abs=1e-6)
-    assert run("tests.callbacks.cells.scores", tmp_path, num_samples=61, strategy=strategy) == [expected] * 2
+    assert run("tests.callbacks.test_ranks.scores", tmp_path, num_samples=61, strategy=strategy) == [expected] * 2

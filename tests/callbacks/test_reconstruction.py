@@ -2,7 +2,6 @@ import pytest
 from torchmetrics.image import StructuralSimilarityIndexMeasure
 
 from lit_gans.callbacks.reconstruction import ReconstructionMetrics
-from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.cache import fingerprint
 from lit_gans.metrics.perceptual import perceptual_network
 from lit_gans.training.translator import spread
@@ -22,26 +21,8 @@ def test_values_are_means_over_held_out_images(tiny_gan, random_images, fit):
     network = perceptual_network("efficientnet_lite0", None, 3)
     expected = network(made * 2 - 1, real * 2 - 1).mean().item()
     assert values["metric/efficientnet_lite0"] == pytest.approx(expected, rel=1e-4)
-    assert callback.directions.keys() == values.keys()
-
-
-def test_more_signal_is_better_and_distances_are_not(tiny_gan, random_images, fit):
-    module, callback = tiny_gan("autoencoder_kl"), ReconstructionMetrics(num_samples=4, perceptual="none")
-    fit(module, random_images(), 1, callbacks=[callback])
-    assert callback.directions == {"metric/psnr": "max", "metric/ssim": "max", "metric/l1": "min"}
-    module.generate = lambda generator, batch: batch["input"] * 0.99
-    close = callback.measure(module.trainer, module)
-    assert close["metric/psnr"] > callback.values["metric/psnr"]
-    assert close["metric/ssim"] > 0.98
-
-
-def test_the_protocol_names_the_images(tiny_gan, random_images, fit):
-    data, callback = random_images(), ReconstructionMetrics(num_samples=30, perceptual="none")
-    fit(tiny_gan("autoencoder_kl"), data, 1, callbacks=[callback])
-    digest = fingerprint([spread(data.held_out["image"], 30)])[0]
-    assert {"num_fake": 30, "data_sha256": digest, "perceptual": "none"}.items() <= callback.protocol.items()
-
-
-def test_other_models_are_refused(tiny_gan, random_images, fit):
-    with pytest.raises(RefusedInput, match="it needs model=autoencoder_kl"):
-        fit(tiny_gan("pix2pix"), random_images(), 1, callbacks=[ReconstructionMetrics()])
+    directions = {"metric/psnr": "max", "metric/ssim": "max", "metric/l1": "min", "metric/efficientnet_lite0": "min"}
+    assert callback.directions == directions
+    digest = fingerprint([spread(data.held_out["image"], 20)])[0]
+    named = {"num_fake": 20, "data_sha256": digest, "perceptual": "efficientnet_lite0"}
+    assert named.items() <= callback.protocol.items()

@@ -5,7 +5,7 @@ import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
 
-from lit_gans.callbacks import Throughput
+from lit_gans.callbacks import Checkpoint, PairedMetrics, Samples, Throughput
 from lit_gans.callbacks.throughput import paused
 
 
@@ -80,14 +80,32 @@ def test_utilization_is_processor_time_and_the_share_between_steps_without_what_
     assert callback.seconds == pytest.approx(seconds)
 
 
-def test_every_run_logs_its_throughput_of_all_updates_and_its_utilization(tiny_gan, random_images, fit):
-    callback = Throughput()
-    trainer = fit(tiny_gan(n_critic=2), random_images(), max_steps=2, callbacks=[callback], log_every_n_steps=1)
-    assert callback._all_images == 2 * 2 * 8
+def test_of_a_training_all_updates_count_and_no_time_of_samples_measurements_and_checkpoints(
+    clocks, tiny_gan, random_images, fit, monkeypatch
+):
+    """The clock goes on in these and in the loader alone."""
+
+    def during(owner, name, seconds):
+        original = getattr(owner, name)
+
+        def slow(*arguments, **settings):
+            clocks["wall"] += seconds
+            return original(*arguments, **settings)
+
+        monkeypatch.setattr(owner, name, slow)
+
+    callback, metrics, module = Throughput(), PairedMetrics(every_n_steps=1, num_samples=4), tiny_gan("pix2pix")
+    during(module, "sample_grid", 50.0)
+    during(metrics, "measure", 50.0)
+    during(torch, "save", 50.0)
+    during(module, "on_train_batch_start", 2.0)
+    callbacks = [metrics, Samples(every_n_steps=1, num=4), Checkpoint(every_n_train_steps=1), callback]
+    arguments = {"enable_checkpointing": True, "log_every_n_steps": 1}
+    trainer = fit(module, random_images(), max_steps=3, callbacks=callbacks, **arguments)
+    assert callback.seconds == pytest.approx(3 * 2.0)
+    assert callback.mean_images_per_second == pytest.approx(8 / 2.0)
     logged = {name: float(value) for name, value in trainer.callback_metrics.items()}
-    assert logged["throughput/images_per_second"] == pytest.approx(callback.images_per_second)
-    assert logged["utilization/processor"] > 0
-    assert 0 < logged["utilization/waiting"] < 1
+    assert logged["throughput/images_per_second"] == pytest.approx(8 / 2.0)
     assert "utilization/device" not in logged, "a CPU has no such counter"
 
 
