@@ -1,7 +1,6 @@
 """Tiny trainings that are killed at a point of an iteration, and go on as `resume=auto` does."""
 
 import os
-import random
 import signal
 from functools import partial
 from pathlib import Path
@@ -149,12 +148,6 @@ def assert_same(folder, expected, stopped_at=None):
     assert ours_alone <= {f"{stopped_at:06d}.png"} if stopped_at else not ours_alone
     assert {name: files[name] for name in expected_files} == expected_files
     assert not [*folder.rglob("*.part"), *folder.rglob("*.old")]
-
-
-def random_kills(name, num):
-    """Draws points and iterations, from the name as the seed."""
-    draw = random.Random(name)
-    return [(draw.choice(POINTS), draw.randint(1, STEPS - 2), draw.choice((0, 2))) for _ in range(num)]
 
 
 def trained_once(tmp_path_factory):

@@ -10,7 +10,7 @@ from lit_gans.callbacks import Checkpoint
 from lit_gans.checkpoints.locate import newest_good
 from lit_gans.config.registry import gans
 from tests import killed_runs
-from tests.killed_runs import POINTS, Killed, assert_same, raise_killed, random_kills, train, trained_once
+from tests.killed_runs import POINTS, Killed, assert_same, raise_killed, train, trained_once
 from tests.strategies import ranks
 
 GANS = sorted(gans())
@@ -63,15 +63,6 @@ PRODUCT = [
 def test_every_gan_goes_on_bitwise(tmp_path, uninterrupted, sigkill, name, point, workers):
     kill_and_resume(tmp_path, name, point, 4, workers, sigkill)
     assert_same(tmp_path, uninterrupted(name))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", GANS)
-def test_every_gan_survives_ten_random_kills(tmp_path, uninterrupted, sigkill, name):
-    for number, (point, step, workers) in enumerate(random_kills(name, 10)):
-        folder = tmp_path / str(number)
-        kill_and_resume(folder, name, point, step, workers, sigkill)
-        assert_same(folder, uninterrupted(name))
 
 
 def test_two_kills_in_one_training(tmp_path, uninterrupted):

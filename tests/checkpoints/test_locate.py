@@ -130,13 +130,3 @@ def test_a_run_has_no_checkpoint_or_one_with_a_number_of_iterations(tmp_path):
     torch.save({"state_dict": {}, "global_step": "many"}, tmp_path / "checkpoints/last.ckpt")
     with pytest.raises(RefusedInput, match=re.escape("its global_step is not a number")):
         newest_good(tmp_path)
-
-
-def test_only_rank_zero_warns(run, caplog, monkeypatch):
-    from lightning.pytorch.utilities import rank_zero_only
-
-    caplog.set_level(logging.WARNING)
-    monkeypatch.setattr(rank_zero_only, "rank", 1)
-    damage(run / "checkpoints/last.ckpt", zeroed)
-    assert newest_good(run) == (run / "checkpoints/step-7.ckpt", 7)
-    assert not caplog.messages

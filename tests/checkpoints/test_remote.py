@@ -8,7 +8,7 @@ import torch
 
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint, resume_point
-from lit_gans.checkpoints.remote import Remote, is_address
+from lit_gans.checkpoints.remote import Remote
 from lit_gans.common.errors import RefusedInput
 
 ADDRESSES = {"memory": "memory://bucket/{}", "file": "file://{}/there"}
@@ -89,11 +89,6 @@ def test_a_damaged_file_at_an_address_is_refused(tmp_path):
         file.write(b"not a checkpoint")
     with pytest.raises(RefusedInput, match=r"last.ckpt cannot be read as a checkpoint: torch did not write it"):
         read_checkpoint(address)
-
-
-def test_addresses_are_neither_local_paths_nor_the_hub():
-    assert is_address("s3://bucket/run")
-    assert not any(map(is_address, ("outputs/run", "hf://owner/name", "zoo/dcgan_emoji")))
 
 
 @pytest.mark.parametrize(

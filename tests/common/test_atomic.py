@@ -83,14 +83,15 @@ def test_the_new_one_takes_the_place_and_nothing_stays_beside_it(place, left, ol
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "number"),
+    ("old", "new", "number", "name"),
     [
-        ("file", "file", 1),  # there is no second renaming
-        *((old, new, number) for old in KINDS for new in KINDS if "folder" in (old, new) for number in (1, 2)),
+        ("file", "file", 1, LAST.name),  # there is no second renaming
+        *((old, new, n, LAST.name) for old in KINDS for new in KINDS if "folder" in (old, new) for n in (1, 2)),
+        *((kind, kind, 1, "last.ckpt.old") for kind in KINDS),  # a second kill: no checkpoint has the name then
     ],
 )
-def test_a_process_that_is_killed_leaves_the_old_one(place, killed_at, monkeypatch, old, new, number):
-    make(old, place, "old")
+def test_a_process_that_is_killed_leaves_the_old_one(place, killed_at, monkeypatch, old, new, number, name):
+    make(old, place.with_name(name), "old")
     part = place.with_name("last.ckpt.part")
     make(new, part, "new")
     killed_at(number)
@@ -99,7 +100,7 @@ def test_a_process_that_is_killed_leaves_the_old_one(place, killed_at, monkeypat
     monkeypatch.undo()
     found = kept(place)
     assert content(found) == (old, "old")
-    assert found == (place if number == 1 else place.with_name("last.ckpt.old"))
+    assert found == place.with_name(name if number == 1 else "last.ckpt.old")
     run = place.parent.parent
     (run.parent / "version_4").mkdir()  # newer, without a checkpoint
     assert newest_run(run.parent) == run
@@ -110,21 +111,6 @@ def test_a_process_that_is_killed_leaves_the_old_one(place, killed_at, monkeypat
     replace(part, place)
     assert content(kept(place)) == (new, "newer")
     assert [*place.parent.iterdir()] == [place]
-
-
-def test_a_second_kill_leaves_the_old_one_too(place, killed_at, monkeypatch):
-    """No checkpoint has the name then: the only one must not be removed before the new one exists."""
-    for kind in KINDS:
-        make(kind, place.with_name("last.ckpt.old"), "old")
-        part = place.with_name("last.ckpt.part")
-        make(kind, part, "new")
-        killed_at(1)
-        with pytest.raises(KeyboardInterrupt):
-            replace(part, place)
-        monkeypatch.undo()
-        assert content(kept(place)) == (kind, "old")
-        remove(part)
-        remove(place.with_name("last.ckpt.old"))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -184,14 +184,9 @@ def test_a_sharded_parameter_has_no_shape(seen):
         assert rank["parameters"][3]["own shape"] != (5, 3) == rank["parameters"][3]["shape"]
 
 
-def test_only_small_parameters_stay_gathered(seen):
+def test_only_small_parameters_stay_gathered_from_the_first_forward_on(seen):
     for rank in seen:
         assert rank["parameters"][3]["stays"] == [False, True]
-
-
-def test_small_parameters_have_no_public_name(seen):
-    """They are gathered by the first forward only."""
-    for rank in seen:
         assert rank["parameters"][3]["sizes"] == [0, 15, 0]
 
 

@@ -43,19 +43,13 @@ def test_a_terminal_has_bars_and_no_lines(caplog, monkeypatch, capsys):
     ("seconds", "words"),
     [
         (0.2, "10 s"),
-        (44, "40 s"),
         (94, "90 s"),
         (96, "2 min"),
-        (12.4 * 60, "12 min"),
         (94 * 60, "94 min"),
         (100 * 60, "1 h 40 min"),
         (118 * 60, "2 h"),
-        (131 * 60, "2 h 10 min"),
-        (23.8 * 3600, "23 h 50 min"),
         (23.99 * 3600, "24 h"),
-        (30.4 * 3600, "30 h"),
         (59.9 * 3600, "2 days"),
-        (73 * 3600, "3 days"),
     ],
 )
 def test_durations_in_words(seconds, words):
