@@ -26,23 +26,3 @@ else:
     from pytorch_lightning.strategies import DDPStrategy, ParallelStrategy, Strategy, launchers
     from pytorch_lightning.trainer.states import TrainerFn
     from pytorch_lightning.utilities import rank_zero_only, rank_zero_warn
-
-__all__ = [
-    "Callback",
-    "CheckpointIO",
-    "ClusterEnvironment",
-    "DDPStrategy",
-    "LightningModule",
-    "LightningOptimizer",
-    "MixedPrecision",
-    "ParallelStrategy",
-    "Precision",
-    "Strategy",
-    "TorchCheckpointIO",
-    "Trainer",
-    "TrainerFn",
-    "launchers",
-    "prepare_for_backward",
-    "rank_zero_only",
-    "rank_zero_warn",
-]

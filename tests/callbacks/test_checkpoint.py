@@ -38,10 +38,10 @@ def iterations(folder):
 def kept(tiny_gan, random_images, fit, tmp_path):
     """Trains with a checkpoint callback; returns the iterations of its files, after each iteration."""
 
-    def run(max_steps, *others, model=None, **settings):
+    def run(max_steps, *others, model=None, resume=None, **settings):
         noted, checkpoint = Noted(tmp_path / "checkpoints"), Checkpoint(**settings)
         callbacks = [*others, checkpoint, noted]
-        fit(model or tiny_gan(), random_images(), max_steps, callbacks=callbacks, enable_checkpointing=True)
+        fit(model or tiny_gan(), random_images(), max_steps, resume, callbacks=callbacks, enable_checkpointing=True)
         return noted.seen
 
     return run
@@ -90,6 +90,13 @@ def test_what_is_not_a_number_is_never_better(kept, direction):
     nan = float("nan")
     seen = kept(3, Given((1.0, nan, 5.0, nan), direction), every_n_train_steps=6, monitor="metric/given")
     assert [files["best"] for files in seen.values()] == [1, 2, 2]
+
+
+def test_a_resumed_training_knows_the_best_few(kept, tmp_path):
+    settings = {"every_n_train_steps": 6, "monitor": "metric/given", "save_top_k": 2}
+    kept(3, Given((1.0, 5.0, 7.0, 3.0)), **settings)
+    seen = kept(5, Given((4.0, 8.0)), resume=tmp_path / "checkpoints/last.ckpt", **settings)
+    assert seen[5] == {"best": 3, "last": 5, **numbered("best", 3, 4)}
 
 
 def test_time_counts_from_the_last_save(kept, monkeypatch):

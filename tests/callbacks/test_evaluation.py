@@ -22,6 +22,8 @@ from lit_gans.metrics.cache import fingerprint
 from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.extractors.digits import DigitsExtractor
 
+from .test_early_stopping import Given
+
 KEYS = ("metric/fid_digits", "metric/is_digits", "metric/is_spread_digits", "metric/classes_covered")
 
 
@@ -142,16 +144,14 @@ def test_the_summary_has_every_value_once(tiny_gan, random_images, fit):
     assert halves.endswith(" for comparison: 0.00 between two halves of the real images")
 
 
-def test_best_is_the_smallest_or_largest_and_when(metrics):
-    metrics.directions = {"metric/a": "min", "metric/b": "max", "metric/c": None}
-    for step, value in enumerate((2.0, 1.0, 3.0, 1.0, 1.5)):
-        metrics.values, metrics.measured_at = {"metric/a": value, "metric/b": value, "metric/c": value}, step
-        metrics._keep_best()
-    metrics.first = {"metric/a": 1.5, "metric/b": 2.0}
-    assert metrics.best == {"metric/a": (1.0, 1), "metric/b": (3.0, 2)}
-    assert metrics.best_lines() == [f"{'':11} best: a 1 at iteration 1, b 3 at iteration 2"]
-    metrics.first = {"metric/a": 0.5, "metric/b": 3.5}
-    assert metrics.best_lines() == [], "the untrained networks were better"
+@pytest.mark.parametrize(("direction", "best"), [("min", (1.0, 2)), ("max", (3.0, 3))])
+def test_best_is_the_smallest_or_largest_and_when(tiny_gan, random_images, fit, direction, best):
+    given = Given((9.0 if direction == "max" else 0.0, 2.0, 1.0, 3.0, 1.0, 2.0), direction)
+    fit(tiny_gan("gan"), random_images(), 5, callbacks=[given])
+    assert given.best == {"metric/given": best}
+    assert given.best_lines() == [], "the untrained networks were better"
+    given.first = {"metric/given": 2.0}
+    assert given.best_lines() == [f"{'':11} best: given {best[0]:.0f} at iteration {best[1]}"]
 
 
 @pytest.mark.parametrize("batch_size", [16, 25])

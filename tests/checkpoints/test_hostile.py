@@ -120,6 +120,7 @@ def test_an_exported_configuration_that_does_not_fit_its_weights_is_refused(good
         {"shape": (2, 3, 8, 4)},
         {"shape": 9},
         {"descr": "|O"},
+        {"descr": "|i1"},
         {"fortran_order": True},
     ],
 )

@@ -1,8 +1,6 @@
 """Lightning's private parts are still there, and still needed."""
 
 import inspect
-import os
-import sys
 
 import pytest
 import torch
@@ -27,22 +25,6 @@ def test_lightning_still_starts_others_with_sys_argv():
     """`CommandLauncher` and `start_others_with` can go once Lightning's launcher takes a command."""
     assert "sys.argv" in inspect.getsource(subprocess_script._basic_subprocess_cmd)
     assert "command" not in inspect.signature(_SubprocessScriptLauncher).parameters
-
-
-def test_further_processes_are_started_with_a_command(tmp_path, monkeypatch):
-    for name in ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE"):
-        monkeypatch.setenv(name, "")  # restored afterwards
-        monkeypatch.delenv(name)
-    code = (
-        "import os, pathlib; rank = os.environ['LOCAL_RANK']; pathlib.Path(rank).write_text(os.environ['WORLD_SIZE'])"
-    )
-    monkeypatch.chdir(tmp_path)
-    lightnings = _SubprocessScriptLauncher(LightningEnvironment(), 3, 1)
-    launcher = CommandLauncher(lightnings, [sys.executable, "-c", code])
-    launcher._call_children_scripts()
-    assert [process.wait(60) for process in launcher.procs] == [0, 0]
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"1": "3", "2": "3"}
-    assert os.environ["LOCAL_RANK"] == "0"
 
 
 def test_only_trainers_that_start_processes_get_the_launcher():

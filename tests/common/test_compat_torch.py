@@ -56,16 +56,7 @@ def test_torch_has_no_public_walk_over_outputs():
 
 def test_operators_are_seen_only_with_a_private_class():
     assert find_spec("torch.utils.python_dispatch") is find_spec("torch.dispatch") is None
-    seen = []
-
-    class Seen(_compat.TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            seen.append(func.overloadpacket)
-            return func(*args, **(kwargs or {}))
-
-    with Seen():
-        torch.ones(1) + 1
-    assert torch.ops.aten.add in seen
+    assert _compat.TorchDispatchMode.__module__ == "torch.utils._python_dispatch"
 
 
 def test_norms_with_running_statistics_have_no_public_base():
@@ -73,19 +64,6 @@ def test_norms_with_running_statistics_have_no_public_base():
     assert all(issubclass(norm, _compat.NormBase) for norm in norms)
     shared = set.intersection(*({*norm.__mro__} for norm in norms)) - {object, nn.Module}
     assert not [base for base in shared if not base.__name__.startswith("_")], "use the public one"
-
-
-def test_copies_in_one_call_are_copies():
-    targets, sources = ([torch.full((2,), value) for value in values] for values in ((0.0, 0.0), (1.0, 2.0)))
-    _compat.copy_all(targets, iter(sources))
-    _compat.copy_all([], [])
-    assert [target.tolist() for target in targets] == [[1.0, 1.0], [2.0, 2.0]]
-
-
-def test_interpolations_in_one_call_are_interpolations():
-    targets, sources = [torch.zeros(2), torch.zeros(3)], [torch.ones(2), torch.full((3,), 2.0)]
-    _compat.lerp_all(targets, sources, 0.25)
-    assert [target.tolist() for target in targets] == [[0.25] * 2, [0.5] * 3]
 
 
 def test_a_module_does_not_say_that_it_is_compiled():

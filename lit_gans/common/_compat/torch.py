@@ -10,10 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup, Store, distributed_c10d
-from torch.nn.modules.batchnorm import _NormBase as NormBase
+from torch.nn.modules import batchnorm
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils import _python_dispatch, _pytree
 
 try:  # public since https://github.com/pytorch/pytorch/pull/193607
     from torch.foreach import copy_ as _copy
@@ -22,35 +21,15 @@ try:  # public since https://github.com/pytorch/pytorch/pull/193607
 except ImportError:
     _copy, _lerp, _norm = torch._foreach_copy_, torch._foreach_lerp_, torch._foreach_norm
 
-__all__ = [
-    "WITHOUT_BUFFER_SYNC",
-    "NormBase",
-    "TorchDispatchMode",
-    "begin_backward",
-    "begin_forward",
-    "copy_all",
-    "default_store",
-    "end_forward",
-    "is_compiled",
-    "is_computing",
-    "lerp_all",
-    "norm_all",
-    "process_groups",
-    "reduces_all",
-    "scale_of",
-    "set_timeout",
-    "tree_leaves",
-    "version_of",
-]
+# The base class of the norms with running statistics. No issue found: torch documents the norms one by one.
+NormBase = batchnorm._NormBase
 
-# `NormBase` is `torch.nn.modules.batchnorm._NormBase`: the base class of the norms with running statistics has no
-# public name. No issue found: torch documents the norms one by one.
+# The class to see every operator with. No issue found.
+TorchDispatchMode = _python_dispatch.TorchDispatchMode
 
-# `TorchDispatchMode` is `torch.utils._python_dispatch.TorchDispatchMode`, the class to see every operator with, which
-# has no public name. No issue found.
-
-# `tree_leaves` is `torch.utils._pytree.tree_leaves`, which traverses the outputs of a module of any structure. A public
-# `torch.utils.pytree` is proposed in https://github.com/pytorch/pytorch/pull/175082.
+# Traverses the outputs of a module of any structure. A public `torch.utils.pytree` is proposed in
+# https://github.com/pytorch/pytorch/pull/175082.
+tree_leaves = _pytree.tree_leaves
 
 # DistributedDataParallel's argument that stops it from broadcasting buffers before each forward. Not private, but
 # renamed by https://github.com/pytorch/pytorch/pull/178054: newer versions warn about the old name.
