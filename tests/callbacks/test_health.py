@@ -34,25 +34,20 @@ def looks(num=20, **values):
     return [Look(50 * (index + 1), **healthy | values) for index in range(num)]
 
 
-BROKEN = {
-    "memorizing": {"copies": 0.21},
-    "discriminator wins": {"accuracy": {"discriminator": 1.0}},
-    "stalled": {"change": 0.019},
-    "collapsing": {"twins": 0.26},
+BROKEN_AND_FINE = {
+    "memorizing": ({"copies": 0.21}, {"copies": 0.2}),
+    "discriminator wins": ({"accuracy": {"discriminator": 1.0}}, {"accuracy": {"discriminator": 0.99}}),
+    "stalled": ({"change": 0.019}, {"change": 0.02}),
+    "collapsing": ({"twins": 0.26}, {"twins": 0.25}),
 }
-FINE = {
-    "memorizing": {"copies": 0.2},
-    "discriminator wins": {"accuracy": {"discriminator": 0.99}},
-    "stalled": {"change": 0.02},
-    "collapsing": {"twins": 0.25},
-}
+BROKEN = {kind: broken for kind, (broken, _) in BROKEN_AND_FINE.items()}
 
 
 @pytest.mark.parametrize("kind", BROKEN)
 def test_a_failure_is_told_with_its_measurement_once_it_has_lasted(kind):
     broken = looks(**BROKEN[kind])
     assert verdict(broken, PATIENCE)[0] == kind
-    assert verdict(looks(**FINE[kind]), PATIENCE)[0] == "learning"
+    assert verdict(looks(**BROKEN_AND_FINE[kind][1]), PATIENCE)[0] == "learning"
     assert verdict(broken[:10], PATIENCE)[0] == "learning", "500 iterations are too early"
     assert verdict(broken[:11], PATIENCE)[0] == kind
 

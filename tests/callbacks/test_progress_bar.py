@@ -55,14 +55,6 @@ def test_an_estimate_forgets_what_is_two_windows_ago():
     assert left.seconds(trainer, 1301) == pytest.approx(4.0 * 1000)
 
 
-def test_a_window_lasts_half_a_minute():
-    clock = Clock()
-    left = TimeLeft(clock)
-    run(clock, left, 201, 0.1)
-    trainer = run(clock, left, 90, 0.2, first=202)
-    assert left.seconds(trainer, 391) == pytest.approx(100 * (200 * 0.1 + 90 * 0.2) / 290)
-
-
 def test_measurements_to_come_are_counted_and_those_before_are_no_iterations():
     clock = Clock()
     left = TimeLeft(clock)

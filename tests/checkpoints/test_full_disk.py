@@ -1,7 +1,9 @@
 """A disk that is full, read-only or gone: one sentence, what was complete stays, and nothing partial has a name."""
 
+import resource
 import shutil
-from contextlib import nullcontext
+import subprocess
+from contextlib import contextmanager, nullcontext, suppress
 
 import numpy as np
 import pytest
@@ -16,18 +18,60 @@ from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.cli.train import _failures_said, _resolved
 from lit_gans.common.errors import FailedWrite, RefusedInput
 from lit_gans.data.sources.folder import Folder
-from tests import disks
 
 from .killed_saves import save_file, save_folder
+
+# ---- disks: a small tmpfs where root may mount one, and limits of the size of files
+
+
+def mounted(folder, kilobytes):
+    """Mounts a small file system on a folder; skips the test where that is not permitted."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("a file system can only be mounted by root")
+
+
+def remount(folder, option):
+    """Changes a mounted file system, for example `ro` or `size=900k`."""
+    subprocess.run(["mount", "-o", f"remount,{option}", str(folder)], check=True)
+
+
+def unmount(folder):
+    subprocess.run(["umount", "--lazy", str(folder)], capture_output=True)
+
+
+@contextmanager
+def filled(folder):
+    """Fills the disk of a folder, and makes room at the end."""
+    ballast = folder / "ballast"
+    with ballast.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(1024)):
+            pass
+    try:
+        yield
+    finally:
+        ballast.unlink(missing_ok=True)
+
+
+@contextmanager
+def limited(num_bytes):
+    """Lets this process write no larger files: what a full disk is without being root."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.fixture
 def small(tmp_path):
     """A folder on a disk of its own, for one checkpoint of `killed_saves` and a half."""
     folder = tmp_path / "small"
-    disks.mounted(folder, 760)
+    mounted(folder, 760)
     yield folder
-    disks.unmount(folder)
+    unmount(folder)
 
 
 @pytest.mark.parametrize("save", [save_file, save_folder])
@@ -37,7 +81,7 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_previous_one(request, tmp_pat
     path = folder / "last.ckpt"
     save(1, path)
     with (
-        nullcontext() if why.startswith("No space") else disks.limited(100_000),
+        nullcontext() if why.startswith("No space") else limited(100_000),
         pytest.raises(FailedWrite, match=rf"last.ckpt cannot be written: {why}\. What was complete"),
     ):
         save(2, path)
@@ -54,7 +98,7 @@ def test_a_packed_file_that_does_not_fit_is_refused_and_goes_on_where_there_is_r
     with pytest.raises(RefusedInput, match=r"\(No space left on device\): choose another data.cache"):
         data.prepare_data()
     assert not data.packed_path.exists()
-    disks.remount(small, "size=4m")
+    remount(small, "size=4m")
     again = Folder(root=str(pictures), image_size=32, cache=str(small))
     again.packed.verify()
     assert again.packed.images[:, 0, 0, 0].tolist() == [number % 256 for number in range(300)]
@@ -64,21 +108,21 @@ def test_a_packed_file_that_does_not_fit_is_refused_and_goes_on_where_there_is_r
 def test_a_cache_that_others_filled_and_data_that_nobody_may_write_are_read(tmp_path, small):
     """Of the cache only what is missing is written; of a folder of images nothing."""
     pictures = tmp_path / "pictures"
-    disks.mounted(pictures, 500)
+    mounted(pictures, 500)
     try:
         for number in range(8):
             Image.fromarray(np.full((8, 8, 3), 30 * number, np.uint8)).save(pictures / f"{number}.png")
-        disks.remount(pictures, "ro")
+        remount(pictures, "ro")
         Folder(root=str(pictures), image_size=8, cache=str(small)).prepare_data()
-        with disks.filled(small):
+        with filled(small):
             again = Folder(root=str(pictures), image_size=8, cache=str(small))
             assert again.packed.images[:, 0, 0, 0].tolist() == [30 * number for number in range(8)]
-        disks.remount(small, "ro")
+        remount(small, "ro")
         Folder(root=str(pictures), image_size=8, cache=str(small)).packed.verify()
         with pytest.raises(RefusedInput, match=r"\(Read-only file system\): choose another data.cache"):
             Folder(root=str(pictures), image_size=32, cache=str(small)).prepare_data()
     finally:
-        disks.unmount(pictures)
+        unmount(pictures)
 
 
 def log_many(log):
@@ -91,7 +135,7 @@ def test_lines_of_metrics_that_do_not_fit_are_dropped_by_a_resumed_run(small):
     for step in range(1, 6):
         log.log_metrics({"loss/generator": step}, step)
     sentence = r"metrics.csv cannot be written: No space left on device"
-    with disks.filled(small), pytest.raises(FailedWrite, match=sentence):
+    with filled(small), pytest.raises(FailedWrite, match=sentence):
         log_many(log)
     again = CSVMetrics(str(small))
     again.log_metrics({"loss/generator": 4.0}, 4)
@@ -126,21 +170,21 @@ def ended(tiny_gan, random_images, fit, tmp_path):
             )
         return torch.load(tmp_path / "checkpoints/last.ckpt", weights_only=True)["global_step"]
 
-    disks.mounted(tmp_path, 4000)
+    mounted(tmp_path, 4000)
     yield run
-    disks.unmount(tmp_path)
+    unmount(tmp_path)
 
 
 @pytest.mark.parametrize("why", ["No space left on device", "Read-only file system"])
 def test_a_training_whose_disk_cannot_be_written_keeps_its_last_checkpoint(ended, tmp_path, why):
-    full = disks.filled(tmp_path)  # until the end of the test
-    work = full.__enter__ if why.startswith("No space") else lambda: disks.remount(tmp_path, "ro")
+    full = filled(tmp_path)  # until the end of the test
+    work = full.__enter__ if why.startswith("No space") else lambda: remount(tmp_path, "ro")
     assert ended(work, rf"last.ckpt cannot be written: {why}") == 2
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["last.ckpt"]
 
 
 def test_samples_that_do_not_fit_leave_no_part_of_a_picture(ended, tmp_path):
-    full, samples = disks.filled(tmp_path), Samples(every_n_steps=1, num=36)
+    full, samples = filled(tmp_path), Samples(every_n_steps=1, num=36)
     assert ended(full.__enter__, r"000004.png cannot be written: No space left", samples) == 2
     assert sorted(path.name for path in (tmp_path / "samples").iterdir()) == [f"00000{n}.png" for n in range(4)]
     for path in (tmp_path / "samples").iterdir():
@@ -165,7 +209,7 @@ def test_on_the_command_line_it_is_a_sentence(capsys):
 
 def test_so_is_a_disk_without_room_for_the_configuration_of_further_processes():
     config = {"name": "x" * 5_000}
-    with disks.limited(2_000), pytest.raises(FailedWrite, match=r"resolved\.yaml cannot be written: File too large"):
+    with limited(2_000), pytest.raises(FailedWrite, match=r"resolved\.yaml cannot be written: File too large"):
         _resolved(config).__enter__()
     with _resolved(config) as file:
         assert yaml.safe_load(file.read_text()) == config

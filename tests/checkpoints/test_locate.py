@@ -23,17 +23,6 @@ def run_folder(path, *names):
     return path
 
 
-def test_a_file_and_a_sharded_folder_are_themselves(tmp_path, caplog):
-    caplog.set_level(logging.INFO, logger="lit_gans")
-    run = run_folder(tmp_path / "run", "best.ckpt", "last.ckpt")
-    sharded = tmp_path / "sharded.ckpt"
-    sharded.mkdir()
-    (sharded / "rest.pt").write_text("")
-    assert find_checkpoint(run / "checkpoints/last.ckpt") == run / "checkpoints/last.ckpt"
-    assert find_checkpoint(str(sharded)) == sharded
-    assert not caplog.messages
-
-
 def test_a_run_is_its_best_checkpoint_else_its_last_and_that_is_said(tmp_path, caplog):
     caplog.set_level(logging.INFO, logger="lit_gans")
     both = run_folder(tmp_path / "both", "best.ckpt", "last.ckpt")

@@ -143,21 +143,6 @@ def test_the_content_is_on_disk_before_it_has_its_name_and_the_name_at_the_end(p
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_error_leaves_the_old_one_and_nothing_beside_it(place, kind):
-    make(kind, place, "old")
-
-    def save():
-        with replacing(place) as part:
-            make(kind, part, "new")
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    with pytest.raises(OSError, match="No space left"):
-        save()
-    assert content(place) == (kind, "old")
-    assert [*place.parent.iterdir()] == [place]
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_what_killed_processes_left_is_swept(place, kind):
     beside = place.with_name("best.ckpt")
     make(kind, place.with_name("last.ckpt.part"), "half")
