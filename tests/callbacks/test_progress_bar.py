@@ -20,6 +20,16 @@ class Clock:
         return self.now
 
 
+def slowed(function, clock, seconds):
+    """Lets time pass before each call of a function."""
+
+    def slow(*arguments, **settings):
+        clock.now += seconds
+        return function(*arguments, **settings)
+
+    return slow
+
+
 def measurement(every_n_steps, seconds=0.0, measured_at=0):
     found = Measurement(every_n_steps, 1, 1, 0)
     found.seconds, found.measured_at = seconds, measured_at
@@ -86,14 +96,19 @@ def test_a_limit_of_time_may_come_first():
     assert left.seconds(trainer, None) == 60.0
 
 
-def test_a_training_says_what_is_left(tiny_gan, random_images, fit, capsys):
-    metrics = PairedMetrics(every_n_steps=5, num_samples=4)
-    fit(tiny_gan("pix2pix"), random_images(), 12, callbacks=[metrics, ProgressBar()], enable_progress_bar=True)
-    assert metrics.seconds > 0
+def test_a_training_says_what_is_left(tiny_gan, random_images, fit, capsys, monkeypatch):
+    """An iteration takes a minute here, and a measurement an hour."""
+    clock, module, metrics = Clock(), tiny_gan("pix2pix"), PairedMetrics(every_n_steps=5, num_samples=4)
+    monkeypatch.setattr("lit_gans.callbacks.progress_bar.TimeLeft", lambda: TimeLeft(clock))
+    for owner, name, seconds in ((module, "on_train_batch_start", 60.0), (metrics, "measure", 3600.0)):
+        monkeypatch.setattr(owner, name, slowed(getattr(owner, name), clock, seconds))
+    fit(module, random_images(), 12, callbacks=[metrics, ProgressBar()], enable_progress_bar=True)
+    assert 0 < metrics.seconds < 30, "by its own clock"
     printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("iteration ")]
-    assert "left" not in printed[0]
-    assert all("/12  about 10 s left  " in line for line in printed[1:-1])
-    assert "left" not in printed[-1]
+    told = ["", *(left(60 * (12 - step)) for step in range(2, 12)), ""]
+    starts = [f"iteration {step}/12  {part}" for step, part in enumerate(told, start=1)]
+    assert all(line.startswith(start) for line, start in zip(printed, starts, strict=True))
+    assert not any("left" in printed[place] for place in (0, -1))
 
 
 @pytest.mark.parametrize(

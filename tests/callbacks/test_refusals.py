@@ -3,17 +3,7 @@
 import pytest
 from lightning.pytorch import LightningDataModule
 
-from lit_gans.callbacks import (
-    EMA,
-    Checkpoint,
-    EarlyStopping,
-    GenerativeMetrics,
-    ModeMetrics,
-    PairedMetrics,
-    ReconstructionMetrics,
-    Samples,
-    Watch,
-)
+from lit_gans import callbacks
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.extractors.digits import DigitsExtractor
 from tests.tiny import RandomImages, fit, random_images, tiny_gan
@@ -22,15 +12,13 @@ from tests.tiny import RandomImages, fit, random_images, tiny_gan
 @pytest.mark.parametrize(
     ("callback", "wrong"),
     [
-        (Checkpoint, {"every_n_train_steps": 0}),
-        (Checkpoint, {"save_top_k": -1}),
-        (Checkpoint, {"train_time_interval": float("nan")}),
-        (EarlyStopping, {"patience": 0}),
-        (EMA, {"decay": 1.0}),
-        (EMA, {"half_life": -1.0}),
-        (ModeMetrics, {"every_n_steps": 0}),
-        (Samples, {"frames_per_second": 0.0}),
-        (Watch, {"patience": 0}),
+        (callbacks.Checkpoint, {"save_top_k": -1}),
+        (callbacks.Checkpoint, {"train_time_interval": float("nan")}),
+        (callbacks.EarlyStopping, {"patience": 0}),
+        (callbacks.EMA, {"decay": 1.0}),
+        (callbacks.EMA, {"half_life": -1.0}),
+        (callbacks.ModeMetrics, {"every_n_steps": 0}),
+        (callbacks.Samples, {"frames_per_second": 0.0}),
     ],
 )
 def test_numbers_out_of_range_are_refused(callback, wrong):
@@ -45,12 +33,12 @@ class Bands(RandomImages):
 @pytest.mark.parametrize(
     ("metrics", "name", "data", "sentence"),
     [
-        (ModeMetrics(), "dcgan", random_images(), "needs data whose modes are known: data=ring"),
-        (PairedMetrics(), "dcgan", None, "needs pairs: data=digit_edges"),
-        (ReconstructionMetrics(), "pix2pix", random_images(), "it needs model=autoencoder_kl"),
-        (GenerativeMetrics(DigitsExtractor()), "dcgan", None, "need a datamodule with image_size, .*ImageSource"),
+        (callbacks.ModeMetrics(), "dcgan", random_images(), "needs data whose modes are known: data=ring"),
+        (callbacks.PairedMetrics(), "dcgan", None, "needs pairs: data=digit_edges"),
+        (callbacks.ReconstructionMetrics(), "pix2pix", random_images(), "it needs model=autoencoder_kl"),
+        (callbacks.GenerativeMetrics(DigitsExtractor()), "dcgan", None, "need a datamodule with image_size, .*Source"),
         (
-            GenerativeMetrics(DigitsExtractor()),
+            callbacks.GenerativeMetrics(DigitsExtractor()),
             "dcgan",
             Bands(image_size=16, channels=5, batch_size=8),
             "measures images with 1, 3 or 4 channels",

@@ -8,6 +8,8 @@ from lightning.pytorch import LightningModule, Trainer
 from lit_gans.callbacks import Checkpoint, PairedMetrics, Samples, Throughput
 from lit_gans.callbacks.throughput import paused
 
+from .test_progress_bar import Clock, slowed
+
 
 @pytest.fixture
 def clocks(monkeypatch):
@@ -79,24 +81,15 @@ def test_utilization_is_processor_time_and_the_share_between_steps_without_what_
 
 
 def test_of_a_training_all_updates_count_and_no_time_of_samples_measurements_and_checkpoints(
-    clocks, tiny_gan, random_images, fit, monkeypatch
+    tiny_gan, random_images, fit, monkeypatch
 ):
     """The clock goes on in these and in the loader alone."""
-
-    def during(owner, name, seconds):
-        original = getattr(owner, name)
-
-        def slow(*arguments, **settings):
-            clocks["wall"] += seconds
-            return original(*arguments, **settings)
-
-        monkeypatch.setattr(owner, name, slow)
-
+    clock = Clock()
+    monkeypatch.setattr(time, "perf_counter", clock)
     callback, metrics, module = Throughput(), PairedMetrics(every_n_steps=1, num_samples=4), tiny_gan("pix2pix")
-    during(module, "sample_grid", 50.0)
-    during(metrics, "measure", 50.0)
-    during(torch, "save", 50.0)
-    during(module, "on_train_batch_start", 2.0)
+    for owner, name in ((module, "sample_grid"), (metrics, "measure"), (torch, "save")):
+        monkeypatch.setattr(owner, name, slowed(getattr(owner, name), clock, 50.0))
+    module.on_train_batch_start = slowed(module.on_train_batch_start, clock, 2.0)
     callbacks = [metrics, Samples(every_n_steps=1, num=4), Checkpoint(every_n_train_steps=1), callback]
     arguments = {"enable_checkpointing": True, "log_every_n_steps": 1}
     trainer = fit(module, random_images(), max_steps=3, callbacks=callbacks, **arguments)
