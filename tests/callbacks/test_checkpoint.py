@@ -5,8 +5,8 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import Checkpoint as LightningCheckpoint
+from lightning.pytorch.callbacks import LambdaCallback
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lit_gans.callbacks import Checkpoint
@@ -103,12 +103,9 @@ def test_time_counts_from_the_last_save(kept, monkeypatch):
     """An iteration takes 4 seconds here."""
     clock = {"now": 100.0}
 
-    class Later(Callback):
-        def on_train_batch_start(self, *_):
-            clock["now"] += 4.0
-
+    later = LambdaCallback(on_train_batch_start=lambda *_: clock.update(now=clock["now"] + 4.0))
     monkeypatch.setattr(module, "monotonic", lambda: clock["now"])
-    seen = kept(9, Later(), every_n_train_steps=4, train_time_interval=10)
+    seen = kept(9, later, every_n_train_steps=4, train_time_interval=10)
     assert {step: files.get("last") for step, files in seen.items()} == {
         **dict.fromkeys((1, 2), None),
         **{3: 3, 4: 4, 5: 4, 6: 4, 7: 7, 8: 8, 9: 9},

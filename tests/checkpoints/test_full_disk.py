@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import LambdaCallback
 from PIL import Image
 
 from lit_gans.callbacks import Checkpoint, Samples
@@ -143,29 +143,19 @@ def test_lines_of_metrics_that_do_not_fit_are_dropped_by_a_resumed_run(small):
     assert [line.partition(",")[0] for line in lines] == ["step", "1", "2", "3", "4"]
 
 
-class At(Callback):
-    """Does something before an iteration."""
-
-    def __init__(self, step, work):
-        self.step, self.work = step, work
-
-    def on_train_batch_start(self, trainer, *_):
-        if trainer.global_step == self.step:
-            self.work()
-
-
 @pytest.fixture
 def ended(tiny_gan, random_images, fit, tmp_path):
     """Trains in `tmp_path` on a small disk, with which something happens before the fourth iteration."""
 
-    def run(work, sentence, *others, every_n_train_steps=2):
-        checkpoint = Checkpoint(every_n_train_steps=every_n_train_steps)
+    def run(work, sentence, *others):
+        checkpoint = Checkpoint(every_n_train_steps=2)
+        at_3 = LambdaCallback(on_train_batch_start=lambda trainer, *_: trainer.global_step == 3 and work())
         with pytest.raises(FailedWrite, match=sentence):
             fit(
                 tiny_gan("gan", image_size=16),
                 random_images(),
                 9,
-                callbacks=[*others, At(3, work), checkpoint],
+                callbacks=[*others, at_3, checkpoint],
                 enable_checkpointing=True,
             )
         return torch.load(tmp_path / "checkpoints/last.ckpt", weights_only=True)["global_step"]

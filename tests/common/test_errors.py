@@ -26,3 +26,7 @@ def test_an_error_of_a_library_is_refused_by_its_first_line():
         with pytest.raises(type(other)) as raised, refusing("data.root=x"):
             raise other
         assert raised.value is other
+
+
+def test_a_refusal_is_no_value_error_which_jsonargparse_would_bury():
+    assert not issubclass(RefusedInput, ValueError | TypeError)
