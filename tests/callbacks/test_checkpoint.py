@@ -56,13 +56,15 @@ def test_by_default_the_last_one_is_kept_by_generator_iterations(kept, tiny_gan)
     assert seen == {1: {}, 2: {"last": 2}, 3: {"last": 2}, 4: {"last": 4}, 5: {"last": 5}}
 
 
-def test_the_last_few_and_every_nth_for_ever(kept):
+def test_the_last_few_and_every_nth_for_ever(kept, tmp_path):
     seen = kept(11, every_n_train_steps=2, keep_last=3, keep_every_n_train_steps=5)
     assert seen[4] == {"last": 4, **numbered("step", 2, 4)}
     assert seen[5] == {"last": 5, **numbered("step", 2, 4, 5)}
     assert seen[6] == {"last": 6, **numbered("step", 4, 5, 6)}
     assert seen[8] == {"last": 8, **numbered("step", 5, 6, 8)}
     assert seen[11] == {"last": 11, **numbered("step", 5, 8, 10, 11)}
+    last, newest = (tmp_path / f"checkpoints/{name}.ckpt" for name in ("last", "step-00000011"))
+    assert last.samefile(newest), "two names of the same bytes"
 
 
 def test_checkpoints_of_an_abandoned_training_stay(kept, tmp_path):
