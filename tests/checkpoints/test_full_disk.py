@@ -24,21 +24,22 @@ from .killed_saves import save_file, save_folder
 # ---- disks: a small tmpfs where root may mount one, and limits of the size of files
 
 
+@contextmanager
 def mounted(folder, kilobytes):
-    """Mounts a small file system on a folder; skips the test where that is not permitted."""
+    """Mounts a small file system on a folder until the end; skips the test where that is not permitted."""
     folder.mkdir(parents=True, exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
     if shutil.which("mount") is None or subprocess.run(command, capture_output=True).returncode:
         pytest.skip("a file system can only be mounted by root")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], capture_output=True)
 
 
 def remount(folder, option):
     """Changes a mounted file system, for example `ro` or `size=900k`."""
     subprocess.run(["mount", "-o", f"remount,{option}", str(folder)], check=True)
-
-
-def unmount(folder):
-    subprocess.run(["umount", "--lazy", str(folder)], capture_output=True)
 
 
 @contextmanager
@@ -68,10 +69,8 @@ def limited(num_bytes):
 @pytest.fixture
 def small(tmp_path):
     """A folder on a disk of its own, for one checkpoint of `killed_saves` and a half."""
-    folder = tmp_path / "small"
-    mounted(folder, 760)
-    yield folder
-    unmount(folder)
+    with mounted(tmp_path / "small", 760) as folder:
+        yield folder
 
 
 @pytest.mark.parametrize("save", [save_file, save_folder])
@@ -108,8 +107,7 @@ def test_a_packed_file_that_does_not_fit_is_refused_and_goes_on_where_there_is_r
 def test_a_cache_that_others_filled_and_data_that_nobody_may_write_are_read(tmp_path, small):
     """Of the cache only what is missing is written; of a folder of images nothing."""
     pictures = tmp_path / "pictures"
-    mounted(pictures, 500)
-    try:
+    with mounted(pictures, 500):
         for number in range(8):
             Image.fromarray(np.full((8, 8, 3), 30 * number, np.uint8)).save(pictures / f"{number}.png")
         remount(pictures, "ro")
@@ -121,8 +119,6 @@ def test_a_cache_that_others_filled_and_data_that_nobody_may_write_are_read(tmp_
         Folder(root=str(pictures), image_size=8, cache=str(small)).packed.verify()
         with pytest.raises(RefusedInput, match=r"\(Read-only file system\): choose another data.cache"):
             Folder(root=str(pictures), image_size=32, cache=str(small)).prepare_data()
-    finally:
-        unmount(pictures)
 
 
 def log_many(log):
@@ -160,9 +156,8 @@ def ended(tiny_gan, random_images, fit, tmp_path):
             )
         return torch.load(tmp_path / "checkpoints/last.ckpt", weights_only=True)["global_step"]
 
-    mounted(tmp_path, 4000)
-    yield run
-    unmount(tmp_path)
+    with mounted(tmp_path, 4000):
+        yield run
 
 
 @pytest.mark.parametrize("why", ["No space left on device", "Read-only file system"])
