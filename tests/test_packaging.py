@@ -68,7 +68,6 @@ def test_every_public_name_is_there():
     assert {*lit_gans.__all__} <= {*dir(untouched)}, "for completion, also what has not been imported yet"
     for name, instead in (
         ("DCGANN", "; did you mean 'DCGAN'\\?"),
-        ("sngan", "; did you mean 'SNGAN'\\?"),
         ("train", r"; use .*build\(compose"),
         ("_nothing", ""),
     ):
