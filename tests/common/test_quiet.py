@@ -2,6 +2,7 @@ import logging
 
 import pytest
 
+from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.common.quiet import quiet
 
 
@@ -26,3 +27,9 @@ def test_our_records_reach_stderr_once_and_rank_1_only_warns(capsys, monkeypatch
     logger.info("packed 5 images")
     logger.warning("no space")
     assert capsys.readouterr().err == shown
+
+
+def test_an_epoch_shorter_than_the_logging_interval_is_no_warning(tiny_gan, random_images, fit, tmp_path):
+    """Which pytest would turn into an error."""
+    quiet()
+    fit(tiny_gan("gan"), random_images(), 1, logger=CSVMetrics(str(tmp_path)))
