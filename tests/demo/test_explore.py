@@ -2,7 +2,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from lit_gans.demo.explore import Explorer
+from lit_gans.demo.app import Explorer
 
 
 def test_an_image_is_that_of_the_seed_enlarged(tiny_gan):
