@@ -31,7 +31,7 @@ from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.cli.tables import markdown
 from lit_gans.cli.timing import ENDLESS, timed
 from lit_gans.common.device import chosen_device
-from lit_gans.common.errors import RefusedInput, nearest, one_line, refuse_below, refuse_not_positive
+from lit_gans.common.errors import RefusedInput, nearest, one_line
 from lit_gans.common.quiet import quiet
 from lit_gans.config.registry import gans as registered
 from lit_gans.config.run_folder import output_file
@@ -107,8 +107,6 @@ def bench(
     if output is not None:
         output_file(output)
     where = chosen_device(device)
-    refuse_not_positive(minutes=minutes, seconds=seconds)
-    refuse_below(1, processes=processes, image_size=image_size, width=width)
     ours = [name for name, cls in registered().items() if cls.__module__.startswith("lit_gans.")]
     gans = gans if gans is not None else ours
     modes = modes if modes is not None else list(MODES if where.type == "cuda" else _ON_CPU)
@@ -120,8 +118,6 @@ def bench(
         for name in given:
             if name not in known:
                 raise RefusedInput(f"{key}: there is no '{name}'; {nearest(name, known)}")
-    if not batch_sizes or min(batch_sizes) < 2:
-        raise RefusedInput(f"batch_sizes={batch_sizes} must be at least 2 each.")
     cells = [Cell(*values, processes) for values in product(gans, modes, batch_sizes, strategies)]
     cells.sort(key=lambda cell: (cell.mode == "compile", cell.batch_size))  # stable
     sizes = {"image_size": image_size, "width": width, "seconds": seconds}

@@ -9,7 +9,6 @@ Examples:
 from __future__ import annotations
 
 from lit_gans.cli.sample import loaded
-from lit_gans.common.errors import RefusedInput
 from lit_gans.demo.app import app
 
 
@@ -24,7 +23,4 @@ def demo(checkpoint: str, port: int = 7860, host: str = "127.0.0.1", directions:
         directions: number of sliders for directions.
     """
     module, folder = loaded(checkpoint, None)
-    try:
-        app(module, folder.parent.parent.name, directions).launch(server_name=host, server_port=port, show_error=True)
-    except OSError as error:
-        raise RefusedInput(f"port={port}: {error}") from error
+    app(module, folder.parent.parent.name, directions).launch(server_name=host, server_port=port, show_error=True)

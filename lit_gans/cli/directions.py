@@ -14,7 +14,6 @@ import torch
 
 from lit_gans.cli.sample import loaded
 from lit_gans.cli.walks import walks_file, write_walks
-from lit_gans.common.errors import refuse_below, refuse_not_positive
 from lit_gans.common.video import is_video
 from lit_gans.latents.directions import directions as found_directions
 from lit_gans.training.sampling import Weights
@@ -38,8 +37,7 @@ def directions(
         checkpoint: path of a checkpoint, or folder of a run, which uses its best checkpoint, or the last if there is
             none; a folder of `lit-gans export`; zoo/NAME; or hf://owner/name.
         num: number of directions.
-        steps: number of images from one end to the other, at least 3; the middle one is that of the latent. A video
-            also goes back.
+        steps: number of images from one end to the other; the middle one is that of the latent. A video also goes back.
         reach: how far the ends are from the latent.
         seed: seed of the latent.
         weights: `ema` or `raw`; null uses the averaged weights if they exist.
@@ -50,8 +48,6 @@ def directions(
     Returns:
         The path of the image or video; `directions.pt` beside it holds the vectors (num, z).
     """
-    refuse_not_positive(reach=reach)
-    refuse_below(3, steps=steps)
     module, folder = loaded(checkpoint, None if is_video(output) else output)
     path = walks_file(output, folder, "directions.png")
     vectors, _ = found_directions(module, num, module.sampling_generator(weights))

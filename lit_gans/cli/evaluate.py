@@ -27,9 +27,8 @@ from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.progress import follow
 from lit_gans.common.size import Size, as_size, size_text
-from lit_gans.config.load import module_from
+from lit_gans.config.load import module_from, trained_with
 from lit_gans.config.run_folder import output_file, results_folder
-from lit_gans.config.trained_with import trained_with
 from lit_gans.data.base import ImageData
 from lit_gans.data.contracts import Labeled
 from lit_gans.data.images import to_uint8

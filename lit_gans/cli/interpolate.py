@@ -15,7 +15,6 @@ import torch
 
 from lit_gans.cli.sample import loaded
 from lit_gans.cli.walks import walks_file, write_walks
-from lit_gans.common.errors import refuse_below
 from lit_gans.common.video import is_video
 from lit_gans.latents.interpolation import slerp
 from lit_gans.training.sampling import Weights
@@ -38,7 +37,7 @@ def interpolate(
         checkpoint: path of a checkpoint, or folder of a run, which uses its best checkpoint, or the last if there is
             none; a folder of `lit-gans export`; zoo/NAME; or hf://owner/name.
         num: number of rows, or of images in a frame.
-        steps: number of images from one latent to the other, at least 2; a video also goes back.
+        steps: number of images from one latent to the other; a video also goes back.
         seed: seed of the latents.
         weights: `ema` or `raw`; null uses the averaged weights if they exist.
         output: output folder, or a video: a file that ends in `.gif`, or in `.mp4` (extra `video`); null uses
@@ -48,8 +47,6 @@ def interpolate(
     Returns:
         The path of the image or video.
     """
-    refuse_below(1, num=num)
-    refuse_below(2, steps=steps)
     module, folder = loaded(checkpoint, None if is_video(output) else output)
     path = walks_file(output, folder, "interpolation.png")
     start, end = module.latents(2 * num, seed).split(num)

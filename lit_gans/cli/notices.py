@@ -15,10 +15,11 @@ from lightning.pytorch.callbacks import Timer
 
 from lit_gans.callbacks.evaluation import GenerativeMetrics
 from lit_gans.checkpoints.locate import checkpoints_of
-from lit_gans.cli.train_arguments import OF_DIGITS, SuitsMetrics
+from lit_gans.cli.train_arguments import OF_DIGITS
 from lit_gans.common.paths import shown
 from lit_gans.config.registry import gans
 from lit_gans.config.signatures import schema
+from lit_gans.data.base import ImageData
 from lit_gans.data.sources.folder import Folder
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.callback import GenerativeCallback, callbacks_of, data_of
@@ -58,7 +59,7 @@ def unsuitable_metrics(trainer: Trainer) -> list[str]:
     """Returns a sentence about a classifier of digits that judges other images."""
     data = data_of(trainer)
     judged = any(callback.extractor.name == "digits" for callback in callbacks_of(trainer, GenerativeMetrics))
-    if not judged or not isinstance(data, SuitsMetrics) or data.metrics in (*OF_DIGITS, "none"):
+    if not judged or not isinstance(data, ImageData) or data.metrics in (*OF_DIGITS, "none"):
         return []
     return [f"metrics=digits judges by a classifier of digits: for other images, metrics={data.metrics} says more"]
 

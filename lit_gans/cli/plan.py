@@ -22,12 +22,17 @@ from torch import Tensor
 
 from lit_gans.callbacks.evaluation import GenerativeMetrics
 from lit_gans.cli import rules
-from lit_gans.cli.experiment_file import experiment_output, write_experiment
 from lit_gans.cli.help import as_typed
 from lit_gans.cli.timing import speed
-from lit_gans.cli.train_arguments import is_sweep, suitable_metrics, without_own
+from lit_gans.cli.train_arguments import (
+    experiment_output,
+    is_sweep,
+    suitable_metrics,
+    without_own,
+    write_experiment,
+)
 from lit_gans.common.device import chosen_device
-from lit_gans.common.errors import RefusedInput, refuse_not_positive
+from lit_gans.common.errors import RefusedInput
 from lit_gans.common.progress import in_words
 from lit_gans.common.quiet import quiet
 from lit_gans.common.size import Size, as_size, sides, size_text
@@ -77,8 +82,6 @@ def planned(arguments: list[str]) -> list[str]:
             f" data.root={chosen.get('data.root', 'FOLDER')}`, then give the file that it writes as experiment=FILE."
         )
     path = _path(chosen) if chosen.get("resume", "none") != "none" else _plan(arguments)
-    if not path.is_file():
-        raise RefusedInput(f"resume={chosen['resume']}: {path}, with the settings of that run, does not exist.")
     kept = (item for item in without_own(plan, arguments)[1] if not _is_written(item) and key_of(item) != "experiment")
     return [f"experiment={path}", *kept]
 
@@ -97,10 +100,7 @@ def plan(overrides: list[str], minutes: float = 60.0, output: str | None = None)
     Returns:
         The path of the file.
     """
-    refuse_not_positive(minutes=minutes)
     given = {str(key_of(item)): value_of(item) for item in overrides if _is_written(item)}
-    if "data.root" not in given:
-        raise RefusedInput("data.root is required: the folder of the pictures, as in data.root=photos.")
     path = experiment_output(output or _path(given))
     choice = Choice(given)
     lines = []

@@ -18,9 +18,8 @@ from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.sample import refuse_without_latents
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.paths import shown
-from lit_gans.config.load import module_from
+from lit_gans.config.load import module_from, trained_with
 from lit_gans.config.run_folder import output_file
-from lit_gans.config.trained_with import trained_with
 from lit_gans.data.contracts import RealImages
 from lit_gans.report.page import Run, page
 

@@ -24,9 +24,8 @@ from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.progress import follow
-from lit_gans.config.load import module_from
+from lit_gans.config.load import config_of, module_from
 from lit_gans.config.run_folder import output_file, refuse_folder, results_folder
-from lit_gans.config.trained_with import config_of
 from lit_gans.data.images import WHITE, Frame, images_at, read_at, write_grid
 from lit_gans.latents.truncation import truncated
 from lit_gans.models.cyclegan import CycleGAN

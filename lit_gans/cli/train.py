@@ -176,8 +176,6 @@ def _folder(composed: DictConfig, sweeping: bool, address: str | None) -> Path:
     hydra = HydraConfig.get()
     if sweeping or "hydra.run.dir" in given_folders(list(hydra.overrides.hydra)) or hydra.run.dir != ".":
         return Path(hydra.runtime.output_dir)
-    if not composed.data:
-        raise RefusedInput("data is required: give it as data=NAME.")
     names = {group: hydra.runtime.choices[group] for group in ("experiment", "model", "data")}
     name = run_name(**names, origins=data_origins(resolve(composed)["data"]))
     return run_folder(name, composed.resume if address is None else "none").absolute()

@@ -1,20 +1,22 @@
-"""Arguments of `lit-gans train`: what is added to the command line, and what it says, as pure functions."""
+"""Arguments of `lit-gans train`: what is added to the command line, what it says, and the files of experiments."""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any
 
 import yaml
 
 from lit_gans.checkpoints.remote import is_address
 from lit_gans.common.errors import RefusedInput, install_command
-from lit_gans.config.groups import option
+from lit_gans.config.groups import group_of, option
 from lit_gans.config.overrides import SWEEP_FLAGS, key_of, quote, with_search_path
+from lit_gans.config.run_folder import output_file
 from lit_gans.config.signatures import validated
+from lit_gans.data.base import ImageData
 from lit_gans.training.adversarial import AdversarialModule
 
 DEFAULT_EXPERIMENT = "dcgan_digits"
@@ -27,17 +29,6 @@ _OTHER_JUDGE = "efficientnet_lite2"  # of a model that is trained against the de
 RUN_FOLDER = "hydra.run.dir"
 _OWN, _GIVEN = ("minutes", "output"), frozenset(("config", "overrides"))  # of `plan` and `tune`
 _FOLDERS = (RUN_FOLDER, "hydra.sweep.dir", "trainer.default_root_dir")
-
-
-@runtime_checkable
-class SuitsMetrics(Protocol):
-    """Data with a default option of `metrics`.
-
-    Attributes:
-        metrics: name of the option.
-    """
-
-    metrics: ClassVar[str]
 
 
 def with_defaults(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -54,7 +45,8 @@ def with_defaults(arguments: list[str]) -> tuple[list[str], list[str]]:
     if not {"experiment", "model", "data"} & chosen.keys():
         return [*arguments, f"experiment={DEFAULT_EXPERIMENT}"], []
     source = option(f"data/{chosen.get('data')}")
-    if {"experiment", "metrics"} & chosen.keys() or not isinstance(source, SuitsMetrics):
+    given = {"experiment", "metrics"} & chosen.keys()
+    if given or not (isinstance(source, type) and issubclass(source, ImageData)):
         return arguments, []
     model = option(f"model/{chosen.get('model')}")
     seen = model.trains_against if isinstance(model, type) and issubclass(model, AdversarialModule) else ()
@@ -111,6 +103,47 @@ def experiment_file(arguments: list[str]) -> list[str]:
 
 def _is_experiment_file(argument: str) -> bool:
     return key_of(argument) == "experiment" and argument.endswith((".yaml", ".yml"))
+
+
+def experiment_output(path: str | Path) -> Path:
+    """Returns the path of an experiment's file that a command will write.
+
+    Raises:
+        RefusedInput: it cannot be the path of an experiment's file.
+    """
+    path = Path(path)
+    if path.parent.name != "experiment" or path.suffix != ".yaml":
+        raise RefusedInput(f"output={path}: an experiment is a YAML file in a folder named experiment.")
+    return output_file(path)
+
+
+def write_experiment(path: Path, notes: Sequence[str], values: Mapping[str, Any]) -> None:
+    """Writes an experiment's file.
+
+    Args:
+        path: path of the file.
+        notes: lines of a comment at its beginning.
+        values: options by group and values by dotted key.
+    """
+    text = yaml.safe_dump(content(values), sort_keys=False)
+    path.write_text("\n".join(["# @package _global_", *(f"# {line}" for line in notes), text]))
+
+
+def content(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the content of an experiment: its options, and its values as nested nodes."""
+    groups = {key: name for key, name in values.items() if group_of(key)}
+    base = [groups.pop("experiment")] if "experiment" in groups else []
+    # the option of a node comes before those of the nodes inside it
+    order = sorted(groups, key=lambda key: "@" in key)
+    found: dict[str, Any] = {"defaults": [*base, *({f"override /{key}": groups[key]} for key in order), "_self_"]}
+    for key, value in values.items():
+        if not group_of(key):
+            *folders, name = key.split(".")
+            node = found
+            for folder in folders:
+                node = node.setdefault(folder, {})
+            node[name] = value
+    return found
 
 
 def arguments_of_job(typed: list[str], overrides: list[str]) -> list[str]:

@@ -20,10 +20,15 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from lit_gans.cli.experiment_file import experiment_output, write_experiment
 from lit_gans.cli.timing import speed
-from lit_gans.cli.train_arguments import experiment_file, with_defaults, without_own
-from lit_gans.common.errors import RefusedInput, one_line, refuse_not_positive
+from lit_gans.cli.train_arguments import (
+    experiment_file,
+    experiment_output,
+    with_defaults,
+    without_own,
+    write_experiment,
+)
+from lit_gans.common.errors import RefusedInput, one_line
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import build, resolve
 from lit_gans.config.hydra_app import hydra_command
@@ -77,7 +82,6 @@ def tune(config: Config, overrides: list[str], minutes: float = 2.0, output: str
     Returns:
         The path of the file.
     """
-    refuse_not_positive(minutes=minutes)
     given = {item.partition("=")[0].lstrip("+~"): value_of(item) for item in overrides}
     stem = "_".join(given[group] for group in _NAMED if group in given)
     path = experiment_output(output or f"tuned/experiment/tuned_{stem}.yaml")

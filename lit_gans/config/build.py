@@ -22,7 +22,7 @@ from lit_gans.checkpoints.remote import is_address
 from lit_gans.common.errors import RefusedInput, refusing
 from lit_gans.config.mistakes import said
 from lit_gans.config.run_folder import refuse_folder
-from lit_gans.config.signatures import built, construct, is_node, to_class_path
+from lit_gans.config.signatures import construct, is_node, to_class_path
 from lit_gans.training.adversarial import AdversarialModule
 
 _ELSEWHERE = {  # arguments of the Trainer that would silently be replaced or change the order of images: what to use
@@ -40,12 +40,8 @@ def resolve(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
     Raises:
         RefusedInput: a required value is missing, or an interpolation refers to a key that does not exist.
     """
-    plain = config if isinstance(config, dict) else _plain(config)
-    metrics = plain.get("metrics")
-    return plain | {"metrics": None} if isinstance(metrics, dict) and not is_node(metrics) else plain
-
-
-def _plain(config: DictConfig) -> dict[str, Any]:
+    if isinstance(config, dict):
+        return config
     trainer: Any = config.get("trainer") or {}
     # outside of `lit-gans train`, which sets the folder of the run
     if "default_root_dir" in trainer and trainer.default_root_dir is None:
@@ -53,10 +49,11 @@ def _plain(config: DictConfig) -> dict[str, Any]:
         config.trainer.default_root_dir = os.getcwd()
     try:
         plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-        return dict(plain)
     except OmegaConfBaseException as error:
         key = f"{error.full_key}: " if error.full_key and error.full_key not in said(error) else ""
         raise RefusedInput(f"{key}{said(error)}.") from error
+    metrics = plain.get("metrics")
+    return plain | {"metrics": None} if isinstance(metrics, dict) and not is_node(metrics) else dict(plain)
 
 
 def to_cli(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
@@ -83,10 +80,8 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
         RefusedInput: a signature or class does not accept a value; names its key.
     """
     config = resolve(config)
-    if config["seed"] is None:
-        raise RefusedInput("seed=null is not valid: give an integer.")
     with refusing(f"seed={config['seed']!r} is not valid"):
-        seed_everything(config["seed"], verbose=False)
+        seed_everything(int(config["seed"]), verbose=False)  # which takes None for 0
     nodes = {f"callbacks.{name}": node for name, node in (config.get("callbacks") or {}).items()}
     nodes |= {"metrics": config.get("metrics"), "init_from": _init_from(config)}
     logger_nodes = {f"logger.{name}": node for name, node in (config.get("logger") or {}).items()}
@@ -97,12 +92,12 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
     for name, made in loggers.items():
         if made.save_dir and not is_address(made.save_dir):
             refuse_folder(made.save_dir, f"{name}.save_dir")
-    arguments = {name: value for name, value in config["trainer"].items() if name != "_target_"}
+    node = dict(config["trainer"])
     for name, instead in _ELSEWHERE.items():
-        if arguments.pop(name, None):
+        if node.pop(name, None):
             raise RefusedInput(f"trainer.{name} cannot be set: {instead}.")
     with fp16_refused_on_cpu():
-        trainer = built(Trainer, arguments, "trainer", callbacks=callbacks, logger=list(loggers.values()) or False)
+        trainer = construct(node, "trainer", Trainer, callbacks=callbacks, logger=list(loggers.values()) or False)
     _refuse_nothing(trainer)
     _refuse_processes(trainer)
     return module, data, trainer

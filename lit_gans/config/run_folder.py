@@ -79,8 +79,7 @@ def run_folder(name: str, resume: str) -> Path:
 
 def _run_folder(parent: Path, resume: str) -> Path:
     if resume == "auto":
-        newest = newest_run(parent)
-        return newest or _next_version(parent)
+        return newest_run(parent) or _next_version(parent)
     if resume != "none" and Path(resume).parent.name == LAST.parent.name:
         return Path(resume).parent.parent
     if resume != "none" and checkpoints_of(Path(resume)):
@@ -125,8 +124,6 @@ def refuse_folder(path: str | Path, key: str) -> None:
     first = Path(path).absolute()
     while not os.path.lexists(first):
         first = first.parent
-    if not first.is_dir():
-        raise RefusedInput(f"{key}={path}: the folder cannot be created, {first} is not a folder.")
     with (
         refusing(f"{key}={path}: the folder cannot be created or written"),
         TemporaryDirectory(dir=first, prefix=".lit_gans_"),  # whatever the permissions say
@@ -144,8 +141,7 @@ def output_file(path: str | Path) -> Path:
     if path.is_dir():
         raise RefusedInput(f"output={path} is a folder: give the path of a file in it.")
     refuse_folder(path.parent, "output")
-    with refusing(f"output={path} cannot be written"):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists():
         if not os.access(path, os.W_OK):
             raise RefusedInput(f"output={path}: the file cannot be overwritten, its permissions do not allow it.")

@@ -95,9 +95,9 @@ def to_class_path(node: Any, key: str = "") -> Any:
         return node
     if not is_node(node):
         return {name: to_class_path(value, f"{key}.{name}".lstrip(".")) for name, value in node.items()}
-    path, arguments = _split(node)
-    cls = target_class(path, key)
-    return {"class_path": path, "init_args": to_class_path(without_remains(cls, arguments), key)}
+    arguments = {name: value for name, value in node.items() if name != "_target_"}
+    cls = target_class(node["_target_"], key)
+    return {"class_path": node["_target_"], "init_args": to_class_path(without_remains(cls, arguments), key)}
 
 
 def without_remains(cls: type, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -113,13 +113,14 @@ def without_remains(cls: type, arguments: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name in known}
 
 
-def construct(node: Any, key: str, base: type = object) -> Any:
-    """Validates and constructs a node (a class by `_target_` or `class_path`, with arguments) and the nodes inside it.
+def construct(node: Any, key: str, base: type = object, **made: Any) -> Any:
+    """Validates and constructs a node (a class by `_target_`, with arguments) and the nodes inside it.
 
     Args:
         node: plain containers.
         key: name of the node in error messages.
         base: class that the node's class must be derived from.
+        **made: arguments that are passed as they are.
 
     Raises:
         RefusedInput: a class that cannot be imported or is not derived from `base`, an unknown argument, or an invalid
@@ -127,25 +128,10 @@ def construct(node: Any, key: str, base: type = object) -> Any:
     """
     if not is_node(node):
         raise RefusedInput(f"{key}={node!r} is not valid: expected {key}.NAME=VALUE, or null, which leaves it out.")
-    path, arguments = _split(node)
-    cls = target_class(path, key)
+    cls = target_class(node["_target_"], key)
     if not issubclass(cls, base):
-        raise RefusedInput(f"{key}: {path} is not valid: expected a class derived from {base.__name__}.")
-    return built(cls, arguments, key)
-
-
-def built(cls: type, arguments: dict[str, Any], key: str, **made: Any) -> Any:
-    """Constructs an object from plain arguments.
-
-    Args:
-        cls: class of the object.
-        arguments: plain arguments, see `validated`.
-        key: name of the object in error messages.
-        **made: arguments that are passed as they are.
-
-    Raises:
-        RefusedInput: an invalid value; says what the class or jsonargparse says of it.
-    """
+        raise RefusedInput(f"{key}: {node['_target_']} is not valid: expected a class derived from {base.__name__}.")
+    arguments = {name: value for name, value in node.items() if name != "_target_"}
     values = validated(cls, arguments, key, frozenset(made))
     try:
         return cls(**values, **made)
@@ -203,13 +189,7 @@ def target_class(path: Any, key: str) -> type:
 
 def is_node(value: Any) -> bool:
     """Returns whether a value names a class."""
-    return isinstance(value, dict) and ("_target_" in value or "class_path" in value)
-
-
-def _split(node: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    if "class_path" in node:
-        return node["class_path"], node.get("init_args", {})
-    return node["_target_"], {name: value for name, value in node.items() if name != "_target_"}
+    return isinstance(value, dict) and "_target_" in value
 
 
 def _with_key(key: str, text: str) -> str:

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional
 
-from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.common.errors import RefusedInput
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.sampling import Weights, evaluating
 
@@ -67,9 +67,8 @@ def project(
         The latents, and the `pyramid_distance` of their images.
 
     Raises:
-        RefusedInput: the images have another size, or a number is out of range.
+        RefusedInput: the images have another size.
     """
-    refuse_below(1, steps=steps, starts=starts)
     expected = module.image_shape
     if tuple(targets.shape[1:]) != expected:
         raise RefusedInput(f"the images have shape {tuple(targets.shape[1:])}, the model {expected}: resize them.")
