@@ -1,11 +1,8 @@
-"""Command lines that the tests share: the overrides of a tiny run, and one in a process of its own."""
+"""Command lines that the tests share: the overrides of a tiny run, and the wait for what a process does."""
 
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 TINY = [
     "model=dcgan",
@@ -34,15 +31,6 @@ TINY_CLI = [
 ]
 TINY_CLI += ["--trainer.accelerator=cpu", "--model.generator_width=4", "--model.discriminator_width=4"]
 TINY_CLI += ["--trainer.enable_model_summary=false", "--trainer.max_epochs=-1"]
-
-
-def start(folder: Path, *overrides: str) -> subprocess.Popen:
-    """Starts `lit-gans train` in a process of its own, whose output is one stream."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    arguments = [sys.executable, "-m", "lit_gans", "train", *overrides]
-    return subprocess.Popen(
-        arguments, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
 
 
 def wait_until(happened: Callable[[], bool], process: subprocess.Popen) -> None:

@@ -1,7 +1,6 @@
 """Evaluation from a checkpoint, a folder and between two folders."""
 
 import json
-import logging
 
 import numpy as np
 import pytest
@@ -127,7 +126,6 @@ def test_refusals(tmp_path, checkpoint):
         ({}, "checkpoint=PATH or fake=FOLDER"),
         ({"fake": real, "checkpoint": checkpoint[1]}, "one of them"),
         ({"fake": real, "real": real}, "nothing says the metrics"),
-        ({"fake": str(tmp_path / "nothing"), "real": real, "metrics": metrics()}, "no such folder"),
         ({"fake": real, "real": real, "metrics": only_kid}, "no score can be measured: kid: 12 images are too few"),
     ]:
         with pytest.raises(RefusedInput, match=sentence):
@@ -140,25 +138,9 @@ def test_few_images_are_measured_by_what_they_allow_and_the_record_says_what_is_
     assert record["metric/coverage_digits"] == 1
     assert record["left_out"].keys() == {"inception_score", "kid"}
     assert record["left_out"]["kid"].startswith("12 images are too few for subset_size=1000")
-    assert set(record["protocol"]["scores"]) == {
-        "FrechetInceptionDistance",
-        "ClassCoverage",
-        "PrecisionRecallDensityCoverage",
-    }
     assert record["directions"].keys() == {key for key in record if key.startswith("metric/")}
     printed = capsys.readouterr().out
     assert "left out: inception_score: 12 generated images are too few for 10 splits" in printed
-
-
-def test_says_what_it_does_where_there_is_no_terminal(tmp_path, caplog):
-    folder = write(tmp_path / "real", pictures(30, 0))
-    with caplog.at_level(logging.INFO, "lit_gans"):
-        evaluate(fake=folder, real=folder, metrics=metrics(cache=False), device="cpu")
-    assert [message for message in caplog.messages if "full rank" not in message] == [
-        "reading the real images: 30",
-        "digits features of the real images: 30",
-        "digits features of the generated images: 30",
-    ]
 
 
 def test_a_checkpoint_s_configuration_calls_no_class_that_is_not_registered(checkpoint, tmp_path):
@@ -166,19 +148,14 @@ def test_a_checkpoint_s_configuration_calls_no_class_that_is_not_registered(chec
     touched = tmp_path / "touched"
     node = {"_target_": "subprocess.Popen", "args": ["touch", str(touched)]}
     digits = {"_target_": "lit_gans.metrics.extractors.digits.DigitsExtractor"}
-    for config, name in [
-        ({"metrics": node}, "subprocess.Popen"),
-        ({"metrics": {"_target_": "lit_gans.callbacks.evaluation.GenerativeMetrics", "extractor": node}}, "subprocess"),
-        ({"metrics": digits | {"scores": {"kid": [node]}}}, "subprocess.Popen"),
-        (
-            {"metrics": {"class_path": "subprocess.Popen", "init_args": {"args": ["touch", str(touched)]}}},
-            "subprocess.Popen",
-        ),
-        ({"metrics": {"_target_": "lit_gans.checkpoints.atomic.shutil.rmtree"}}, "shutil.rmtree"),
+    for hostile in [
+        node,
+        digits | {"scores": {"kid": [node]}},
+        {"class_path": "subprocess.Popen", "init_args": {"args": ["touch", str(touched)]}},
     ]:
-        content["lit_gans"]["config"] = config
+        content["lit_gans"]["config"] = {"metrics": hostile}
         torch.save(content, tmp_path / "hostile.ckpt")
-        with pytest.raises(RefusedInput, match=f"the checkpoint's metrics name the class .*{name}.*not registered"):
+        with pytest.raises(RefusedInput, match=r"metrics name the class subprocess\.Popen, which is not registered"):
             evaluate(checkpoint=str(tmp_path / "hostile.ckpt"), device="cpu")
     assert not touched.exists()
 
@@ -215,14 +192,3 @@ def test_a_judge_that_the_generator_was_trained_against_is_said(checkpoint, rand
     monkeypatch.setattr(DCGAN, "trains_against", ("digits",))
     assert evaluate(**settings)["protocol"]["trained_against"] == ["digits"]
     assert "digits judges a generator that was trained against it" in caplog.text
-
-
-def test_directions_of_what_has_one_are_refused(checkpoint, tiny_gan, random_images, fit, tmp_path):
-    settings = {"data": random_images(), "metrics": metrics(), "device": "cpu", "direction": "b_to_a"}
-    with pytest.raises(RefusedInput, match="a DCGAN does not translate back"):
-        evaluate(checkpoint=checkpoint[1], **settings)
-    with pytest.raises(RefusedInput, match="direction= are those of a checkpoint"):
-        evaluate(fake=str(tmp_path), **settings)
-    fit(tiny_gan("cyclegan"), random_images(), max_steps=1).save_checkpoint(tmp_path / "cycle.ckpt")
-    with pytest.raises(RefusedInput, match="needs images of both domains: data=unpaired"):
-        evaluate(checkpoint=str(tmp_path / "cycle.ckpt"), **settings)

@@ -25,10 +25,12 @@ def test_the_folder_of_a_run_becomes_a_folder_of_safetensors(ran, run):
     torch.testing.assert_close(load("mine").sample(4), load(run).sample(4, weights="raw"), rtol=0, atol=2e-3)
 
 
-def test_what_was_exported_can_be_exported_again(ran, run):
+def test_what_was_exported_is_a_checkpoint(ran, run):
     ran("export", "checkpoint=run", "output=mine")
     ran("export", "checkpoint=mine", "output=again")
     torch.testing.assert_close(load("again").state_dict(), load(run).state_dict(), rtol=0, atol=0)
+    ran("interpolate", "checkpoint=mine", "num=1")
+    assert (run.parent / "generated/interpolation.png").is_file()
 
 
 def test_an_onnx_file(ran, run):

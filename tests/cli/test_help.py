@@ -42,14 +42,10 @@ def test_it_is_quick(tmp_path):
 
 def test_training_lists_its_groups_and_their_options(command):
     code, out, err = command("train", "--help")
-    assert "score@metrics.scores.{kid,mifid,prdc}:" in out, "the slots that exist"
     assert (code, err) == (0, "")
     for name in (*gans(), "digits", "folder", "ring", "dcgan_digits", "inception", "fsdp", "bf16", "rmsprop", "linear"):
         assert f" {name}," in out or f" {name}\n" in out, name
-    for name in ("seed", "resume", "init_from"):
-        assert f"\n  {name}" in out
-    assert "lit-gans train --cfg job" in " ".join(out.split())
-    assert out.count("\n  lit-gans train") == 3
+    assert all(f"\n  {name}" in out for name in ("seed", "resume", "init_from"))
 
 
 def test_a_chosen_group_lists_its_keys_with_meanings(command):
@@ -79,6 +75,7 @@ def test_other_groups_name_their_keys_too(command):
 
 LINES = [line for name in ("train", *FUNCTIONS) for line in commands()[name].examples]
 LINES = [line for line in LINES if line.split()[1] not in ("compare", "plan")]
+ELSEWHERE = ("experiment", "model", "data", "metrics", "minutes", "output")  # not keys of the configuration
 
 
 @pytest.mark.docs
@@ -91,12 +88,7 @@ def test_examples_compose(command, example):
     assert code == 0, err
     for word in words:
         key, equals, value = word.partition("=")
-        if (
-            equals
-            and not value.isupper()
-            and "." not in key
-            and key not in ("experiment", "model", "data", "metrics", "minutes", "output")
-        ):
+        if equals and not value.isupper() and "." not in key and key not in ELSEWHERE:
             assert key in out
 
 

@@ -36,10 +36,9 @@ def frames_of(path):
         return [video.seek(index) or np.asarray(video.convert("L")) for index in range(video.n_frames)]
 
 
-def test_a_walk_as_a_video_goes_there_and_back(command, ran, last, tmp_path):
+def test_a_walk_as_a_video_goes_there_and_back(ran, last, tmp_path):
     ran("interpolate", f"checkpoint={last}", "num=3", "steps=4", "output=pictures")
-    code, out, err = command("interpolate", f"checkpoint={last}", "num=3", "steps=4", "output=new/walk.gif", "fps=10")
-    assert (code, out) == (0, "3 walks of 4 images: new/walk.gif, 6 frames\n"), err
+    ran("interpolate", f"checkpoint={last}", "num=3", "steps=4", "output=new/walk.gif", "fps=10")
     frames = frames_of(tmp_path / "new/walk.gif")
     assert len(frames) == 6, "the ends are not repeated"
     with Image.open(tmp_path / "pictures/interpolation.png") as image:
@@ -52,9 +51,8 @@ def test_a_walk_as_a_video_goes_there_and_back(command, ran, last, tmp_path):
             assert np.array_equal(small[top : top + 16, left : left + 16], expected)
 
 
-def test_directions_as_a_video_and_their_vectors_beside_it(command, last, tmp_path):
-    code, out, err = command("directions", f"checkpoint={last}", "num=2", "steps=3", "output=new/all.mp4")
-    assert (code, out) == (0, "2 directions, 3 images each: new/all.mp4, 4 frames\n"), err
+def test_directions_as_a_video_and_their_vectors_beside_it(ran, last, tmp_path):
+    assert "new/all.mp4, 4 frames" in ran("directions", f"checkpoint={last}", "num=2", "steps=3", "output=new/all.mp4")
     assert torch.load(tmp_path / "new/directions.pt", weights_only=True).shape == (2, 6)
     assert not (tmp_path / "run/generated").exists()
 
@@ -72,7 +70,6 @@ def test_project_writes_pairs_and_the_latents(ran, last, tmp_path):
     assert (made - images).abs().mean() < 0.01, "of this class"
     with Image.open(tmp_path / "run/generated/projected.png") as grid:
         assert grid.size == (2 + 2 * 18, 2 + 2 * 18)
-    assert "1 images, mean distance" in ran("project", f"checkpoint={last}", "input=pictures/b.png", "steps=1")
 
 
 def test_project_reads_files_as_the_training_did(ran, tmp_path):

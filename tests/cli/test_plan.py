@@ -9,7 +9,6 @@ import yaml
 from torchvision.utils import save_image
 
 from lit_gans.cli import plan as planning
-from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import as_size
 
 
@@ -58,12 +57,6 @@ def test_a_plan_is_an_experiment_for_the_pictures_and_the_time(ran, photos, spee
     assert out.rstrip().endswith("lit-gans train experiment=planned/experiment/plan_photos.yaml")
 
 
-def test_pictures_that_cannot_be_read_are_said_before_the_training(command, photos, speeds):
-    Path("photos/broken.png").write_bytes(b"no picture")
-    out = command("plan", photos, "metrics=none")[1]
-    assert "1 of 41 pictures that were opened cannot be read: data.on_error=skip leaves such ones out" in out
-
-
 def test_what_is_given_is_kept(ran, photos, speeds):
     given = ["data.image_size=16", "model.generator_width=4", "model.discriminator_width=4", "trainer.max_steps=3"]
     ran("plan", photos, "metrics=none", "data.batch_size=8", *given, "output=experiment/own.yaml")
@@ -74,22 +67,20 @@ def test_what_is_given_is_kept(ran, photos, speeds):
     assert speeds == [(16, 16, 4)]
 
 
-def test_an_iteration_takes_all_its_microbatches(ran, photos, speeds):
-    ran("plan", photos, "minutes=20", "metrics=none", "model.accumulate_gradients=4")
-    steps = yaml.safe_load(Path("planned/experiment/plan_photos.yaml").read_text())["trainer"]["max_steps"]
-    assert steps == pytest.approx(0.85 * 1200 / (4 * 32 * 0.02 * 1.5), rel=0.1)
-
-
-def test_a_folder_of_any_name_is_planned(ran, photos, speeds):
+def test_a_folder_of_any_name_is_planned_and_an_iteration_takes_all_its_microbatches(ran, photos, speeds):
     Path("photos").rename("a #1: b, c")
-    ran("plan", "data.root=a #1: b, c", "metrics=none", "model.generator_optimizer.betas=[0.0, 0.9]")
+    more = ["model.generator_optimizer.betas=[0.0, 0.9]", "model.accumulate_gradients=4"]
+    ran("plan", "data.root=a #1: b, c", "minutes=20", "metrics=none", *more)
     written = yaml.safe_load(Path("planned/experiment/plan_a_1_b_c.yaml").read_text())
     assert written["data"]["root"] == "a #1: b, c"
     assert written["model"]["generator_optimizer"] == {"betas": [0.0, 0.9]}
+    assert written["trainer"]["max_steps"] == pytest.approx(0.85 * 1200 / (4 * 32 * 0.02 * 1.5), rel=0.1)
 
 
-def test_another_gan_keeps_its_settings(ran, photos, speeds):
-    ran("plan", photos, "metrics=none", "model=r3gan", "minutes=1")
+def test_another_gan_keeps_its_settings_and_pictures_that_cannot_be_read_are_said(ran, photos, speeds):
+    Path("photos/broken.png").write_bytes(b"no picture")
+    out = ran("plan", photos, "metrics=none", "model=r3gan", "minutes=1")
+    assert "1 of 41 pictures that were opened cannot be read: data.on_error=skip leaves such ones out" in out
     written = yaml.safe_load(Path("planned/experiment/plan_photos.yaml").read_text())
     assert written["defaults"][0] == "r3gan_digits"
     assert written["model"]["r1_gamma"]["start"] == pytest.approx(2 * (32 * 48 / 64**2) ** 1.56, rel=0.05)
@@ -143,8 +134,3 @@ def test_several_runs_or_processes_need_one_plan_before(train, photos, monkeypat
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert train("data=folder", photos) == 2
     assert "data=folder without model= and experiment= chooses settings for one run of one process" in train.err
-
-
-def test_a_run_that_was_not_planned_is_not_resumed():
-    with pytest.raises(RefusedInput, match="does not exist"):
-        planning.planned(["experiment=photos", "data.root=photos", "resume=auto"])

@@ -41,12 +41,7 @@ def contents():
     [
         ("data.seed=1", "data with seed=0"),
         ("model.generator_width=8", "another architecture"),
-        (
-            "optimizer@model.discriminator_optimizer=sgd",
-            "has discriminator_optimizer.name=Adam, this",
-        ),
-        ("trainer.max_steps=abc", 'Parser key "trainer.max_steps": Expected a <class'),
-        ("trainer.accelerator=cuda", "CUDAAccelerator"),
+        ("optimizer@model.discriminator_optimizer=sgd", "has discriminator_optimizer.name=Adam, this"),
     ],
 )
 def test_a_refused_resume_leaves_the_run_as_it_was(train, finished, other, sentence):
@@ -56,19 +51,14 @@ def test_a_refused_resume_leaves_the_run_as_it_was(train, finished, other, sente
     assert [*Path("outputs/dcgan_digits").iterdir()] == [RUN]
 
 
-@pytest.mark.parametrize("max_steps", [1, 2])
-def test_a_run_with_all_of_its_iterations_is_not_trained_and_says_so(train, finished, max_steps):
-    assert train(*TINY, "logger=default", f"trainer.max_steps={max_steps}", "resume=auto") == 0
-    assert (
-        f"Nothing was trained: {RUN}/checkpoints/last.ckpt is at iteration 2, trainer.max_steps={max_steps}"
-        in train.out
-    )
-    assert "Done" not in train.out
+def test_a_run_with_all_of_its_iterations_is_not_trained_and_says_so(train, finished):
+    assert train(*TINY, "logger=default", "trainer.max_steps=2", "resume=auto") == 0
+    assert f"Nothing was trained: {RUN}/checkpoints/last.ckpt is at iteration 2, trainer.max_steps=2" in train.out
     assert contents() == finished
 
 
-@pytest.mark.parametrize("resume", ["auto", str(RUN), f"{RUN}/checkpoints/last.ckpt"])
-def test_auto_the_folder_of_the_run_and_its_checkpoint_are_the_same(train, finished, resume):
+@pytest.mark.parametrize("resume", ["auto", str(RUN)])
+def test_auto_and_the_folder_of_the_run_are_the_same(train, finished, resume):
     assert train(*TINY, "logger=default", "trainer.max_steps=3", f"resume={resume}") == 0
     assert torch.load(RUN / "checkpoints/last.ckpt", weights_only=True)["global_step"] == 3
     assert [*Path("outputs/dcgan_digits").iterdir()] == [RUN]
@@ -96,42 +86,15 @@ def test_a_damaged_last_checkpoint_costs_only_the_iterations_since_the_best(trai
     again = torch.load(last, weights_only=True)
     for key in ("global_step", "state_dict", "optimizer_states", "generator_ema"):
         torch.testing.assert_close(again[key], uninterrupted[key], rtol=0, atol=0)
-    last.write_bytes(b"")
-    (RUN / "checkpoints/best.ckpt").write_bytes(b"")
-    assert train(*TINY, *few, "trainer.max_steps=6", "resume=auto") == 2
-    assert "resume=none starts a new run" in train.err
 
 
-def edited(edit):
-    """Edits the content of the checkpoint of the run."""
+def test_a_checkpoint_of_other_optimizers_is_refused_before_the_first_step(train, finished):
     path = RUN / "checkpoints/last.ckpt"
     checkpoint = torch.load(path, weights_only=True)
-    edit(checkpoint)
+    checkpoint["optimizer_states"].pop()
     torch.save(checkpoint, path)
-
-
-def with_other_data(checkpoint):
-    checkpoint["lit_gans"]["config"]["data"]["_target_"] = "lit_gans.data.sources.torchvision_sets.MNIST"
-
-
-@pytest.mark.parametrize(
-    ("edit", "sentence"),
-    [
-        (lambda c: c["optimizer_states"].pop(), "has the states of 1 optimizers, this DCGAN has 2 (generator, discrim"),
-        (lambda c: c["optimizer_states"].append(c["optimizer_states"][0]), "has the states of 3 optimizers"),
-        (
-            with_other_data,
-            "data._target_=lit_gans.data.sources.torchvision_sets.MNIST, this run has lit_gans.data.sources.digits",
-        ),
-        (lambda c: c["lit_gans"].update(format_version=9), "has format 9, this lit_gans reads up to 1: upgrade"),
-    ],
-)
-def test_a_checkpoint_of_another_training_is_refused_before_the_first_step(train, finished, edit, sentence):
-    edited(edit)
-    before = contents()
     assert train(*TINY, "logger=default", "trainer.max_steps=4", "resume=auto") == 2
-    assert sentence in train.err
-    assert contents() == before
+    assert "has the states of 1 optimizers, this DCGAN has 2 (generator, discriminator)" in train.err
 
 
 @pytest.fixture
@@ -157,18 +120,12 @@ def test_a_run_at_an_address_goes_on_in_a_new_folder(train, line, address):
     assert losses[0].count("\n") == losses[1].count("\n")
 
 
-@pytest.mark.parametrize("resume", ["none", f"{RUN}/checkpoints/last.ckpt"])
-def test_a_run_at_an_address_is_not_replaced(train, line, address, resume):
+def test_a_run_at_an_address_is_not_replaced_and_no_copy_stays_of_a_refused_one(train, line, address):
     assert train(*line, "trainer.max_steps=1") == 0
-    before = read_checkpoint(address)
-    assert train(*line, "trainer.max_steps=2", f"resume={resume}") == 2
-    assert f"hydra.run.dir={address} has a run: resume=auto continues it" in train.err
-    assert read_checkpoint(address)["global_step"] == before["global_step"]
-    assert [*RUN.parent.iterdir()] == [RUN]
-
-
-def test_of_a_refused_run_at_an_address_no_copy_stays(train, line):
-    assert train(*line, "trainer.max_steps=1") == 0
+    for other in ("resume=none", f"resume={RUN}/checkpoints/last.ckpt"):
+        assert train(*line, "trainer.max_steps=2", other) == 2
+        assert f"hydra.run.dir={address} has a run: resume=auto continues it" in train.err
+    assert read_checkpoint(address)["global_step"] == 1
     assert train(*line, "trainer.max_steps=2", "resume=auto", "model.latent_dim=7") == 2
     assert [*RUN.parent.iterdir()] == [RUN], "which the next resume=auto would take"
 
@@ -177,10 +134,3 @@ def test_a_run_goes_to_an_address_from_a_local_checkpoint(train, finished, line,
     assert train(*line, "trainer.max_steps=3", f"resume={RUN}") == 0
     assert read_checkpoint(address)["global_step"] == 3
     assert contents().items() >= finished.items()
-
-
-def test_only_the_folder_of_one_run_may_be_an_address(train):
-    assert train("-m", *TINY, "seed=0,1", "hydra.sweep.dir=memory://bucket/sweep") == 2
-    assert "hydra.sweep.dir=memory://bucket/sweep: expected a local folder" in train.err
-    assert train(*TINY, "trainer.default_root_dir=memory://bucket/run") == 2
-    assert "trainer.default_root_dir=memory://bucket/run: expected a local folder" in train.err

@@ -13,13 +13,7 @@ SQUARE = Survey(1000, 0, 300, 300, True, 3)
 
 @pytest.mark.parametrize(
     ("height", "width", "shorter", "size"),
-    [
-        (300, 300, 64, 64),
-        (200, 300, 64, (64, 96)),
-        (300, 200, 64, (96, 64)),
-        (300, 330, 64, 64),
-        (90, 160, 32, (32, 56)),
-    ],
+    [(200, 300, 64, (64, 96)), (300, 200, 64, (96, 64)), (300, 330, 64, 64), (90, 160, 32, (32, 56))],
 )
 def test_pictures_of_one_shape_are_rectangles_that_the_networks_can_make(height, width, shorter, size):
     found = rules.image_size(Survey(10, 0, height, width, True, 3), shorter)
@@ -69,7 +63,7 @@ def test_the_weights_of_r3gan_pass_through_its_presets():
     assert rules.r3gan(32)["model.r1_gamma.end"] == pytest.approx(0.023)
 
 
-@pytest.mark.parametrize(("num", "each"), [(100, 0.001), (2624, 0.02), (2624, 0.05), (10_000, 0.02), (10**6, 0.01)])
+@pytest.mark.parametrize(("num", "each"), [(100, 0.001), (2624, 0.02), (10**6, 0.01)])
 @pytest.mark.parametrize("seconds", [60, 3600, 86400])
 def test_evaluations_take_at_most_a_tenth_of_the_time(seconds, num, each):
     found = rules.evaluation(seconds, num, each, 1.1 * each)
@@ -82,9 +76,5 @@ def test_evaluations_take_at_most_a_tenth_of_the_time(seconds, num, each):
     assert found.times >= 2
 
 
-@pytest.mark.parametrize(
-    ("seconds", "each", "num"),
-    [(3600, 0.77, 4600), (100, 1, 100), (5, 1, 5), (0.5, 1, 1), (99.5, 0.1, 990), (123.4, 0.1, 1200)],
-)
-def test_iterations_have_two_digits(seconds, each, num):
-    assert rules.iterations(seconds, each) == num
+def test_iterations_have_two_digits():
+    assert [rules.iterations(seconds, 0.1) for seconds in (0.05, 0.5, 9.95, 123.4)] == [1, 5, 99, 1200]

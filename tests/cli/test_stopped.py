@@ -60,7 +60,6 @@ def pictures(tmp_path_factory):
     ("name", "number", "codes"),
     [
         pytest.param("pack", signal.SIGINT, (130,), marks=pytest.mark.faults),
-        pytest.param("train", signal.SIGINT, (130,), marks=pytest.mark.slow),
         pytest.param("train", signal.SIGTERM, (143, -signal.SIGTERM), marks=pytest.mark.faults),
     ],
 )

@@ -36,26 +36,8 @@ def test_the_table_has_what_differs_and_what_was_measured(tmp_path):
     head, rows = cells(lines)
     assert head == ["run", "fid", "seconds", "modes"]
     assert rows == [["dcgan_digits seed=1", "33.35", "1", ""], ["gan_ring seed=2", "", "12346", "8"]]
-    assert len({len(line) for line in lines}) == 1, "columns are aligned"
-    assert set(lines[1]) == {"|", "-"}
     assert (tmp_path / "sweep" / "table.md").read_text() == "\n".join(lines) + "\n"
     assert not (tmp_path / "sweep" / "samples.png").exists(), "there are no grids"
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (0.00012345, "0.0001234"),
-        (999.96, "1000"),
-        (1000.4, "1000"),
-        (-2345.6, "-2346"),
-        (float("nan"), "nan"),
-        (0.0, "0"),
-    ],
-)
-def test_numbers_have_four_digits_or_no_decimals(tmp_path, value, shown):
-    runs = [run(tmp_path / name, f"seed={name}", {"x": value}) for name in ("0", "1")]
-    assert [row[1] for row in cells(write_summary(runs, tmp_path))[1]][:2] == [shown] * 2
 
 
 def test_seeds_have_a_mean_and_a_standard_deviation(tmp_path):
@@ -92,18 +74,14 @@ def test_the_picture_has_every_grid_side_by_side(tmp_path):
         assert (half < 128).all(axis=-1).any(), "the name of the run is above its grid"
 
 
-def test_the_picture_of_many_runs_has_rows(tmp_path):
-    runs = [run(tmp_path / str(seed), f"seed={seed}", {}, "red" if seed < 8 else "blue") for seed in range(9)]
-    write_summary(runs, tmp_path)
-    with Image.open(tmp_path / "samples.png") as picture:
-        pixels = np.asarray(picture.convert("RGB"))
-    quarter, eighth = len(pixels) // 4, pixels.shape[1] // 8
-    assert (pixels[quarter + 9, eighth // 2 :: eighth] == [255, 0, 0]).all()
-    below = pixels[3 * quarter + 9, eighth // 2 :: eighth]
-    assert below.tolist() == [[0, 0, 255], *[[255] * 3] * 7]
+def test_a_sweep_ends_with_its_table_and_picture(train, tmp_path, monkeypatch):
+    def loss(self, fake, batch):
+        self.log("gradient_size", float(self.global_step))
+        self.log("metric/own", 10.0 + self.latent_dim)
+        return generator_loss(self, fake, batch)
 
-
-def test_a_sweep_ends_with_its_table_and_picture(train, tmp_path):
+    generator_loss = GAN.generator_loss
+    monkeypatch.setattr(GAN, "generator_loss", loss)
     points = ["model=gan", "data=ring", "data.num_points=200", "data.batch_size=50", "metrics=modes"]
     small = ["metrics.num_samples=100", "trainer.accelerator=cpu", "trainer.log_every_n_steps=1", "logger=csv"]
     assert train(*points, *small, "trainer.max_steps=3", "-m", "model.latent_dim=5,6") == 0
@@ -113,33 +91,16 @@ def test_a_sweep_ends_with_its_table_and_picture(train, tmp_path):
     assert "side by side: outputs/sweeps/version_0/samples.png" in train.out
     assert train.out.index("Done: 3 iterations in outputs/sweeps/version_0/1") < train.out.index(table)
     head, rows = cells(table.splitlines())
-    assert set(head) == {"run", "modes_covered", "high_quality", "kl_uniform", "images/s", "seconds"}
+    own = {"own": ["15", "16"], "gradient_size": ["2", "2"]}  # what a GAN of one's own logs
+    assert set(head) == {"run", "modes_covered", "high_quality", "kl_uniform", "images/s", "seconds", *own}
+    assert {name: [row[head.index(name)] for row in rows] for name in own} == own
     assert [row[0] for row in rows] == ["model.latent_dim=5", "model.latent_dim=6"]
     for number, row in enumerate(rows):
         with (folder / str(number) / "metrics.csv").open() as file:
             last = [line for line in csv.DictReader(file) if line["metric/high_quality"]][-1]
         assert float(row[head.index("high_quality")]) == pytest.approx(float(last["metric/high_quality"]), rel=1e-3)
-        assert float(row[head.index("images/s")]) > 0
-        assert float(row[head.index("seconds")]) > 0
-    with Image.open(folder / "samples.png") as both:
-        assert both.width > 2 * 250
-        assert (np.asarray(both.convert("L")) < 255).any()
-
-
-def test_what_a_gan_of_ones_own_logs_is_in_the_table(train, tmp_path, monkeypatch):
-    def loss(self, fake, batch):
-        self.log("gradient_size", float(self.global_step))
-        self.log("metric/own", 10.0 + self.latent_dim)
-        return generator_loss(self, fake, batch)
-
-    generator_loss = GAN.generator_loss
-    monkeypatch.setattr(GAN, "generator_loss", loss)
-    tiny = ["model=gan", "data=ring", "metrics=none", "logger=none", "data.num_points=200", "data.batch_size=50"]
-    assert train(*tiny, "trainer.accelerator=cpu", "trainer.max_steps=3", "-m", "model.latent_dim=5,6") == 0
-    head, rows = cells((tmp_path / "outputs/sweeps/version_0/table.md").read_text().splitlines())
-    assert set(head) == {"run", "own", "gradient_size", "images/s", "seconds"}
-    assert [row[head.index("own")] for row in rows] == ["15", "16"]
-    assert [row[head.index("gradient_size")] for row in rows] == ["2", "2"]
+        assert min(float(row[head.index(name)]) for name in ("images/s", "seconds")) > 0
+    assert (folder / "samples.png").is_file()
 
 
 def test_a_run_that_diverges_stays_in_the_table_and_the_sweep_goes_on(train, tmp_path):

@@ -1,9 +1,7 @@
-"""Complete runs as a user starts them: files, resuming bitwise, signals, several processes."""
+"""Complete runs as a user starts them: files, signals, several processes."""
 
-import csv
 import fcntl
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -13,38 +11,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from lit_gans import build, compose
-from lit_gans.callbacks import EMA, InitFrom
-from lit_gans.cli import main as cli
-from tests.commands import TINY, start, wait_until
+from lit_gans.callbacks import EMA
+from tests.commands import TINY
 from tests.strategies.ranks import execute, launch
 
-MAX_STEPS = 23  # iterations: into the third epoch
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory):
-    """The folder of an uninterrupted run."""
-    folder = tmp_path_factory.mktemp("uninterrupted")
-    assert cli.run(["train", *TINY, f"trainer.max_steps={MAX_STEPS}", f"hydra.run.dir={folder}"]) == 0
-    return folder
+ENDLESS = [*TINY, "trainer.max_steps=100000", "callbacks.checkpoint.every_n_train_steps=100000", "hydra.run.dir=run"]
+TWO = ["trainer.devices=2", "trainer.strategy=ddp_find_unused_parameters_true", "trainer.max_steps=2"]
 
 
 def read(folder: Path) -> dict:
     return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
-
-
-def losses(folder: Path) -> list[tuple[str, str, str]]:
-    with (folder / "metrics.csv").open() as file:
-        return [(row["step"], row["loss/generator"], row["loss/discriminator"]) for row in csv.DictReader(file)]
-
-
-def assert_same_run(one: Path, other: Path) -> None:
-    first, second = read(one), read(other)
-    assert first["global_step"] == second["global_step"]
-    for key in ("state_dict", "optimizer_states", "generator_ema", "lr_schedulers"):
-        torch.testing.assert_close(first[key], second[key], rtol=0, atol=0)
-    assert losses(one) == losses(other)
 
 
 def test_a_run_writes_its_folder_and_the_next_one_another(train, tmp_path):
@@ -55,79 +31,11 @@ def test_a_run_writes_its_folder_and_the_next_one_another(train, tmp_path):
     assert sorted(path.name for path in (folder / "samples").iterdir()) == ["000000.png", "000003.png", "training.gif"]
     assert list((folder / "tensorboard").glob("events*"))
     assert "lit-gans sample checkpoint=outputs/dcgan_digits/version_0/checkpoints/last.ckpt num=64" in train.out
-    assert not list(tmp_path.rglob("table.md")), "which sweeps have"
     assert train(*TINY, "trainer.max_steps=1") == 0
-    assert (tmp_path / "outputs" / "dcgan_digits_digits").exists() is False
     assert (tmp_path / "outputs" / "dcgan_digits" / "version_1").exists(), "model_data is the name without experiment"
 
 
-def test_best_checkpoint_and_metrics(train, tmp_path):
-    few = ["metrics=digits", "metrics.num_samples=40", "metrics.batch_size=20", "metrics.every_n_steps=2"]
-    assert train(*TINY, *few, "trainer.max_steps=3", "hydra.run.dir=run") == 0
-    best = torch.load(tmp_path / "run/checkpoints/best.ckpt", weights_only=True)
-    with (tmp_path / "run/metrics.csv").open() as file:
-        fids = {
-            int(row["step"]): float(row["metric/fid_digits"])
-            for row in csv.DictReader(file)
-            if row["metric/fid_digits"]
-        }
-    assert sorted(fids) == [0, 2, 3]
-    assert best["global_step"] == min((2, 3), key=fids.get), "iteration 0 is measured, not saved"
-    assert f"at iteration {best['global_step']}, the best of the trained networks)" in train.out
-    assert "two halves of the real images" in train.out
-
-
-@pytest.mark.parametrize(
-    ("boundary", "workers"),
-    [
-        (9, 0),
-        (11, 2),
-        *(pytest.param(boundary, 0, marks=pytest.mark.slow) for boundary in (1, 10, 11, 20)),
-        *(pytest.param(boundary, 2, marks=pytest.mark.slow) for boundary in (9, 10)),
-    ],
-)
-def test_a_resumed_run_is_bitwise_the_uninterrupted_one(train, tmp_path, uninterrupted, boundary, workers):
-    assert (
-        train(*TINY, f"data.num_workers={workers}", f"trainer.max_steps={boundary}", "hydra.run.dir=interrupted") == 0
-    )
-    again = [
-        f"data.num_workers={workers}",
-        f"trainer.max_steps={MAX_STEPS}",
-        "resume=interrupted/checkpoints/last.ckpt",
-    ]
-    assert train(*TINY, *again) == 0
-    assert_same_run(uninterrupted, tmp_path / "interrupted")
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_killed_run_resumes_bitwise(train, tmp_path, uninterrupted, workers):
-    settings = [*TINY, f"trainer.max_steps={MAX_STEPS}"]
-    kill_at = random.randrange(7, MAX_STEPS - 5)
-    process = start(tmp_path, *settings, f"data.num_workers={workers}", "hydra.run.dir=outputs/dcgan_digits/version_0")
-    metrics = tmp_path / "outputs/dcgan_digits/version_0/metrics.csv"
-    wait_until(lambda: metrics.is_file() and len(metrics.read_text().splitlines()) >= kill_at, process)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    reached = read(metrics.parent)["global_step"]
-    assert 5 <= reached < MAX_STEPS, f"killed at {kill_at}"
-    assert train(*settings, f"data.num_workers={workers}", "resume=auto") == 0
-    assert_same_run(uninterrupted, metrics.parent)
-
-
-SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
-ENDLESS = [*TINY, "trainer.max_steps=100000", "callbacks.checkpoint.every_n_train_steps=100000", "hydra.run.dir=run"]
-
-
-def assert_stopped(folder, output):
-    step = read(folder)["global_step"]
-    assert f"Stopped after {step} iterations" in output
-    assert "resume=run/checkpoints/last.ckpt" in output
-    assert "Traceback" not in output
-    return step
-
-
-@pytest.mark.parametrize(("number", "code"), SIGNALS)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_the_run_at_the_next_boundary(train, tmp_path, monkeypatch, number, code):
     update = EMA.on_train_batch_end
 
@@ -139,20 +47,9 @@ def test_a_signal_ends_the_run_at_the_next_boundary(train, tmp_path, monkeypatch
     monkeypatch.setattr(EMA, "on_train_batch_end", update_then_signal)
     handler = signal.getsignal(number)
     assert train(*ENDLESS) == code
-    assert assert_stopped(tmp_path / "run", train.out + train.err) == 3
+    assert "Stopped after 3 iterations" in train.out
+    assert read(tmp_path / "run")["global_step"] == 3
     assert signal.getsignal(number) is handler
-
-
-@pytest.mark.faults
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(("number", "code"), SIGNALS)
-def test_a_signal_to_the_process_writes_a_checkpoint(tmp_path, number, code):
-    process = start(tmp_path, *ENDLESS)
-    wait_until((tmp_path / "run/metrics.csv").is_file, process)
-    process.send_signal(number)
-    output, _ = process.communicate(timeout=400)
-    assert process.returncode == code, output
-    assert_stopped(tmp_path / "run", output)
 
 
 def test_a_second_training_in_the_folder_of_a_running_one_takes_nothing_from_it(train, tmp_path, monkeypatch):
@@ -168,27 +65,6 @@ def test_a_second_training_in_the_folder_of_a_running_one_takes_nothing_from_it(
     os.close(first)
     assert "run is in use by another training" in train.err
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["000001.png"]
-
-
-@pytest.mark.faults
-def test_a_second_process_in_the_folder_of_a_running_training_takes_nothing_from_it(train, tmp_path):
-    grids = tmp_path / "run/samples"
-    first = start(tmp_path, *ENDLESS, "callbacks.samples.every_n_steps=1")
-    try:
-        wait_until((grids / "000001.png").is_file, first)
-        before = len([*grids.iterdir()])
-        assert train(*TINY, "trainer.max_steps=1", "hydra.run.dir=run") == 2
-        assert "run is in use by another training" in train.err
-        assert first.poll() is None
-        numbers = sorted(int(path.stem) for path in grids.glob("[0-9]*.png"))  # not one that is being written
-        assert numbers == [*range(len(numbers))], "no grid is missing"
-        assert len(numbers) > before
-    finally:
-        first.kill()
-        first.communicate()
-
-
-TWO = ["trainer.devices=2", "trainer.strategy=ddp_find_unused_parameters_true", "trainer.max_steps=2"]
 
 
 @pytest.mark.faults  # Lightning starts two new interpreters
@@ -233,21 +109,13 @@ def test_ranks_of_different_configurations_are_refused(tmp_path):
 def test_fine_tuning_begins_with_the_networks_of_a_checkpoint(train, tmp_path):
     assert train(*TINY, "trainer.max_steps=2", "hydra.run.dir=first") == 0
     path = "first/checkpoints/last.ckpt"
-    module, _, trainer = build(compose(*TINY, f"init_from={path}", "seed=3"))
-    next(callback for callback in trainer.callbacks if isinstance(callback, InitFrom)).setup(trainer, module, "fit")
-    torch.testing.assert_close(module.state_dict(), read(tmp_path / "first")["state_dict"], rtol=0, atol=0)
     assert train(*TINY, f"init_from={path}", "trainer.max_steps=1", "hydra.run.dir=second") == 0
-    assert read(tmp_path / "second")["global_step"] == 1
+    assert "init_from: generator: 100% of the weights" in train.err
     (tmp_path / "first").rename(tmp_path / "elsewhere")  # a resumed run has networks of its own
     resumed = ("trainer.max_steps=2", "hydra.run.dir=second", "resume=auto")
     assert train(*TINY, f"init_from={path}", *resumed) == 0, train.err
     assert read(tmp_path / "second")["global_step"] == 2
     assert "init_from" not in train.err
-    (tmp_path / "elsewhere").rename(tmp_path / "first")
-    before = read(tmp_path / "first")["state_dict"]
-    assert train(*TINY, "model.generator_width=8", f"init_from={path}") == 2
-    assert "0% of the generator fit the checkpoint (generator_width=4 there, 8 here)" in train.err
-    torch.testing.assert_close(read(tmp_path / "first")["state_dict"], before, rtol=0, atol=0)
 
 
 @pytest.mark.slow

@@ -11,23 +11,12 @@ from lit_gans.config.registry import classes
 from lit_gans.data.base import ImageData
 
 SOURCES = classes("lit_gans.data.sources", ImageData)
-EXPECTED = {"digits": "digits", "digit_edges": "digits", "stacked_digits": "modes", "ring": "modes"}
-EXPECTED |= {"paired_folder": "none", "folder": "efficientnet_lite0", "fashion_mnist": "efficientnet_lite0"}
 
 
 @pytest.fixture
 def installed(monkeypatch):
     """Sets whether the package of EfficientNet-Lite0 is installed."""
     return lambda is_it: monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if is_it else None)
-
-
-@pytest.mark.parametrize("name", EXPECTED)
-def test_metrics_suit_the_data(installed, name):
-    installed(True)
-    metrics, notices = suitable_metrics(name, SOURCES[name].metrics)
-    assert metrics == EXPECTED[name]
-    said = [] if metrics in ("digits", "modes") else [f"metrics={metrics} for data={name}, as no metrics= is given"]
-    assert notices == said
 
 
 def test_without_the_package_nothing_is_measured_and_the_command_that_installs_it_is_named(installed):

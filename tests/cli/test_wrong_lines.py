@@ -5,7 +5,6 @@ import shlex
 from pathlib import Path
 
 import pytest
-import torch
 
 from lit_gans.cli import main as cli
 from lit_gans.cli.commands import commands
@@ -18,17 +17,12 @@ validate | did you mean 'evaluate'?
 train TINY model=dcgam | Could not find 'model/dcgam'; did you mean 'dcgan'?
 train TINY model.n_critc=3 | lit-gans: Could not override 'model.n_critc'; did you mean 'model.n_critic'?
 train experiment=dcgan_digits batch_size=32 | did you mean 'data.batch_size' or 'metrics.batch_size'?
-train TINY max_steps=3 | did you mean 'trainer.max_steps'?
-train TINY lr=0.1 | did you mean 'model.generator_optimizer.lr' or 'model.discriminator_optimizer.lr'?
 train TINY --max_steps 10 | unrecognized arguments: --max_steps: settings are given as key=value; did you mean 'tr
-train TINY dcgan | Error parsing override 'dcgan'
 train experiment=experiment/swept.yaml | hydra.mode=MULTIRUN in a file begins no sweep: add -m to the command line
 train TINY +model.n_critc=1 | model.n_critc: DCGAN has no such argument; did you mean 'n_critic'?
-train TINY seed=1,2 | Ambiguous value for argument 'seed=1,2'
 train TINY model.n_critic=abc | Parser key "model.n_critic": Expected a <class 'int'>. Got value: abc
 train TINY model.n_critic=0 | model: n_critic=0 must be at least 1.
 train TINY model.generator_optimizer.lr=abc | Parser key "model.generator_optimizer": Not of type Optimizer: lr='abc'
-train TINY model.generator_optimizer.lr=0 | lr=0 must be greater than 0
 train TINY callbacks.ema=3 | callbacks.ema=3 is not valid: expected callbacks.ema.NAME=VALUE
 train TINY data.image_size=[40,50] | lit-gans: data.image_size=[40,50]: the dcgan networks double a map
 train TINY data.batch_size=5001 | the data has 5000 images, one step needs 5001
@@ -41,20 +35,12 @@ train TINY precision=fp16 | AMP with fp16 is not supported on CPU
 train TINY model._target_=lit_gans.data.sources.digits.Digits | expected a class derived from AdversarialModule.
 train TINY +callbacks.mine._target_=nothing.Nothing | callbacks.mine: nothing.Nothing cannot be imported
 train TINY resume=nowhere.ckpt | resume=nowhere.ckpt: there is no such checkpoint
-train TINY resume=torn.ckpt | torn.ckpt cannot be read as a checkpoint
 train TINY init_from=run resume=run | resume=run continues a run and init_from=run begins a new one
+train TINY trainer.default_root_dir=memory://bucket/run | memory://bucket/run: expected a local folder
 train TINY hydra.run.dir=text.txt/run | hydra.run.dir=text.txt/run: the folder cannot be created
-train data=folder | data.root is required
-train data=folder data.root=empty | empty contains no images
 sample | Missing mandatory value: checkpoint
-sample checkpoint=x nun=3 | did you mean 'num'?
-sample checkpoint=foreign.ckpt | foreign.ckpt is not a Lightning checkpoint
-interpolate checkpoint=x steps=1 | steps=1 must be at least 2
 interpolate checkpoint=run output=text.txt/walk.gif | text.txt: the folder cannot be created
-directions checkpoint=run steps=2 | steps=2 must be at least 3
 directions checkpoint=run num=9 | num=9 must be at least 1 and at most latent_dim=8
-directions checkpoint=run reach=0 | reach=0.0 must be greater than 0
-project checkpoint=run | Missing mandatory value: input
 project checkpoint=run input=nothing | nothing: there is no such folder
 demo | Missing mandatory value: checkpoint
 report run=empty | run=empty: there is no config.yaml in it
@@ -65,15 +51,12 @@ evaluate checkpoint=run metrics=digits output=empty | output=empty is a folder
 bench gans=[dcgna] | did you mean 'dcgan'?
 compare list.json nowhere.json | list.json is not an evaluation
 pack data=digits | Digits generates its images, there is nothing to pack.
-tune minutes=0 | must be greater than 0
-plan | data.root is required: the folder of the pictures, as in data.root=photos.
+plan | data.root: Missing mandatory value
 plan data.root=empty | empty contains no images
-plan data.root=empty minutes=0 | minutes=0.0 must be greater than 0
 plan data.root=empty output=plan.yaml | an experiment is a YAML file in a folder named experiment
 plan data.root=empty data=digits | a plan is for data=folder, not data=digits
 tune modle=dcgan | did you mean 'model'?
 fit | the following arguments are required
-fit --model DCGAN --data Digits --model.n_critic 0 | n_critic=0 must be at least 1.
 """
 LINES = [tuple(line.split(" | ", 1)) for line in TABLE.strip().splitlines()]
 
@@ -83,9 +66,6 @@ def wrong_files(tmp_path_factory):
     """A folder with a run, and files of every wrong kind."""
     folder = tmp_path_factory.mktemp("wrong")
     assert cli.run(["train", *TINY, "trainer.max_steps=1", f"hydra.run.dir={folder / 'run'}"]) == 0
-    last = (folder / "run/checkpoints/last.ckpt").read_bytes()
-    (folder / "torn.ckpt").write_bytes(last[: len(last) // 2])
-    torch.save({"weights": 1}, folder / "foreign.ckpt")
     (folder / "text.txt").write_text("no checkpoint, and no folder")
     (folder / "list.json").write_text(json.dumps([1]))
     (folder / "empty").mkdir()
