@@ -11,44 +11,22 @@ from lit_gans.config.groups import options
 from tests.commands import TINY
 
 LSGAN = '''
-"""Least-squares GAN (Mao et al. 2017), which is not in the project."""
-from lit_gans import ImageGAN
+from lit_gans import DCGAN
 
 
-class LSGAN(ImageGAN):
-    """Least squares instead of cross entropy."""
-
+class LSGAN(DCGAN):
     def __init__(self, target: float = 1.0, **kwargs):
         super().__init__(**kwargs)
         self.target = target
-
-    def discriminator_losses(self, real, fake, batch):
-        real, fake = (self.discriminator(images, *self.condition(batch)) for images in (real, fake))
-        return {"discriminator": ((real - self.target) ** 2).mean() + (fake**2).mean()}
-
-    def generator_loss(self, fake, batch):
-        return ((self.discriminator(fake, *self.condition(batch)) - self.target) ** 2).mean()
 '''
 SOURCE = '''
-"""Stripes, which are not in the project either."""
-import torch
-
-from lit_gans.data.base import ImageData, ImagesInMemory
+from lit_gans import Digits
 
 
-class Stripes(ImageData):
-    """Images of horizontal stripes."""
-
-    metrics = "none"
-
+class Stripes(Digits):
     def __init__(self, num: int = 40, **kwargs):
         super().__init__(**kwargs)
         self.num = num
-
-    def make_dataset(self):
-        rows = torch.arange(self.num)[:, None, None, None] * torch.arange(self.image_size)[:, None] % 255
-        images = rows.expand(-1, self.channels, -1, self.image_size).to(torch.uint8).contiguous()
-        return ImagesInMemory(images, torch.zeros(self.num, dtype=torch.long))
 '''
 
 
@@ -121,7 +99,3 @@ def test_common_bases_are_no_options():
     assert not {"image_gan", "adversarial_module"} & {*options("model")}
     assert not {"mixture", "paired_data", "torchvision_data", "packed_data"} & {*options("data")}
     assert {"ring", "digits", "folder", "cifar10"} <= {*options("data")}
-    with pytest.raises(RefusedInput, match="Could not find 'data/mixture'"):
-        compose("data=mixture")
-    with pytest.raises(RefusedInput, match=r"Could not find 'model/dcgam'; did you mean 'dcgan'\?"):
-        compose("model=dcgam")
