@@ -5,7 +5,6 @@ import json
 import pytest
 
 from benchmarks.metrics import metrics
-from lit_gans.common.errors import RefusedInput
 
 
 def test_reports_both_libraries_on_equal_features(tmp_path):
@@ -19,8 +18,3 @@ def test_reports_both_libraries_on_equal_features(tmp_path):
     seconds = result["evaluation"]["seconds"]
     assert result["evaluation"]["speedup"] == pytest.approx(seconds["torch_fidelity"] / seconds["lit_gans"])
     assert result["num"] == 8
-
-
-def test_refusals():
-    with pytest.raises(RefusedInput, match="num=60 must be at least two batches of batch_size=50"):
-        metrics(num=60)

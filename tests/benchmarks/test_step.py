@@ -3,13 +3,13 @@
 import json
 import os
 import signal
+import sys
 
 import pytest
 import torch
 
 from benchmarks.loops import BareLoop, TutorialLoop
 from benchmarks.step import step
-from lit_gans.common.errors import RefusedInput
 from lit_gans.models.dcgan import DCGAN
 
 LOOPS = {"tutorial", "bare", "lit_gans"}
@@ -121,8 +121,6 @@ def test_torch_mimicry_takes_turns_with_its_own_steps(tmp_path, monkeypatch):
     for name, text in files.items():
         (tmp_path / "torch_mimicry" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "torch_mimicry" / name).write_text(text)
-    import sys
-
     for name in [name for name in sys.modules if name.startswith("torch_mimicry")]:
         monkeypatch.delitem(sys.modules, name)
     from benchmarks.loops import MimicryLoop
@@ -133,18 +131,3 @@ def test_torch_mimicry_takes_turns_with_its_own_steps(tmp_path, monkeypatch):
     assert loop.networks["generator"].steps == [2]
     for name in [name for name in sys.modules if name.startswith("torch_mimicry")]:
         del sys.modules[name]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "sentence"),
-    [
-        ({"steps": 0}, "steps=0"),
-        ({"image_size": 21, "preset": "full"}, "image_size=21"),
-        ({"gans": ["pix2pix"]}, "choose from dcgan"),
-        ({"mimicry": "."}, "mimicry has networks for"),
-        ({"gans": ["sngan"], "image_size": 32, "mimicry": "nowhere", "preset": "full"}, "there is no folder"),
-    ],
-)
-def test_wrong_values_are_refused(wrong, sentence):
-    with pytest.raises(RefusedInput, match=sentence):
-        step(**{"preset": "smoke", "device": "cpu", **wrong})

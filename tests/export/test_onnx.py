@@ -1,11 +1,8 @@
 """ONNX files of every generator give the images of `sample`."""
 
-import sys
-
 import pytest
 import torch
 
-from lit_gans import RefusedInput
 from lit_gans.export.onnx import GeneratorGraph, example_inputs, export_onnx
 from tests.gans import GANS
 
@@ -49,9 +46,3 @@ def test_onnxruntime_agrees(tiny_gan, tmp_path, name, settings):
     if "latents" in inputs and "label" not in inputs:
         latents = module.latents(4, seed=2)
         torch.testing.assert_close(run(path, {"latents": latents}), module.sample(4, seed=2), rtol=0, atol=1e-5)
-
-
-def test_missing_packages_name_the_extra(tiny_gan, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(RefusedInput, match=r'the package onnx is missing.*pip install "lit-gans\[export\]"'):
-        export_onnx(tiny_gan(), tmp_path / "generator.onnx")

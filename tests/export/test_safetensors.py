@@ -1,19 +1,13 @@
 """Networks leave and come back: safetensors with their configuration, in the layout of the Hub."""
 
-import json
-import logging
 import re
 import shlex
-import shutil
-from copy import deepcopy
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import LambdaCallback
 from safetensors.torch import load_file, save_file
 
 from lit_gans import RefusedInput, load
-from lit_gans.callbacks import EMA, InitFrom
 from lit_gans.checkpoints.exported import CARD, CONFIG, TRAINING, WEIGHTS
 from lit_gans.checkpoints.format import read_checkpoint, to_plain
 from lit_gans.export.safetensors import save_networks
@@ -89,27 +83,6 @@ def test_float16_has_half_the_size_and_nearly_the_same_images(trained, tmp_path)
         save_networks(content(module), small, dtype="float16")
 
 
-def test_classes_and_points_come_back(trained, tmp_path):
-    module = trained(num_classes=10)
-    again = load(save_networks(content(module), tmp_path / "classes"))
-    assert torch.equal(again.sample(4, label=7), module.sample(4, label=7))
-    points = trained("gan", image_size=1, channels=2)
-    assert torch.equal(images(load(save_networks(content(points), tmp_path / "points"))), images(points))
-
-
-@pytest.mark.parametrize("name", ["dcgan", "d2gan"])
-def test_others_begin_with_all_its_networks(trained, tiny_gan, random_images, fit, tmp_path, caplog, name):
-    module, new, seen = trained(name), tiny_gan(name, seed=2), []
-    folder = save_networks(content(module), tmp_path / "networks")
-    look = LambdaCallback(on_train_start=lambda *_: seen.extend(deepcopy([new.state_dict(), new.averaged_generator])))
-    with caplog.at_level(logging.INFO, "lit_gans"):
-        fit(new, random_images(), max_steps=1, callbacks=[InitFrom(str(folder)), look, EMA()])
-    torch.testing.assert_close(seen[0], module.state_dict(), rtol=0, atol=0)
-    torch.testing.assert_close(seen[1].state_dict(), module.averaged_generator.state_dict(), rtol=0, atol=0)
-    said = [message for message in caplog.messages if message.startswith("init_from: ")]
-    assert said == [f"init_from: {network}: 100% of the weights" for network in module.network_names]
-
-
 def test_optimizers_are_written_with_their_own_networks_alone(trained, tmp_path):
     for settings in ({"weights": "raw"}, {"dtype": "float16"}):
         with pytest.raises(RefusedInput, match="optimizers=true needs all networks in float32"):
@@ -166,34 +139,6 @@ def test_its_card_is_what_the_hub_reads_and_says_how_to_go_on(trained, train, tm
     said = [text.partition(": ")[2] for text in train.err.splitlines() if text.startswith("init_from: ")]
     assert said
     assert {text.partition(": ")[2] for text in said} == {"100% of the weights"}
-
-
-def test_wrong_files_are_refused_and_run_nothing(trained, tmp_path):
-    good = save_networks(content(trained()), tmp_path / "good")
-    config = json.loads((good / CONFIG).read_text())
-
-    def wrong(name, **changed):
-        folder = tmp_path / name
-        shutil.copytree(good, folder)
-        (folder / CONFIG).write_text(json.dumps(config | changed))
-        return folder
-
-    with pytest.raises(RefusedInput, match="neither imported here nor a registered GAN"):
-        load(wrong("foreign", class_path="os.system"))
-    with pytest.raises(RefusedInput, match="has format 99"):
-        load(wrong("newer", format_version=99))
-    with pytest.raises(RefusedInput, match="is of another architecture"):
-        load(wrong("wider", hyper_parameters=config["hyper_parameters"] | {"generator_width": 8}))
-    (good / CONFIG).write_text("[]")
-    with pytest.raises(RefusedInput, match="describes no networks of lit_gans"):
-        load(good)
-    (good / CONFIG).write_text("{")
-    with pytest.raises(RefusedInput, match="cannot be read as JSON"):
-        load(good)
-    torn = wrong("torn")
-    (torn / WEIGHTS).write_bytes((torn / WEIGHTS).read_bytes()[:100])
-    with pytest.raises(RefusedInput, match="cannot be read as safetensors"):
-        load(torn)
 
 
 def test_a_failed_write_leaves_the_former_weights(trained, tmp_path, monkeypatch):

@@ -57,8 +57,7 @@ def test_directions_with_classes_are_those_of_the_latents_alone(tiny_gan):
     torch.testing.assert_close(values, torch.linalg.svdvals(first.weight[:, :6].detach()) ** 2)
 
 
-def test_refusals(tiny_gan):
-    with pytest.raises(RefusedInput, match="num=7 must be at least 1 and at most latent_dim=6"):
-        directions(tiny_gan(), 7)
-    with pytest.raises(RefusedInput, match="num=0"):
-        directions(tiny_gan(), 0)
+def test_more_directions_than_there_are_and_none_are_refused(tiny_gan):
+    for num in (0, 7):
+        with pytest.raises(RefusedInput, match=f"num={num} must be at least 1 and at most latent_dim=6"):
+            directions(tiny_gan(), num)
