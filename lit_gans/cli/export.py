@@ -15,7 +15,7 @@ from lit_gans.checkpoints.exported import WEIGHTS
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.sample import turn
-from lit_gans.common.errors import RefusedInput, refusing
+from lit_gans.common.errors import RefusedInput
 from lit_gans.config.load import module_from
 from lit_gans.config.run_folder import output_file, results_folder
 from lit_gans.export.onnx import example_inputs, export_onnx
@@ -67,12 +67,11 @@ def export(
     content = read_checkpoint(path)
     module = module_from(content, path)
     turn(module, direction)
-    with refusing(f"output={target} cannot be written"):
-        if format == "safetensors":
-            written = save_networks(content, target, weights, dtype, optimizers)
-            print(f"networks of {type(module).__name__}: {written}")
-            return written
-        written = export_onnx(module, target, weights)
+    if format == "safetensors":
+        written = save_networks(content, target, weights, dtype, optimizers)
+        print(f"networks of {type(module).__name__}: {written}")
+        return written
+    written = export_onnx(module, target, weights)
     used = "raw" if weights == "raw" or module.averaged_generator is None else "ema"
     print(f"generator of {type(module).__name__}, {used} weights: {written}")
     shapes = (f"{name} ({', '.join(map(str, ['n', *x.shape[1:]]))})" for name, x in example_inputs(module).items())

@@ -16,7 +16,7 @@ import torch
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.sample import refuse_without_latents
-from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.common.errors import RefusedInput
 from lit_gans.common.paths import shown
 from lit_gans.config.load import module_from, trained_with
 from lit_gans.config.run_folder import output_file
@@ -44,7 +44,6 @@ def report(run: str, num: int = 64, neighbors: bool = True, seed: int = 0, outpu
     Returns:
         The path of the page.
     """
-    refuse_below(1, num=num)
     folder = Path(run)
     if not (folder / "config.yaml").is_file():
         raise RefusedInput(f"run={run}: there is no config.yaml in it: give the folder of a run.")

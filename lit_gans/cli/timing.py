@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,16 +75,10 @@ def speed(config: dict[str, Any], threads: int, seconds: float, images: Lightnin
     short |= {"max_steps": ENDLESS, "max_epochs": -1}
     without = dict.fromkeys(("callbacks", "metrics", "logger", "init_from"))
     module, data, trainer = build(config | without | {"trainer": config["trainer"] | short})
-    with _threads(threads):
-        return timed(module, images or data, trainer, seconds).images_per_second
-
-
-@contextmanager
-def _threads(num: int) -> Iterator[None]:
     before = torch.get_num_threads()
-    torch.set_num_threads(num)
+    torch.set_num_threads(threads)
     try:
-        yield
+        return timed(module, images or data, trainer, seconds).images_per_second
     finally:
         torch.set_num_threads(before)
 

@@ -18,10 +18,8 @@ from lightning.pytorch.strategies import DDPStrategy
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lit_gans.checkpoints.remote import is_address
 from lit_gans.common.errors import RefusedInput, refusing
 from lit_gans.config.mistakes import said
-from lit_gans.config.run_folder import refuse_folder
 from lit_gans.config.signatures import construct, is_node, to_class_path
 from lit_gans.training.adversarial import AdversarialModule
 
@@ -84,20 +82,17 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
         seed_everything(int(config["seed"]), verbose=False)  # which takes None for 0
     nodes = {f"callbacks.{name}": node for name, node in (config.get("callbacks") or {}).items()}
     nodes |= {"metrics": config.get("metrics"), "init_from": _init_from(config)}
-    logger_nodes = {f"logger.{name}": node for name, node in (config.get("logger") or {}).items()}
     data = construct(config["data"], "data", LightningDataModule)
     module = construct(config["model"], "model", AdversarialModule)
     callbacks = [construct(node, name, Callback) for name, node in nodes.items() if node]
-    loggers = {name: construct(node, name, Logger) for name, node in logger_nodes.items() if node}
-    for name, made in loggers.items():
-        if made.save_dir and not is_address(made.save_dir):
-            refuse_folder(made.save_dir, f"{name}.save_dir")
+    logger_nodes = (config.get("logger") or {}).items()
+    loggers = [construct(node, f"logger.{name}", Logger) for name, node in logger_nodes if node]
     node = dict(config["trainer"])
     for name, instead in _ELSEWHERE.items():
         if node.pop(name, None):
             raise RefusedInput(f"trainer.{name} cannot be set: {instead}.")
     with fp16_refused_on_cpu():
-        trainer = construct(node, "trainer", Trainer, callbacks=callbacks, logger=list(loggers.values()) or False)
+        trainer = construct(node, "trainer", Trainer, callbacks=callbacks, logger=loggers or False)
     _refuse_nothing(trainer)
     _refuse_processes(trainer)
     return module, data, trainer
