@@ -1,6 +1,8 @@
-"""Evaluation from a checkpoint, a folder and between two folders."""
+"""`lit-gans evaluate` of a checkpoint, a folder and between two folders, and `lit-gans compare`."""
 
+import copy
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from PIL import Image
 from torchvision.utils import save_image
 
 from lit_gans.callbacks import GenerativeMetrics
+from lit_gans.cli.compare import compare
 from lit_gans.cli.evaluate import evaluate
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.images import to_uint8
@@ -16,14 +19,34 @@ from lit_gans.data.sources.unpaired import Unpaired
 from lit_gans.latents.truncation import truncated
 from lit_gans.metrics import (
     ClassAccuracy,
+    ClassCoverage,
+    FrechetInceptionDistance,
+    InceptionScore,
     IntraFID,
     KernelInceptionDistance,
+    PrecisionRecallDensityCoverage,
 )
 from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.extractors.digits import DigitsExtractor
 from lit_gans.metrics.protocol import differences
 from lit_gans.models.dcgan import DCGAN
-from tests.cli.pictures import metrics, pictures, write
+
+
+def write(folder, images):
+    folder.mkdir()
+    for index, image in enumerate(images):
+        save_image(image, folder / f"{index:03d}.png")
+    return str(folder)
+
+
+def pictures(num, seed, size=16):
+    return torch.randint(0, 256, (num, 1, size, size), generator=torch.Generator().manual_seed(seed)) / 255
+
+
+def metrics(cache=True, **scores):
+    default = {"fid": FrechetInceptionDistance(), "inception_score": InceptionScore(), "classes": ClassCoverage()}
+    scores = default | {"prdc": PrecisionRecallDensityCoverage()} | scores
+    return GenerativeMetrics(DigitsExtractor(), num_samples=30, batch_size=7, scores=scores, cache=cache)
 
 
 @pytest.fixture
@@ -192,3 +215,123 @@ def test_a_judge_that_the_generator_was_trained_against_is_said(checkpoint, rand
     monkeypatch.setattr(DCGAN, "trains_against", ("digits",))
     assert evaluate(**settings)["protocol"]["trained_against"] == ["digits"]
     assert "digits judges a generator that was trained against it" in caplog.text
+
+
+# ---- the command line: extractors and scores by their keys
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """The arguments that name two folders of pictures."""
+    return [f"{name}={write(tmp_path / name, pictures(30, seed))}" for seed, name in enumerate(("fake", "real"))]
+
+
+def test_a_module_of_a_users_file_is_an_extractor_also_for_kid_and_prdc(folders, tmp_path, monkeypatch, ran, refused):
+    (tmp_path / "own_features.py").write_text(
+        "import torch\n\n\nclass Pooled(torch.nn.Module):\n"
+        "    def __init__(self, size: int = 4):\n        super().__init__()\n        self.size = size\n\n"
+        "    def forward(self, images):\n"
+        "        return torch.nn.functional.adaptive_avg_pool2d(images, self.size).flatten(1)\n"
+    )
+    monkeypatch.setattr("sys.path", list(sys.path))
+    own = ["metrics=module", "metrics.extractor.module._target_=own_features.Pooled", "output=a.json", "device=cpu"]
+    ran("evaluate", *folders, *own, "metrics.scores.kid.subset_size=10", "+metrics.extractor.module.size=2")
+    record = json.loads((tmp_path / "a.json").read_text())
+    found = {key for key in record if key.startswith("metric/")}
+    assert found == {
+        f"metric/{name}_module" for name in ("fid", "kid", "kid_spread", *PrecisionRecallDensityCoverage.directions)
+    }
+    assert record["left_out"] == {"inception_score": "the extractor has no class logits."}
+    assert "metrics.extractor.module._target_: Missing mandatory value" in refused("evaluate", *folders, *own[:1])
+
+
+def test_the_command_line_takes_scores_and_extractors(folders, tmp_path, ran):
+    scores = ["score@metrics.scores.kid=kid", "metrics.scores.kid.subset_size=10", "metrics.scores.kid.subsets=3"]
+    scores += ["metrics.scores.fid=null"]
+    ran("evaluate", *folders, "metrics=digits", *scores, "output=a.json", "device=cpu")
+    record = json.loads((tmp_path / "a.json").read_text())
+    measured = {key for key in record if "metric/" in key}
+    assert "metric/fid_digits" not in measured
+    assert {"metric/is_digits", "metric/classes_covered", "metric/kid_digits", "metric/kid_spread_digits"} <= measured
+    assert record["protocol"]["scores"]["KernelInceptionDistance"].items() >= {"subsets": 3, "subset_size": 10}.items()
+    ran("compare", "a.json", "a.json")
+
+
+def test_missing_weights_are_said_in_one_sentence(folders, tmp_path, monkeypatch, refused):
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
+    (line,) = refused("evaluate", *folders, "metrics=inception", "output=a.json").splitlines()
+    assert line.startswith("lit-gans: the Inception weights are missing: fetch https://")
+    assert f"put it at {tmp_path / 'hub'}" in line
+    assert line.endswith("or give its place as metrics.extractor.weights=PATH.")
+
+
+# ---- which evaluations may be compared, and which is better
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """The record of an evaluation."""
+    folder = tmp_path_factory.mktemp("measured")
+    real, fake = write(folder / "real", pictures(30, 0)), write(folder / "fake", pictures(30, 1))
+    return evaluate(fake=fake, real=real, metrics=metrics(), device="cpu")
+
+
+@pytest.fixture
+def files(measured, tmp_path):
+    """Writes the record and another one, and returns the paths of both."""
+
+    def write_both(other):
+        for name, content in (("a.json", measured), ("b.json", other)):
+            (tmp_path / name).write_text(json.dumps(content))
+        return str(tmp_path / "a.json"), str(tmp_path / "b.json")
+
+    return write_both
+
+
+def test_compares_what_compares_and_names_the_better(measured, files, capsys):
+    other = copy.deepcopy(measured)
+    other["metric/fid_digits"] += 1
+    other["metric/is_digits"] += 1
+    other["protocol"]["weights"] = "ema"
+    one, two = files(other)
+    better = compare(one, two)
+    assert (better["metric/fid_digits"], better["metric/is_digits"]) == ("A", "B")
+    assert better["metric/is_spread_digits"] == better["metric/recall_digits"] == ""
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [f"A: {one}", f"B: {two}"]
+    assert [line.split()[-2] for line in lines if "fid_digits " in line or "is_digits " in line] == ["A", "B"]
+    assert "note: different weights: pictures and ema" in lines
+
+
+def test_a_judge_that_a_generator_was_trained_against_is_refused(measured, files):
+    other = copy.deepcopy(measured)
+    other["protocol"]["trained_against"] = ["efficientnet_lite0"]
+    compare(*files(other))
+    other["protocol"]["trained_against"] = ["efficientnet_lite0", "digits"]
+    with pytest.raises(RefusedInput, match=r"b\.json is no comparison: digits judges a generator that was trained"):
+        compare(*files(other))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("data_sha256", "0" * 64),
+        ("num_real", 31),
+        ("num_fake", 31),
+        ("image_size", [32, 32]),
+        ("resize", "none"),
+        ("quantization", "truncated"),
+        ("extractor", "inception"),
+        ("extractor_sha256", "0" * 64),
+        ("scores", {}),
+    ],
+)
+def test_refuses_what_does_not_compare_and_says_why(measured, files, field, value):
+    other = copy.deepcopy(measured)
+    other["protocol"][field] = value
+    with pytest.raises(RefusedInput, match=rf"are not comparable: {field}: "):
+        compare(*files(other))
+
+
+def test_two_files_are_compared(refused):
+    assert "two files of lit-gans evaluate, not 1" in refused("compare", "a.json")

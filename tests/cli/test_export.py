@@ -3,16 +3,14 @@
 import pytest
 import torch
 
-from lit_gans.callbacks import EMA
 from lit_gans.checkpoints.format import read_checkpoint
 from lit_gans.config.load import load
 from tests.commands import TINY
 
 
 @pytest.fixture
-def run(tiny_gan, random_images, fit, tmp_path):
-    trainer = fit(tiny_gan(), random_images(), max_steps=2, callbacks=[EMA()])
-    trainer.save_checkpoint(tmp_path / "run/checkpoints/last.ckpt")
+def run(saved, tmp_path):
+    saved()
     return tmp_path / "run"
 
 

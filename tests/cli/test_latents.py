@@ -10,11 +10,9 @@ from tests.commands import TINY
 
 
 @pytest.fixture
-def last(tiny_gan, random_images, fit, tmp_path):
+def last(saved):
     """A checkpoint of a GAN with classes."""
-    trainer = fit(tiny_gan("gan", num_classes=10, generator_width=16), random_images(), max_steps=1)
-    trainer.save_checkpoint(tmp_path / "run/checkpoints/last.ckpt")
-    return str(tmp_path / "run/checkpoints/last.ckpt")
+    return saved("gan", num_classes=10, generator_width=16)
 
 
 def test_directions_writes_rows_around_the_latent_and_the_vectors(ran, last, tmp_path):

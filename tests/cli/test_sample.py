@@ -7,7 +7,6 @@ import pytest
 import torch
 from PIL import Image
 
-from lit_gans.callbacks import EMA
 from lit_gans.cli.interpolate import interpolate
 from lit_gans.cli.sample import sample
 from lit_gans.common.errors import RefusedInput
@@ -15,20 +14,6 @@ from lit_gans.config.load import load
 from lit_gans.data.images import Frame, images_at, read_at
 from lit_gans.data.sources.points import Ring
 from lit_gans.latents.truncation import truncated
-
-
-@pytest.fixture
-def saved(tiny_gan, random_images, fit, tmp_path):
-    """Trains a tiny GAN for an iteration, writes its checkpoint into a run's folder and returns its path."""
-
-    def make(name="dcgan", data=None, **settings):
-        module = tiny_gan(name, n_critic=1, **settings)
-        trainer = fit(module, data or random_images(), max_steps=1, callbacks=[EMA()])
-        path = tmp_path / "run" / "checkpoints" / "last.ckpt"
-        trainer.save_checkpoint(path)
-        return str(path)
-
-    return make
 
 
 def assert_shows(path, image):

@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 from lit_gans.report.page import Run, page
+from tests.commands import TINY
 
 SAMPLES = torch.rand(9, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
@@ -75,3 +76,15 @@ def test_nothing_is_cut_off_in_a_browser(run, tmp_path, width):
     done = subprocess.run([*command, f"file://{tmp_path}/page.html"], capture_output=True, text=True, timeout=120)
     wide, window = map(int, re.search(r"<title>(\d+) (\d+)</title>", done.stdout).groups())
     assert wide <= window
+
+
+def test_a_report_of_a_run_with_classes(train, ran, tmp_path):
+    overrides = ["model.num_classes=10", "trainer.max_steps=2", "callbacks.samples.every_n_steps=1"]
+    assert train(*TINY, *overrides, "hydra.run.dir=run") == 0
+    out = ran("report", "run=run", "num=9")
+    assert out.strip().endswith("run/report.html")
+    text = (tmp_path / "run/report.html").read_text()
+    for part in ("Samples by class", "Over time", "iteration 2", "Nearest real images", "lit-gans demo checkpoint=run"):
+        assert part in text
+    ran("report", "run=run", "neighbors=false", "output=other.html")
+    assert "Nearest real images" not in (tmp_path / "other.html").read_text()
