@@ -31,9 +31,8 @@ from lit_gans.callbacks import Checkpoint, Mirror, RunConfig
 from lit_gans.checkpoints.locate import FOLDER, find_checkpoint, resume_point
 from lit_gans.checkpoints.remote import Remote
 from lit_gans.cli.notices import Notices, replaced_run
-from lit_gans.cli.outcome import report, run_of
+from lit_gans.cli.outcome import Run, report, run_of, write_summary
 from lit_gans.cli.plan import planned
-from lit_gans.cli.sweep import Run, write_summary
 from lit_gans.cli.train_arguments import (
     RUN_FOLDER,
     arguments_of_job,

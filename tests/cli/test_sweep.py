@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from lit_gans.callbacks import EMA
-from lit_gans.cli.sweep import Run, write_summary
+from lit_gans.cli.outcome import Run, write_summary
 from lit_gans.models.gan import GAN
 from tests.commands import TINY
 
