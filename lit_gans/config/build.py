@@ -38,18 +38,18 @@ def resolve(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
     Raises:
         RefusedInput: a required value is missing, or an interpolation refers to a key that does not exist.
     """
-    if isinstance(config, dict):
-        return config
-    trainer: Any = config.get("trainer") or {}
-    # outside of `lit-gans train`, which sets the folder of the run
-    if "default_root_dir" in trainer and trainer.default_root_dir is None:
-        config = config.copy()
-        config.trainer.default_root_dir = os.getcwd()
-    try:
-        plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    except OmegaConfBaseException as error:
-        key = f"{error.full_key}: " if error.full_key and error.full_key not in said(error) else ""
-        raise RefusedInput(f"{key}{said(error)}.") from error
+    plain: Any = config
+    if isinstance(config, DictConfig):
+        trainer: Any = config.get("trainer") or {}
+        # outside of `lit-gans train`, which sets the folder of the run
+        if "default_root_dir" in trainer and trainer.default_root_dir is None:
+            config = config.copy()
+            config.trainer.default_root_dir = os.getcwd()
+        try:
+            plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        except OmegaConfBaseException as error:
+            key = f"{error.full_key}: " if error.full_key and error.full_key not in said(error) else ""
+            raise RefusedInput(f"{key}{said(error)}.") from error
     metrics = plain.get("metrics")
     return plain | {"metrics": None} if isinstance(metrics, dict) and not is_node(metrics) else dict(plain)
 

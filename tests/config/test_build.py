@@ -1,6 +1,7 @@
 """Every option of every group composes; values that no signature checks are refused."""
 
 import pytest
+from omegaconf import OmegaConf
 
 from lit_gans import RefusedInput, build, compose
 from lit_gans.config.build import resolve
@@ -44,6 +45,7 @@ def test_metrics_none_also_leaves_out_the_settings_of_an_experiment_s_metrics():
     config = compose("experiment=dcgan_stacked", "metrics=none")
     assert "num_samples" in config.metrics
     assert resolve(config)["metrics"] is None
+    assert resolve(OmegaConf.to_container(config, resolve=True))["metrics"] is None, "as YAML that was read"
 
 
 def test_a_schedule_of_the_command_line_replaces_that_of_every_experiment():
