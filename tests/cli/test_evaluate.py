@@ -155,17 +155,6 @@ def test_refusals(tmp_path, checkpoint):
             evaluate(**arguments, device="cpu")
 
 
-def test_few_images_are_measured_by_what_they_allow_and_the_record_says_what_is_left_out(tmp_path, capsys):
-    folder = write(tmp_path / "real", pictures(12, 0))
-    record = evaluate(fake=folder, real=folder, metrics=metrics(kid=KernelInceptionDistance()), device="cpu")
-    assert record["metric/coverage_digits"] == 1
-    assert record["left_out"].keys() == {"inception_score", "kid"}
-    assert record["left_out"]["kid"].startswith("12 images are too few for subset_size=1000")
-    assert record["directions"].keys() == {key for key in record if key.startswith("metric/")}
-    printed = capsys.readouterr().out
-    assert "left out: inception_score: 12 generated images are too few for 10 splits" in printed
-
-
 def test_a_checkpoint_s_configuration_calls_no_class_that_is_not_registered(checkpoint, tmp_path):
     content = torch.load(checkpoint[1], weights_only=True)
     touched = tmp_path / "touched"

@@ -2,7 +2,6 @@
 
 import re
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -72,9 +71,3 @@ def test_the_table_where_to_change_what_names_what_is_there():
     for _, edit, test in rows:
         for path in re.findall(r"`([\w./]+/[\w./]*)`", f"{edit} {test}"):
             assert (ROOT / path).exists(), path
-
-
-def test_pages_of_the_site_are_reachable():
-    named = (ROOT / "mkdocs.yml").read_text()
-    for path in {*(ROOT / "docs").rglob("*.md")} - {*(ROOT / "docs/design").rglob("*.md")}:
-        assert str(Path(path).relative_to(ROOT / "docs")) in named
