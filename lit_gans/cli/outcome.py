@@ -152,13 +152,11 @@ def _side_by_side(grids: list[tuple[str, Path]], path: Path) -> None:
     """Saves grids in rows, each below its name."""
     columns = min(len(grids), _COLUMNS)
     rows = math.ceil(len(grids) / columns)
-    figure = Figure(figsize=(_INCHES * columns, (_INCHES + _TITLE) * rows))
-    for number, (name, grid) in enumerate(grids):
-        row, column = divmod(number, columns)
-        left, bottom = (column + 0.03) / columns, (rows - row - 1) / rows
-        axes = figure.add_axes((left, bottom, 0.94 / columns, _INCHES / (_INCHES + _TITLE) / rows))
+    figure = Figure(figsize=(_INCHES * columns, (_INCHES + _TITLE) * rows), layout="constrained")
+    for axes in figure.subplots(rows, columns, squeeze=False).flat:
+        axes.axis("off")
+    for axes, (name, grid) in zip(figure.axes, grids, strict=False):
         with Image.open(grid) as image:
             axes.imshow(image.convert("RGB"))
         axes.set_title(name, fontsize="small", wrap=True)
-        axes.axis("off")
     figure.savefig(path)
