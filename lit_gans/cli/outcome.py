@@ -39,12 +39,14 @@ class Run:
         values: measured values by name.
         folder: folder of the run.
         samples: path of the last grid, which may not exist.
+        is_finished: whether the run neither diverged nor was stopped.
     """
 
     overrides: list[str]
     values: dict[str, float]
     folder: Path
     samples: Path
+    is_finished: bool = True
 
 
 def report(trainer: Trainer, overrides: Sequence[str] = ("<the same overrides>",)) -> int:
@@ -58,7 +60,7 @@ def report(trainer: Trainer, overrides: Sequence[str] = ("<the same overrides>",
     samples = next(iter(callbacks_of(trainer, Samples)), None)
     folder = shown(Path(trainer.default_root_dir))
     step, signal = trainer.global_step, checkpoint.received_signal if checkpoint else None
-    stopped = signal and step != trainer.max_steps  # a signal in the last iteration leaves nothing to be resumed
+    stopped = _is_stopped(trainer)
     module = f"{IMPORT_VARIABLE}={quote(os.environ[IMPORT_VARIABLE])} " if os.environ.get(IMPORT_VARIABLE) else ""
     lines = [f"{'Stopped after' if stopped else 'Done:'} {step} iterations in {folder}"]
     for metrics in callbacks_of(trainer, Measurement):
@@ -101,13 +103,20 @@ def run_of(trainer: Trainer, overrides: list[str], seconds: float) -> Run:
     speed = next((c.mean_images_per_second for c in callbacks_of(trainer, Throughput)), None)
     values |= {"images/s": speed or float("nan"), "seconds": seconds}
     samples = Samples.folder(trainer) / f"{trainer.global_step:06d}.png"
-    return Run(overrides, values, Path(trainer.default_root_dir), samples)
+    return Run(overrides, values, Path(trainer.default_root_dir), samples, not _is_stopped(trainer))
+
+
+def _is_stopped(trainer: Trainer) -> bool:
+    """Returns whether a signal has stopped a training; one in the last iteration leaves nothing to be resumed."""
+    signaled = any(each.received_signal for each in callbacks_of(trainer, Checkpoint))
+    return signaled and trainer.global_step != trainer.max_steps
 
 
 def write_summary(runs: list[Run], folder: Path) -> list[str]:
     """Writes `table.md` and, if there are grids, `samples.png`; returns a readable summary as lines.
 
-    Where runs differ by their seed alone, a second table has the mean and the standard deviation over the seeds.
+    Where runs differ by their seed alone, a second table has the mean and the standard deviation over those that are
+    finished: what another one has measured is of an earlier iteration.
     """
     common = set.intersection(*(set(run.overrides) for run in runs))
     columns = list(dict.fromkeys(name for run in runs for name in run.values))
@@ -115,15 +124,16 @@ def write_summary(runs: list[Run], folder: Path) -> list[str]:
     by_seed: dict[str, list[Run]] = {}
     for run in runs:
         differs = [text for text in run.overrides if text not in common]
-        names.append(_name(differs))
+        names.append(_name(differs) + ("" if run.is_finished else " (not finished)"))
         group = _name([text for text in differs if not text.startswith("seed=")])
-        by_seed.setdefault(group or "all", []).append(run)
+        if run.is_finished:
+            by_seed.setdefault(group or "all", []).append(run)
     values = ([_number(run.values.get(column)) for column in columns] for run in runs)
     rows = [[name, *own] for name, own in zip(names, values, strict=True)]
     lines = markdown([["run", *columns], *rows])
-    if len(by_seed) < len(runs):
-        rows = [[name, *(_mean(own, column) for column in columns)] for name, own in by_seed.items()]
-        lines += ["", "mean ± standard deviation over the seeds", "", *markdown([["run", *columns], *rows])]
+    if any(len(own) > 1 for own in by_seed.values()):
+        rows = [[name, str(len(own)), *(_mean(own, column) for column in columns)] for name, own in by_seed.items()]
+        lines += ["", "mean ± standard deviation over the seeds", "", *markdown([["run", "seeds", *columns], *rows])]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "table.md").write_text("\n".join(lines) + "\n")
     grids = [(name, run.samples) for name, run in zip(names, runs, strict=True) if run.samples.is_file()]

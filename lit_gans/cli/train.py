@@ -136,7 +136,7 @@ def _outcome(composed: DictConfig, typed: list[str], notices: list[str], address
         composed.trainer.default_root_dir = str(_folder(composed, sweeping, address))
     config = resolve(composed)
     folder = Path(config["trainer"]["default_root_dir"])
-    code, run = FAILED, Run(overrides, {}, folder, folder)  # if the run diverges
+    code, run = FAILED, Run(overrides, {}, folder, folder, is_finished=False)  # if the run diverges
     trainer: Trainer | None = None
     with own_folder(folder, is_copy=address is not None):
         if address is not None:

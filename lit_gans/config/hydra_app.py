@@ -22,7 +22,7 @@ from lit_gans.config.groups import CONFIG_PACKAGE, GROUPS, SEARCH_PATH, group_of
 from lit_gans.config.mistakes import DONE, refused_is_2, said
 from lit_gans.config.overrides import key_of, quoted, value_of, with_search_path
 from lit_gans.config.registry import IMPORT_VARIABLE
-from lit_gans.config.signatures import schema, target_class
+from lit_gans.config.signatures import schema, target_class, without_remains
 
 _OPTIONS = {"model": "dcgan", "data": "folder"}  # of commands that require one
 
@@ -42,7 +42,7 @@ def _compose(config_name: str, overrides: list[str]) -> DictConfig:
     GlobalHydra.instance().clear()
     with initialize_config_module(CONFIG_PACKAGE, version_base="1.3"):
         config = hydra_compose(config_name, with_search_path(overrides, last=SEARCH_PATH))
-    _refuse_choices_without_effect(config, overrides)
+    _refuse_without_effect(config, overrides)
     return config
 
 
@@ -59,7 +59,7 @@ def hydra_command(config_name: str, job: Callable[[DictConfig], int | None], arg
 
     def caught(config: DictConfig) -> None:  # inside the job, so that an invalid run does not end a sweep
         def checked() -> int:
-            _refuse_choices_without_effect(config, HydraConfig.get().overrides.task)
+            _refuse_without_effect(config, HydraConfig.get().overrides.task)
             return job(config) or DONE
 
         try:
@@ -95,14 +95,15 @@ def function_config(function: Callable[..., Any]) -> str:
     return function.__name__
 
 
-def _refuse_choices_without_effect(config: DictConfig, overrides: Iterable[str]) -> None:
-    """Raises `RefusedInput` for an option of the command line whose class another value sets.
-
-    Hydra merges the values of an experiment over the options that are chosen by group.
+def _refuse_without_effect(config: DictConfig, overrides: Iterable[str]) -> None:
+    """Raises `RefusedInput` for overrides that nothing reads: an option whose class another value sets, since Hydra
+    merges the values of an experiment over the options that are chosen by group, or an argument of an optimizer or
+    schedule that was replaced.
     """
     for override in overrides:
         group, _, place = (key_of(override) or "").partition("@")
         if not place:
+            _refuse_remains(config, override)
             continue
         chosen, node = option(f"{group}/{value_of(override)}"), OmegaConf.select(config, place)
         if chosen is None or not isinstance(node, DictConfig) or "_target_" not in node:
@@ -114,6 +115,19 @@ def _refuse_choices_without_effect(config: DictConfig, overrides: Iterable[str])
                 f"{override} has no effect, since another value sets the class of {place}: write in a file's defaults"
                 f" `override /{group}@{place}: NAME` instead, or give {place}._target_=CLASS."
             )
+
+
+def _refuse_remains(config: DictConfig, override: str) -> None:
+    parent, _, name = (key_of(override) or "").rpartition(".")
+    node = OmegaConf.select(config, parent) if parent else None
+    if not isinstance(node, DictConfig) or "_target_" not in node:
+        return
+    given: Any = OmegaConf.to_container(node)
+    target = given.pop("_target_")
+    known = without_remains(target_class(target, parent), given)
+    if name in given and name not in known:
+        whose = given.get("name", target.rpartition(".")[2])
+        raise RefusedInput(f"{override} has no effect: {whose} has no such argument; {nearest(name, known)}")
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from lit_gans.checkpoints.format import from_plain, to_plain
 from lit_gans.common._compat.jsonargparse import descriptions
 from lit_gans.common.errors import RefusedInput, nearest, one_line
 from lit_gans.config.mistakes import said
+from lit_gans.config.registry import classes
 from lit_gans.training.optim import Optimizer, optimizer_names
 from lit_gans.training.schedules import Schedule
 
@@ -101,16 +102,18 @@ def to_class_path(node: Any, key: str = "") -> Any:
 
 
 def without_remains(cls: type, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Drops arguments that `cls` does not have: an option that replaces an optimizer or schedule is merged over the
-    arguments of the previous one (Adam's betas under RMSprop).
+    """Drops arguments of other optimizers or schedules: an option that replaces one is merged over the arguments of the
+    previous one (Adam's betas under RMSprop). Those that none of them has stay, and are refused.
     """
     if cls is Optimizer and arguments.get("name") in optimizer_names():
         known = schema(Optimizer(arguments["name"]))
+        others = {name for each in optimizer_names() for name in schema(Optimizer(each))}
     elif issubclass(cls, Schedule):
         known = _schema(cls)
+        others = {name for each in classes("lit_gans.training.schedules", Schedule).values() for name in _schema(each)}
     else:
         return arguments
-    return {name: value for name, value in arguments.items() if name in known}
+    return {name: value for name, value in arguments.items() if name in known or name not in others}
 
 
 def construct(node: Any, key: str, base: type = object, **made: Any) -> Any:

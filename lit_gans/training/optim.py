@@ -54,6 +54,9 @@ class Optimizer:
     def __init__(self, name: str = "Adam", schedule: Schedule = Constant(), **options: Any) -> None:
         if name not in optimizer_names():
             raise RefusedInput(f"{name}: torch.optim has no such optimizer; {nearest(name, optimizer_names())}")
+        unknown = next((key for key in options if key not in _defaults(name)), None)
+        if unknown is not None:
+            raise RefusedInput(f"{unknown}: {name} has no such argument; {nearest(unknown, _defaults(name))}")
         given = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
         self.name, self.schedule = name, schedule
         self.options: dict[str, Any] = _defaults(name) | given
@@ -77,9 +80,8 @@ class Optimizer:
         for end in (0, 1):
             options = self._with(lambda schedule, end=end: schedule.ends[end])  # type: ignore[misc]
             for key, value in options.items():
-                default = _defaults(self.name).get(key, value)  # torch refuses others
-                if not _is_like(value, default):
-                    raise RefusedInput(f"{key}={value!r} must be finite, and like torch's {default}.")
+                if not _is_like(value, _defaults(self.name)[key]):
+                    raise RefusedInput(f"{key}={value!r} must be finite, and like torch's {_defaults(self.name)[key]}.")
                 if key in ("momentum", "alpha") and not 0 <= value < 1:
                     raise RefusedInput(f"{key}={value} must lie in [0, 1).")
             refuse_not_positive(lr=options["lr"])

@@ -12,13 +12,13 @@ from lit_gans.models.gan import GAN
 from tests.commands import TINY
 
 
-def run(folder, overrides, values, color=None, size=(40, 40)):
+def run(folder, overrides, values, color=None, size=(40, 40), is_finished=True):
     """A run whose grid, if any, has one color."""
     grid = folder / "000010.png"
     if color:
         folder.mkdir(parents=True)
         Image.new("RGB", size, color).save(grid)
-    return Run(overrides.split(), values, folder, grid)
+    return Run(overrides.split(), values, folder, grid, is_finished)
 
 
 def cells(lines):
@@ -40,10 +40,15 @@ def test_the_table_has_what_differs_and_what_was_measured(tmp_path):
     assert not (tmp_path / "sweep" / "samples.png").exists(), "there are no grids"
 
 
-def test_seeds_have_a_mean_and_a_standard_deviation(tmp_path):
-    values = {"dcgan_digits": (40.0, 50.0, 60.0), "gan_digits": (7.0, None, None)}
+def test_seeds_that_are_finished_have_a_mean_and_a_standard_deviation(tmp_path):
+    values = {"dcgan_digits": (40.0, 50.0, 60.0), "gan_digits": (7.0, None, 1755.0)}  # the last one of no training
     runs = [
-        run(tmp_path / f"{name}{seed}", f"experiment={name} seed={seed}", {} if value is None else {"fid": value})
+        run(
+            tmp_path / f"{name}{seed}",
+            f"experiment={name} seed={seed}",
+            {} if value is None else {"fid": value},
+            is_finished=value not in (None, 1755.0),
+        )
         for name, own in values.items()
         for seed, value in enumerate(own)
     ]
@@ -52,8 +57,10 @@ def test_seeds_have_a_mean_and_a_standard_deviation(tmp_path):
         lines = write_summary(runs, tmp_path)
         return cells(lines[lines.index("mean ± standard deviation over the seeds") :])
 
-    assert means(runs) == (["run", "fid"], [["dcgan_digits", "50 ± 10"], ["gan_digits", "7"]])
-    assert means(runs[:3])[1] == [["all", "50 ± 10"]], "nothing else differs"
+    assert means(runs) == (["run", "seeds", "fid"], [["dcgan_digits", "3", "50 ± 10"], ["gan_digits", "1", "7"]])
+    assert means(runs[:3])[1] == [["all", "3", "50 ± 10"]], "nothing else differs"
+    rows = [line for line in write_summary(runs, tmp_path) if "not finished" in line]
+    assert [row.split("|")[1].strip() for row in rows] == [f"gan_digits seed={n} (not finished)" for n in (1, 2)]
     assert not any("±" in line for line in write_summary(runs[::3], tmp_path)), "one seed each"
 
 
@@ -112,6 +119,7 @@ def test_a_run_that_diverges_stays_in_the_table_and_the_sweep_goes_on(train, tmp
     assert "not finite since iteration" in train.err
     (table,) = tmp_path.glob("outputs/sweeps/version_0/table.md")
     assert len(table.read_text().splitlines()) == 2 + 2
+    assert table.read_text().count("(not finished)") == 1
 
 
 def test_a_signal_ends_a_sweep_whose_folder_is_deleted(train, tmp_path, monkeypatch):

@@ -1,5 +1,7 @@
 """Every option of every group composes; values that no signature checks are refused."""
 
+import re
+
 import pytest
 from omegaconf import OmegaConf
 
@@ -69,3 +71,26 @@ def test_a_choice_that_another_value_undoes_is_refused(choice, value):
     place = choice.partition("@")[2].partition("=")[0]
     with pytest.raises(RefusedInput, match=f"{choice} has no effect, since another value sets the class of {place}"):
         compose("metrics=digits", choice, value)
+
+
+@pytest.mark.parametrize(
+    ("choices", "override", "whose"),
+    [
+        (["optimizer@model.generator_optimizer=rmsprop"], "model.generator_optimizer.betas=[0.5,0.9]", "RMSprop"),
+        ([], "+model.generator_optimizer.momentum=0.9", "Adam"),
+        (
+            ["schedule@model.generator_optimizer.schedule=constant", "experiment=r3gan_digits"],
+            "model.generator_optimizer.schedule.end=0.1",
+            "Constant",
+        ),
+    ],
+)
+def test_an_argument_of_what_was_replaced_is_refused(choices, override, whose):
+    """It was dropped with those that the replaced optimizer or schedule leaves behind."""
+    with pytest.raises(RefusedInput, match=f"{re.escape(override)} has no effect: {whose} has no such argument"):
+        compose(*choices, override)
+
+
+def test_an_argument_that_no_optimizer_has_is_refused_wherever_it_stands():
+    with pytest.raises(RefusedInput, match="learning_rate: Adam has no such argument"):
+        build(compose("data=digits", "+model.generator_optimizer.learning_rate=3"))
