@@ -32,6 +32,23 @@ VALUES = st.one_of(
 )
 
 
+MANY = pytest.param(300, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])
+
+
+def drawn(num, paths, check):
+    """Calls `check` with an option, a key of it and a value; a few are always the same."""
+    settled = settings(max_examples=num, derandomize=num < 300, deadline=None, database=None)
+
+    @settings(settled, suppress_health_check=list(HealthCheck))
+    @given(st.sampled_from(paths), st.data(), VALUES)
+    def draw(path, data, value):
+        keys = sorted(name for name in schema(option(path)) if name != "_target_")
+        if keys:
+            check(path, data.draw(st.sampled_from(keys)), value)
+
+    draw()
+
+
 def node(path):
     """Returns a tiny configuration of an option with all required values."""
     made = schema(option(path))
@@ -60,26 +77,10 @@ def accepted_or_refused(path, key, value):
     return True
 
 
-def check(path, data):
-    keys = sorted(name for name in schema(option(path)) if name != "_target_")
-    if keys:
-        accepted_or_refused(path, data.draw(st.sampled_from(keys)), data.draw(VALUES))
-
-
+@pytest.mark.parametrize("num", [6, MANY])
 @pytest.mark.parametrize("path", OPTIONS)
-@settings(max_examples=6, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-@given(data=st.data())
-def test_a_value_is_accepted_or_refused(path, data):
-    check(path, data)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("path", OPTIONS)
-@settings(max_examples=300, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-@given(data=st.data())
-def test_many_values_are_accepted_or_refused(path, data):
-    check(path, data)
+def test_a_value_is_accepted_or_refused(path, num):
+    drawn(num, [path], accepted_or_refused)
 
 
 def test_what_is_drawn_is_both_accepted_and_refused():
@@ -137,27 +138,9 @@ def trains_or_is_refused(path, key, value):
     return False
 
 
-def check_trains(data):
-    path = data.draw(st.sampled_from(TRAINS))
-    keys = sorted(name for name in schema(option(path)) if name != "_target_")
-    if keys:
-        key, value = data.draw(st.sampled_from(keys)), data.draw(VALUES)
-        if accepted_or_refused(path, key, value):
-            trains_or_is_refused(path, key, value)
-
-
-@settings(max_examples=6, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-@given(data=st.data())
-def test_what_is_accepted_trains_a_step_or_is_refused(data):
-    check_trains(data)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-@settings(max_examples=400, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-@given(data=st.data())
-def test_many_that_are_accepted_train_a_step_or_are_refused(data):
-    check_trains(data)
+@pytest.mark.parametrize("num", [25, MANY])  # two of 25 are accepted
+def test_what_is_accepted_trains_a_step_or_is_refused(num):
+    drawn(num, TRAINS, lambda *value: accepted_or_refused(*value) and trains_or_is_refused(*value))
 
 
 def test_what_is_drawn_trains():
