@@ -1,4 +1,4 @@
-"""A look of the watch leaves the training as it was, and refuses what it cannot look at."""
+"""A discriminator that returns several scores trains with every callback, penalty and augmentation."""
 
 import pytest
 import torch
@@ -11,29 +11,6 @@ from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.augmentation import Adaptive
 from lit_gans.training.losses import Scored, tensors_of
 from lit_gans.training.penalties import r1_penalty, zero_centered_penalty
-
-
-@pytest.mark.filterwarnings("ignore:Found .* in eval mode")
-@pytest.mark.parametrize("name", ["sngan", "pix2pix", "cyclegan"])
-def test_a_training_with_a_watch_is_bitwise_the_one_without(tiny_gan, random_images, fit, name):
-    found = []
-    for callbacks in ([Watch(every_n_steps=1)], []):
-        torch.manual_seed(11)
-        module = tiny_gan(name)
-        for layer in list(module.modules())[3::4]:
-            layer.training = False
-        fit(module, random_images(batch_size=4), max_steps=3, callbacks=callbacks)
-        modes = {path: layer.training for path, layer in module.named_modules()}
-        found.append((module.state_dict(), modes, torch.get_rng_state()))
-    torch.testing.assert_close(*found, rtol=0, atol=0)
-    assert set(modes.values()) == {True, False}
-
-
-def test_pix2pix_on_a_plain_loader_is_watched(tiny_gan, fit):
-    pairs = [{"input": picture, "image": image} for picture, image in torch.rand(8, 2, 1, 16, 16)]
-    watch = Watch(every_n_steps=1)
-    fit(tiny_gan("pix2pix"), torch.utils.data.DataLoader(pairs, batch_size=4), 2, callbacks=[watch])
-    assert len(watch.looks) == 2
 
 
 class TwoScales(nn.Module):
