@@ -31,7 +31,7 @@ from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.cli.tables import markdown
 from lit_gans.cli.timing import ENDLESS, timed
 from lit_gans.common.device import chosen_device
-from lit_gans.common.errors import RefusedInput, nearest, one_line
+from lit_gans.common.errors import RefusedInput, nearest, one_line, refuse_below
 from lit_gans.common.quiet import quiet
 from lit_gans.config.registry import gans as registered
 from lit_gans.config.run_folder import output_file
@@ -107,6 +107,7 @@ def bench(
     if output is not None:
         output_file(output)
     where = chosen_device(device)
+    refuse_below(1, processes=processes)
     ours = [name for name, cls in registered().items() if cls.__module__.startswith("lit_gans.")]
     gans = gans if gans is not None else ours
     modes = modes if modes is not None else list(MODES if where.type == "cuda" else _ON_CPU)

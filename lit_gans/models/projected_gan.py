@@ -38,7 +38,7 @@ class FrozenFeatures:
 
     def __call__(self, images: Float[Tensor, "n c h w"]) -> Maps:
         """Returns maps of images in [-1, 1], of a quarter, an eighth, a 16th and a 32nd of their height and width."""
-        network = EfficientNetLite() if images.is_meta else self.load()
+        network = EfficientNetLite().eval().requires_grad_(False) if images.is_meta else self.load()
         weight = next(network.parameters())
         if (weight.device, weight.dtype) != (images.device, images.dtype):
             network.to(images)

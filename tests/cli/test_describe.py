@@ -31,7 +31,7 @@ def test_dense_networks_by_hand():
         }
 
 
-SETTINGS = {"projected_gan": {"feature_size": 64}, "sngan": {"network": "resnet", "num_classes": 10, "image_size": 32}}
+SETTINGS = {"sngan": {"network": "resnet", "num_classes": 10, "image_size": 32}}
 
 
 @pytest.mark.parametrize(("name", "settings"), [(name, SETTINGS.get(name, {})) for name in GANS])
