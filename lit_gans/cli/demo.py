@@ -9,6 +9,7 @@ Examples:
 from __future__ import annotations
 
 from lit_gans.cli.sample import loaded
+from lit_gans.common.errors import refusing
 from lit_gans.demo.app import app
 
 
@@ -23,4 +24,5 @@ def demo(checkpoint: str, port: int = 7860, host: str = "127.0.0.1", directions:
         directions: number of sliders for directions.
     """
     module, folder = loaded(checkpoint, None)
-    app(module, folder.parent.parent.name, directions).launch(server_name=host, server_port=port, show_error=True)
+    with refusing(f"port={port}"):
+        app(module, folder.parent.parent.name, directions).launch(server_name=host, server_port=port, show_error=True)

@@ -15,6 +15,7 @@ import torch
 
 from lit_gans.cli.sample import loaded
 from lit_gans.cli.walks import walks_file, write_walks
+from lit_gans.common.errors import refuse_below
 from lit_gans.common.video import is_video
 from lit_gans.latents.interpolation import slerp
 from lit_gans.training.sampling import Weights
@@ -47,6 +48,7 @@ def interpolate(
     Returns:
         The path of the image or video.
     """
+    refuse_below(1, num=num)
     module, folder = loaded(checkpoint, None if is_video(output) else output)
     path = walks_file(output, folder, "interpolation.png")
     start, end = module.latents(2 * num, seed).split(num)

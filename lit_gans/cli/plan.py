@@ -101,6 +101,8 @@ def plan(overrides: list[str], minutes: float = 60.0, output: str | None = None)
         The path of the file.
     """
     given = {str(key_of(item)): value_of(item) for item in overrides if _is_written(item)}
+    if "data.root" not in given:
+        raise RefusedInput("data.root is required: the folder of the pictures, as in data.root=photos.")
     path = experiment_output(output or _path(given))
     choice = Choice(given)
     lines = []

@@ -120,7 +120,7 @@ def _refuse_without_effect(config: DictConfig, overrides: Iterable[str]) -> None
 def _refuse_remains(config: DictConfig, override: str) -> None:
     parent, _, name = (key_of(override) or "").rpartition(".")
     node = OmegaConf.select(config, parent) if parent else None
-    if not isinstance(node, DictConfig) or "_target_" not in node:
+    if not isinstance(node, DictConfig) or "_target_" not in node or name == "_target_":
         return
     given: Any = OmegaConf.to_container(node)
     target = given.pop("_target_")

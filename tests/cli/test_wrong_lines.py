@@ -39,6 +39,7 @@ train TINY init_from=run resume=run | resume=run continues a run and init_from=r
 train TINY trainer.default_root_dir=memory://bucket/run | memory://bucket/run: expected a local folder
 train TINY hydra.run.dir=text.txt/run | hydra.run.dir=text.txt/run: the folder cannot be created
 sample | Missing mandatory value: checkpoint
+interpolate checkpoint=run num=0 | num=0 must be at least 1
 interpolate checkpoint=run output=text.txt/walk.gif | text.txt: the folder cannot be created
 directions checkpoint=run num=9 | num=9 must be at least 1 and at most latent_dim=8
 project checkpoint=run input=nothing | nothing: there is no such folder
@@ -51,7 +52,7 @@ evaluate checkpoint=run metrics=digits output=empty | output=empty is a folder
 bench gans=[dcgna] | did you mean 'dcgan'?
 compare list.json nowhere.json | list.json is not an evaluation
 pack data=digits | Digits generates its images, there is nothing to pack.
-plan | data.root: Missing mandatory value
+plan | data.root is required: the folder of the pictures
 plan data.root=empty | empty contains no images
 plan data.root=empty output=plan.yaml | an experiment is a YAML file in a folder named experiment
 plan data.root=empty data=digits | a plan is for data=folder, not data=digits
