@@ -1,4 +1,4 @@
-"""CSV logger with one row per iteration, whose file a resumed run continues."""
+"""CSV logger with one row per logged iteration, whose file a resumed run continues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TAIL = 3  # rows: losses are logged after the measurement of a later step
 
 
 class CSVMetrics(Logger):
-    """Writes `metrics.csv` to a folder, with one row per iteration in ascending order.
+    """Writes `metrics.csv` to a folder, with one row per logged iteration in ascending order.
 
     The values of a row come from a measurement, from a checkpoint, which takes what its iteration logs beforehand, and
     from Lightning's logging at the end of the iteration.

@@ -1,4 +1,6 @@
-"""Random numbers as a function of (seed, iteration, step, purpose, index), independent of the number of ranks."""
+"""Random numbers as a function of (seed, iteration, step, purpose, index), independent of the number of ranks but for
+dropout.
+"""
 
 from __future__ import annotations
 

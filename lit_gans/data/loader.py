@@ -124,7 +124,9 @@ def shuffled(rows: Tensor, num: int, generator: torch.Generator) -> Tensor:
 
 
 class ResumableLoader(DataLoader):
-    """Loader of full steps, whose state is the number of steps yielded in the epoch."""
+    """Loader of full steps, whose state is the epoch, the number of its images that were yielded, and what their order
+    depends on.
+    """
 
     def __init__(self, dataset: Dataset, sampler: StepSampler, num_workers: int, pin_memory: bool) -> None:
         # a private generator, so that seeding the workers does not change the random numbers of the training

@@ -70,7 +70,8 @@ class NetworkStrategy(DDPStrategy):
     timeout applies once all ranks have started. Parameters and buffers are broadcast from rank 0 at the start. Running
     statistics of norms are averaged over the ranks after each training step; other buffers remain local to each rank.
 
-    A subclass overrides `refuse` or Lightning's hooks.
+    A subclass overrides `refuse`, Lightning's hooks, and if it shards, `shard`, `unshard`, `local_shard` and
+    `full_state_dict`.
     """
 
     clips_gradients = False  # whether the strategy clips gradients itself, so that the module must not

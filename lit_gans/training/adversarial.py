@@ -140,6 +140,13 @@ class AdversarialModule(LightningModule):
     num_classes: int = 0  # number of classes that the generator is conditioned on
     trains_against: tuple[str, ...] = ()  # extractors whose networks are part of a loss, and thus no judges
 
+    # set at the start of each training
+    _optimizers_by_name: dict[str, torch.optim.Optimizer]
+    _trainable: dict[str, list[nn.Parameter]]
+    _spectral_norms: list[SpectralNorm]
+    _noise_generator: torch.Generator
+    _logs_every_loss: bool
+
     def __init__(
         self,
         *,
@@ -535,7 +542,7 @@ class AdversarialModule(LightningModule):
             self.progress = replace(self.progress, total=num_iterations(self.trainer))
         configured = []
         for name, each in settings.items():
-            optimizer = each.build(_trainable(self.get_submodule(name)), fused)
+            optimizer = each.build(_trained(self.get_submodule(name)), fused)
             optimizer.register_load_state_dict_post_hook(arrange_as_weights)
             scheduler = OptionScheduler(optimizer, each, self._progress_at)
             configured.append({"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "name": name}})
@@ -567,7 +574,7 @@ class AdversarialModule(LightningModule):
     def on_train_start(self) -> None:
         begin_epoch_after_resume(self.trainer)
         self._optimizers_by_name = dict(zip(self.network_names, self.trainer.optimizers, strict=True))
-        self._trainable = {name: _trainable(self.get_submodule(name)) for name in self.network_names}
+        self._trainable = {name: _trained(self.get_submodule(name)) for name in self.network_names}
         self._spectral_norms = [each for each in self.modules() if isinstance(each, SpectralNorm)]
         self._noise_generator = torch.Generator(device=self.device)
         self.progress = replace(self.progress, total=num_iterations(self.trainer))
@@ -839,5 +846,5 @@ class AdversarialModule(LightningModule):
         return None if trainer is None else sharding(trainer.strategy)
 
 
-def _trainable(network: nn.Module) -> list[nn.Parameter]:
+def _trained(network: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in network.parameters() if parameter.requires_grad]

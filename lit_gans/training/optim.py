@@ -24,7 +24,7 @@ _FUSED = ("Adam", "AdamW")
 
 @cache
 def optimizer_names() -> tuple[str, ...]:
-    """Returns the names of the optimizers of `torch.optim` that need only dense gradients."""
+    """Returns the names of the optimizers of `torch.optim` that step any parameters from dense gradients alone."""
     classes = {name: cls for name, cls in vars(torch.optim).items() if isinstance(cls, type) and name not in _OTHERS}
     return tuple(sorted(name for name, cls in classes.items() if issubclass(cls, torch.optim.Optimizer)))
 
