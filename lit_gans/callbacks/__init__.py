@@ -1,4 +1,4 @@
-"""Callbacks: averaged weights, samples, metrics, health, throughput, checkpoints and their copies, progress."""
+"""Callbacks: averaged weights, samples, metrics, health, throughput, checkpoints, progress."""
 
 from lit_gans.callbacks.checkpoint import Checkpoint
 from lit_gans.callbacks.ema import EMA

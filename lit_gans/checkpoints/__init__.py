@@ -1,1 +1,1 @@
-"""Checkpoint formats: single files, sharded folders and exports, on disks and at addresses."""
+"""Checkpoint formats: single files, sharded folders and exports."""

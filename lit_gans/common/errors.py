@@ -11,8 +11,8 @@ from typing import Any
 
 
 class RefusedInput(Exception):
-    """Invalid input, raised before the training, or in the first step that shows it. The message states the problem, its
-    location and a remedy.
+    """Invalid input, raised before the training, or in the first step that shows it. The message states the problem,
+    its location and a remedy.
 
     Not a `ValueError`: jsonargparse would try the other types of a union and hide the message.
     """
