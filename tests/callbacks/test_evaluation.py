@@ -74,6 +74,15 @@ def test_values_are_those_of_the_sampling_generator_against_all_real_images(tiny
     assert evaluator.measure(to_uint8(module.sample(40, seed=1, weights="raw"))) != pytest.approx(expected, rel=1e-4)
 
 
+def test_statistics_of_the_real_images_are_stored_if_asked_for(
+    tiny_gan, random_images, fit, metrics, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("LIT_GANS_CACHE", str(tmp_path))
+    for metrics.cache in (False, True):
+        fit(tiny_gan(), random_images(), max_steps=1, callbacks=[metrics])
+        assert (tmp_path / "references").exists() == metrics.cache
+
+
 def test_a_network_that_the_module_trains_against_is_no_judge(tiny_gan, random_images, fit, metrics):
     module = tiny_gan()
     module.trains_against = ("efficientnet_lite0",)

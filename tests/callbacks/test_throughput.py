@@ -53,6 +53,7 @@ def test_counts_the_images_of_all_ranks_and_the_seconds_before_a_resume(clocks, 
     clocks["wall"] += 4.0
     resumed.on_train_batch_end(trainer, module, None, batch, 0)
     assert module.log_dict.call_args.args[0]["throughput/seconds"] == pytest.approx(2 + 1 + 4)
+    assert resumed.state_dict() == {"seconds": pytest.approx(2 + 1 + 4)}, "for a second resume"
 
 
 def test_utilization_is_processor_time_and_the_share_between_steps_without_what_is_paused(clocks):

@@ -69,6 +69,14 @@ def test_images_have_their_size_and_range_and_every_pixel_is_seen(network, size)
     assert gradient.abs().sum((0, 1)).all()
 
 
+@pytest.mark.parametrize("network", ["dcgan", "resnet", "r3gan", "mlp"])
+def test_a_score_depends_on_the_class(network):
+    torch.manual_seed(0)
+    discriminator = build_discriminator(network, **SMALL, num_classes=3)
+    images = torch.randn(1, 1, 16, 16).expand(3, -1, -1, -1)
+    assert discriminator(images, torch.arange(3)).unique().numel() == 3
+
+
 def test_the_coarsest_map_by_hand():
     expected = {16: (4, 4, 2), 48: (6, 6, 3), 64: (4, 4, 4), 96: (6, 6, 4), (96, 160): (6, 10, 4), (64, 32): (8, 4, 3)}
     assert {size: coarsest_map(size, "dcgan") for size in expected} == {

@@ -138,6 +138,12 @@ def test_the_gradient_is_that_through_the_quotient_with_both_vectors_fixed(kind)
     torch.testing.assert_close(ours, plain)
 
 
+def test_an_iteration_leaves_the_graph_of_an_earlier_forward_alone():
+    layer, _, original = single()
+    (gradient,) = torch.autograd.grad((layer.weight + layer.weight).sum(), original)
+    assert gradient.any()
+
+
 def test_half_precision_does_not_reach_the_iteration():
     expected, (layer, *_) = single("up")[0].weight, single("up")
     with torch.autocast("cpu", dtype=torch.bfloat16):
