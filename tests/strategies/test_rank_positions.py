@@ -58,6 +58,14 @@ def test_a_difference_before_all_events_that_are_known_is_found(monkeypatch):
         one.compare()
 
 
+def test_later_one_iteration_in_so_many_is_compared_at_its_end(monkeypatch):
+    monkeypatch.setattr(rank_positions, "_EVERY", 10)
+    compared = []
+    monkeypatch.setattr(Positions, "compare", lambda positions: compared.append(positions._iteration))
+    follow(["d"] * 30)
+    assert compared == [*sorted([*range(10)] * 2), 9, 19, 29]
+
+
 # ---- trainings in which the ranks disagree about what to train
 
 EVERY = {"zero_optimization": {"stage3_param_persistence_threshold": 0}}  # else small layers stay gathered
