@@ -79,7 +79,8 @@ def start(function, place, variables, grace=math.inf, /, **arguments):
     torch.save(arguments, file)
     outputs = [Path(f"{file}.{number}.txt") for number in range(len(variables))]
     pairs = zip(variables, outputs, strict=True)
-    processes = [forking().Process(target=_run, args=(function, file, *pair)) for pair in pairs]
+    method = multiprocessing.get_start_method()
+    processes = [forking().Process(target=_run, args=(function, file, *pair, method)) for pair in pairs]
     failed_at = math.inf
     try:
         for process in processes:
@@ -95,8 +96,10 @@ def start(function, place, variables, grace=math.inf, /, **arguments):
     return [process.exitcode for process in processes], [output.read_text() for output in outputs], file
 
 
-def _run(function, file, variables, output):
+def _run(function, file, variables, output, start_method):
     """Runs a function in a forked process, and keeps what it prints and returns."""
+    # not that of the fork server, whose workers of a loader would outlive a rank that is killed
+    multiprocessing.set_start_method(start_method, force=True)
     for stream in (1, 2):
         os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
     os.environ.clear()
