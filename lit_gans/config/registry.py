@@ -16,16 +16,27 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+from lit_gans.common.errors import refusing
+
 ENTRY_POINTS = "lit_gans.models"
 IMPORT_VARIABLE = "LIT_GANS_IMPORT"
 
 
 @cache
 def outside_modules() -> tuple[ModuleType, ...]:
-    """Imports and returns the modules that `LIT_GANS_IMPORT` (comma-separated) and the entry points name."""
+    """Imports and returns the modules that `LIT_GANS_IMPORT` (comma-separated) and the entry points name.
+
+    Raises:
+        RefusedInput: a module cannot be imported.
+    """
     names = [name for name in os.environ.get(IMPORT_VARIABLE, "").split(",") if name]
     names += [entry.module for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)]
-    return tuple(map(importlib.import_module, dict.fromkeys(names)))
+    return tuple(_import(name) for name in dict.fromkeys(names))
+
+
+def _import(name: str) -> ModuleType:
+    with refusing(f"the module {name} ({IMPORT_VARIABLE} or an entry point {ENTRY_POINTS}) cannot be imported"):
+        return importlib.import_module(name)
 
 
 @cache

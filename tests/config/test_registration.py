@@ -93,6 +93,14 @@ def test_a_gan_of_an_installed_package_is_found_by_its_entry_point(mine, monkeyp
     assert "dcgan" in registry.gans()
 
 
+@pytest.mark.parametrize("name", ["nowhere_to_be_found", "mine.py", "unclosed"])
+def test_a_module_that_cannot_be_imported_is_named(forget, monkeypatch, mine, name):
+    (mine / "unclosed.py").write_text("y = (")
+    monkeypatch.setenv("LIT_GANS_IMPORT", name)
+    with pytest.raises(RefusedInput, match=rf"the module {name} \(LIT_GANS_IMPORT .* cannot be imported: ."):
+        registry.gans()
+
+
 def test_sizes_and_seed_stand_in_one_place_where_a_class_has_them():
     config = compose("data=ring", "data.batch_size=7", "seed=5")
     assert (config.model.image_size, config.model.channels) == (1, 2), "of the points"

@@ -26,7 +26,7 @@ print(Image.open(path if isinstance(path, str) else path["path"]).size)
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """Serves the demo of a GAN with three classes; returns its address."""
+    """Serves the demo of a GAN with three classes; returns its address and the command."""
     from lightning.pytorch import Trainer
 
     from lit_gans.config.registry import gans
@@ -51,7 +51,7 @@ def served(tmp_path_factory):
                 except OSError:
                     assert process.poll() is None, "the demo ended"
                     time.sleep(0.5)
-            yield address
+            yield address, command
         finally:
             process.kill()
 
@@ -59,7 +59,7 @@ def served(tmp_path_factory):
 @pytest.mark.skipif(BROWSER is None, reason="no browser")
 def test_a_browser_shows_the_controls_and_the_images(served):
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=60000", "--dump-dom"]
-    page = subprocess.run([*command, served], capture_output=True, text=True, timeout=200).stdout
+    page = subprocess.run([*command, served[0]], capture_output=True, text=True, timeout=200).stdout
     for label in ("gan_photos", "Seed", "Class", "Truncation", "Direction 2", "Walk from A to B"):
         assert label in page
     assert "Direction 3" not in page
@@ -67,5 +67,11 @@ def test_a_browser_shows_the_controls_and_the_images(served):
 
 
 def test_a_program_gets_the_image(served):
-    done = subprocess.run([sys.executable, "-c", CLIENT, served], capture_output=True, text=True, timeout=200)
+    done = subprocess.run([sys.executable, "-c", CLIENT, served[0]], capture_output=True, text=True, timeout=200)
     assert done.stdout.split("\n")[-2] == "(384, 384)", done.stderr
+
+
+def test_a_port_that_is_taken_is_named(served):
+    done = subprocess.run(served[1], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 2
+    assert f"port={served[0].rpartition(':')[2]}: " in done.stderr

@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refusing
 from lit_gans.data.images import Picture, images_in, read_picture
 from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.format import OnError, Source
@@ -115,9 +115,9 @@ def classes_in(table: Path, root: Path, paths: list[Path], on_error: OnError) ->
         on_error: `skip` leaves out images without a class, and rows of files that do not exist.
 
     Raises:
-        RefusedInput: a column is missing, or the rows are not those of the images.
+        RefusedInput: the file cannot be read, a column is missing, or the rows are not those of the images.
     """
-    with table.open(newline="", encoding="utf-8-sig") as file:
+    with refusing(f"data.labels={table} cannot be read"), table.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.DictReader(file)
         rows, columns = list(reader), list(reader.fieldnames or [])
     if not {"file", "class"} <= {*columns}:

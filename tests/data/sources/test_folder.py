@@ -46,6 +46,12 @@ def test_other_classes_are_packed_again(labeled):
     assert shown(labeled()) != shown(labeled(GOOD.replace("a.png,10", "a.png,2")))
 
 
+def test_a_table_that_is_no_text_is_named(labeled, tmp_path):
+    labeled()
+    with pytest.raises(RefusedInput, match=r"data.labels=.*a.png cannot be read: 'utf-8'"):
+        Folder(str(tmp_path / "photos"), labels=str(tmp_path / "photos/a.png"))
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

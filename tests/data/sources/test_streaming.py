@@ -83,6 +83,8 @@ def test_missing_streams_and_other_sizes_are_refused(stream, tmp_path, packed):
         stream(root=str(tmp_path / "empty"), cache=None).setup("fit")
     with pytest.raises(RefusedInput, match="remote is not empty"):
         write_stream(packed, tmp_path / "remote")
+    with pytest.raises(RefusedInput, match="cache_bytes=-1 must be at least 0"):
+        stream(cache_bytes=-1)
 
 
 def test_a_stream_of_pickles_runs_no_code(tmp_path):
