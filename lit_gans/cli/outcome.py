@@ -94,7 +94,7 @@ def report(trainer: Trainer, overrides: Sequence[str] = ("<the same overrides>",
     return STOPPED + signal if signal else DONE
 
 
-def run_of(trainer: Trainer, overrides: list[str], seconds: float) -> Run:
+def entry_of(trainer: Trainer, overrides: list[str], seconds: float) -> Run:
     """Returns a run's entry in the table of a sweep: metrics, and other values that a custom GAN logs."""
     logged = {name: float(value) for name, value in trainer.callback_metrics.items() if not name.startswith(_ALWAYS)}
     values = {name.removeprefix(_METRIC): value for name, value in logged.items() if name.startswith(_METRIC)}

@@ -31,7 +31,7 @@ from lit_gans.callbacks import Checkpoint, Mirror, RunConfig
 from lit_gans.checkpoints.locate import FOLDER, find_checkpoint, resume_point
 from lit_gans.checkpoints.remote import Remote
 from lit_gans.cli.notices import Notices, replaced_run
-from lit_gans.cli.outcome import Run, report, run_of, write_summary
+from lit_gans.cli.outcome import Run, entry_of, report, write_summary
 from lit_gans.cli.plan import planned
 from lit_gans.cli.train_arguments import (
     RUN_FOLDER,
@@ -159,7 +159,7 @@ def _outcome(composed: DictConfig, typed: list[str], notices: list[str], address
                 notes = Notices([*notices, *replaced_run(folder, checkpoint)])
                 callbacks = [RunConfig(config, _files(composed, config)), notes]
                 fit(module, data, trainer, config, callbacks + ([Mirror(address)] if address else []))
-            run = run_of(trainer, overrides, time.perf_counter() - start)
+            run = entry_of(trainer, overrides, time.perf_counter() - start)
             code = report(trainer, [shlex.quote(item) for item in arguments_of_job(typed, overrides)])
     saving = callbacks_of(trainer, Checkpoint) if trainer is not None else []
     return RunOutcome(code, run, next((each.received_signal for each in saving if each.received_signal), None))

@@ -79,7 +79,7 @@ class Evaluator:
         self.probe_sha256: str | None = None
         self._network, self._widths, self._warned = Network(extractor), Widths(), False
         self._labels: Tensor | None = None
-        self._all = MetricCollection([])
+        self._collection = MetricCollection([])
         self._owners: dict[str, FeatureScore] = {}  # one score of each group that shares its states
         self._num_fake = SumMetric(dist_sync_fn=gather)
 
@@ -134,7 +134,7 @@ class Evaluator:
             score.to(self.device)
             groups.setdefault(score.states_key(), []).append(name)
         self._owners = {key: self.scores[names[0]] for key, names in groups.items()}
-        self._all = MetricCollection(dict(self.scores), compute_groups=list(groups.values()))
+        self._collection = MetricCollection(dict(self.scores), compute_groups=list(groups.values()))
 
     def add_real(self, real: Tensor | RealImages, store: bool = False, labels: Tensor | None = None) -> None:
         """Adds the real images: `choose`, then `extract`.
@@ -180,11 +180,11 @@ class Evaluator:
         halves.attach(self._network, self._widths)
         halves.to(self.device)
         start = 0
-        self._all.update(Features.of_nothing(self._widths, self.device), real=True)  # a rank may have no other images
+        self._collection.update(Features.of_nothing(self._widths, self.device), real=True)  # a rank may have no others
         for images, labels in with_labels(batches, self._labels):
             if start * world_size // self.num_real == rank:
                 features, logits = self._network(images.to(self.device))
-                self._all.update(Features(features, logits), real=True, labels=labels)
+                self._collection.update(Features(features, logits), real=True, labels=labels)
                 for half in (0, 1) if self.fits_gaussians else ():
                     rows = slice((start + half) % 2, None, 2)
                     halves.update(Features(features[rows], logits[rows]), real=half == 0)
@@ -225,12 +225,12 @@ class Evaluator:
         """
         if not self.data_sha256:
             raise RuntimeError("Call Evaluator.add_real() first: there are no real images to compare with.")
-        self._all.reset()
+        self._collection.reset()
         self._num_fake.reset()
-        self._all.update(Features.of_nothing(self._widths, self.device), real=False)  # a rank may have no other images
+        self._collection.update(Features.of_nothing(self._widths, self.device), real=False)  # a rank may have no others
         self._num_fake.update(0)
         for images, classes in with_labels(self._batches(fake), labels):
-            self._all.update(self._network(images.to(self.device)), real=False, labels=classes)
+            self._collection.update(self._network(images.to(self.device)), real=False, labels=classes)
             self._num_fake.update(len(images))
         num = int(self._num_fake.compute())
         if num != self.num_samples:

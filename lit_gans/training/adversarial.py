@@ -386,28 +386,19 @@ class AdversarialModule(LightningModule):
         if fake is None:
             with torch.no_grad():
                 fake = self.generate(self.generator, batch)
-        images = {"real": self.real_images(batch), "fake": self.replayed(fake.detach(), batch)}
         weights = self.penalty_weights()
-        if self.share_scores:
-            images = {kind: image.detach().requires_grad_(kind in weights) for kind, image in images.items()}
+        own, shared = ({}, weights) if self.share_scores else (weights, {})
+        images = {"real": self.real_images(batch), "fake": self.replayed(fake.detach(), batch)}
+        images = {kind: image.detach().requires_grad_(kind in shared) for kind, image in images.items()}
         seen, seen_fake = self.augmentations.apply({**batch, "image": images["real"]}, images["fake"], self.progress)
-        penalties: dict[str, Tensor] = {}
-        if not self.share_scores:
-            # before the scores, so that FSDP reduces only after the gradients of the penalty exist
-            penalties = self._penalties_at({"real": seen["image"], "fake": seen_fake}, weights, seen)
+        # before the scores, so that FSDP reduces only after the gradients of the penalty exist
+        penalties = self._penalties_at({"real": seen["image"], "fake": seen_fake}, own, seen)
         # a penalty of the scores differentiates their graph twice
-        twice = self.discriminator_names if self.share_scores and weights else ()
-        with uncompiled(*map(self.get_submodule, twice)):
+        with uncompiled(*map(self.get_submodule, self.discriminator_names if shared else ())):
             outputs = self.discriminator_losses(seen["image"], seen_fake, seen)
-        if self.share_scores:
-            penalties = self._penalties_of(outputs, images, weights)
+        penalties |= self._penalties_of(outputs, images, shared)
         for name, output in outputs.items():
-            if self.augmentations.adapts:
-                self._observe(name, output)
-            for value in (penalties.get(name), output.penalty if isinstance(output, Scored) else None):
-                if value is not None:
-                    self.finite.add(PENALTY, name, value)
-            self.finite.add(LOSS, name, loss_of(output))
+            self._observe(name, output, penalties.get(name))
         return {name: (loss_of(output), penalties.get(name)) for name, output in outputs.items()}
 
     def _penalties_at(
@@ -432,8 +423,14 @@ class AdversarialModule(LightningModule):
             penalties[name] = penalties.get(name, 0.0) + weight * penalty
         return penalties
 
-    def _observe(self, name: str, output: Tensor | Scored) -> None:
-        """Shows the scores of a discriminator to the adaptive augmentation."""
+    def _observe(self, name: str, output: Tensor | Scored, penalty: Tensor | None) -> None:
+        """Shows the loss of a discriminator to the finite check, and its scores to the adaptive augmentation."""
+        for value in (penalty, output.penalty if isinstance(output, Scored) else None):
+            if value is not None:
+                self.finite.add(PENALTY, name, value)
+        self.finite.add(LOSS, name, loss_of(output))
+        if not self.augmentations.adapts:
+            return
         scored = scores_of(output, name, "an adaptive augmentation")
         real, fake = flat_scores(scored.real), flat_scores(scored.fake)
         self.augmentations.observe(real if self.classified_as_real(name, real) is not None else real - fake)

@@ -6,7 +6,7 @@ from lightning.pytorch import Callback
 
 from lit_gans.callbacks import Checkpoint, Samples
 from lit_gans.checkpoints.locate import find_checkpoint
-from lit_gans.cli.outcome import report, run_of
+from lit_gans.cli.outcome import entry_of, report
 from tests.callbacks.test_early_stopping import Given
 
 
@@ -40,7 +40,7 @@ def test_a_stopped_run_continues_with_the_printed_line(tiny_gan, random_images, 
     trainer = fit(tiny_gan(), random_images(), max_steps=2, callbacks=callbacks, enable_checkpointing=True)
     assert report(trainer, ["model=dcgan", "'data.root=my photos'", "resume=auto"]) == 128 + 2
     assert "next        lit-gans train model=dcgan 'data.root=my photos' resume=" in capsys.readouterr().out
-    assert not run_of(trainer, [], 1.0).is_finished
+    assert not entry_of(trainer, [], 1.0).is_finished
     monkeypatch.setenv("LIT_GANS_IMPORT", "mine")
     report(trainer, ["model=my_gan"])
     assert "next        LIT_GANS_IMPORT=mine lit-gans train model=my_gan resume=" in capsys.readouterr().out
@@ -54,7 +54,7 @@ def test_a_signal_in_the_last_iteration_leaves_nothing_to_be_resumed(tiny_gan, r
     assert "Done: 1 iterations" in printed
     assert "lit-gans sample" in printed
     assert "resume=" not in printed
-    assert run_of(trainer, [], 1.0).is_finished
+    assert entry_of(trainer, [], 1.0).is_finished
 
 
 def test_a_value_that_untrained_networks_had_already_is_not_called_the_best(tiny_gan, random_images, fit, capsys):
