@@ -40,19 +40,26 @@ def find_checkpoint(path: str | Path) -> Path:
     if path.is_file() or (path / REST).is_file() or is_exported(path):
         return path
     if not path.is_dir():
-        raise RefusedInput(f"there is no checkpoint at {path}: give the path of a .ckpt file, or the folder of a run.")
+        raise RefusedInput(
+            f"there is no checkpoint at {path}: give the path of a .ckpt file, or the folder of a"
+            f" run{_newest_in(path.parent)}."
+        )
     for folder in (path / FOLDER, path):
         for name in (_BEST, _LAST):
             found = kept(folder / name)
             if found is not None:
                 logger.info("checkpoint  %s", found)
                 return found
-    near = [*path.glob("*.ckpt"), *path.glob(f"*/{FOLDER}/*.ckpt")]
-    hint = f"; the newest below it is {max(near, key=lambda found: found.stat().st_mtime)}" if near else ""
     raise RefusedInput(
         f"{path} is neither the folder of a run nor a sharded checkpoint: it has no {FOLDER}/{_BEST}, no"
-        f" {FOLDER}/{_LAST} and no {REST}{hint}."
+        f" {FOLDER}/{_LAST} and no {REST}{_newest_in(path)}."
     )
+
+
+def _newest_in(folder: Path) -> str:
+    """Returns the end of an error message: the newest checkpoint in a folder, or in the runs that are in it, if any."""
+    near = [*folder.glob("*.ckpt"), *folder.glob(f"*/{FOLDER}/*.ckpt")]
+    return f"; the newest in {folder} is {max(near, key=lambda found: found.stat().st_mtime)}" if near else ""
 
 
 def run_of(checkpoint: Path) -> Path:

@@ -50,7 +50,7 @@ from lit_gans.common.quiet import quiet
 from lit_gans.config.build import build, refuse_start, resolve, to_cli
 from lit_gans.config.hydra_app import hydra_command
 from lit_gans.config.mistakes import DONE, FAILED, STOPPED, refused_is_2, said
-from lit_gans.config.overrides import quote
+from lit_gans.config.overrides import key_of, quote
 from lit_gans.config.run_folder import (
     broadcast_from_rank_0,
     data_origins,
@@ -175,8 +175,8 @@ def _folder(composed: DictConfig, sweeping: bool, address: str | None) -> Path:
     hydra = HydraConfig.get()
     if sweeping or "hydra.run.dir" in given_folders(list(hydra.overrides.hydra)) or hydra.run.dir != ".":
         return Path(hydra.runtime.output_dir)
-    names = {group: hydra.runtime.choices[group] for group in ("experiment", "model", "data")}
-    name = run_name(**names, origins=data_origins(resolve(composed)["data"]))
+    given = {key_of(item) for item in hydra.overrides.task}
+    name = run_name(hydra.runtime.choices, given, data_origins(resolve(composed)["data"]))
     return run_folder(name, composed.resume if address is None else "none").absolute()
 
 

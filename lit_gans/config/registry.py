@@ -35,7 +35,8 @@ def outside_modules() -> tuple[ModuleType, ...]:
 
 
 def _import(name: str) -> ModuleType:
-    with refusing(f"the module {name} ({IMPORT_VARIABLE} or an entry point {ENTRY_POINTS}) cannot be imported"):
+    named = f"the module {name} ({IMPORT_VARIABLE} or an entry point {ENTRY_POINTS})"
+    with refusing(f"{named} cannot be imported from the working directory, PYTHONPATH or a package"):
         return importlib.import_module(name)
 
 

@@ -1,4 +1,4 @@
-"""Run folders: `outputs/<experiment or model_data>/version_N`, the same for all processes of a run."""
+"""Run folders: `outputs/NAME/version_N`, the same for all processes of a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,15 +32,18 @@ _RANKS = ("RANK", "GROUP_RANK", "NODE_RANK", "SLURM_PROCID")  # of torchrun, nod
 _choices = itertools.count()  # choices broadcast between the processes of torchrun
 
 
-def run_name(experiment: str | None, model: str, data: str, origins: list[str]) -> str:
-    """Returns the name that similar runs share.
+def run_name(choices: Mapping[str, str | None], given: Collection[str | None], origins: Sequence[str]) -> str:
+    """Returns the name that similar runs share: that of the experiment and of the model and data that replace its own,
+    or of model and data.
 
     Args:
-        experiment: option of the group `experiment`, if any.
-        model, data: options of these groups.
+        choices: options of the groups `experiment`, which may be None, `model` and `data`.
+        given: groups whose option the user gives.
         origins: values that identify the data, such as the folder of the images; other values give another name.
     """
-    return "_".join([experiment or f"{model}_{data}", *map(_short, origins)])
+    experiment = choices["experiment"]
+    named = [choices[group] for group in ("model", "data") if experiment is None or group in given]
+    return "_".join([*filter(None, [experiment, *named]), *map(_short, origins)])
 
 
 def data_origins(data: dict[str, Any]) -> list[str]:

@@ -41,14 +41,16 @@ def test_a_checkpoint_whose_replacement_was_interrupted_is_found(tmp_path):
     assert find_checkpoint(run) == run / "checkpoints/last.ckpt.old"
 
 
-def test_what_is_no_checkpoint_is_pointed_to_the_newest_below_it(tmp_path):
+def test_what_is_no_checkpoint_is_pointed_to_the_newest_beside_or_below_it(tmp_path):
     for version in (0, 1):
         folder = run_folder(tmp_path / f"name/version_{version}", "last.ckpt")
         os.utime(folder / "checkpoints/last.ckpt", (version + 1, version + 1))
     (tmp_path / "empty").mkdir()
+    newest = f"the newest in {tmp_path / 'name'} is {tmp_path / 'name/version_1/checkpoints/last.ckpt'}."
     for name, sentence in {
-        "nowhere": "there is no checkpoint at",
-        "name": f"the newest below it is {tmp_path / 'name/version_1/checkpoints/last.ckpt'}.",
+        "nowhere": f"there is no checkpoint at {tmp_path / 'nowhere'}: give the path of a .ckpt file, or the folder of",
+        "name/version_7": newest,
+        "name": newest,
         "empty": "empty is neither the folder of a run nor a sharded checkpoint: it has no checkpoints/best.ckpt",
     }.items():
         with pytest.raises(RefusedInput, match=re.escape(sentence)):

@@ -13,6 +13,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.config.run_folder import LAST, data_origins, newest_run, run_folder, run_name, sweep_folder
 
 PARENT = Path("outputs/dcgan_digits")
+DIGITS = {"model": "dcgan", "data": "digits"}
 
 
 @pytest.fixture(autouse=True)
@@ -34,8 +35,12 @@ def slurm(monkeypatch):
     return tell
 
 
+def named(experiment=None, data="digits", origins=(), given=()):
+    return run_name({"experiment": experiment, "model": "dcgan", "data": data}, given, origins)
+
+
 def folder(resume="none", experiment=None):
-    return run_folder(run_name(experiment, "dcgan", "digits", []), resume)
+    return run_folder(named(experiment), resume)
 
 
 def trained(version, name=LAST):
@@ -134,11 +139,16 @@ def test_another_folder_of_images_is_another_name():
     Path("a/photos").mkdir(parents=True)
     Path("b/photos").mkdir(parents=True)
     places = ("a/photos", "b/photos", "s3://bucket/é, photos")
-    names = [run_name(None, "dcgan", "folder", [origin]) for origin in places]
+    names = [named(data="folder", origins=[origin]) for origin in places]
     assert len({*names}) == 3
-    assert names[0] == run_name(None, "dcgan", "folder", [str(Path("a/photos").absolute())]), "however it is typed"
+    assert names[0] == named(data="folder", origins=[str(Path("a/photos").absolute())]), "however it is typed"
     assert {name.rpartition("-")[0] for name in names} == {"dcgan_folder_photos"}
-    assert run_name("mine", "dcgan", "folder", ["a/photos"]).startswith("mine_photos-")
+    assert named("mine", origins=["a/photos"]).startswith("mine_photos-")
+
+
+@pytest.mark.parametrize("given", [(), ("model",), ("data", "model", "seed")])
+def test_another_model_or_data_than_that_of_an_experiment_is_another_name(given):
+    assert named("mine", given=given) == "_".join(["mine", *(DIGITS[group] for group in DIGITS if group in given)])
 
 
 def origins(*overrides):
@@ -156,8 +166,8 @@ def origins(*overrides):
 def test_other_data_of_one_source_is_another_name(others):
     first, *choices = others
     default = first.split()
-    named = [run_name(None, "dcgan", "it", origins(*default, *choice)) for choice in [(), *([c] for c in choices)]]
-    assert len({*named}) == 1 + len(choices)
+    names = [named(origins=origins(*default, *choice)) for choice in [(), *([c] for c in choices)]]
+    assert len({*names}) == 1 + len(choices)
     processing = ["data.cache=elsewhere", "data.crop=none", "data.placement=disk"]
     for item in processing if first.startswith("data=lsun") else []:
         assert origins(*default, item) == origins(*default), item
@@ -165,6 +175,6 @@ def test_other_data_of_one_source_is_another_name(others):
 
 
 def test_a_root_is_the_same_name_before_and_after_its_download():
-    before = run_name(None, "dcgan", "mnist", origins("data=mnist", "data.root=data/mnist"))
+    before = named(origins=origins("data=mnist", "data.root=data/mnist"))
     Path("data/mnist").mkdir(parents=True)
-    assert before == run_name(None, "dcgan", "mnist", origins("data=mnist", "data.root=./data/mnist"))
+    assert before == named(origins=origins("data=mnist", "data.root=./data/mnist"))
