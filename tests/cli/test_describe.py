@@ -45,6 +45,10 @@ def test_every_network_of_every_gan_is_described(tiny_gan, name, settings):
         assert min(row["multiply_adds"], row["activations_mib"]) > 0
 
 
+def test_the_frozen_classifier_of_projected_gan_stores_nothing_for_gradients_of_its_weights(tiny_gan):
+    assert describe(tiny_gan("projected_gan"))[1]["activations_mib"] < 1  # otherwise 13
+
+
 def test_the_command_makes_no_weight_and_no_folder(ran, tmp_path):
     out = ran("describe", "model=gan", "data.channels=1", f"model.generator_width={2**22}")
     assert "GAN, 64x64, 1 channels" in out

@@ -20,6 +20,7 @@ train experiment=dcgan_digits batch_size=32 | did you mean 'data.batch_size' or 
 train TINY --max_steps 10 | unrecognized arguments: --max_steps: settings are given as key=value; did you mean 'tr
 train experiment=experiment/swept.yaml | hydra.mode=MULTIRUN in a file begins no sweep: add -m to the command line
 train TINY +model.n_critc=1 | model.n_critc: DCGAN has no such argument; did you mean 'n_critic'?
+train TINY +model.generator_optimizer.momentum=0.9 | has no effect: Adam has no such argument; valid names:
 train TINY model.n_critic=abc | Parser key "model.n_critic": Expected a <class 'int'>. Got value: abc
 train TINY model.n_critic=0 | model: n_critic=0 must be at least 1.
 train TINY model.generator_optimizer.lr=abc | Parser key "model.generator_optimizer": Not of type Optimizer: lr='abc'

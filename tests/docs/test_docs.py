@@ -50,6 +50,12 @@ def test_the_readme_lists_the_registered_gans():
     assert {name for name in gans() if f"\n| `{name}` |" in table} == ours
 
 
+def test_the_reference_has_every_registered_gan():
+    entries = re.findall(r"^::: (\S+)$", (ROOT / "docs/reference/modules.md").read_text(), flags=re.M)
+    paths = {f"{cls.__module__}.{cls.__name__}" for cls in gans().values()}
+    assert {path for path in paths if path.startswith("lit_gans.")} <= {*entries}
+
+
 def test_docstrings_give_the_meaning_of_each_key():
     """Every key of a GAN is explained, in its own docstring or in that of a base class."""
     for cls in gans().values():

@@ -102,6 +102,7 @@ class Knows7(Pixels):
         ({"real": images(100, 0), "num_classes": 4}, "intra_fid", "the real images have no classes"),
         ({"num_classes": 3}, "intra_fid", "the real images have classes up to 3, the generator has 3"),
         ({"real": Labeled(4), "num_classes": 4}, "intra_fid", "4 images in a class are too few for 4 features: use"),
+        ({"num_samples": 8, "num_classes": 4}, "intra_fid", "2 images in a class are too few for 4 features: use"),
         ({"extractor": Knows7(), "num_classes": 4}, "class_accuracy", "the extractor knows 7 classes, the generator"),
     ],
 )

@@ -24,6 +24,7 @@ def test_the_table_of_the_guide_is_the_one_that_the_command_writes():
     [
         (NetworkDeepSpeed, {"config": {"gradient_cliping": 1.0}}, "no effect here; did you mean 'gradient_clipping'"),
         (NetworkDeepSpeed, {"stage": 0, "offload_optimizer": True}, "no effect with stage=0, .* use stage=1, 2 or 3"),
+        (NetworkDeepSpeed, {"config": {"zero_optimization": {"stage": 0, "offload_optimizer": {}}}}, "no effect with"),
         (NetworkDDP, {"powersgd_rank": 0}, "powersgd_rank=0 must be at least 1"),
         (NetworkDDP, {"hierarchical": True, "gradient_compression": "powersgd"}, 'use "none", "fp16" or "bf16"'),
     ],

@@ -111,11 +111,24 @@ def test_too_few_images_in_a_class_are_refused_and_measured_on_request():
                 intra_fid.compute()
 
 
+@pytest.mark.parametrize(("fewest", "sentence"), [(4, "4 images in a class"), (1, "1 image in a class")])
+@pytest.mark.parametrize("few", ["real", "generated"])
+def test_the_class_with_the_fewest_real_or_generated_images_decides(few, fewest, sentence):
+    intra_fid = IntraFID(num_classes=2, rank_deficient=fewest == 1)
+    for kind in ("real", "generated"):
+        labels = torch.tensor([0] * 9 + [1] * (fewest if kind == few else 9))
+        intra_fid.update(rows(len(labels)), real=kind == "real", labels=labels)
+    with pytest.raises(RefusedInput, match=sentence):
+        intra_fid.compute()
+
+
 @pytest.mark.parametrize("make", [ClassAccuracy, lambda: IntraFID(num_classes=4)])
 def test_classes_that_do_not_fit_the_images_are_refused(make):
     score = make()
     for labels, sentence in {
         None: "expected the classes of 3 images, received none",
+        (0, 1): "expected the classes of 3 images, received 2",
+        (-1, 0, 1): "labels are -1 to 1, expected 0 to 3",
         (0, 1, 4): "labels are 0 to 4, expected 0 to 3",
     }.items():
         with pytest.raises(RefusedInput, match=sentence):
