@@ -91,10 +91,6 @@ def test_an_argument_of_what_was_replaced_is_refused(choices, override, whose):
         compose(*choices, override)
 
 
-def test_a_class_is_not_imported_before_it_is_built():
-    assert compose("+callbacks.mine._target_=nothing.Nothing").callbacks.mine
-
-
 def test_an_argument_that_no_optimizer_has_is_refused_wherever_it_stands():
     with pytest.raises(RefusedInput, match="learning_rate: Adam has no such argument"):
         build(compose("data=digits", "+model.generator_optimizer.learning_rate=3"))
