@@ -15,7 +15,7 @@ from jaxtyping import Int64, Shaped, UInt8
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.paths import cache_folder
 from lit_gans.common.size import Size, as_size, sides, size_value
 from lit_gans.data.base import ImageData, ImagesInMemory, Pairs
@@ -189,7 +189,7 @@ class PackedData(ImageData):
         """Returns the weight of each class.
 
         Raises:
-            RefusedInput: there are no classes, or a class is missing or unknown.
+            RefusedInput: there are no classes, a class is missing or unknown, or a weight is out of range.
         """
         names, given = self.class_names, self.class_weights
         if not names:
@@ -202,7 +202,8 @@ class PackedData(ImageData):
                 f"data.class_weights must name each of the {len(names)} classes, 0 leaves one out; missing or unknown:"
                 f" {wrong}."
             )
-        return [given[name] for name in names]
+        refuse_below(0, **{f"data.class_weights.{name}": weight for name, weight in given.items()})
+        return [float(given[name]) for name in names]
 
     # ---- placement
 

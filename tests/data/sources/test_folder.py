@@ -92,7 +92,7 @@ def labels_of(data):
     [
         (None, (0.25, 0.25, 0.5)),
         ("balanced", (1 / 3, 1 / 3, 1 / 3)),
-        ({"2": 3.0, "9": 1.0, "10": 0.0}, (0.75, 0.25, 0.0)),
+        ({"2": 3, "9": 1, "10": 0}, (0.75, 0.25, 0.0)),
     ],
 )
 def test_classes_are_shown_as_often_as_their_weights_say(labeled, weights, shares):
@@ -107,6 +107,7 @@ def test_classes_are_shown_as_often_as_their_weights_say(labeled, weights, share
     [
         ({"2": 1.0, "9": 1.0}, "must name each of the 3 classes, 0 leaves one out; missing or unknown: 10"),
         ({"2": 1.0, "9": 1.0, "11": 1.0}, "missing or unknown: 10, 11"),
+        ({"2": 1.0, "9": -1.0, "10": 1.0}, "data.class_weights.9=-1.0 must be at least 0"),
     ],
 )
 def test_weights_that_are_not_those_of_the_classes(labeled, weights, sentence):
