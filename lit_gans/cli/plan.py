@@ -32,7 +32,7 @@ from lit_gans.cli.train_arguments import (
     write_experiment,
 )
 from lit_gans.common.device import chosen_device
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import RefusedInput, refuse_not_positive
 from lit_gans.common.progress import in_words
 from lit_gans.common.quiet import quiet
 from lit_gans.common.size import Size, as_size, sides, size_text
@@ -100,6 +100,7 @@ def plan(overrides: list[str], minutes: float = 60.0, output: str | None = None)
     Returns:
         The path of the file.
     """
+    refuse_not_positive(minutes=minutes)
     given = {str(key_of(item)): value_of(item) for item in overrides if _is_written(item)}
     if "data.root" not in given:
         raise RefusedInput("data.root is required: the folder of the pictures, as in data.root=photos.")

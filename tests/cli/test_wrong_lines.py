@@ -54,6 +54,7 @@ bench gans=[dcgna] | did you mean 'dcgan'?
 compare list.json nowhere.json | list.json is not an evaluation
 pack data=digits | Digits generates its images, there is nothing to pack.
 plan | data.root is required: the folder of the pictures
+plan data.root=empty minutes=-1 | minutes=-1.0 must be greater than 0
 plan data.root=empty | empty contains no images
 plan data.root=empty output=plan.yaml | an experiment is a YAML file in a folder named experiment
 plan data.root=empty data=digits | a plan is for data=folder, not data=digits
