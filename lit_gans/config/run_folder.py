@@ -33,8 +33,8 @@ _choices = itertools.count()  # choices broadcast between the processes of torch
 
 
 def run_name(choices: Mapping[str, str | None], given: Collection[str | None], origins: Sequence[str]) -> str:
-    """Returns the name that similar runs share: that of the experiment and of the model and data that replace its own,
-    or of model and data.
+    """Returns the name that similar runs share: that of the experiment and of another model and data, or of model and
+    data.
 
     Args:
         choices: options of the groups `experiment`, which may be None, `model` and `data`.
@@ -43,7 +43,8 @@ def run_name(choices: Mapping[str, str | None], given: Collection[str | None], o
     """
     experiment = choices["experiment"]
     named = [choices[group] for group in ("model", "data") if experiment is None or group in given]
-    return "_".join([*filter(None, [experiment, *named]), *map(_short, origins)])
+    others = [name for name in named if f"_{name}_" not in f"_{experiment}_"]  # `dcgan_digits` says its own
+    return "_".join([*filter(None, [experiment, *others]), *map(_short, origins)])
 
 
 def data_origins(data: dict[str, Any]) -> list[str]:

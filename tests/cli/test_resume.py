@@ -64,6 +64,13 @@ def test_auto_and_the_folder_of_the_run_are_the_same(train, finished, resume):
     assert [*Path("outputs/dcgan_digits").iterdir()] == [RUN]
 
 
+def test_auto_does_not_take_the_run_of_another_gan(train, finished):
+    other = "experiment=dcgan_digits", "model=sngan", "trainer.max_steps=1", "resume=auto"
+    assert train(*TINY, "logger=default", *other) == 0
+    assert (Path("outputs/dcgan_digits_sngan/version_0") / "checkpoints/last.ckpt").is_file()
+    assert finished.items() <= contents().items()
+
+
 def test_one_refused_run_of_a_sweep_does_not_end_the_others(train):
     assert train(*TINY, "-m", "model.n_critic=0,1", "trainer.max_steps=1") == 2
     assert "n_critic=0 must be at least 1" in train.err
