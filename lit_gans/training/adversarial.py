@@ -389,7 +389,7 @@ class AdversarialModule(LightningModule):
         weights = self.penalty_weights()
         own, shared = ({}, weights) if self.share_scores else (weights, {})
         images = {"real": self.real_images(batch), "fake": self.replayed(fake.detach(), batch)}
-        images = {kind: image.detach().requires_grad_(kind in shared) for kind, image in images.items()}
+        images |= {kind: images[kind].detach().requires_grad_() for kind in shared}
         seen, seen_fake = self.augmentations.apply({**batch, "image": images["real"]}, images["fake"], self.progress)
         # before the scores, so that FSDP reduces only after the gradients of the penalty exist
         penalties = self._penalties_at({"real": seen["image"], "fake": seen_fake}, own, seen)
