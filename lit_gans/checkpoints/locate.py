@@ -58,7 +58,7 @@ def find_checkpoint(path: str | Path) -> Path:
 
 def _newest_in(folder: Path) -> str:
     """Returns the end of an error message: the newest checkpoint in a folder, or in the runs that are in it, if any."""
-    near = [*folder.glob("*.ckpt"), *folder.glob(f"*/{FOLDER}/*.ckpt")]
+    near = [path for pattern in ("*.ckpt", f"*/{FOLDER}/*.ckpt") for path in folder.glob(pattern) if path.exists()]
     return f"; the newest in {folder} is {max(near, key=lambda found: found.stat().st_mtime)}" if near else ""
 
 

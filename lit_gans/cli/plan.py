@@ -81,9 +81,10 @@ def planned(arguments: list[str]) -> list[str]:
             f"{what} chooses settings for one run of one process by timing it: choose once with `lit-gans plan"
             f" data.root={chosen.get('data.root', 'FOLDER')}`, then give the file that it writes as experiment=FILE."
         )
-    path = _path(chosen) if chosen.get("resume", "none") != "none" else _plan(arguments)
-    kept = (item for item in without_own(plan, arguments)[1] if not _is_written(item) and key_of(item) != "experiment")
-    return [f"experiment={path}", *kept]
+    resumes = chosen.get("resume", "none") != "none"
+    path = _path(chosen) if resumes else _plan(arguments)  # of which an argument of a resumed run may differ
+    given = (item for item in without_own(plan, arguments)[1] if key_of(item) != "experiment")
+    return [f"experiment={path}", *(item for item in given if resumes or not _is_written(item))]
 
 
 def plan(overrides: list[str], minutes: float = 60.0, output: str | None = None) -> Path:

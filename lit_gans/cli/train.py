@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 import yaml
+from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from lightning.pytorch import Callback, LightningDataModule, Trainer
@@ -175,8 +176,9 @@ def _folder(composed: DictConfig, sweeping: bool, address: str | None) -> Path:
     hydra = HydraConfig.get()
     if sweeping or "hydra.run.dir" in given_folders(list(hydra.overrides.hydra)) or hydra.run.dir != ".":
         return Path(hydra.runtime.output_dir)
-    given = {key_of(item) for item in hydra.overrides.task}
-    name = run_name(hydra.runtime.choices, given, data_origins(resolve(composed)["data"]))
+    alone = [*hydra.overrides.hydra, *(item for item in hydra.overrides.task if key_of(item) == "experiment")]
+    own = compose(hydra.job.config_name, alone, return_hydra_config=True).hydra.runtime.choices  # takes 0.2 s
+    name = run_name(hydra.runtime.choices, own, data_origins(resolve(composed)["data"]))
     return run_folder(name, composed.resume if address is None else "none").absolute()
 
 

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from lit_gans.common.errors import refusing
+from lit_gans.common.errors import RefusedInput, one_line
 
 ENTRY_POINTS = "lit_gans.models"
 IMPORT_VARIABLE = "LIT_GANS_IMPORT"
@@ -35,9 +35,13 @@ def outside_modules() -> tuple[ModuleType, ...]:
 
 
 def _import(name: str) -> ModuleType:
-    named = f"the module {name} ({IMPORT_VARIABLE} or an entry point {ENTRY_POINTS})"
-    with refusing(f"{named} cannot be imported from the working directory, PYTHONPATH or a package"):
+    try:
         return importlib.import_module(name)
+    except (ImportError, SyntaxError) as error:  # other errors are bugs of the module, and show their line
+        raise RefusedInput(
+            f"the module {name} ({IMPORT_VARIABLE} or an entry point {ENTRY_POINTS}) cannot be imported from the"
+            f" working directory, PYTHONPATH or a package: {one_line(error)}."
+        ) from error
 
 
 @cache

@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,19 +32,18 @@ _RANKS = ("RANK", "GROUP_RANK", "NODE_RANK", "SLURM_PROCID")  # of torchrun, nod
 _choices = itertools.count()  # choices broadcast between the processes of torchrun
 
 
-def run_name(choices: Mapping[str, str | None], given: Collection[str | None], origins: Sequence[str]) -> str:
-    """Returns the name that similar runs share: that of the experiment and of another model and data, or of model and
-    data.
+def run_name(choices: Mapping[str, str | None], own: Mapping[str, str | None], origins: Sequence[str]) -> str:
+    """Returns the name that similar runs share: that of the experiment and of the model and data that replace its own,
+    or of model and data.
 
     Args:
         choices: options of the groups `experiment`, which may be None, `model` and `data`.
-        given: groups whose option the user gives.
+        own: options that the experiment alone would have.
         origins: values that identify the data, such as the folder of the images; other values give another name.
     """
     experiment = choices["experiment"]
-    named = [choices[group] for group in ("model", "data") if experiment is None or group in given]
-    others = [name for name in named if f"_{name}_" not in f"_{experiment}_"]  # `dcgan_digits` says its own
-    return "_".join([*filter(None, [experiment, *others]), *map(_short, origins)])
+    named = [choices[group] for group in ("model", "data") if experiment is None or choices[group] != own[group]]
+    return "_".join([*filter(None, [experiment, *named]), *map(_short, origins)])
 
 
 def data_origins(data: dict[str, Any]) -> list[str]:

@@ -389,7 +389,9 @@ class AdversarialModule(LightningModule):
         weights = self.penalty_weights()
         own, shared = ({}, weights) if self.share_scores else (weights, {})
         images = {"real": self.real_images(batch), "fake": self.replayed(fake.detach(), batch)}
-        images |= {kind: images[kind].detach().requires_grad_() for kind in shared}
+        for kind in shared:
+            if not images[kind].requires_grad:  # as those of a GAN whose `real_images` trains
+                images[kind] = images[kind].detach().requires_grad_()
         seen, seen_fake = self.augmentations.apply({**batch, "image": images["real"]}, images["fake"], self.progress)
         # before the scores, so that FSDP reduces only after the gradients of the penalty exist
         penalties = self._penalties_at({"real": seen["image"], "fake": seen_fake}, own, seen)
@@ -424,7 +426,7 @@ class AdversarialModule(LightningModule):
         return penalties
 
     def _observe(self, name: str, output: Tensor | Scored, penalty: Tensor | None) -> None:
-        """Shows the loss of a discriminator to the finite check, and its scores to the adaptive augmentation."""
+        """Shows loss and penalties of a discriminator to the finite check, its scores to the adaptive augmentation."""
         for value in (penalty, output.penalty if isinstance(output, Scored) else None):
             if value is not None:
                 self.finite.add(PENALTY, name, value)

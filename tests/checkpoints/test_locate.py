@@ -45,6 +45,7 @@ def test_what_is_no_checkpoint_is_pointed_to_the_newest_beside_or_below_it(tmp_p
     for version in (0, 1):
         folder = run_folder(tmp_path / f"name/version_{version}", "last.ckpt")
         os.utime(folder / "checkpoints/last.ckpt", (version + 1, version + 1))
+    (tmp_path / "name/version_0/checkpoints/best.ckpt").symlink_to("gone.ckpt")
     (tmp_path / "empty").mkdir()
     newest = f"the newest in {tmp_path / 'name'} is {tmp_path / 'name/version_1/checkpoints/last.ckpt'}."
     for name, sentence in {

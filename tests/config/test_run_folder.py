@@ -35,8 +35,8 @@ def slurm(monkeypatch):
     return tell
 
 
-def named(experiment=None, data="digits", origins=(), given=()):
-    return run_name({"experiment": experiment, "model": "dcgan", "data": data}, given, origins)
+def named(experiment=None, model="dcgan", data="digits", origins=()):
+    return run_name({"experiment": experiment, "model": model, "data": data}, DIGITS, origins)
 
 
 def folder(resume="none", experiment=None):
@@ -143,14 +143,13 @@ def test_another_folder_of_images_is_another_name():
     assert len({*names}) == 3
     assert names[0] == named(data="folder", origins=[str(Path("a/photos").absolute())]), "however it is typed"
     assert {name.rpartition("-")[0] for name in names} == {"dcgan_folder_photos"}
-    assert named("mine", origins=["a/photos"]).startswith("mine_photos-")
+    assert named("mine", data="folder", origins=["a/photos"]).startswith("mine_folder_photos-")
 
 
 def test_another_model_or_data_than_that_of_an_experiment_is_another_name():
     assert named("mine") == "mine"
-    assert named("mine", given=("model", "data", "seed")) == "mine_dcgan_digits"
-    assert named("gan_digits", given=("model", "data")) == "gan_digits_dcgan"
-    assert named("dcgan_digits", given=("model", "data")) == "dcgan_digits"
+    assert named("mine", model="gan") == "mine_gan"
+    assert named("mine", model="gan", data="emoji") == "mine_gan_emoji"
 
 
 def origins(*overrides):

@@ -6,7 +6,7 @@ from torch import nn
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.training.penalties import gradient_penalty, r1_penalty, zero_centered_penalty
-from tests.training.linear_gan import linear_gan
+from tests.training.linear_gan import PLAIN, LinearGAN, linear_gan
 
 
 class Scored(nn.Module):
@@ -100,6 +100,21 @@ def test_shared_scores_train_as_scores_of_their_own_with_fewer_forwards(random_i
     own, shared = forwards
     assert shared == 3 * 3 * accumulate, "real, fake, and the generator's step"
     assert own - shared == 2 * len(weights) * accumulate, "in iterations 0 and 2"
+
+
+class ScaledGAN(LinearGAN):
+    """Its discriminator sees real images times a number that it learns."""
+
+    def real_images(self, batch):
+        return batch["image"] * self.discriminator.scale
+
+
+@pytest.mark.parametrize("share_scores", [False, True])
+def test_what_a_gan_computes_of_real_images_learns_under_a_penalty(random_images, fit, share_scores):
+    module = ScaledGAN(image_size=16, channels=1, latent_dim=6, **PLAIN, r1_gamma=0.7, share_scores=share_scores)
+    module.discriminator.scale = torch.nn.Parameter(torch.ones(()))
+    fit(module, random_images(), max_steps=1)
+    assert module.discriminator.scale != 1
 
 
 def test_a_bare_loss_trains_but_has_no_scores_to_share(random_images, fit):
