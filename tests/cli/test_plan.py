@@ -103,7 +103,8 @@ def test_training_begins_with_a_plan(train, photos, first, monkeypatch):
     assert train(*first, photos, *small, "resume=auto") == 0
     assert "Nothing was trained" in train.out
     assert Path("planned/experiment/plan_photos.yaml").stat().st_mtime_ns == before, "it is not planned again"
-    assert train(*first, photos, *small, "model.generator_width=8", "resume=auto") == 2, "and nothing given is dropped"
+    other = "model.generator_width=8", "trainer.max_steps=99", "resume=auto"
+    assert train(*first, photos, *small, *other) == 2, "nothing given is dropped"
     assert "another architecture" in train.err
 
 
