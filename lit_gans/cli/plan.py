@@ -82,7 +82,7 @@ def planned(arguments: list[str]) -> list[str]:
             f" data.root={chosen.get('data.root', 'FOLDER')}`, then give the file that it writes as experiment=FILE."
         )
     resumes = chosen.get("resume", "none") != "none"
-    path = _path(chosen) if resumes else _plan(arguments)  # of which an argument of a resumed run may differ
+    path = _path(chosen) if resumes else _plan(arguments)  # a plan made before may differ from what is given
     given = (item for item in without_own(plan, arguments)[1] if key_of(item) != "experiment")
     return [f"experiment={path}", *(item for item in given if resumes or not _is_written(item))]
 

@@ -176,8 +176,11 @@ def _folder(composed: DictConfig, sweeping: bool, address: str | None) -> Path:
     hydra = HydraConfig.get()
     if sweeping or "hydra.run.dir" in given_folders(list(hydra.overrides.hydra)) or hydra.run.dir != ".":
         return Path(hydra.runtime.output_dir)
-    alone = [*hydra.overrides.hydra, *(item for item in hydra.overrides.task if key_of(item) == "experiment")]
-    own = compose(hydra.job.config_name, alone, return_hydra_config=True).hydra.runtime.choices  # takes 0.2 s
+    own = hydra.runtime.choices
+    given = {key_of(item): item for item in hydra.overrides.task}
+    if own["experiment"] is not None and {"model", "data"} & given.keys():  # composing takes 0.2 s
+        alone = [*hydra.overrides.hydra, *(item for key, item in given.items() if key == "experiment")]
+        own = compose(hydra.job.config_name, alone, return_hydra_config=True).hydra.runtime.choices
     name = run_name(hydra.runtime.choices, own, data_origins(resolve(composed)["data"]))
     return run_folder(name, composed.resume if address is None else "none").absolute()
 

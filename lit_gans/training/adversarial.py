@@ -390,7 +390,7 @@ class AdversarialModule(LightningModule):
         own, shared = ({}, weights) if self.share_scores else (weights, {})
         images = {"real": self.real_images(batch), "fake": self.replayed(fake.detach(), batch)}
         for kind in shared:
-            if not images[kind].requires_grad:  # as those of a GAN whose `real_images` trains
+            if not images[kind].requires_grad:  # those of a GAN whose `real_images` trains do
                 images[kind] = images[kind].detach().requires_grad_()
         seen, seen_fake = self.augmentations.apply({**batch, "image": images["real"]}, images["fake"], self.progress)
         # before the scores, so that FSDP reduces only after the gradients of the penalty exist
