@@ -24,7 +24,7 @@ from lit_gans.metrics.perceptual import Perceptual, perceptual_network
 from lit_gans.networks.autoencoder import Autoencoder, DiagonalGaussian, VectorQuantizer, perplexity, usage_of
 from lit_gans.networks.blocks import Norm, cut, padded
 from lit_gans.networks.patchgan import PatchGAN
-from lit_gans.training.adaptive_weight import adaptive_weight, gradient_at, weight_gradient, with_gradient
+from lit_gans.training.adaptive_weight import LARGEST, adaptive_weight, gradient_at, weight_gradient, with_gradient
 from lit_gans.training.batch import Batch
 from lit_gans.training.losses import Scored, critic_generator, hinge_discriminator
 from lit_gans.training.optim import Optimizer
@@ -44,9 +44,12 @@ class AutoencoderKL(Translator):
     norm in the discriminator, whose statistics would be those of each rank; the default is instance norm.
 
     The adversarial loss is weighted by the gradients of the decoder's last layer, with respect to its weights (Esser et
-    al. 2021, equation 7). These gradients are averaged over the ranks before their norms are taken, so that several
-    ranks weight as one process does. They are computed from the layer's input and the gradient of its output, which
-    needs no weights, so that every strategy can. With `accumulate_gradients`, each microbatch has its own weight.
+    al. 2021, equation 7). Delta is 1e-6 as in the paper (1e-4 in the authors' code). The weight is at most 1e4, as in
+    the authors' code. VQGAN's reconstruction loss is a mean, as that of this class, but latent diffusion sums over the
+    numbers of an image: for `kl` the limit is 1e4 / (channels * height * width). The gradients are averaged over the
+    ranks before their norms are taken, so that several ranks weight as one process does. They are computed from the
+    layer's input and the gradient of its output, which needs no weights, so that every strategy can. With
+    `accumulate_gradients`, each microbatch has its own weight.
 
     Any images will do as data. Of pairs, the targets are reconstructed.
 
@@ -59,6 +62,8 @@ class AutoencoderKL(Translator):
         blocks: number of residual blocks for each resolution of the encoder; the decoder has one more.
         num_codes: number of vectors (`vq`); `codebook/perplexity` logs how many a batch uses.
         commitment_weight: weight of the encoder's part of the quantizer's loss (`vq`).
+        legacy: whether `commitment_weight` weights the part of the vectors instead, as the training of the published
+            VQGAN weights did (`legacy=True` in the authors' code) (`vq`).
         kl_weight: weight of the KL divergence of an image relative to its reconstruction loss, where both are sums over
             all numbers (`kl`); may be a schedule.
         perceptual: network of the perceptual loss: `efficientnet_lite0`; `lpips_vgg`, `lpips_alex` or `lpips_squeeze`,
@@ -90,6 +95,7 @@ class AutoencoderKL(Translator):
         blocks: int = 2,
         num_codes: int = 1024,
         commitment_weight: float = 0.25,
+        legacy: bool = False,
         kl_weight: Number = 1e-6,
         perceptual: Perceptual = "efficientnet_lite0",
         perceptual_file: str | None = None,
@@ -117,6 +123,8 @@ class AutoencoderKL(Translator):
             **kwargs,
         )
         refuse_below(1, blocks=blocks)
+        if legacy and quantizer != "vq":
+            raise RefusedInput("legacy=true is an option of the quantizer's loss: it needs quantizer=vq.")
         refuse_below(0, discriminator_start=discriminator_start)
         refuse_weights(kl_weight=kl_weight, commitment_weight=commitment_weight)
         refuse_weights(perceptual_weight=perceptual_weight, adversarial_weight=adversarial_weight)
@@ -130,17 +138,18 @@ class AutoencoderKL(Translator):
         self._perceptual: tuple[nn.Module, ...] = ()  # in a tuple, it is neither trained nor part of checkpoints
         vector = quantizer == "vq"
         shape = self.channels, self.image_size
+        codes = num_codes, latent_channels, commitment_weight, legacy
         with self.building():
             self.generator = Autoencoder(
                 *shape,
                 latent_channels,
-                VectorQuantizer(num_codes, latent_channels, commitment_weight) if vector else DiagonalGaussian(),
+                VectorQuantizer(*codes) if vector else DiagonalGaussian(),
                 latent_channels if vector else 2 * latent_channels,
                 generator_width,
                 multipliers,
                 blocks,
             )
-            self.discriminator = PatchGAN(0, *shape, discriminator_width, patch_depth, norm)
+            self.discriminator = PatchGAN(0, *shape, discriminator_width, patch_depth, norm, zero_biases=False)
 
     # ---- the training
 
@@ -237,7 +246,10 @@ class AutoencoderKL(Translator):
     def _balance(self, features: Tensor, gradients: list[Tensor]) -> Tensor:
         """Returns the adaptive weight from gradients of the last layer's weights, averaged over the ranks."""
         of_weights = [weight_gradient(self.generator.last, features, gradient) for gradient in gradients]
-        return adaptive_weight(*self.mean_over_ranks(torch.stack(of_weights)))
+        # latent diffusion sums its reconstruction loss over the numbers of an image, VQGAN averages as this class does
+        unit = math.prod(self.image_shape) if self.quantizer == "kl" else 1
+        reconstruction, adversarial = self.mean_over_ranks(torch.stack(of_weights))
+        return adaptive_weight(reconstruction, adversarial, LARGEST / unit)
 
     def _reconstruction_loss(self, fake: Tensor, real: Tensor) -> Tensor:
         loss = functional.l1_loss(full_precision(fake), full_precision(real))

@@ -72,7 +72,8 @@ class CycleGAN(Translator):
             return ResidualTranslator(self.channels, self.channels, self.generator_width, blocks, self.norm)
 
         def discriminator() -> nn.Module:
-            return PatchGAN(0, self.channels, self.image_size, self.discriminator_width, self.patch_depth, self.norm)
+            sizes = self.image_size, self.discriminator_width, self.patch_depth
+            return PatchGAN(0, self.channels, *sizes, self.norm, affine=False)
 
         with self.building():
             self.generator = BothWays(translator(), translator())

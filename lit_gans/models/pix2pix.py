@@ -26,10 +26,10 @@ from lit_gans.training.translator import Translator, spread, with_channels_of
 class Pix2Pix(Translator):
     """Translates images: a U-Net, a patch discriminator that also sees the input image, and an L1 term.
 
-    The defaults follow sections 3 and 6: 100 times L1, the discriminator's loss halved, Adam at 2e-4 with
-    beta_1 = 0.5, constant for half of the training and then decaying to zero; the paper's batch size is 1. Dropout is
-    the only noise and stays active when sampling. The data must be pairs: `data=digit_edges`, `emoji_lines` or
-    `paired_folder`.
+    The defaults follow sections 3 and 6: 100 times L1, the discriminator's loss halved, Adam at 2e-4 with beta_1 = 0.5;
+    the paper's batch size is 1. The learning rate, constant for half of the training and then decaying to zero, is that
+    of the authors' later PyTorch code; the paper's rate is constant. Dropout is the only noise and stays active when
+    sampling. The data must be pairs: `data=digit_edges`, `emoji_lines` or `paired_folder`.
 
     Args:
         l1_weight: weight of the mean absolute difference to the target; may be a schedule.

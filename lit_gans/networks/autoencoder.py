@@ -23,6 +23,7 @@ from lit_gans.networks.blocks import UpsampledConv2d
 Bottleneck = tuple[Tensor, Tensor, Tensor | None]  # latents, a loss of each image, and the indices of vectors
 _LOG_VARIANCE = (-30.0, 20.0)  # beyond which the exponential is 0 or too large
 _GROUPS, _PER_GROUP = 32, 4  # groups of a normalization, of at least so many channels
+_EPS = 1e-6  # of a normalization, as in the authors' code
 
 
 class ResidualBlock(nn.Module):
@@ -154,7 +155,7 @@ def _normalized(channels: int) -> list[nn.Module]:
 
 
 def _group_norm(channels: int) -> nn.GroupNorm:
-    return nn.GroupNorm(gcd(_GROUPS, max(1, channels // _PER_GROUP)), channels)
+    return nn.GroupNorm(gcd(_GROUPS, max(1, channels // _PER_GROUP)), channels, eps=_EPS)
 
 
 class DiagonalGaussian(nn.Module):
@@ -189,12 +190,14 @@ class VectorQuantizer(nn.Module):
     Args:
         num_codes: number of vectors.
         channels: length of a vector.
-        commitment_weight: weight of the second term, beta in equation 3.
+        commitment_weight: weight of the encoder's term, beta in equation 3.
+        legacy: whether beta weights the vectors' term instead, by a mistake of VQGAN's first code, which trained the
+            published weights.
     """
 
-    def __init__(self, num_codes: int, channels: int, commitment_weight: float = 0.25) -> None:
+    def __init__(self, num_codes: int, channels: int, commitment_weight: float = 0.25, legacy: bool = False) -> None:
         super().__init__()
-        self.commitment_weight = commitment_weight
+        self.commitment_weight, self.legacy = commitment_weight, legacy
         self.vectors = nn.Parameter(torch.empty(num_codes, channels).uniform_(-1, 1) / num_codes)
 
     def forward(self, encoded: Float[Tensor, "n z h w"], noise: Tensor | None = None) -> Bottleneck:
@@ -204,7 +207,8 @@ class VectorQuantizer(nn.Module):
             codes = self._nearest(encoded.detach().movedim(1, -1))
             chosen = functional.embedding(codes, self.vectors).movedim(-1, 1)
             learned, committed = (chosen - encoded.detach()).square(), (encoded - chosen.detach()).square()
-            loss = (learned + self.commitment_weight * committed).mean((1, 2, 3))
+            whole, weighted = (committed, learned) if self.legacy else (learned, committed)
+            loss = (whole + self.commitment_weight * weighted).mean((1, 2, 3))
             return encoded + (chosen - encoded).detach(), loss, codes
 
     def _nearest(self, encoded: Float[Tensor, "n h w z"]) -> Int64[Tensor, "n h w"]:

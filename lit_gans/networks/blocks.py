@@ -96,13 +96,22 @@ def _widened(weight: Float[Tensor, "o i 3 3"]) -> Float[Tensor, "o i 4 4"]:
     return functional.pad(rows, (1, 0)) + functional.pad(rows, (0, 1))
 
 
-def draw_weights(network: nn.Module) -> None:
-    """Draws the weights of all convolutions from N(0, 0.02), as pix2pix and CycleGAN do (Isola et al. 2017, Zhu et al.
-    2017).
+def draw_weights(network: nn.Module, zero_biases: bool = True) -> None:
+    """Draws the weights of all convolutions from N(0, 0.02) and the scales of all norms from N(1, 0.02), as pix2pix and
+    CycleGAN do (Isola et al. 2017, Zhu et al. 2017).
+
+    Args:
+        network: network whose convolutions and norms are initialized.
+        zero_biases: whether the biases of the convolutions are set to 0, as both authors do, or keep PyTorch's uniform
+            initialization.
     """
     for layer in network.modules():
         if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
             nn.init.normal_(layer.weight, 0.0, 0.02)
+            if zero_biases and layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+        elif isinstance(layer, nn.BatchNorm2d | nn.InstanceNorm2d | nn.GroupNorm) and layer.affine:
+            nn.init.normal_(layer.weight, 1.0, 0.02)  # shifts are 0
 
 
 class Residual(nn.Module):
@@ -121,13 +130,19 @@ def is_cheap(layer: nn.Module) -> TypeGuard[nn.Conv2d | nn.ConvTranspose2d]:
     return isinstance(layer, nn.Conv2d | nn.ConvTranspose2d) and (layer.groups > 1 or layer.kernel_size == (1, 1))
 
 
-def normalization(norm: Norm, channels: int) -> nn.Module:
-    """Returns the normalization of a map: over the batch, each image (`layer`) or each channel (`instance`)."""
+def normalization(norm: Norm, channels: int, affine: bool = True) -> nn.Module:
+    """Returns the normalization of a map: over the batch, each image (`layer`) or each channel (`instance`).
+
+    Args:
+        norm: type of the normalization.
+        channels: number of channels of the map.
+        affine: whether `instance` has a scale and a shift for each channel; `batch` and `layer` always have them.
+    """
     layers: dict[str, Any] = {
         "none": nn.Identity,
         "batch": lambda: nn.BatchNorm2d(channels),
         "layer": lambda: nn.GroupNorm(1, channels),
-        "instance": lambda: nn.InstanceNorm2d(channels, affine=True),
+        "instance": lambda: nn.InstanceNorm2d(channels, affine=affine),
     }
     return layers[norm]()
 

@@ -29,7 +29,8 @@ class ResidualTranslator(nn.Module):
         channels: C.
         width: channels of the finest map; the next two have 2 and 4 x width.
         blocks: number of residual blocks.
-        norm: normalization after every convolution but the last.
+        norm: normalization after every convolution but the last; `instance` has no scale and shift, as in the paper's
+            code.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class ResidualTranslator(nn.Module):
             # zeros where the map is halved, as in the paper's code
             mode: Literal["reflect", "zeros"] = "reflect" if stride == 1 else "zeros"
             layer = nn.Conv2d(before, after, size, stride, size // 2, bias=bias, padding_mode=mode)
-            return [layer, normalization(norm, after)]
+            return [layer, normalization(norm, after, affine=False)]
 
         def block(deep: int) -> nn.Module:
             return Residual(nn.Sequential(*convolution(deep, deep, 3), nn.ReLU(), *convolution(deep, deep, 3)))
@@ -53,7 +54,7 @@ class ResidualTranslator(nn.Module):
         layers += [block(4 * width) for _ in range(blocks)]
         for deep in (4 * width, 2 * width):
             layers += [nn.ConvTranspose2d(deep, deep // 2, 3, 2, 1, output_padding=1, bias=bias)]
-            layers += [normalization(norm, deep // 2), nn.ReLU()]
+            layers += [normalization(norm, deep // 2, affine=False), nn.ReLU()]
         self.layers = nn.Sequential(*layers, nn.Conv2d(width, channels, 7, 1, 3, padding_mode="reflect"), nn.Tanh())
         draw_weights(self)
 

@@ -23,6 +23,8 @@ class PatchGAN(nn.Module):
         width: channels of the first map; each further map has twice as many, up to 8 x width.
         depth: number of convolutions with stride 2.
         norm: normalization after every convolution but the first and the last.
+        affine: whether the norm `instance` has a scale and a shift for each channel.
+        zero_biases: whether biases start at 0, as in pix2pix and CycleGAN, or keep PyTorch's uniform initialization.
 
     Raises:
         RefusedInput: the image is too small for `depth`.
@@ -36,6 +38,8 @@ class PatchGAN(nn.Module):
         width: int = 64,
         depth: int = 3,
         norm: Norm = "instance",
+        affine: bool = True,
+        zero_biases: bool = True,
     ) -> None:
         super().__init__()
         if min(sides(image_size)) // 2**depth < 3:
@@ -50,9 +54,9 @@ class PatchGAN(nn.Module):
         for index in range(1, depth + 1):
             stride = 2 if index < depth else 1
             layers += [nn.Conv2d(widths[index - 1], widths[index], 4, stride, 1, bias=bias)]
-            layers += [normalization(norm, widths[index]), nn.LeakyReLU(0.2, inplace=True)]
+            layers += [normalization(norm, widths[index], affine), nn.LeakyReLU(0.2, inplace=True)]
         self.layers = nn.Sequential(*layers, nn.Conv2d(widths[-1], 1, 4, 1, 1))
-        draw_weights(self)
+        draw_weights(self, zero_biases)
 
     def forward(self, images: Float[Tensor, "n c h w"], *inputs: Float[Tensor, "n a h w"]) -> Float[Tensor, "n p q"]:
         return self.layers(torch.cat([*inputs, images], 1)).mean(1)  # not a view, which FSDP would not track

@@ -16,8 +16,8 @@ from torch.nn.grad import conv2d_weight
 
 from lit_gans.common.precision import full_precision, without_autocast
 
-_DELTA = 1e-6  # delta in equation 7
-_LARGEST = 1e4  # of the weight, as in the authors' code
+_DELTA = 1e-6  # delta in equation 7; 1e-4 in the authors' code
+LARGEST = 1e4  # of the weight, in the unit of the reconstruction loss of the authors' code
 _SCALE = 2.0**12  # exact, and keeps gradients that pass through fp16 from vanishing
 
 
@@ -38,10 +38,12 @@ def weight_gradient(
     return found
 
 
-def adaptive_weight(reconstruction: Float[Tensor, "*shape"], adversarial: Float[Tensor, "*shape"]) -> Float[Tensor, ""]:
-    """Returns the weight of the adversarial loss from the gradients of both losses (equation 7), at most 10,000."""
+def adaptive_weight(
+    reconstruction: Float[Tensor, "*shape"], adversarial: Float[Tensor, "*shape"], largest: float
+) -> Float[Tensor, ""]:
+    """Returns the weight of the adversarial loss from the gradients of both losses (equation 7), at most `largest`."""
     norms = torch.linalg.vector_norm(reconstruction), torch.linalg.vector_norm(adversarial)
-    return torch.clamp(norms[0] / (norms[1] + _DELTA), max=_LARGEST)
+    return torch.clamp(norms[0] / (norms[1] + _DELTA), max=largest)
 
 
 def with_gradient(

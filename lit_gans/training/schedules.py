@@ -81,7 +81,7 @@ def _whole(progress: Progress) -> int:
 
 @dataclass(frozen=True)
 class ConstantThenLinear(Schedule):
-    """Keeps the learning rate constant at first, then decays it linearly to zero (Isola et al. 2017, section 3.3).
+    """Keeps the learning rate constant at first, then decays it linearly to zero (Zhu et al. 2017, section 4).
 
     Args:
         constant_share: fraction of the generator iterations, in [0, 1), before the decay begins.

@@ -28,8 +28,8 @@ _ENLARGED = 286 / 256  # then a random crop of the original size (Isola et al. 2
 class Translator(AdversarialModule):
     """Translates `input`, images of a domain A, to `image`, those of a domain B.
 
-    The defaults are those of Isola et al. (2017) and Zhu et al. (2017): Adam at 2e-4 with beta_1 = 0.5, constant for
-    half of the training and then decaying to zero.
+    The defaults are those of the PyTorch code of Isola et al. (2017) and Zhu et al. (2017): Adam at 2e-4 with
+    beta_1 = 0.5, constant for half of the training and then decaying to zero.
 
     Args:
         jitter: whether to enlarge images by 286/256, crop them back at a random position and mirror them at random;

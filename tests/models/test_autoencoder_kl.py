@@ -56,7 +56,33 @@ def test_the_generator_s_gradient_is_that_of_equation_7(module, perceptual_weigh
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(gradients(found, module.generator), gradients(expected, module.generator))
     torch.testing.assert_close(module.terms["adaptive_weight"], weight.detach())
-    assert 0.1 < weight < 1e4, "neither vanishing nor cut"
+    assert 0.1 < weight < 1e4 / 16**2, "neither vanishing nor limited"
+
+
+@pytest.mark.parametrize(("factor", "capped"), [(1.0, False), (1e-3, True)])
+@pytest.mark.parametrize("quantizer", ["kl", "vq"])
+def test_the_weight_is_limited_in_the_unit_of_the_paper_s_reconstruction_loss(module, quantizer, factor, capped):
+    """Latent diffusion sums its reconstruction loss over the numbers of an image, VQGAN takes the mean."""
+    module = module(quantizer=quantizer, num_codes=6, adversarial_weight=0.7, kl_weight=0.3).double()
+    with torch.no_grad():
+        module.discriminator.layers[-1].weight.mul_(factor if quantizer == "kl" else factor / 100)
+    image = torch.rand(4, 1, 16, 16, dtype=torch.float64) * 2 - 1
+    noise = torch.randn(4, 4, 8, 8, dtype=torch.float64)
+    batch = module.with_fake({"image": image, "input": image, "posterior": noise})
+    fake, last = batch["fake"], module.generator.last.weight
+    difference = (fake - image).abs()
+    reconstruction = difference.sum((1, 2, 3)).mean() if quantizer == "kl" else difference.mean()
+    adversarial = -module.discriminator(fake).mean()
+    norms = [torch.autograd.grad(each, last, retain_graph=True)[0].norm() for each in (reconstruction, adversarial)]
+    weight = norms[0] / (norms[1] + 1e-6)
+    assert (weight > 1e4) == capped
+    bottleneck = batch["bottleneck"].mean() * (0.3 if quantizer == "kl" else 1.0)
+    theirs = reconstruction + bottleneck + 0.7 * weight.clamp(max=1e4).detach() * adversarial
+    unit = 16 * 16 if quantizer == "kl" else 1
+    found = module.generator_loss(fake, batch)
+    torch.testing.assert_close(found, theirs / unit, rtol=1e-9, atol=0)
+    expected = [each / unit for each in gradients(theirs, module.generator)]
+    torch.testing.assert_close([*gradients(found, module.generator)], expected, rtol=1e-9, atol=1e-15)
 
 
 def test_without_an_adaptive_weight_the_losses_are_added(module):
@@ -238,7 +264,9 @@ def test_images_of_another_kind_are_refused(module):
         module.sampling_inputs(4, 0, None)
 
 
-@pytest.mark.parametrize("wrong", [{"blocks": 0}, {"kl_weight": -1.0}, {"discriminator_start": -1}])
+@pytest.mark.parametrize(
+    "wrong", [{"blocks": 0}, {"kl_weight": -1.0}, {"discriminator_start": -1}, {"legacy": True, "quantizer": "kl"}]
+)
 def test_settings_out_of_range_are_refused(tiny_gan, wrong):
     with pytest.raises(RefusedInput, match=next(iter(wrong))):
         tiny_gan("autoencoder_kl", **wrong)

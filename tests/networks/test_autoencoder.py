@@ -91,6 +91,20 @@ def test_vectors_learn_from_the_encoder_and_the_encoder_commits(quantizer):
     torch.testing.assert_close(quantizer.vectors.grad, expected)
 
 
+def test_the_published_weights_of_vqgan_had_beta_on_the_vectors_term():
+    encoded = torch.randn(2, 3, 4, 4, dtype=torch.float64, requires_grad=True)
+    for legacy in (False, True):
+        quantizer = VectorQuantizer(7, 3, commitment_weight=0.4, legacy=legacy).double()
+        _, loss, codes = quantizer(encoded)
+        chosen = quantizer.vectors[codes].movedim(-1, 1)
+        encoder, vectors = ((encoded - chosen.detach()) ** 2).mean(), ((encoded.detach() - chosen) ** 2).mean()
+        expected = encoder + 0.4 * vectors if legacy else 0.4 * encoder + vectors
+        torch.testing.assert_close(loss.mean(), expected)
+        inputs = encoded, quantizer.vectors
+        found, wanted = (torch.autograd.grad(each, inputs) for each in (loss.mean(), expected))
+        torch.testing.assert_close(found, wanted)
+
+
 def test_gradients_pass_straight_through_to_the_encoder_and_not_to_the_vectors(quantizer):
     encoded, upstream = torch.randn(2, 3, 4, 5, requires_grad=True), torch.randn(2, 3, 4, 5)
     (quantizer(encoded)[0] * upstream).sum().backward()

@@ -32,6 +32,12 @@ def test_it_is_the_network_of_the_paper():
     torch.testing.assert_close(network(image), functional.conv2d(reflected(maps, 3), last, bias).tanh())
 
 
+def test_norms_have_no_scales_and_the_last_bias_begins_at_0():
+    network = ResidualTranslator(3, 2, width=4, blocks=1)
+    assert [name for name, _ in network.named_parameters() if "bias" in name] == ["layers.16.bias"]
+    assert all(parameter.dim() == 4 or not parameter.any() for parameter in network.parameters())
+
+
 def test_other_sizes_are_padded_and_cut():
     network, image = ResidualTranslator(1, 1, width=4, blocks=1), torch.rand(1, 1, 13, 22)
     torch.testing.assert_close(network(image), network(padded(image, 4))[..., :13, :22])

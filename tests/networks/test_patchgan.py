@@ -77,3 +77,25 @@ def test_the_forward_is_that_of_its_convolutions_on_picture_and_image(image_size
     found = network(image, picture)
     assert found.shape == (2, logits, logits)
     torch.testing.assert_close(found, last(features)[:, 0])
+
+
+@pytest.mark.parametrize("norm", ["batch", "layer", "instance"])
+def test_biases_begin_at_0_and_scales_around_1_as_in_pix2pix_and_cyclegan(norm):
+    torch.manual_seed(0)
+    network = PatchGAN(1, 3, 64, 64, norm=norm)
+    norms = [layer for layer in network.layers if isinstance(layer, nn.modules.batchnorm._NormBase | nn.GroupNorm)]
+    scales, shifts = (torch.cat([getattr(layer, name) for layer in norms]) for name in ("weight", "bias"))
+    assert scales.mean().item() == pytest.approx(1, abs=0.005)
+    assert scales.std().item() == pytest.approx(0.02, rel=0.1)
+    biases = [layer.bias for layer in network.layers if isinstance(layer, nn.Conv2d) and layer.bias is not None]
+    assert len(biases) >= 2
+    assert not any(tensor.any() for tensor in (*biases, shifts))
+
+
+def test_other_discriminators_keep_torch_s_biases_or_have_norms_without_scales():
+    torch.manual_seed(0)
+    first = PatchGAN(0, 3, 64, 64, zero_biases=False).layers[0]
+    bound = (3 * 4 * 4) ** -0.5  # uniform within 1 / sqrt(fan-in)
+    assert 0.9 * bound < first.bias.abs().max() <= bound
+    vectors = [name for name, value in PatchGAN(0, 3, 64, 2, affine=False).named_parameters() if value.dim() == 1]
+    assert vectors == ["layers.0.bias", "layers.11.bias"]

@@ -73,3 +73,14 @@ def test_dropout_thins_each_number_of_three_maps_by_its_own_draw(image_size):
         layer.register_forward_hook(lambda layer, inputs, features: shapes.append(tuple(features.shape[1:])))
     unet(pictures)
     assert unet.dropout_shapes(*image_size) == shapes
+
+
+@pytest.mark.parametrize("norm", ["layer", "instance", "batch"])
+def test_weights_begin_as_in_the_paper_s_code(norm):
+    torch.manual_seed(0)
+    unet = UNet(3, 3, 64, 32, norm=norm)
+    vectors = {name: value for name, value in unet.named_parameters() if value.dim() == 1}
+    scales = torch.cat([value for name, value in vectors.items() if name.endswith("weight")])
+    assert scales.std().item() == pytest.approx(0.02, rel=0.1)
+    assert scales.mean().item() == pytest.approx(1, abs=0.005)
+    assert not any(value.any() for name, value in vectors.items() if name.endswith("bias"))

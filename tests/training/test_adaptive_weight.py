@@ -17,9 +17,10 @@ def test_the_gradient_of_the_weights_is_that_of_autograd():
 
 def test_the_weight_is_the_ratio_of_the_norms():
     reconstruction, adversarial = torch.tensor([[3.0, 4.0]]), torch.tensor([[0.0, 2.0]])
-    torch.testing.assert_close(adaptive_weight(reconstruction, adversarial), torch.tensor(5 / (2 + 1e-6)))
-    assert adaptive_weight(reconstruction, torch.zeros(1, 2)) == 1e4
-    assert adaptive_weight(torch.zeros(1, 2), torch.zeros(1, 2)) == 0
+    torch.testing.assert_close(adaptive_weight(reconstruction, adversarial, 1e4), torch.tensor(5 / (2 + 1e-6)))
+    assert adaptive_weight(reconstruction, torch.zeros(1, 2), 1e4) == 1e4
+    assert adaptive_weight(reconstruction, adversarial, 0.25) == 0.25
+    assert adaptive_weight(torch.zeros(1, 2), torch.zeros(1, 2), 1e4) == 0
 
 
 def test_gradients_through_half_precision_do_not_vanish():
