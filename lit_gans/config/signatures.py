@@ -14,10 +14,9 @@ from functools import cache
 from typing import Any
 
 from jsonargparse import ArgumentParser
-from jsonargparse.typing import register_type
 from omegaconf import MISSING
 
-from lit_gans.checkpoints.format import from_plain, to_plain
+from lit_gans.checkpoints.format import to_plain
 from lit_gans.common._compat.jsonargparse import descriptions
 from lit_gans.common.errors import RefusedInput, nearest, one_line
 from lit_gans.config.mistakes import said
@@ -26,21 +25,6 @@ from lit_gans.training.optim import Optimizer, optimizer_names
 from lit_gans.training.schedules import Schedule
 
 Target = type | Callable[..., Any]
-
-
-def _optimizer(plain: Any) -> Optimizer:
-    """Returns the optimizer of a name, or of a mapping with its name and arguments."""
-    if isinstance(plain, str):
-        return Optimizer(plain)
-    if not isinstance(plain, dict):
-        raise ValueError(f"{plain!r}: expected the name of an optimizer of torch.optim, or a mapping of its arguments")
-    try:
-        return from_plain(plain) if "class_path" in plain else Optimizer(**from_plain(plain))
-    except RefusedInput as error:
-        raise ValueError(str(error)) from error  # to which jsonargparse adds the key
-
-
-register_type(Optimizer, to_plain, _optimizer)  # its arguments are those of torch's class, which a signature cannot say
 
 
 def schema(target: Target | Optimizer) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from lit_gans.checkpoints.format import (
     to_plain,
 )
 from lit_gans.common._compat.lightning import use_by_default
+from lit_gans.common.annotations import converts_numbers
 from lit_gans.common.compilation import uncompiled
 from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positive
 from lit_gans.common.noise import Noise, forked, mix, seed_dropout
@@ -147,6 +148,12 @@ class AdversarialModule(LightningModule):
     _noise_generator: torch.Generator
     _logs_every_loss: bool
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            cls.__init__ = converts_numbers(cls.__init__)  # type: ignore[method-assign]
+
+    @converts_numbers
     def __init__(
         self,
         *,

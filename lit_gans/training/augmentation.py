@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lit_gans.common.annotations import convert_fields
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import Noise
 from lit_gans.training import ada_operations
@@ -29,6 +30,9 @@ class Augmenter(ABC):
     """Base class of augmentations with a probability."""
 
     adapts = False  # whether the probability depends on the scores of real images
+
+    def __post_init__(self) -> None:  # of the dataclasses that subclasses are
+        convert_fields(self)
 
     @abstractmethod
     def probability(self, state: Tensor, progress: Progress) -> Tensor | float:
@@ -50,6 +54,7 @@ class Scheduled(Augmenter):
     strength: Number = 0.5
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not all(0 <= end <= 1 for end in ends(self.strength)):
             raise RefusedInput(f"strength={self.strength} must lie in [0, 1].")
 
@@ -75,6 +80,7 @@ class Adaptive(Augmenter):
     adapts = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not -1 < self.target < 1 or self.over < 1:
             raise RefusedInput(f"target={self.target} must lie in (-1, 1), and over={self.over} be at least 1.")
 

@@ -10,9 +10,12 @@ from functools import cache
 from typing import Any
 
 import torch
+from jsonargparse.typing import register_type
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
+from lit_gans.checkpoints.format import class_path, from_plain, to_plain
+from lit_gans.common.annotations import converted
 from lit_gans.common.errors import RefusedInput, nearest, one_line, refuse_not_positive
 from lit_gans.training.schedules import Constant, Progress, Schedule
 
@@ -57,12 +60,31 @@ class Optimizer:
         unknown = next((key for key in options if key not in _defaults(name)), None)
         if unknown is not None:
             raise RefusedInput(f"{unknown}: {name} has no such argument; {nearest(unknown, _defaults(name))}")
-        given = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
         self.name, self.schedule = name, schedule
-        self.options: dict[str, Any] = _defaults(name) | given
+        self.options: dict[str, Any] = {
+            key: converted(options.get(key, default), _annotation(default), key)
+            for key, default in _defaults(name).items()
+        }
         if not isinstance(schedule, Schedule):
             raise RefusedInput(f"schedule={schedule!r} is not valid: expected a schedule, {{_target_: CLASS, ...}}.")
         self._refuse()
+
+    @classmethod
+    def from_plain(cls, plain: str | dict[str, Any]) -> Optimizer:
+        """Returns the optimizer with a given name, or with the arguments in a mapping, `name` among them.
+
+        As in Lightning's CLI, the name may begin with `torch.optim.`, and a mapping may have `class_path` and
+        `init_args`.
+        """
+        arguments: dict[str, Any] = {"name": plain} if isinstance(plain, str) else dict(plain)
+        path = arguments.pop("class_path", None)
+        if path is not None:
+            arguments = {**arguments.pop("init_args", {}), **arguments.pop("dict_kwargs", {}), **arguments}
+            if path != class_path(cls):
+                arguments = {"name": path, **arguments}
+        if isinstance(arguments.get("name"), str):
+            arguments["name"] = arguments["name"].removeprefix("torch.optim.")
+        return cls(**{str(key): from_plain(value) for key, value in arguments.items()})
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Optimizer) and self.init_args == other.init_args
@@ -113,6 +135,26 @@ class Optimizer:
 
         options = self.options.items()
         return {key: tuple(map(number, value)) if isinstance(value, tuple) else value for key, value in options}
+
+
+def _annotation(default: Any) -> Any:
+    """Returns the type of an option from torch's default for it; torch annotates optional numbers with it, too."""
+    if isinstance(default, tuple):
+        return tuple[float | Schedule | None, ...]
+    return bool if isinstance(default, bool) else float
+
+
+def _from_jsonargparse(plain: Any) -> Optimizer:
+    if not isinstance(plain, str | dict):
+        raise ValueError(f"{plain!r}: expected the name of an optimizer of torch.optim, or a mapping of its arguments")
+    try:
+        return Optimizer.from_plain(plain)
+    except RefusedInput as error:
+        raise ValueError(str(error)) from error  # to which jsonargparse adds the key
+
+
+# its arguments are those of torch's class, which a signature cannot say
+register_type(Optimizer, to_plain, _from_jsonargparse)
 
 
 class OptionScheduler(LRScheduler):

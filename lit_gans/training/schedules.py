@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
+from lit_gans.common.annotations import convert_fields
 from lit_gans.common.errors import RefusedInput
 
 
@@ -43,6 +44,9 @@ class Schedule(ABC):
     """Base class of schedules."""
 
     needs_total = True
+
+    def __post_init__(self) -> None:  # of the dataclasses that subclasses are
+        convert_fields(self)
 
     @abstractmethod
     def at(self, progress: Progress) -> float:
@@ -90,6 +94,7 @@ class ConstantThenLinear(Schedule):
     constant_share: float = 0.5
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 <= self.constant_share < 1:
             raise RefusedInput(f"constant_share={self.constant_share} must lie in [0, 1).")
 
@@ -106,6 +111,7 @@ class _Transition(Schedule):
     unit: Literal["iterations", "images"] = "iterations"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.over is None and self.unit == "images":
             raise RefusedInput("over=null lasts for all iterations of the training: give over=NUMBER with unit=images.")
         if self.over is not None and self.over < 1:

@@ -8,6 +8,7 @@ from omegaconf import OmegaConf
 from lit_gans import RefusedInput, build, compose
 from lit_gans.config.build import resolve
 from lit_gans.config.groups import options
+from lit_gans.config.signatures import construct
 
 KEYS = {"optimizer": "optimizer@model.generator_optimizer", "schedule": "schedule@model.generator_optimizer.schedule"}
 KEYS |= {"score": "score@metrics.scores.kid"}
@@ -41,6 +42,25 @@ def test_every_option_composes(line):
 def test_values_that_cannot_work_are_refused(override, sentence):
     with pytest.raises(RefusedInput, match=sentence):
         build(compose(override, "trainer.accelerator=cpu"))
+
+
+@pytest.mark.parametrize("betas", ["[0,0.99]", "[0,0]", "['0','0.99']"])
+def test_whole_numbers_of_a_command_line_are_floats(betas):
+    optimizer = construct(compose_model(f"model.generator_optimizer.betas={betas}"), "model").generator_optimizer
+    assert [type(beta) for beta in optimizer.options["betas"]] == [float, float]
+
+
+def test_whole_numbers_of_a_command_line_reach_module_and_callbacks_as_floats():
+    module = construct(compose_model("model.r1_gamma=1", "model.clip_gradients='1e-1'"), "model")
+    assert repr((module.r1_gamma, module.clip_gradients_to)) == "(1.0, 0.1)"
+    for value in ("true", "much"):
+        with pytest.raises(RefusedInput, match="model\\.r1_gamma"):
+            construct(compose_model(f"model.r1_gamma={value}"), "model")
+
+
+def compose_model(*overrides):
+    small = ["model.generator_width=4", "model.discriminator_width=4", "data.image_size=16"]
+    return resolve(compose("model=dcgan", "data=digits", *small, *overrides))["model"]
 
 
 def test_metrics_none_also_leaves_out_the_settings_of_an_experiment_s_metrics():

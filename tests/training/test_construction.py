@@ -1,9 +1,14 @@
 """Networks of a GAN: built once, under their names, compiled and laid out as asked."""
 
+import numpy as np
+import pytest
 import torch
 from torch import nn
 
+from lit_gans import RefusedInput
 from lit_gans.training.adversarial import AdversarialModule
+from lit_gans.training.optim import Optimizer
+from lit_gans.training.resuming import changed_settings
 from tests.training.linear_gan import PLAIN, LinearGAN
 
 
@@ -39,3 +44,50 @@ def test_networks_built_without_the_context_get_their_layout_before_the_training
     module = Plain(image_size=16, channels=1, latent_dim=6)
     fit(module, random_images(), max_steps=1)
     assert module.generator[1].weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_numbers_of_any_kind_become_those_that_are_annotated(tiny_gan):
+    given = {"r1_gamma": 1, "r2_gamma": "1e-4", "clip_gradients": np.float32(2), "label_smoothing": torch.tensor(0)}
+    sizes = {"n_critic": np.int64(2), "latent_dim": "6", "image_size": torch.Size([16, 32])}
+    module = tiny_gan("dcgan", **given, **sizes, generator_optimizer={"name": "SGD", "lr": 1})
+    expected = {"r1_gamma": 1.0, "r2_gamma": 1e-4, "clip_gradients": 2.0, "label_smoothing": 0.0}
+    expected |= {"n_critic": 2, "latent_dim": 6, "image_size": [16, 32]}
+    found = {name: module.hparams[name] for name in expected}
+    assert repr(found) == repr(expected), "what a checkpoint has"
+    assert (module.r1_gamma, module.clip_gradients_to, module.image_size) == (1.0, 2.0, (16, 32))
+    assert module.generator_optimizer == Optimizer("SGD", lr=1.0)
+    assert module.rebuilt().hparams == module.hparams
+
+
+def test_whole_numbers_and_floats_are_the_same_settings(tiny_gan):
+    whole = tiny_gan(r1_gamma=1, discriminator_optimizer=Optimizer("Adam", betas=(0, 0.99)))
+    floats = tiny_gan(r1_gamma=1.0, discriminator_optimizer=Optimizer("Adam", betas=(0.0, 0.99)))
+    saved = {"hyper_parameters": dict(floats.hparams) | {"r1_gamma": 1}}  # as older versions saved it
+    assert changed_settings(whole, saved) == ""
+    assert whole.hparams == floats.hparams
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"r1_gamma": True}, "r1_gamma=True must be a number"),
+        ({"label_smoothing": "much"}, "label_smoothing='much' must be a number"),
+        ({"latent_dim": 6.5}, "latent_dim=6.5 must be a whole number"),
+        ({"image_size": True}, "image_size=True must be a whole number"),
+        ({"share_scores": "false"}, "share_scores='false' must be true or false"),
+        ({"generator_optimizer": "Adan"}, "torch.optim has no such optimizer; did you mean 'Adam'"),
+    ],
+)
+def test_what_is_no_such_number_is_refused_by_its_name(tiny_gan, given, sentence):
+    with pytest.raises(RefusedInput, match=sentence):
+        tiny_gan("dcgan", **given)
+
+
+def test_a_class_of_a_user_whose_annotations_exist_for_type_checkers_only_is_constructed():
+    class Own(LinearGAN):
+        def __init__(self, extra: "Nowhere" = None, weight: "float" = 1, **kwargs):  # noqa: F821
+            super().__init__(**kwargs)
+            self.extra, self.weight = extra, weight
+
+    module = Own("kept", 2, image_size=16, channels=1, latent_dim=6)
+    assert (module.extra, repr(module.weight)) == ("kept", "2.0")

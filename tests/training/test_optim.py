@@ -1,5 +1,6 @@
 import pickle
 
+import numpy as np
 import pytest
 import torch
 
@@ -34,6 +35,9 @@ def test_values_survive_pickle_and_plain(settings):
         ({"lr": float("nan")}, "lr=nan must be"),
         ({"betas": (0.5, Cosine(0.9, 1.0))}, "Invalid beta"),
         ({"betas": (0.5,)}, "like torch's"),
+        ({"betas": (0.5, True)}, "betas=True must be a number"),
+        ({"lr": True}, "lr=True must be a number"),
+        ({"lr": "fast"}, "lr='fast' must be a number"),
         ({"amsgrad": "no"}, "amsgrad='no' must be"),
         ({"weight_decay": float("inf")}, "weight_decay=inf must be"),
         ({"name": "SGD", "momentum": 1.5}, r"momentum=1.5 must lie in \[0, 1\)"),
@@ -60,6 +64,60 @@ def test_every_value_reaches_torch_and_a_fused_step_is_the_same(settings, fused)
             optimizer.step()
     assert not torch.equal(weights[0], torch.ones(3))
     torch.testing.assert_close(*weights, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", optimizer_names())
+def test_whole_numbers_text_and_scalars_of_numpy_are_floats_of_every_optimizer(name):
+    defaults = Optimizer(name).options
+    for convert in (lambda number: int(number) if number == int(number) else number, str, np.float64, torch.tensor):
+        given = {}
+        for key, value in defaults.items():
+            if isinstance(value, tuple) and None not in value:
+                given[key] = [convert(number) for number in value]
+            elif isinstance(value, float):
+                given[key] = convert(value)
+        found = Optimizer(name, **given).options
+        # a tensor is a float32
+        numbers, expected = (torch.tensor(list(flat_numbers(each)), dtype=torch.float64) for each in (found, defaults))
+        torch.testing.assert_close(numbers, expected, rtol=1e-6, atol=0)
+        assert {type(number) for number in flat_numbers(found)} == {float}
+
+
+def flat_numbers(options):
+    for value in options.values():
+        if not isinstance(value, bool):
+            yield from (number for number in (value if isinstance(value, tuple) else (value,)) if number is not None)
+
+
+@pytest.mark.parametrize("betas", [(0, 0.99), [0, 0], (0, Linear(0, 0.5)), np.array([0, 0.99])], ids=str)
+def test_whole_numbers_as_betas_take_the_step_of_floats(betas):
+    one, other = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+    settings = Optimizer("Adam", lr=1, betas=betas)
+    first = [each.start if isinstance(each, Linear) else float(each) for each in betas]
+    for weight, optimizer in ((one, settings.build([one])), (other, torch.optim.Adam([other], lr=1.0, betas=first))):
+        weight.grad = torch.tensor([1.0, -2.0, 0.5])
+        optimizer.step()
+    assert torch.equal(one, other)
+
+
+SGD = Optimizer("SGD", lr=0.1, momentum=0.5, schedule=Linear(1, 0))
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        {"name": "SGD", "lr": "1e-1", "momentum": 0.5, "schedule": Linear()},
+        {"name": "torch.optim.SGD", "lr": 0.1, "momentum": 0.5, "schedule": to_plain(Linear())},
+        {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.1, "momentum": 0.5, "schedule": to_plain(Linear())}},
+        to_plain(SGD),
+    ],
+)
+def test_a_mapping_describes_an_optimizer(plain):
+    assert Optimizer.from_plain(plain) == SGD
+
+
+def test_a_name_describes_an_optimizer():
+    assert Optimizer.from_plain("SGD") == Optimizer.from_plain("torch.optim.SGD") == Optimizer("SGD")
 
 
 def test_contiguous_moments_of_channels_last_weights_stay_with_their_weights(tiny_gan, random_images, fit, tmp_path):

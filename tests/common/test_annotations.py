@@ -1,0 +1,74 @@
+"""Arguments have the number types of their annotations, however they were given."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import pytest
+import torch
+
+from lit_gans import RefusedInput
+from lit_gans.common.annotations import converted
+from lit_gans.common.size import Size
+from lit_gans.training.schedules import Linear, Number
+
+CONVERTED = {
+    "whole": (float, 0, 0.0),
+    "text": (float, "1e-4", 1e-4),
+    "numpy": (float, np.float32(0.5), 0.5),
+    "numpy whole": (int, np.int64(3), 3),
+    "torch": (float, torch.tensor(2), 2.0),
+    "text of a whole number": (int, "64", 64),
+    "optional": (float | None, 1, 1.0),
+    "number or schedule": (Number, 1, 1.0),
+    "tuple": (tuple[float, float], [0, 0.99], (0.0, 0.99)),
+    "tuple of any length": (tuple[float, ...], (1, 2, 3), (1.0, 2.0, 3.0)),
+    "list": (list[float], [1, "2"], [1.0, 2.0]),
+    "array": (Sequence[int], np.array([1, 2]), [1, 2]),
+    "mapping": (dict[str, float], {"cat": 1, "dog": "0.5"}, {"cat": 1.0, "dog": 0.5}),
+    "mapping by number": (dict[int, float] | None, {0: 1}, {0: 1.0}),
+    "nested": (list[tuple[str, float]], [["a", 1]], [("a", 1.0)]),
+    "size": (Size, np.int64(32), 32),
+    "rectangle": (Size, torch.Size([16, 32]), (16, 32)),
+    "float in a union": (int | float, 1.5, 1.5),
+}
+KEPT = {
+    "null": (float | None, None),
+    "schedule": (Number, Linear(1, 0)),
+    "literal": (Literal["auto"] | float, "auto"),
+    "text where text is annotated": (str | int, "64"),
+    "truth value": (bool, False),
+    "whole number where it is annotated too": (int | float, 1),
+    "tensor": (torch.Tensor, torch.tensor(1.0)),
+    "no annotation": (None, np.float64(1)),
+}
+REFUSED = {
+    "truth value": (float, True, "it=True must be a number."),
+    "truth value in a tuple": (tuple[float, ...], (0.5, True), "it=True must be a number."),
+    "truth value for a size": (Size, True, "it=True must be a whole number."),
+    "fraction": (int, 1.5, "it=1.5 must be a whole number."),
+    "text": (float, "fast", "it='fast' must be a number."),
+    "text for a truth value": (bool, "no", "it='no' must be true or false."),
+    "value of a mapping": (dict[str, float], {"cat": "many"}, "it.cat='many' must be a number."),
+}
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_a_number_gets_its_annotated_type(name):
+    annotation, given, expected = CONVERTED[name]
+    found = converted(given, annotation, "it")
+    assert (repr(found), type(found)) == (repr(expected), type(expected))
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_other_values_stay_as_they_are(name):
+    annotation, given = KEPT[name]
+    assert converted(given, annotation, "it") is given
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_such_number_is_refused(name):
+    annotation, given, sentence = REFUSED[name]
+    with pytest.raises(RefusedInput) as refused:
+        converted(given, annotation, "it")
+    assert str(refused.value) == sentence
