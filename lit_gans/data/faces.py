@@ -74,8 +74,8 @@ ATTRIBUTES: dict[str, Attribute] = {
         "big_hair bob bun caesar_side_part caesar curly curvy dreads frida frizzle fro_band fro long_not_too_long"
         " mia_wallace shaggy_mullet shaggy shaved_sides short_curly short_dreads_1 short_dreads_2 short_flat"
         " short_round short_waved sides straight_1 straight_2 straight_strand braids bride buzzcut cornrows curly_2"
-        " dreadlocks einstein_hair elvis evil_spike half_shaved long_hair_curly loose_hair mohawk mowgli pixie pompadour quiff"
-        " twist_long_hair twist_long_hair_2 wick wild",
+        " dreadlocks einstein_hair elvis evil_spike half_shaved long_hair_curly loose_hair mohawk mowgli pixie"
+        " pompadour quiff twist_long_hair twist_long_hair_2 wick wild",
         absent=0.02,
     ),
     "hair_color": Attribute("auburn black blonde blonde_golden brown brown_dark pastel_pink platinum red silver_gray"),
