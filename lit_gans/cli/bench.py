@@ -71,8 +71,8 @@ class Cell:
 def bench(
     gans: list[str] | None = None,
     modes: list[str] | None = None,
-    batch_sizes: list[int] = [64],  # noqa: B006
-    strategies: list[str] = ["auto"],  # noqa: B006
+    batch_sizes: tuple[int, ...] = (64,),
+    strategies: tuple[str, ...] = ("auto",),
     processes: int = 1,
     image_size: int | None = None,
     width: int | None = None,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Iterable
-from functools import cache
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
+from types import MappingProxyType
+from typing import Any, NoReturn
 
 import torch
 from jsonargparse.typing import register_type
@@ -33,13 +34,16 @@ def optimizer_names() -> tuple[str, ...]:
 
 
 @cache
-def _defaults(name: str) -> dict[str, Any]:
+def _defaults(name: str) -> Mapping[str, Any]:
     parameters = inspect.signature(getattr(torch.optim, name)).parameters
-    return {key: parameter.default for key, parameter in parameters.items() if key not in _HOW}
+    return MappingProxyType({key: each.default for key, each in parameters.items() if key not in _HOW})
 
 
 class Optimizer:
     """An optimizer of `torch.optim` with its settings, for example `Optimizer("Adam", lr=2e-4, betas=(0.5, 0.999))`.
+
+    The value is immutable, since all modules share the default values in signatures. `Optimizer(**old.init_args |
+    {"lr": 1e-4})` returns a changed copy.
 
     Args:
         name: name of the class in `torch.optim`.
@@ -48,11 +52,15 @@ class Optimizer:
             the schedule. Values in a list, such as `betas`, may be schedules.
 
     Attributes:
-        options: all arguments of the class, those with torch's defaults too.
+        options: read-only mapping of all arguments of the class, including those with torch's defaults.
 
     Raises:
         RefusedInput: an optimizer or an argument that torch does not have, or a value that is out of range.
     """
+
+    name: str
+    schedule: Schedule
+    options: Mapping[str, Any]
 
     def __init__(self, name: str = "Adam", schedule: Schedule = Constant(), **options: Any) -> None:
         if name not in optimizer_names():
@@ -60,11 +68,11 @@ class Optimizer:
         unknown = next((key for key in options if key not in _defaults(name)), None)
         if unknown is not None:
             raise RefusedInput(f"{unknown}: {name} has no such argument; {nearest(unknown, _defaults(name))}")
-        self.name, self.schedule = name, schedule
-        self.options: dict[str, Any] = {
+        options = {
             key: converted(options.get(key, default), _annotation(default), key)
             for key, default in _defaults(name).items()
         }
+        vars(self).update(name=name, schedule=schedule, options=MappingProxyType(options))
         if not isinstance(schedule, Schedule):
             raise RefusedInput(f"schedule={schedule!r} is not valid: expected a schedule, {{_target_: CLASS, ...}}.")
         self._refuse()
@@ -86,8 +94,23 @@ class Optimizer:
             arguments["name"] = arguments["name"].removeprefix("torch.optim.")
         return cls(**{str(key): from_plain(value) for key, value in arguments.items()})
 
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(
+            f"{name} of an Optimizer cannot be changed, because other modules may share it: construct a new one,"
+            " Optimizer(**old.init_args | {NAME: VALUE})."
+        )
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{name} of an Optimizer cannot be deleted.")
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Optimizer) and self.init_args == other.init_args
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.schedule, frozenset(self.options.items())))
+
+    def __reduce__(self) -> tuple[Any, ...]:  # a mapping proxy is not picklable
+        return partial(type(self), **self.init_args), ()
 
     def __repr__(self) -> str:
         return f"Optimizer({', '.join(f'{name}={value!r}' for name, value in self.init_args.items())})"

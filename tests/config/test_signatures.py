@@ -1,11 +1,15 @@
 """Schemas from signatures, and refusals of values with their keys."""
 
+import inspect
+from dataclasses import is_dataclass
 from typing import Literal
 
 import pytest
 
 from lit_gans import RefusedInput
 from lit_gans.config import signatures
+from lit_gans.config.groups import GROUPS
+from lit_gans.training.optim import Optimizer
 
 
 def test_every_schema_is_a_copy():
@@ -40,3 +44,34 @@ def test_what_a_constructor_raises_is_a_refusal_with_the_key():
         signatures.construct(node | {"num": 0}, "data.counter")
     with pytest.raises(RefusedInput, match=r"^data\.counter\.nun: Counter has no such argument; did you mean 'num'\?"):
         signatures.construct(node | {"nun": 0}, "data.counter")
+
+
+def is_immutable(value):
+    """Whether a value cannot change, all the way down."""
+    if isinstance(value, tuple | frozenset):
+        return all(map(is_immutable, value))
+    if isinstance(value, Optimizer):  # see `test_a_value_that_modules_share_cannot_change`
+        return all(map(is_immutable, (value.schedule, *value.options.values())))
+    if is_dataclass(value) and not isinstance(value, type):
+        return value.__dataclass_params__.frozen and all(map(is_immutable, vars(value).values()))
+    return value is None or isinstance(value, bool | int | float | complex | str | bytes | type)
+
+
+OURS = {
+    cls
+    for group in GROUPS.values()
+    for registered in group.classes().values()
+    for cls in registered.__mro__
+    if cls.__module__.startswith("lit_gans.")
+}
+
+
+@pytest.mark.parametrize("cls", sorted(OURS, key=lambda cls: cls.__qualname__))
+def test_no_default_of_a_registered_class_can_change(cls):
+    """A change would reach every object that is constructed later."""
+    signature = inspect.signature(cls.__init__)
+    assert not [
+        each
+        for each in signature.parameters.values()
+        if each.default is not each.empty and not is_immutable(each.default)
+    ]

@@ -1,3 +1,4 @@
+import copy
 import pickle
 
 import numpy as np
@@ -7,6 +8,7 @@ import torch
 from lit_gans.checkpoints.format import from_plain, to_plain
 from lit_gans.common.errors import RefusedInput
 from lit_gans.training.optim import Optimizer, optimizer_names
+from lit_gans.training.optim import _defaults as optimizer_defaults
 from lit_gans.training.schedules import Cosine, Linear
 
 SETTINGS = [
@@ -23,6 +25,33 @@ SETTINGS = [
 def test_values_survive_pickle_and_plain(settings):
     assert pickle.loads(pickle.dumps(settings)) == settings
     assert from_plain(to_plain(settings)) == settings
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings.name)
+def test_a_value_that_modules_share_cannot_change(settings):
+    before = repr(settings)
+    with pytest.raises(AttributeError, match="construct a new one"):
+        settings.name = "Lion"
+    with pytest.raises(AttributeError, match="construct a new one"):
+        settings.options = {}
+    with pytest.raises(AttributeError, match="cannot be deleted"):
+        del settings.schedule
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        settings.options["lr"] = 1.0
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        optimizer_defaults(settings.name)["lr"] = 1.0
+    settings.init_args["lr"] = 1.0
+    assert repr(settings) == before
+    for again in (copy.copy(settings), copy.deepcopy(settings), Optimizer(**settings.init_args)):
+        assert (again, hash(again)) == (settings, hash(settings))
+    assert Optimizer(**settings.init_args | {"lr": 0.5}).options["lr"] == 0.5
+    assert len({*SETTINGS, *copy.deepcopy(SETTINGS)}) == len(SETTINGS)
+
+
+def test_a_module_cannot_change_the_default_of_the_next_one(tiny_gan):
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        tiny_gan("sngan").generator_optimizer.options["lr"] = 1.0
+    assert tiny_gan("sngan").generator_optimizer.options["lr"] == 2e-4
 
 
 @pytest.mark.parametrize(
