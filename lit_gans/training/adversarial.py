@@ -111,7 +111,8 @@ class AdversarialModule(LightningModule):
         accumulate_gradients: number of microbatches per step; the step uses their mean gradient.
         clip_gradients: maximum norm of a network's gradient, after unscaling; null disables clipping.
         r1_gamma: weight of the R1 penalty on every discriminator (Mescheder et al. 2018); 0 disables it; may be a
-            schedule.
+            schedule. Batch norm is allowed: the gradient of an image then includes its effect on the scores of the
+            other images in the batch, see `r1_penalty`.
         r2_gamma: weight of the R2 penalty, which is R1 at the generated images; 0 disables it; may be a schedule.
         r1_every: applies R1 and R2 every `r1_every` iterations, weighted `r1_every` times (Karras et al. 2020, B).
         share_scores: whether R1 and R2 differentiate the scores of the losses, with respect to the images before their
@@ -253,14 +254,15 @@ class AdversarialModule(LightningModule):
         return batch
 
     def generate(self, generator: nn.Module, batch: Batch) -> Tensor:
-        """Generates images in [-1, 1] from a batch with `generator`, the trained or the averaged one."""
+        """Generates samples in [-1, 1] from a batch with `generator`, the trained or the averaged one."""
         images: Tensor = generator(batch["latents"], *self.condition(batch))
         return images
 
     def with_fake(self, batch: Batch) -> Batch:
-        """Returns a training batch with the generated images, `fake`, and their graph.
+        """Returns a training batch with the generated images, `fake`, with their graph to the generator.
 
-        A GAN adds what else of the generator's forward its loss needs, with one row for each image.
+        The images of both steps come from here, by default from `generate`. A GAN whose training images differ from its
+        samples overrides this method. It may add further tensors of the forward pass, with one row for each image.
         """
         return {**batch, "fake": self.generate(self.generator, batch)}
 
@@ -392,7 +394,7 @@ class AdversarialModule(LightningModule):
         fake = batch.get("fake")
         if fake is None:
             with torch.no_grad():
-                fake = self.generate(self.generator, batch)
+                fake = self.with_fake(batch)["fake"]
         weights = self.penalty_weights()
         own, shared = ({}, weights) if self.share_scores else (weights, {})
         images = {"real": self.real_images(batch), "fake": self.replayed(fake.detach(), batch)}

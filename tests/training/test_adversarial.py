@@ -96,3 +96,43 @@ def test_fake_images_that_serve_both_updates_are_made_once(tiny_gan, random_imag
     module.generator.register_forward_hook(lambda network, inputs, images: made.append(images.requires_grad))
     fit(module, random_images(), max_steps=2)
     assert made == ([False] * (n_critic - 1) + [True]) * 2
+
+
+@pytest.mark.parametrize("name", GANS)
+@pytest.mark.parametrize(("n_critic", "accumulate"), [(1, 1), (2, 1), (1, 2), (2, 2)])
+def test_both_steps_train_on_the_images_of_with_fake(tiny_gan, random_images, fit, name, n_critic, accumulate):
+    module, turns = tiny_gan(name, n_critic=n_critic, accumulate_gradients=accumulate, share_scores=False), []
+    replayed, generator_loss = module.replayed, module.generator_loss
+
+    def compare(turn, fake, batch):
+        noise = {key: tensor for key, tensor in batch.items() if key != "fake"}
+        with torch.no_grad():
+            torch.testing.assert_close(fake, module.with_fake(noise)["fake"])
+        turns.append(turn)
+
+    def of_discriminators(fake, batch):
+        compare("discriminator", fake, batch)
+        return replayed(fake, batch)
+
+    def of_generator(fake, batch):
+        compare("generator", batch["fake"], batch)
+        return generator_loss(fake, batch)
+
+    module.replayed, module.generator_loss = of_discriminators, of_generator
+    fit(module, random_images(batch_size=4), max_steps=2)
+    assert turns == (["discriminator"] * n_critic * accumulate + ["generator"] * accumulate) * 2
+
+
+@pytest.mark.parametrize(("settings", "start"), [({"accumulate_gradients": 2}, 0), ({"n_critic": 2}, 1), ({}, 1)])
+def test_noise_of_the_posterior_reaches_the_discriminator(tiny_gan, random_images, fit, settings, start):
+    module, seen = tiny_gan("autoencoder_kl", discriminator_start=start, **settings), []
+    replayed = module.replayed
+
+    def compare(fake, batch):
+        means = module.generator(batch["image"])[0]
+        seen.append((fake - means).abs().max().item())
+        return replayed(fake, batch)
+
+    module.replayed = compare
+    fit(module, random_images(batch_size=4), max_steps=2)
+    assert min(seen) > 1e-3
