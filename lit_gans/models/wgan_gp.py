@@ -29,7 +29,8 @@ class WGANGP(ImageGAN):
     Args:
         gradient_penalty: weight of the penalty, lambda; may be a schedule.
         critic_norm: `none`, `layer` or `instance`. Batch norm raises an error: it makes the critic's score of an image
-            depend on the other images, but the gradient is penalized for each image independently (section 4).
+            depend on the other images, but the gradient is penalized for each image independently (section 4). R1
+            allows batch norm, see `r1_penalty`.
         network, latent_dim, n_critic, generator_optimizer, discriminator_optimizer: see `ImageGAN` and
             `AdversarialModule`.
         **kwargs: see `ImageGAN`.

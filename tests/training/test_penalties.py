@@ -1,11 +1,16 @@
 """Penalties against plain formulas; R1 and R2 in the training, with a forward of their own and without."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.training.optim import Optimizer
 from lit_gans.training.penalties import gradient_penalty, r1_penalty, zero_centered_penalty
+from tests.gans import GANS
 from tests.training.linear_gan import PLAIN, LinearGAN, linear_gan
 
 
@@ -66,6 +71,48 @@ def test_under_autocast_value_and_gradient_are_those_without_it(penalty):
     assert found.dtype == torch.float32
     assert torch.equal(found, expected)
     assert torch.equal(*(torch.autograd.grad(each, network[1].weight)[0] for each in (found, expected)))
+
+
+class RunningMean(nn.Module):
+    """Assigns a new tensor to its buffer in every forward pass, as user code does."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(5))
+
+    def forward(self, features):
+        self.mean = 0.9 * self.mean + 0.1 * features.detach().mean(0)
+        return features - self.mean
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_a_penalty_updates_no_running_statistics(penalty):
+    torch.manual_seed(0)
+    layers = spectral_norm(nn.Linear(12, 5)), nn.BatchNorm1d(5), nn.Tanh(), RunningMean(), nn.Linear(5, 1)
+    network = nn.Sequential(nn.Flatten(), *layers)
+    untouched = deepcopy(network)
+    images = pair()[0]
+    for _ in range(2):
+        penalty(network, *pair()).backward()
+    torch.testing.assert_close(dict(network.named_buffers()), dict(untouched.named_buffers()), rtol=0, atol=0)
+    network(images)
+    untouched(images)
+    buffers = dict(network.named_buffers())
+    torch.testing.assert_close(buffers, dict(untouched.named_buffers()), rtol=0, atol=0)
+    assert buffers["2.num_batches_tracked"] == 1
+
+
+@pytest.mark.parametrize("name", GANS)
+def test_buffers_are_those_of_a_training_without_r1_and_r2(tiny_gan, random_images, fit, name):
+    translates = {"norm": "batch"} if name in ("pix2pix", "cyclegan", "autoencoder_kl") else {}
+    sgd = dict.fromkeys(("generator_optimizer", "discriminator_optimizer"), Optimizer("SGD", lr=1e-4))
+    buffers = []
+    for gamma in (0.0, 1e-30):  # too small to change a weight
+        settings = {"r1_gamma": gamma, "r2_gamma": gamma, "share_scores": False, "n_critic": 1}
+        module = tiny_gan(name, **sgd, **settings, **translates)
+        fit(module, random_images(), max_steps=2)
+        buffers.append(dict(module.named_buffers()))
+    torch.testing.assert_close(*buffers, rtol=0, atol=0)
 
 
 def test_both_penalties_pass_the_condition_to_the_critic():
