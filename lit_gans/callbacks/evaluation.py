@@ -21,10 +21,11 @@ from lit_gans.callbacks.signals import Abandoned
 from lit_gans.callbacks.throughput import paused
 from lit_gans.common.atomic import replacing, writing
 from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.common.rank_zero import computed_once
 from lit_gans.data.contracts import HasModes, ImageSource, Paired
+from lit_gans.data.digests import fingerprint
 from lit_gans.data.images import to_networks, to_uint8, to_unit_range
 from lit_gans.data.sources.stacked_digits import StackedDigits
-from lit_gans.metrics.cache import fingerprint
 from lit_gans.metrics.evaluator import Evaluator, with_labels
 from lit_gans.metrics.extractors.base import Extractor
 from lit_gans.metrics.extractors.digits import DigitsExtractor
@@ -95,7 +96,7 @@ class Measurement(GenerativeCallback):
         raise NotImplementedError
 
     def stamp(self, trainer: Trainer, module: AdversarialModule) -> dict[str, Any]:
-        """Returns the protocol as plain values; called after `begin`."""
+        """Returns the protocol as plain values; called after `begin`, on rank 0 only."""
         return {
             "data": repr(data_of(trainer)),
             "num_fake": self.num_samples,
@@ -128,7 +129,7 @@ class Measurement(GenerativeCallback):
                 module.gather_generator()
                 if not self._begun:
                     self.begin(trainer, module)
-                    self.protocol, self._begun = self.stamp(trainer, module), True
+                    self.protocol, self._begun = computed_once(partial(self.stamp, trainer, module)), True
                     self._write_protocol(trainer)
                 start = time.monotonic()
                 self.values = self.measure(trainer, module)
@@ -174,7 +175,8 @@ class Measurement(GenerativeCallback):
 
         They are to be taken to the end, see `until_stopped`.
         """
-        inputs = share(module.sampling_inputs(self.num_samples, self.seed, data_of(trainer)), trainer)
+        rows = share(torch.arange(self.num_samples), trainer)
+        inputs = module.sampling_share(rows, self.num_samples, self.seed, data_of(trainer))
         labels = self.requested_labels(trainer, module)
         batches = inputs.split(self.batch_size) if len(inputs) else ()
         for some, classes in self.until_stopped(trainer, with_labels(batches, labels)):
@@ -309,8 +311,7 @@ class GenerativeMetrics(Measurement):
             logger.warning("metrics: %s is left out: %s", name, reason)
 
     def begin(self, trainer: Trainer, module: AdversarialModule) -> None:
-        real = data_of(trainer).real_batches(self.batch_size)
-        self.evaluator.extract(self.until_stopped(trainer, real), self.cache)
+        self.evaluator.extract(data_of(trainer), self.cache, partial(self.until_stopped, trainer))
 
     def measure(self, trainer: Trainer, module: AdversarialModule) -> dict[str, float]:
         images = map(to_uint8, self.generated(trainer, module))
@@ -401,9 +402,10 @@ class PairedMetrics(Measurement):
             self.directions = {_l1_key(direction): "min" for direction in pl_module.directions}
 
     def stamp(self, trainer: Trainer, module: AdversarialModule) -> dict[str, Any]:
-        pairs = data_of(trainer).held_out["image"][: self.num_samples]
-        data_sha256, num, shape = fingerprint([pairs])
-        found = {"num_fake": num, "data_sha256": data_sha256, "image_size": shape[1:]}
+        pairs = data_of(trainer).held_out
+        data_sha256, num, shape = fingerprint([pairs["image"][: self.num_samples]])
+        input_sha256 = fingerprint([pairs["input"][: self.num_samples]]).sha256
+        found = {"num_fake": num, "data_sha256": data_sha256, "input_sha256": input_sha256, "image_size": shape[1:]}
         return super().stamp(trainer, module) | found
 
     def measure(self, trainer: Trainer, module: AdversarialModule) -> dict[str, float]:

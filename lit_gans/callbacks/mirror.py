@@ -20,7 +20,7 @@ from lit_gans.training.callback import GenerativeCallback
 
 logger = logging.getLogger(__name__)
 
-Version = tuple[int, int, int]  # of a file: its inode, its size and the time of its last change
+Version = tuple[int, int, int, int]  # of a file: its inode, its size, and the times of its last changes
 
 
 class Mirror(GenerativeCallback):
@@ -118,4 +118,4 @@ def _order(name: str) -> tuple[bool, bool, str]:
 
 def _version(path: Path) -> Version:
     status = path.stat()
-    return status.st_ino, status.st_size, status.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

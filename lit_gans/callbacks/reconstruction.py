@@ -12,15 +12,15 @@ from torch import Tensor
 from torchmetrics import MeanMetric
 from torchmetrics.functional.image import peak_signal_noise_ratio, structural_similarity_index_measure
 
-from lit_gans.callbacks.evaluation import Measurement, share
+from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.identity import digest_of
+from lit_gans.data.digests import fingerprint
 from lit_gans.data.images import to_networks, to_unit_range
-from lit_gans.metrics.cache import fingerprint
 from lit_gans.metrics.perceptual import Perceptual, perceptual_network
 from lit_gans.models.autoencoder_kl import AutoencoderKL
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.callback import data_of
-from lit_gans.training.translator import spread
 
 
 class ReconstructionMetrics(Measurement):
@@ -43,6 +43,7 @@ class ReconstructionMetrics(Measurement):
 
     headline = "metric/psnr"
     _distances: dict[str, Callable[..., Any]]  # of each pair of images in [0, 1]
+    _perceptual_sha256: str | None
 
     def __init__(
         self,
@@ -68,23 +69,24 @@ class ReconstructionMetrics(Measurement):
             "ssim": partial(structural_similarity_index_measure, **of_each),
             "l1": lambda made, real: (made - real).abs().mean((1, 2, 3)),
         }
+        self._perceptual_sha256 = None if network is None else digest_of(network.state_dict())
         if network is not None:
             network.to(trainer.strategy.root_device)
             self._distances[self.perceptual] = lambda made, real: network(made * 2 - 1, real * 2 - 1)
 
-    def _images(self, trainer: Trainer, module: AdversarialModule) -> Tensor:
+    def _images(self, trainer: Trainer, module: AdversarialModule, rank: int = 0, world_size: int = 1) -> Tensor:
         assert isinstance(module, AutoencoderKL)
-        images = module.held_out(data_of(trainer))["image"]
-        return spread(images, min(self.num_samples, len(images)))
+        return module.held_out_share(data_of(trainer), self.num_samples, rank, world_size)
 
     def stamp(self, trainer: Trainer, module: AdversarialModule) -> dict[str, Any]:
         data_sha256, num, shape = fingerprint([self._images(trainer, module)])
-        found = {"num_fake": num, "data_sha256": data_sha256, "image_size": shape[1:], "perceptual": self.perceptual}
-        return super().stamp(trainer, module) | found
+        found = {"num_fake": num, "data_sha256": data_sha256, "image_size": shape[1:]}
+        perceptual = {"perceptual": self.perceptual, "perceptual_sha256": self._perceptual_sha256}
+        return super().stamp(trainer, module) | found | perceptual
 
     @torch.no_grad()
     def measure(self, trainer: Trainer, module: AdversarialModule) -> dict[str, float]:
-        own = share(self._images(trainer, module), trainer)  # none on some ranks, if there are few
+        own = self._images(trainer, module, trainer.global_rank, trainer.world_size)  # none on some ranks, if few
         batches = own.split(self.batch_size) if len(own) else ()
         mean = MeanMetric(nan_strategy="disable").set_dtype(torch.float64).to(module.device)
         means = {name: mean.clone() for name in self._distances}

@@ -13,8 +13,10 @@ from lit_gans.common.atomic import replacing, writing
 from lit_gans.common.errors import RefusedInput
 from lit_gans.training.callback import GenerativeCallback
 
-# arguments of data sources that change neither images nor their order, or that the loader compares; a folder may move
-_SAME_IMAGES = ("batch_size", "num_workers", "placement", "cache", "on_error", "root", "seed", "flip")
+# arguments of data sources that change neither images nor their order; and paths, which may move: the loader compares
+# what is there
+_SAME_IMAGES = ("batch_size", "num_workers", "placement", "cache", "cache_bytes", "on_error", "seed", "flip")
+_PATHS = ("root", "labels", "files", "font")
 
 
 class RunConfig(GenerativeCallback):
@@ -62,7 +64,7 @@ class RunConfig(GenerativeCallback):
         theirs = checkpoint.get(FORMAT_KEY, {}).get("config", {}).get("data")
         theirs, ours = (flat({"data": data or {}}) for data in (theirs, self.config.get("data")))
         for name in theirs.keys() & ours.keys():
-            if theirs[name] != ours[name] and name.rpartition(".")[2] not in _SAME_IMAGES:
+            if theirs[name] != ours[name] and name.rpartition(".")[2] not in (*_SAME_IMAGES, *_PATHS):
                 raise RefusedInput(
                     f"the checkpoint was trained with {name}={theirs[name]}, this run has {ours[name]}: a resumed run"
                     " must see the same data. To start a new run from its networks, use init_from=PATH."

@@ -8,6 +8,7 @@ everything else that a checkpoint holds.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from torch import Tensor
 
 from lit_gans.checkpoints.torch_files import read_torch_file
 from lit_gans.common.errors import RefusedInput, import_extra, refusing
+from lit_gans.common.identity import digest_of
 
 WEIGHTS, CONFIG, CARD, TRAINING = "model.safetensors", "config.json", "README.md", "training.pt"
+NETWORKS = "networks_sha256"  # key of `training.pt`
 HUB = "hf://"  # before the name of a repository
 _KINDS = {"class_path": str, "hyper_parameters": dict, "format_version": int, "iteration": int}  # of the configuration
 
@@ -35,19 +38,26 @@ def read_exported(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor], dict
     Raises:
         RefusedInput: a file is missing or damaged.
     """
+    config, tensors = _read_config(folder / CONFIG), _read_weights(folder / WEIGHTS)
+    return config, tensors, read_training(folder, tensors) if (folder / TRAINING).is_file() else {}
+
+
+def _read_weights(path: Path) -> dict[str, Tensor]:
     from safetensors.torch import load_file  # which the strategies need only for such a folder
 
-    config = _read_config(folder / CONFIG)
-    with refusing(f"{folder / WEIGHTS} cannot be read as safetensors"):
-        tensors = load_file(folder / WEIGHTS)
-    return config, tensors, read_training(folder) if (folder / TRAINING).is_file() else {}
+    with refusing(f"{path} cannot be read as safetensors"):
+        return load_file(path)
 
 
-def read_training(folder: Path) -> dict[str, Any]:
+def read_training(folder: Path, tensors: Mapping[str, Tensor] | None = None) -> dict[str, Any]:
     """Reads everything of the checkpoint except its networks.
 
+    Args:
+        folder: folder of the networks.
+        tensors: tensors of the networks; None reads them.
+
     Raises:
-        RefusedInput: the folder was exported without it, or it is damaged or of another iteration than the networks.
+        RefusedInput: the folder was exported without it, or it is damaged or of other networks than those beside it.
     """
     path = folder / TRAINING
     if not path.is_file():
@@ -57,9 +67,19 @@ def read_training(folder: Path) -> dict[str, Any]:
         )
     rest = read_torch_file(path)
     iteration = _read_config(folder / CONFIG)["iteration"]
-    if not isinstance(rest, dict) or rest.get("global_step") != iteration:
+    is_theirs = isinstance(rest, dict) and rest.get("global_step") == iteration
+    if is_theirs and NETWORKS in rest:  # earlier versions of lit_gans do not store it
+        is_theirs = rest.pop(NETWORKS) == networks_digest(
+            _read_weights(folder / WEIGHTS) if tensors is None else tensors
+        )
+    if not is_theirs:
         raise RefusedInput(f"{path} does not belong to the networks beside it, of iteration {iteration}: export again.")
     return rest
+
+
+def networks_digest(tensors: Mapping[str, Tensor]) -> str:
+    """Returns the digest of the tensors of networks, by which `training.pt` recognizes them."""
+    return digest_of({name: tensors[name] for name in sorted(tensors)})
 
 
 def downloaded(address: str) -> Path:

@@ -142,7 +142,6 @@ def _measured(
     generated: Generated, images: Real, evaluator: Evaluator, image_size: Size | None, store: bool
 ) -> dict[str, Any]:
     """Returns the record: values, scores left out, and the protocol."""
-    num_real = len(images) if isinstance(images, PictureFolder) else len(images.real_labels())
     shape = next(images.real_batches(1)).shape[1:]
     if shape[1:] != generated.shape[1:]:
         ours, theirs = (size_text(as_size(found[1:])) for found in (generated.shape, shape))
@@ -154,9 +153,13 @@ def _measured(
     if isinstance(images, Labeled) and generated.num_classes and images.num_classes:
         labels = images.real_labels()
     name = evaluator.extractor.name
-    evaluator.choose(follow("reading the real images", images.real_batches(evaluator.batch_size), num_real), labels)
-    real = follow(f"{name} features of the real images", images.real_batches(evaluator.batch_size), num_real)
-    evaluator.extract(real, store)
+    if isinstance(images, PictureFolder):
+        batches = images.real_batches(evaluator.batch_size)
+        evaluator.choose(follow("reading the real images", batches, len(images)), labels)
+    else:
+        evaluator.choose(images, labels)
+    stage = f"{name} features of the real images"
+    evaluator.extract(images, store, lambda batches: follow(stage, batches, evaluator.num_real))
     fake = follow(f"{name} features of the generated images", generated.batches, generated.num)
     values = evaluator.measure(fake, generated.labels)
     resize = f"pictures to {size_text(as_size(image_size))}, antialiased, uint8" if image_size else None

@@ -14,7 +14,9 @@ from torch.utils.data import Dataset
 from torchvision.transforms.functional import resize
 
 from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.common.rank_zero import computed_once
 from lit_gans.common.size import Size, as_size, sides, size_text
+from lit_gans.data.digests import Fingerprint, digest_of_tensors, fingerprint
 from lit_gans.data.loader import ResumableLoader, StepSampler
 
 Pairs = dict[str, Shaped[Tensor, "n c h w"]]  # `input`, and `image`, its target
@@ -37,15 +39,19 @@ class ImagesInMemory(Dataset):
     ) -> None:
         self.images, self.labels, self.mirrors, self.others = images, labels, mirrors, others
 
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Images, labels and further tensors by name."""
+        return {"image": self.images, "label": self.labels, **self.others}
+
     def __len__(self) -> int:
         return len(self.images)
 
     def __getitem__(self, indices: Int64[Tensor, " b"]) -> dict[str, Tensor]:
-        tensors = {"image": self.images, "label": self.labels, **self.others}
         if not self.mirrors:
-            return {name: tensor[indices] for name, tensor in tensors.items()}
+            return {name: tensor[indices] for name, tensor in self.tensors.items()}
         rows, mirrored = indices % len(self), (indices >= len(self))[:, None, None, None]
-        step = {name: tensor[rows] for name, tensor in tensors.items()}
+        step = {name: tensor[rows] for name, tensor in self.tensors.items()}
         return step | {"image": torch.where(mirrored, step["image"].flip(-1), step["image"])}
 
 
@@ -81,6 +87,7 @@ class ImageData(LightningDataModule):
         self.channels = channels
         self.batch_size, self.num_workers, self.seed = batch_size, num_workers, seed
         self._dataset: Any = None
+        self._digests: dict[str, str] | None = None
 
     def __repr__(self) -> str:  # in the protocol of a measurement
         return f"{type(self).__name__}(image_size={size_text(self.image_size)}, channels={self.channels})"
@@ -102,11 +109,29 @@ class ImageData(LightningDataModule):
 
     def setup(self, stage: str | None = None) -> None:
         self._sampler()  # raises if there are too few images, before the training
+        if self.trainer is not None:  # every rank is here
+            self._digests = computed_once(self.digests)
+
+    def digests(self) -> dict[str, str]:
+        """Returns digests that a checkpoint stores, and by which a resumed run recognizes its data.
+
+        One equal digest is enough. The digest of this class is that of all images, labels and inputs in memory, in
+        their order. There is none where `make_dataset` computes images for each step: a subclass may define one.
+        """
+        if not isinstance(self.dataset, ImagesInMemory):
+            return {}
+        return {"images": digest_of_tensors(**self.dataset.tensors)}
+
+    def _known_digests(self) -> dict[str, str]:
+        """Returns `digests`, computed once."""
+        if self._digests is None:
+            self._digests = self.digests()
+        return self._digests
 
     def train_dataloader(self) -> ResumableLoader:
         """Returns a loader whose items are the images of whole iterations: several batches, see `_step`."""
         on_cuda = self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
-        return ResumableLoader(self.dataset, self._sampler(), self.num_workers, pin_memory=on_cuda)
+        return ResumableLoader(self.dataset, self._sampler(), self.num_workers, on_cuda, self._known_digests)
 
     def _sampler(self, **settings: Any) -> StepSampler:
         return StepSampler(len(self.dataset), *self._step(), self.seed, self.flip, **settings)
@@ -119,9 +144,21 @@ class ImageData(LightningDataModule):
         rank, world_size = (trainer.global_rank, trainer.world_size) if trainer else (0, 1)
         return self.batch_size, num_batches, rank, world_size
 
-    def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c h w"]]:
-        """Returns an iterator over every image once, in the order of the source."""
-        return (self.dataset[rows]["image"] for rows in torch.arange(len(self.dataset)).split(batch_size))
+    def real_batches(
+        self, batch_size: int = 256, start: int = 0, stop: int | None = None
+    ) -> Iterator[UInt8[Tensor, "b c h w"]]:
+        """Returns an iterator over every image once, in the order of the source; reads none before they are needed.
+
+        Args:
+            batch_size: number of images in a batch; the last batch may be smaller.
+            start, stop: reads only images from position `start` to before `stop`; None reads to the end.
+        """
+        rows = torch.arange(len(self.dataset))[start:stop]
+        return (self.dataset[some]["image"] for some in rows.split(batch_size) if len(some))
+
+    def real_fingerprint(self) -> Fingerprint:
+        """Returns digest, number and shape of all images of `real_batches`."""
+        return fingerprint(self.real_batches())
 
     def real_labels(self) -> Int64[Tensor, " n"]:
         """Returns the class of each image, in the order of `real_batches`; zeros without labels."""

@@ -16,14 +16,28 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from lit_gans.common.size import Size
+from lit_gans.data.digests import Fingerprint
 
 
 @runtime_checkable
 class RealImages(Protocol):
-    """Images that can be read several times, such as those of a datamodule or a folder."""
+    """Images that can be read several times, such as those of a datamodule or a folder.
+
+    A method `real_batches` with the further parameters `start` and `stop` lets a rank of a measurement read only its
+    share, see `lit_gans.data.base.ImageData`.
+    """
 
     def real_batches(self, batch_size: int = ...) -> Iterator[Tensor]:
         """Yields every image once, in the order of the source: uint8 (b, c, h, w)."""
+        ...
+
+
+@runtime_checkable
+class Fingerprinted(RealImages, Protocol):
+    """Images with a digest, as all sources in `lit_gans.data.sources`; packed images and streams store theirs."""
+
+    def real_fingerprint(self) -> Fingerprint:
+        """Returns digest, number and shape of all images of `real_batches`, see `lit_gans.data.digests.fingerprint`."""
         ...
 
 

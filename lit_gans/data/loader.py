@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,7 +11,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.lightning import rank_zero_only
 from lit_gans.common.noise import mix
+
+logger = logging.getLogger(__name__)
+
+_DATA = "data"  # key of the digests in the state
+_INIT_FROM = "To start a new run from its networks, use init_from=PATH."
 
 
 class StepSampler(DistributedSampler):
@@ -124,11 +131,25 @@ def shuffled(rows: Tensor, num: int, generator: torch.Generator) -> Tensor:
 
 
 class ResumableLoader(DataLoader):
-    """Loader of full steps, whose state is the epoch, the number of its images that were yielded, and what their order
-    depends on.
+    """Loader of full steps, whose state is the epoch, the number of its images that were yielded, what their order
+    depends on, and digests of the images.
+
+    Args:
+        dataset: see `DataLoader`.
+        sampler: rows of each step.
+        num_workers, pin_memory: see `DataLoader`.
+        digests: function that returns digests of the data, of which one must be equal in a resumed run; called when a
+            state is saved or loaded. None neither stores nor compares any.
     """
 
-    def __init__(self, dataset: Dataset, sampler: StepSampler, num_workers: int, pin_memory: bool) -> None:
+    def __init__(
+        self,
+        dataset: Dataset,
+        sampler: StepSampler,
+        num_workers: int,
+        pin_memory: bool,
+        digests: Callable[[], Mapping[str, str]] | None = None,
+    ) -> None:
         # a private generator, so that seeding the workers does not change the random numbers of the training
         super().__init__(
             dataset,
@@ -138,11 +159,12 @@ class ResumableLoader(DataLoader):
             pin_memory=pin_memory,
             generator=torch.Generator(),
         )
-        self._steps, self._yielded = sampler, 0
+        self._steps, self._yielded, self._digests = sampler, 0, digests
 
     def state_dict(self) -> dict[str, Any]:
         sampler = self._steps
-        return {"epoch": sampler.epoch, "images": self._yielded * sampler.images_per_step, **sampler.settings}
+        state = {"epoch": sampler.epoch, "images": self._yielded * sampler.images_per_step, **sampler.settings}
+        return state if self._digests is None else state | {_DATA: dict(self._digests())}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         sampler = self._steps
@@ -150,8 +172,10 @@ class ResumableLoader(DataLoader):
             if state.get(name) != value:
                 raise RefusedInput(
                     f"the checkpoint was trained on data with {name}={state.get(name)}, this run has {value}: a resumed"
-                    " run must see the same data. To start a new run from its networks, use init_from=PATH."
+                    f" run must see the same data. {_INIT_FROM}"
                 )
+        if self._digests is not None:
+            _refuse_other_images(state, self._digests())
         finished, sampler.start = divmod(state["images"] // sampler.images_per_step, len(sampler))
         sampler.epoch = state["epoch"] + finished  # saved after an epoch's last step, a run continues with the next
 
@@ -160,3 +184,27 @@ class ResumableLoader(DataLoader):
         for step in super().__iter__():
             self._yielded += 1
             yield step
+
+
+def _refuse_other_images(state: Mapping[str, Any], ours: Mapping[str, str]) -> None:
+    """Raises `RefusedInput` if no digest of the data is that of the state; warns if the state has none.
+
+    Digests depend on contents and their order, neither on paths nor on names.
+    """
+    theirs = state.get(_DATA)
+    if theirs is None:
+        _warn_of_no_digest()
+    elif theirs and ours and not theirs.items() & ours.items():
+        raise RefusedInput(
+            f"the checkpoint was trained on other images than the {state['num_images']} of this run, or on the same"
+            " images in another order, such as that of other file names, or with other labels: a resumed run must see"
+            f" the same data, wherever they lie. Restore the data of the checkpoint. {_INIT_FROM}"
+        )
+
+
+@rank_zero_only
+def _warn_of_no_digest() -> None:
+    logger.warning(
+        "The checkpoint has no digest of its images, since an earlier version of lit_gans wrote it: it is not checked"
+        " whether this run has the same images. Its next checkpoints have one."
+    )

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from safetensors.torch import save_file
 
-from lit_gans.checkpoints.exported import CARD, CONFIG, TRAINING, WEIGHTS
+from lit_gans.checkpoints.exported import CARD, CONFIG, NETWORKS, TRAINING, WEIGHTS, networks_digest
 from lit_gans.checkpoints.format import EMA_KEY, split
 from lit_gans.common.atomic import replacing
 from lit_gans.common.errors import RefusedInput
@@ -69,7 +69,7 @@ def save_networks(
             part.write_text(text)
     if optimizers:
         with replacing(folder / TRAINING) as part:
-            torch.save(rest, part)
+            torch.save(rest | {NETWORKS: networks_digest(tensors)}, part)
     return folder
 
 

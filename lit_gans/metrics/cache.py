@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +16,12 @@ from safetensors.torch import save_file
 from torch import distributed
 
 from lit_gans.common.atomic import replacing
+from lit_gans.common.identity import digest_of
 from lit_gans.common.paths import cache_folder
-from lit_gans.metrics.extractors.base import Extractor, digest_of
+from lit_gans.metrics.extractors.base import Extractor
 from lit_gans.metrics.scores.base import FeatureScore, place
 
 FORMAT_VERSION = 5
-
-
-def fingerprint(batches: Iterable[torch.Tensor]) -> tuple[str, int, list[int]]:
-    """Returns the sha256, number and shape (c, h, w) of images, uint8 (n, c, h, w), in batches of any size."""
-    digest, num, shape = hashlib.sha256(), 0, []
-    for images in batches:
-        if not num:
-            shape = list(images.shape[1:])
-            digest.update(repr(shape).encode())
-        num += len(images)
-        digest.update(images.cpu().contiguous().numpy().data)
-    return digest.hexdigest(), num, shape
 
 
 def reference_path(extractor: Extractor, **key: Any) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,10 @@ from torch import Tensor
 from torchmetrics import MetricCollection, SumMetric
 
 from lit_gans.common.errors import RefusedInput
-from lit_gans.data.contracts import Labeled, RealImages
+from lit_gans.common.rank_zero import computed_once
+from lit_gans.data.contracts import Fingerprinted, Labeled, RealImages
+from lit_gans.data.digests import fingerprint
+from lit_gans.data.reading import cut, images_between
 from lit_gans.metrics import cache
 from lit_gans.metrics.extractors.base import Extractor, Features, Network, Widths
 from lit_gans.metrics.scores.base import Compared, FeatureScore, gather, place
@@ -50,6 +53,7 @@ class Evaluator:
         scores: scores that are measured, by name; `choose` sets them.
         left_out: reason why each other score is left out, by name.
         num_real, shape, data_sha256: number, shape (c, h, w) and digest of the real images.
+        labels_sha256: digest of their classes, where a score depends on them; otherwise None.
         real_halves: FID between two halves of the real images, those with even and odd indices, a lower bound in
             practice; NaN if no score fits Gaussians.
         probe_sha256: digest of the features of a noise image, where the extractor does not declare its widths.
@@ -77,6 +81,7 @@ class Evaluator:
         self.num_real, self.data_sha256, self.real_halves = 0, "", math.nan
         self.shape: list[int] = []
         self.probe_sha256: str | None = None
+        self.labels_sha256: str | None = None
         self._network, self._widths, self._warned = Network(extractor), Widths(), False
         self._labels: Tensor | None = None
         self._collection = MetricCollection([])
@@ -95,9 +100,11 @@ class Evaluator:
         return any(score.needs_covariance for score in self.scores.values())
 
     def choose(self, real: Tensor | RealImages | Iterator[Tensor], labels: Tensor | None = None) -> None:
-        """Reads the real images and chooses the scores that images and extractor allow.
+        """Identifies the real images, and chooses the scores that images and extractor allow.
 
-        The others are left out, with a reason in `left_out`; scores of classes need no reason where the data have none.
+        Rank 0 reads all images for their digest, unless the data know it (`lit_gans.data.contracts.Fingerprinted`).
+        Every rank must call this method. The other scores are left out, with a reason in `left_out`; scores of classes
+        need no reason where the data have none.
 
         Args:
             real: see `extract`.
@@ -106,7 +113,8 @@ class Evaluator:
         Raises:
             RefusedInput: no score is left, with every reason.
         """
-        self.data_sha256, self.num_real, self.shape = cache.fingerprint(self._batches(real))
+        read = real.real_fingerprint if isinstance(real, Fingerprinted) else lambda: fingerprint(self._batches(real))
+        self.data_sha256, self.num_real, self.shape = computed_once(read)
         widths, self.probe_sha256 = self._network.widths(self.shape)
         self._widths = replace(widths, classes=self.num_classes)
         if labels is None and isinstance(real, Labeled) and real.num_classes:
@@ -123,6 +131,7 @@ class Evaluator:
             if reason is not None and self._requested[name].without_classes(compared) is None
         }
         self._labels = labels if any(isinstance(score, LabeledScore) for score in self.scores.values()) else None
+        self.labels_sha256 = None if self._labels is None else fingerprint([self._labels]).sha256
         self._attach()
 
     def _attach(self) -> None:
@@ -151,17 +160,25 @@ class Evaluator:
         self.choose(real, labels)
         self.extract(real, store)
 
-    def extract(self, real: Tensor | RealImages | Iterator[Tensor], store: bool = False) -> None:
-        """Extracts the real images that `choose` has read, of which each rank takes a contiguous share.
+    def extract(
+        self,
+        real: Tensor | RealImages | Iterator[Tensor],
+        store: bool = False,
+        follow: Callable[[Iterable[Tensor]], Iterable[Tensor]] = iter,
+    ) -> None:
+        """Extracts the real images that `choose` has identified, of which each rank takes a contiguous share.
+
+        A rank reads only its share of a tensor and of the data of this package, see `images_between` for other data.
 
         Args:
             real: see `add_real`; or an iterator over all batches, which is left alone if the statistics are stored.
             store: see `add_real`.
+            follow: yields the batches of this rank, to show progress or to stop early.
         """
         stateful = {key: score for key, score in self._owners.items() if score.real_states()}
         path = self._path(sorted(stateful)) if store else None
         found = None if path is None else cache.load(path, stateful)
-        self.real_halves = self._extract_real(self._batches(real)) if found is None else found
+        self.real_halves = self._extract_real(real, follow) if found is None else found
         if path is not None and found is None:
             cache.save(path, stateful, self.real_halves)
 
@@ -170,29 +187,41 @@ class Evaluator:
             return images.real_batches(self.batch_size)
         return images.split(self.batch_size) if isinstance(images, Tensor) else images
 
-    def _extract_real(self, batches: Iterable[Tensor]) -> float:
+    def _extract_real(
+        self, real: Tensor | RealImages | Iterator[Tensor], follow: Callable[[Iterable[Tensor]], Iterable[Tensor]]
+    ) -> float:
         """Adds this rank's share of the real images to the scores, and returns the FID between the two halves.
 
         NaN if no score fits Gaussians, or if a half would have fewer than two images, which have no covariance.
         """
         rank, world_size = place()
+        # full batches, so that values do not depend on the ranks; the last ranks may have none
+        start, stop = (
+            min(-(-self.num_real * each // (world_size * self.batch_size)) * self.batch_size, self.num_real)
+            for each in (rank, rank + 1)
+        )
         halves = FrechetInceptionDistance()
         halves.attach(self._network, self._widths)
         halves.to(self.device)
-        start = 0
         self._collection.update(Features.of_nothing(self._widths, self.device), real=True)  # a rank may have no others
-        for images, labels in with_labels(batches, self._labels):
-            if start * world_size // self.num_real == rank:
-                features, logits = self._network(images.to(self.device))
-                self._collection.update(Features(features, logits), real=True, labels=labels)
-                for half in (0, 1) if self.fits_gaussians else ():
-                    rows = slice((start + half) % 2, None, 2)
-                    halves.update(Features(features[rows], logits[rows]), real=half == 0)
+        own = self._between(real, start, stop)
+        for images, labels in with_labels(follow(own), None if self._labels is None else self._labels[start:stop]):
+            features, logits = self._network(images.to(self.device))
+            self._collection.update(Features(features, logits), real=True, labels=labels)
+            for half in (0, 1) if self.fits_gaussians else ():
+                rows = slice((start + half) % 2, None, 2)
+                halves.update(Features(features[rows], logits[rows]), real=half == 0)
             start += len(images)
         if not self.fits_gaussians or self.num_real < 4:
             return math.nan
         halves.update(Features.of_nothing(self._widths, self.device), real=True)
         return halves.compute().item()
+
+    def _between(self, real: Tensor | RealImages | Iterator[Tensor], start: int, stop: int) -> Iterator[Tensor]:
+        """Yields the images from position `start` to before `stop`."""
+        if isinstance(real, RealImages):
+            return images_between(real, start, stop, self.batch_size)
+        return cut(iter(self._batches(real)), start, stop)
 
     def _path(self, states: list[str]) -> Path | None:
         """Returns the path of the statistics of the real images, if their states do not depend on code elsewhere.

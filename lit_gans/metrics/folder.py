@@ -41,15 +41,21 @@ class PictureFolder:
     def __len__(self) -> int:
         return len(self.paths)
 
-    def real_batches(self, batch_size: int) -> Iterator[UInt8[Tensor, "b 3 h w"]]:
+    def real_batches(
+        self, batch_size: int = 256, start: int = 0, stop: int | None = None
+    ) -> Iterator[UInt8[Tensor, "b 3 h w"]]:
         """Yields every image once, uint8 (b, 3, h, w).
+
+        Args:
+            batch_size: number of images in a batch; the last batch may be smaller.
+            start, stop: reads only images from position `start` to before `stop`; None reads to the end.
 
         Raises:
             RefusedInput: a file cannot be read, or its size differs from that of the first file.
         """
-        first = self._read(self.paths[0])
-        for start in range(0, len(self.paths), batch_size):
-            paths = self.paths[start : start + batch_size]
+        first, own = self._read(self.paths[0]), self.paths[start:stop]
+        for position in range(0, len(own), batch_size):
+            paths = own[position : position + batch_size]
             batch = [self._read(path) for path in paths]
             for path, image in zip(paths, batch, strict=True):
                 if image.shape != first.shape:

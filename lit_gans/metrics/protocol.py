@@ -6,12 +6,15 @@ import importlib.metadata
 from collections.abc import Sequence
 from typing import Any
 
+from lit_gans.common.identity import digest_of_object, is_versioned
 from lit_gans.metrics.evaluator import Evaluator
+from lit_gans.metrics.scores.base import FeatureScore
 
 _PACKAGES = ("lit_gans", "torch", "torchvision", "torch_fidelity", "numpy")
 # values are comparable if these are equal
 _COMPARED = (
     "data_sha256",
+    "labels_sha256",
     "num_real",
     "num_fake",
     "image_size",
@@ -46,13 +49,14 @@ def stamp(
 
     Returns:
         data, data_sha256: description of the real images, and digest of all of them, in order.
+        labels_sha256: digest of the classes of the real images, if a score depends on them; otherwise None.
         num_real, num_fake: number of real and generated images.
         image_size: height and width of the images before the extractor.
         resize: resizing of files, and of the extractor.
         quantization: conversion of floats to bytes.
-        extractor, extractor_sha256: name and digest of the weights of the extractor.
+        extractor, extractor_sha256: name and digest of the extractor, see `Extractor.sha256`.
         batch_norm: mode of the generator's batch norm.
-        scores: settings of each score.
+        scores: settings of each score; of a class outside this package also the digest of its code.
         weights, truncation, trained_against: see above.
         seed: seed of latents, splits and subsets.
         versions: versions of the numerical libraries.
@@ -61,6 +65,7 @@ def stamp(
     return {
         "data": data,
         "data_sha256": evaluator.data_sha256,
+        "labels_sha256": evaluator.labels_sha256,
         "num_real": evaluator.num_real,
         "num_fake": evaluator.num_samples,
         "image_size": evaluator.shape[1:],
@@ -69,13 +74,18 @@ def stamp(
         "extractor": extractor.name,
         "extractor_sha256": extractor.sha256,
         "batch_norm": "unknown" if weights == "pictures" else RUNNING_STATISTICS,
-        "scores": {type(score).__name__: score.settings() for score in evaluator.scores.values()},
+        "scores": {type(score).__name__: _settings_of(score) for score in evaluator.scores.values()},
         "weights": weights,
         "truncation": truncation,
         "trained_against": list(trained_against),
         "seed": evaluator.seed,
         "versions": versions(),
     }
+
+
+def _settings_of(score: FeatureScore) -> dict[str, Any]:
+    code = {} if is_versioned(type(score)) else {"code": digest_of_object(type(score))}
+    return score.settings() | code
 
 
 def versions() -> dict[str, str]:

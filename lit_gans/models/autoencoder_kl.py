@@ -18,8 +18,9 @@ from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.noise import Noise
 from lit_gans.common.precision import full_precision
 from lit_gans.common.size import sides
-from lit_gans.data.contracts import ImageSource, Labeled, Paired, Unpaired
+from lit_gans.data.contracts import ImageSource, Paired, Unpaired
 from lit_gans.data.images import to_networks
+from lit_gans.data.reading import images_in_rows, num_images
 from lit_gans.metrics.perceptual import Perceptual, perceptual_network
 from lit_gans.networks.autoencoder import Autoencoder, DiagonalGaussian, VectorQuantizer, perplexity, usage_of
 from lit_gans.networks.blocks import Norm, cut, padded
@@ -296,7 +297,10 @@ class AutoencoderKL(Translator):
 
     def sampling_inputs(self, num: int, seed: int, data: Any = None) -> Tensor:
         """Returns images of the data, those that the reconstruction FID compares with."""
-        return to_networks(_images_of(data, num))
+        return self.sampling_share(torch.arange(num), num, seed, data)
+
+    def sampling_share(self, rows: Int64[Tensor, " n"], num: int, seed: int, data: Any = None) -> Tensor:
+        return to_networks(_images_of(data, num, rows))
 
     def sampling_batch_like(self, batch: Batch, seed: int) -> Batch:
         return self.sampling_batch(batch["image"], None, seed)
@@ -308,6 +312,18 @@ class AutoencoderKL(Translator):
         if isinstance(data, Paired):
             return {"image": data.held_out["image"]}
         return {"image": _images_of(data, _MOST_HELD_OUT)}
+
+    def held_out_share(self, data: Any, num: int, rank: int = 0, world_size: int = 1) -> Tensor:
+        """Returns a rank's share of at most `num` images of `held_out`, spread evenly; reads no images of other ranks.
+
+        The share may be empty.
+        """
+        images = None
+        if isinstance(data, Unpaired | Paired):
+            images = self.held_out(data)["image"]
+        most = _MOST_HELD_OUT if images is None else len(images)
+        rows = spread(torch.arange(most), min(num, most)).tensor_split(world_size)[rank]
+        return _images_of(data, _MOST_HELD_OUT, rows) if images is None else images[rows]
 
     def sample_grid(self, num: int, seed: int, data: Any = None) -> tuple[Tensor, int]:
         """Returns images and, in the row below, their reconstructions."""
@@ -322,17 +338,13 @@ class AutoencoderKL(Translator):
 _MOST_HELD_OUT = 1000
 
 
-def _images_of(data: Any, num: int) -> Tensor:
-    """Returns `num` images of a source, those that `spread` would take of all."""
+def _images_of(data: Any, num: int, rows: Int64[Tensor, " n"] | None = None) -> Tensor:
+    """Returns `num` images of a source, those that `spread` would take of all, or only some rows of these."""
     if not isinstance(data, ImageSource):
         raise RefusedInput(
             "the autoencoder reconstructs images: give input=FOLDER, or call translate(pictures); callbacks need a"
             " datamodule with real_batches (lit_gans.data.contracts.ImageSource)."
         )
-    size = len(data.real_labels()) if isinstance(data, Labeled) else sum(map(len, data.real_batches()))
-    wanted, start, found = spread(torch.arange(size), num), 0, []
-    for images in data.real_batches():
-        rows = wanted[(wanted >= start) & (wanted < start + len(images))] - start
-        found.append(images[rows])
-        start += len(images)
-    return torch.cat(found)
+    wanted = spread(torch.arange(num_images(data)), num)
+    wanted = wanted if rows is None else wanted[rows]
+    return images_in_rows(data, wanted) if len(wanted) else torch.empty(0, data.channels, *sides(data.image_size))

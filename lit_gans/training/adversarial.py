@@ -688,6 +688,10 @@ class AdversarialModule(LightningModule):
         """Returns inputs of `decode` for `num` images: latents by default; `data` is the datamodule, if any."""
         return self.latents(num, seed)
 
+    def sampling_share(self, rows: Int64[Tensor, " n"], num: int, seed: int, data: Any = None) -> Tensor:
+        """Returns some rows of `sampling_inputs`, such as those of a rank, without reading images of other rows."""
+        return self.sampling_inputs(num, seed, data)[rows]
+
     def sampling_batch(self, inputs: Tensor, labels: Tensor | None, seed: int) -> Batch:
         """Returns the batch for `generate`: inputs, labels and any further noise."""
         return {"latents": inputs} if labels is None else {"latents": inputs, "label": labels}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional
 
@@ -140,7 +140,10 @@ class Translator(AdversarialModule):
         return self.decode(inputs, weights=weights, seed=seed, batch_size=batch_size)
 
     def sampling_inputs(self, num: int, seed: int, data: Any = None) -> Tensor:
-        return to_networks(spread(self.held_out(data)["input"], num))
+        return self.sampling_share(torch.arange(num), num, seed, data)
+
+    def sampling_share(self, rows: Int64[Tensor, " n"], num: int, seed: int, data: Any = None) -> Tensor:
+        return to_networks(spread(self.held_out(data)["input"], num, rows))
 
     def held_out(self, data: Any) -> Mapping[str, Tensor]:
         """Returns images of both domains that a datamodule excludes from training, `input` and `image`.
@@ -164,9 +167,15 @@ class Translator(AdversarialModule):
         return self.sampling_batch(batch["input"], None, seed)
 
 
-def spread(images: Tensor, num: int) -> Tensor:
-    """Returns `num` images spread evenly over all, since neighboring files are often similar."""
-    return images[torch.arange(num) * len(images) // num]
+def spread(images: Tensor, num: int, rows: Int64[Tensor, " n"] | None = None) -> Tensor:
+    """Returns `num` images spread evenly over all, since neighboring files are often similar; or only some of these.
+
+    Args:
+        images: all images.
+        num: number of images that are spread.
+        rows: positions, among these, of the images to return; None for all.
+    """
+    return images[(torch.arange(num) if rows is None else rows) * len(images) // num]
 
 
 def with_channels_of(images: Tensor, others: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from lightning.pytorch.loggers import CSVLogger
 from lit_gans.callbacks import EMA, Checkpoint, GenerativeMetrics, ModeMetrics, PairedMetrics, Samples
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.common.errors import RefusedInput
+from lit_gans.data.digests import fingerprint
 from lit_gans.data.images import to_uint8
 from lit_gans.data.sources.points import Ring
 from lit_gans.metrics import (
@@ -18,7 +19,6 @@ from lit_gans.metrics import (
     KernelInceptionDistance,
     MemorizationInformedFrechetInceptionDistance,
 )
-from lit_gans.metrics.cache import fingerprint
 from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.extractors.digits import DigitsExtractor
 

@@ -8,8 +8,8 @@ import torch
 from torchmetrics.image import StructuralSimilarityIndexMeasure
 
 from lit_gans.callbacks import EMA, ModeMetrics, PairedMetrics, ReconstructionMetrics
+from lit_gans.data.digests import fingerprint
 from lit_gans.data.sources.points import Ring
-from lit_gans.metrics.cache import fingerprint
 from lit_gans.metrics.perceptual import perceptual_network
 from lit_gans.training.translator import spread
 

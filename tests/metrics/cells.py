@@ -3,6 +3,8 @@
 import torch
 from torch import distributed
 
+from lit_gans.data.base import ImageData, ImagesInMemory
+from lit_gans.data.digests import fingerprint
 from lit_gans.metrics import (
     ClassAccuracy,
     ClassCoverage,
@@ -114,3 +116,37 @@ def scores(ends):
     distributed.init_process_group("gloo")
     given = all_scores(Pixels()).items()
     return {name: add(score, _rows(ends), _rows(ends)).named(score.compute()) for name, score in given}
+
+
+class Counted(ImageData):
+    """The real images, of which it notes the positions that are read."""
+
+    num_classes = 4
+
+    def __init__(self, has_digest):
+        super().__init__(image_size=2)
+        self.has_digest, self.read = has_digest, []
+
+    def make_dataset(self):
+        data = self
+
+        class Noting(ImagesInMemory):
+            def __getitem__(self, rows):
+                data.read += rows.tolist()
+                return super().__getitem__(rows)
+
+        return Noting(REAL.images, REAL.real_labels())
+
+    def real_fingerprint(self):
+        return fingerprint([REAL.images]) if self.has_digest else super().real_fingerprint()
+
+
+def counted(has_digest):
+    """Returns the positions of the real images that this rank reads to choose scores and to extract, and the values."""
+    distributed.init_process_group("gloo")
+    data, one = Counted(has_digest), evaluator_of(num_classes=4)
+    one.choose(data)
+    chosen, data.read = data.read, []
+    one.extract(data)
+    rows = _rows((31, 61))
+    return {"chosen": chosen, "extracted": data.read, "values": one.measure(FAKE[rows], ASKED[rows])}

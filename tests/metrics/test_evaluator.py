@@ -188,3 +188,22 @@ def test_not_more_images_than_features_warns_once_with_both_numbers(caplog):
         evaluator.measure(FAKE[:40])
     (message,) = caplog.messages
     assert message.startswith("40 images are no more than the 40 features")
+
+
+def test_data_that_only_yield_all_images_are_read_once_for_the_digest_and_once_for_the_scores(monkeypatch):
+    """Of a share, the images before and after it are dropped, also where batches are not those of the evaluator."""
+
+    class Odd:
+        def real_batches(self, batch_size=256):
+            return iter(REAL.images.split(7))
+
+    one = evaluator_of(scores=FID, batch_size=16)
+    one.choose(Odd())
+    seen = []
+    one.extractor.register_forward_hook(lambda _, given, __: seen.append(given[0].clone()))
+    for rank in (0, 1):
+        monkeypatch.setattr("lit_gans.metrics.evaluator.place", lambda rank=rank: (rank, 2))
+        one.extract(Odd())
+        if rank == 0:
+            assert torch.equal(torch.cat(seen), REAL.images[:64])
+    assert torch.equal(torch.cat(seen), REAL.images)

@@ -49,3 +49,11 @@ def test_scores_alone_are_the_same_on_two_ranks(tmp_path, ends):
         assert found.keys() == expected.keys()
         for name, values in found.items():
             assert values == pytest.approx(expected[name], rel=1e-6)
+
+
+@pytest.mark.parametrize("has_digest", [True, False])
+def test_a_rank_reads_its_share_of_the_real_images_and_rank_0_alone_reads_for_a_digest(tmp_path, has_digest):
+    found = run("tests.metrics.cells.counted", tmp_path, has_digest=has_digest)
+    assert [rank["extracted"] for rank in found] == [[*range(64)], [*range(64, 100)]]
+    assert [rank["chosen"] for rank in found] == [[] if has_digest else [*range(100)], []]
+    assert found[0]["values"] == found[1]["values"] == pytest.approx(values_alone(), rel=1e-6)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Int64, Shaped, UInt8
@@ -16,9 +16,12 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.common.identity import code_of
 from lit_gans.common.paths import cache_folder
+from lit_gans.common.progress import follow
 from lit_gans.common.size import Size, as_size, sides, size_value
 from lit_gans.data.base import ImageData, ImagesInMemory, Pairs
+from lit_gans.data.digests import Fingerprint, digest_of_parts, fingerprint, remembered
 from lit_gans.data.images import WHITE, Background, Crop, Depth, Frame, PairFrame, to_uint8, to_unit_range
 from lit_gans.data.loader import ResumableLoader, StepSampler
 from lit_gans.data.packed.format import OnError, Packed, Source, open_good, open_packed
@@ -27,6 +30,9 @@ from lit_gans.data.packed.writer import available_cores, pack
 ClassWeights = Literal["balanced"] | dict[str, float]
 Placement = Literal["auto", "device", "memory", "disk"]
 _SHARE = 0.5  # fraction of the free memory that the images may take
+_READER = 1  # version of the conversion of files to images: another one packs all images again
+_DIGESTS = "digests.json"  # in the folder of packed images
+_BATCH = 4096  # number of images that are read at once for a digest
 
 
 class _MappedImages(ImagesInMemory):
@@ -87,6 +93,7 @@ class PackedData(ImageData):
     """
 
     possible_channels: tuple[int, ...] | None = (1, 3, 4)
+    identified_by_content: ClassVar[bool] = False  # whether `identity` has a digest of all that is read
 
     def __init__(
         self,
@@ -128,8 +135,15 @@ class PackedData(ImageData):
         raise NotImplementedError
 
     def identity(self) -> dict[str, Any]:
-        """Returns plain values that identify the content of the source, and determine the name of the packed images."""
+        """Returns plain values that identify the content of the source, and determine the name of the packed images.
+
+        A source of files has their `digest_of_files`, so that other files are packed again, and moved ones are not.
+        """
         raise NotImplementedError
+
+    def arrangement(self) -> dict[str, Any]:
+        """Returns plain values, besides the packed images, that determine what a row serves; none by default."""
+        return {}
 
     @property
     def packed_frame(self) -> Frame | PairFrame:
@@ -157,7 +171,7 @@ class PackedData(ImageData):
 
     def _path(self, identity: dict[str, Any]) -> Path:
         frame = self.packed_frame
-        key = json.dumps([identity, repr(frame), self.on_error], sort_keys=True)
+        key = json.dumps([_READER, code_of(type(self)), identity, repr(frame), self.on_error], sort_keys=True)
         digest = hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
         size = "x".join(str(side) for side in dict.fromkeys(frame.shape[1:]))
         return self.cache / f"{type(self).__name__.lower()}-{size}-{digest}.packed"
@@ -169,6 +183,37 @@ class PackedData(ImageData):
 
     def prepare_data(self) -> None:
         self.packed  # noqa: B018 - one process per machine packs, the others open it
+
+    # ---- digests of the packed images, which are computed once and stored beside them
+
+    def digests(self) -> dict[str, str]:
+        """Returns the digest of images and labels, and that of the files that they were made of, if it is known.
+
+        Files that are packed again, elsewhere or by another version of Pillow, have at least one of both in common.
+        """
+        labels = ["torch.int64", *fingerprint([self.packed.labels])]
+        images = [str(self.packed.images.dtype), *self._packed_fingerprint()]
+        digests = {"images": digest_of_parts(image=images, label=labels, **self.arrangement())}
+        source = digest_of_parts(pack=self.packed.path.name, **self.arrangement())
+        return digests | ({"files": source} if self.identified_by_content else {})
+
+    def _packed_fingerprint(self) -> Fingerprint:
+        images = self.packed.images
+
+        def read() -> Fingerprint:
+            return fingerprint(follow("reading the packed images", images.split(_BATCH), len(images)))
+
+        return Fingerprint(*remembered(self.packed.path / _DIGESTS, "images", read))
+
+    def real_fingerprint(self) -> Fingerprint:
+        """Returns digest, number and shape of all images of `real_batches`."""
+        batches = type(self).real_batches
+        if not batches.__module__.startswith("lit_gans."):  # of a user, whose code may change
+            return super().real_fingerprint()
+        if batches is PackedData.real_batches and self.packed.images.dtype == torch.uint8:
+            return self._packed_fingerprint()
+        key = json.dumps([batches.__qualname__, self.arrangement()], sort_keys=True)
+        return Fingerprint(*remembered(self.packed.path / _DIGESTS, key, super().real_fingerprint))
 
     # ---- class weights
 
@@ -234,11 +279,13 @@ class PackedData(ImageData):
         if workers is None:
             workers = min(2, available_cores()) if place == "disk" else 0
         dataset: Any = {"device": _Rows(len(self.dataset)), "memory": self._resident, "disk": self.dataset}[place]
-        return ResumableLoader(dataset, self._sampler(), workers, pin_memory=device.type == "cuda")
+        return ResumableLoader(dataset, self._sampler(), workers, device.type == "cuda", self._known_digests)
 
-    def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c h w"]]:
-        """Yields every image once, in the order of the source, with 8 bits, as metrics take them."""
-        return map(in_8_bits, super().real_batches(batch_size))
+    def real_batches(
+        self, batch_size: int = 256, start: int = 0, stop: int | None = None
+    ) -> Iterator[UInt8[Tensor, "b c h w"]]:
+        """Returns an iterator over every image once, with 8 bits, as metrics take them; see `ImageData`."""
+        return map(in_8_bits, super().real_batches(batch_size, start, stop))
 
     def _load(self, device: torch.device) -> None:
         if self._resident is None or self._resident.images.device != device:
@@ -335,9 +382,14 @@ class PackedPairs(TranslationData):
         batch = super().on_after_batch_transfer(batch, dataloader_idx)
         return batch | self.halves(batch["image"])
 
-    def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c h w"]]:
-        """Yields the target of every training pair."""
-        return (self.halves(images)["image"] for images in super().real_batches(batch_size))
+    def arrangement(self) -> dict[str, Any]:
+        return {"input_first": self.input_first, "input_channels": self.input_channels}
+
+    def real_batches(
+        self, batch_size: int = 256, start: int = 0, stop: int | None = None
+    ) -> Iterator[UInt8[Tensor, "b c h w"]]:
+        """Returns an iterator over the target of every training pair; see `ImageData`."""
+        return (self.halves(images)["image"] for images in super().real_batches(batch_size, start, stop))
 
 
 def _free_memory() -> float:

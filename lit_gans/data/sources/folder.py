@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import logging
 import os
 from collections import Counter
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lit_gans.common.errors import RefusedInput, refusing
+from lit_gans.data.digests import digest_of_files, digest_of_parts
 from lit_gans.data.images import Picture, images_in, read_picture
 from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.format import OnError, Source
@@ -56,6 +56,7 @@ class Folder(PackedData):
     """
 
     possible_channels = None
+    identified_by_content = True
 
     def __init__(self, root: str, labels: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -96,13 +97,13 @@ class Folder(PackedData):
         return self._files
 
     def identity(self) -> dict[str, Any]:
-        """Returns a hash of the names, sizes and times of all files, so that changed files are packed again, and one of
-        the classes of a CSV file.
+        """Returns the digests of the contents of all files and of their classes, so that other files and classes are
+        packed again. Moved and renamed files are not packed again.
         """
-        identity = identity_of(self.root, self._files.paths)
-        if self.labels is None:
-            return identity
-        return identity | {"labels": hashlib.blake2b(repr(self._files.labels).encode(), digest_size=16).hexdigest()}
+        return {
+            "files": digest_of_files(self._files.paths, self.cache),
+            "labels": digest_of_parts(labels=self._files.labels),
+        }
 
 
 def classes_in(table: Path, root: Path, paths: list[Path], on_error: OnError) -> dict[Path, str]:
@@ -155,12 +156,3 @@ def part_of(root: Path, held_out: bool) -> Path:
     """Returns the folder `train`, or the held-out `val` or `test`, in a folder; the folder itself if it has none."""
     names = ("val", "test", "train") if held_out else ("train",)
     return next((root / name for name in names if (root / name).is_dir()), root)
-
-
-def identity_of(root: Path, paths: list[Path]) -> dict[str, Any]:
-    """Returns the folder and a hash of the names, sizes and times of these files in it."""
-    found = hashlib.blake2b(digest_size=16)
-    for path in paths:
-        stat = path.lstat()
-        found.update(os.fsencode(f"{path.relative_to(root)}\0{stat.st_size}\0{stat.st_mtime_ns}\0"))
-    return {"root": str(root.resolve()), "files": found.hexdigest()}

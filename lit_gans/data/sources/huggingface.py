@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from glob import glob
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
 from lit_gans.common.errors import RefusedInput, import_extra, refusing
+from lit_gans.data.digests import digest_of_files, digest_of_parts
 from lit_gans.data.images import open_picture
 from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.format import Source
-from lit_gans.data.sources.folder import identity_of
 
 
 class _Rows(Source):
@@ -46,7 +48,9 @@ class _Rows(Source):
 class Huggingface(PackedData):
     """A dataset with a column of images, read by the package `datasets` (extra `huggingface`).
 
-    Without a network, give a format and files: `data.name=parquet data.files=PATH`.
+    Without a network, give a format and files: `data.name=parquet data.files=PATH`. Other contents of these files are
+    packed again. A dataset of the Hub is packed once for each `revision`: without one, delete the packed images after
+    the dataset has changed.
 
     Args:
         name: name of the dataset on the Hub, or a format such as parquet or imagefolder together with `files`.
@@ -94,10 +98,17 @@ class Huggingface(PackedData):
         return _Rows(rows, self.dataset_name, self.picture_column, self.label_column)
 
     def identity(self) -> dict[str, Any]:
-        names = ("dataset_name", "files", "split", "revision", "picture_column", "label_column")
+        names = ("dataset_name", "split", "revision", "picture_column", "label_column")
         identity: dict[str, Any] = {name: getattr(self, name) for name in names}
-        root = Path(self.files or "")
-        if self.files and root.exists():
-            inside = sorted(path for path in root.rglob("*") if path.is_file())
-            identity["content"] = identity_of(root, inside or [root])
-        return identity
+        found = _files_at(self.files or "")
+        if not found:
+            return identity | {"files": self.files}
+        root = Path(os.path.commonpath([path.parent for path in found]))
+        relative = [path.relative_to(root).as_posix() for path in found]  # of which folders may be classes
+        return identity | {"files": digest_of_files(found, self.cache), "names": digest_of_parts(names=relative)}
+
+
+def _files_at(files: str) -> list[Path]:
+    """Returns the existing local files that a file, folder or pattern names, sorted."""
+    inside = Path(files).rglob("*") if files and Path(files).is_dir() else map(Path, glob(files, recursive=True))
+    return sorted(path for path in inside if path.is_file())

@@ -12,11 +12,12 @@ from torch.nn import functional
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import Size
 from lit_gans.data.base import PairedData, Pairs
+from lit_gans.data.digests import digest_of_files
 from lit_gans.data.images import Crop, Picture, images_in, read_picture
 from lit_gans.data.packed.datamodule import PackedPairs
 from lit_gans.data.packed.format import Source
 from lit_gans.data.sources.digits import Digits, opaque
-from lit_gans.data.sources.folder import identity_of, leave_out, part_of
+from lit_gans.data.sources.folder import leave_out, part_of
 
 
 class DigitEdges(PairedData):
@@ -88,6 +89,7 @@ class PairedFolder(PackedPairs):
     """
 
     possible_channels = None
+    identified_by_content = True
 
     def __init__(
         self,
@@ -111,7 +113,9 @@ class PairedFolder(PackedPairs):
         return self._pairs[held_out]
 
     def identity(self, held_out: bool = False) -> dict[str, Any]:
-        return identity_of(self.root, [path for paths in self.source(held_out).paths for path in paths])
+        pairs = self.source(held_out).paths
+        digest = digest_of_files([path for paths in pairs for path in paths], self.cache)
+        return {"files": digest, "files_of_a_pair": len(pairs[0])}
 
     def _paths(self, held_out: bool) -> list[tuple[Path, ...]]:
         trees = [images_in(tree) for tree in self._trees(held_out)]

@@ -15,6 +15,7 @@ from lit_gans.common.errors import RefusedInput, refuse_not_positive
 from lit_gans.common.noise import mix
 from lit_gans.common.size import Size
 from lit_gans.data.base import ImageData, ImagesInMemory
+from lit_gans.data.digests import digest_of_parts
 
 _WITHIN = 3.0  # in standard deviations: largest distance of samples that belong to a mode
 
@@ -66,6 +67,11 @@ class Mixture(ImageData, ABC):
         modes = torch.randint(len(self.centers), (self.num_points,), generator=generator)
         points = self.centers[modes] + self.std * torch.randn(self.num_points, 2, generator=generator)
         return ImagesInMemory(points[:, :, None, None], modes)
+
+    def digests(self) -> dict[str, str]:
+        # what the points are drawn from: their last digits depend on the processor
+        centers = [[f"{coordinate:.6f}" for coordinate in center] for center in self.centers.tolist()]
+        return {"points": digest_of_parts(centers=centers, std=self.std, num_points=self.num_points, seed=self.seed)}
 
     @property
     def num_modes(self) -> int:

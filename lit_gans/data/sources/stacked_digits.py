@@ -14,6 +14,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import mix
 from lit_gans.common.size import Size
 from lit_gans.data.base import ImageData
+from lit_gans.data.digests import digest_of_tensors
 from lit_gans.data.images import to_uint8
 from lit_gans.data.sources.digits import Digits, on_black
 from lit_gans.data.sources.torchvision_sets import MNIST
@@ -74,6 +75,10 @@ class StackedDigits(ImageData):
             images, labels = on_black(padded, self.image_size), mnist.dataset.targets
         generator = torch.Generator().manual_seed(mix(self.seed, "triples"))
         return _Stacked(images, labels, torch.randint(len(images), (self.num_images, 3), generator=generator))
+
+    def digests(self) -> dict[str, str]:
+        stacked = self.dataset
+        return {"images": digest_of_tensors(digits=stacked.digits, triples=stacked.triples, label=stacked.labels)}
 
     def set_classifier(self, classifier: nn.Module) -> None:
         """Sets the classifier of single digits that `modes_of` uses: it returns features and logits of uint8 images."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,16 +16,22 @@ from jaxtyping import Int64
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from lit_gans.common.atomic import replacing
 from lit_gans.common.errors import RefusedInput, import_extra, refuse_below, refusing
+from lit_gans.common.paths import cache_folder
+from lit_gans.common.progress import follow
 from lit_gans.common.size import Size, as_size, sides, size_value
 from lit_gans.data.base import ImageData, ImagesInMemory
+from lit_gans.data.digests import Fingerprint, digest_of_parts, fingerprint, remembered
 from lit_gans.data.loader import StepSampler
 from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.format import PerProcess
 
 _WAITS = 60.0  # seconds to wait for a chunk that another process is downloading
 _POLL = 0.02
+_BATCH = 1024  # number of images that are read at once for a digest
 _INDEX = "index.json"
+_ABOUT = "lit_gans"  # key of the index with fingerprint, type and labels of the images, which LitData ignores
 _FORMAT = re.compile(r"(no_header_)?(numpy|tensor)(:\d+)?|int")  # of LitData; others may be pickles
 
 
@@ -88,9 +96,40 @@ class _Streamed(Dataset):
         stream = self._stream()
         self.shape, self.num = stream[0]["image"].shape, len(stream.cache)  # row 0 downloads the index, too
         self.chunks = [interval[0] for interval in stream.cache.get_chunk_intervals()]  # first row of each
+        self._index = (Path(stream.input_dir.path) / _INDEX).read_bytes()
 
     def __len__(self) -> int:
         return self.num
+
+    def about(self) -> dict[str, Any]:
+        """Returns fingerprint and type of the images, and the labels.
+
+        `write_stream` stores them in the index, whose time of writing distinguishes it from any other. Those of other
+        streams are read once on each machine, and stored in the cache folder by the digest of the index.
+        """
+        found = json.loads(self._index).get(_ABOUT)
+        if found is None:
+            known = cache_folder() / "digests" / f"{hashlib.sha256(self._index).hexdigest()}.json"
+            found = remembered(known, _ABOUT, self._read)
+        return dict(found)
+
+    def _read(self) -> dict[str, Any]:
+        labels: list[int] = []
+        types: set[torch.dtype] = set()
+
+        def images() -> Iterator[Tensor]:
+            batches = (self[rows] for rows in torch.arange(len(self)).split(_BATCH))
+            for batch in follow("reading the stream", batches, len(self), size=lambda batch: len(batch["label"])):
+                labels.extend(batch["label"].tolist())
+                types.add(batch["image"].dtype)
+                yield batch["image"]
+
+        return {"images": [*fingerprint(images())], "dtype": str(*types), "labels": labels}
+
+    @property
+    def labels(self) -> Int64[Tensor, " n"]:
+        """Class of each image."""
+        return torch.tensor(self.about()["labels"], dtype=torch.int64)
 
     def __getitem__(self, indices: Int64[Tensor, " b"]) -> dict[str, Tensor]:
         # opens each chunk once per step, in any order
@@ -158,8 +197,16 @@ class Streaming(ImageData):
     def _sampler(self, **settings: Any) -> StepSampler:
         return super()._sampler(window=self.window, chunks=self.dataset.chunks, **settings)
 
-    def real_labels(self) -> Int64[Tensor, " n"]:
-        return torch.cat([self.dataset[rows]["label"] for rows in torch.arange(len(self.dataset)).split(256)])
+    def digests(self) -> dict[str, str]:
+        """Returns the digest of images and labels, which is that of the packed images that the stream was made of."""
+        about = self.dataset.about()
+        labels = ["torch.int64", *fingerprint([self.dataset.labels])]
+        return {"images": digest_of_parts(image=[about["dtype"], *about["images"]], label=labels)}
+
+    def real_fingerprint(self) -> Fingerprint:
+        about = self.dataset.about()
+        own = type(self).real_batches is Streaming.real_batches and about["dtype"] == str(torch.uint8)
+        return Fingerprint(*about["images"]) if own else super().real_fingerprint()
 
 
 def refuse_filled(folder: Path) -> None:
@@ -188,3 +235,13 @@ def write_stream(data: PackedData, folder: str | Path, chunk_bytes: int = 64_000
         writer.add_item(row, {"image": image.numpy().copy(), "label": label})
     writer.done()
     writer.merge()
+    images = data.packed.images
+    about = {
+        "images": [*fingerprint(follow("reading the packed images", images.split(_BATCH), len(images)))],
+        "dtype": str(images.dtype),
+        "labels": data.packed.labels.tolist(),
+    }
+    index = folder / _INDEX
+    content = json.loads(index.read_bytes()) | {_ABOUT: about}
+    with replacing(index) as part:
+        part.write_text(json.dumps(content, sort_keys=True))

@@ -12,6 +12,7 @@ from torchvision import datasets
 
 from lit_gans.common.errors import RefusedInput, import_extra, refusing
 from lit_gans.common.size import Size
+from lit_gans.data.digests import digest_of_files
 from lit_gans.data.images import open_picture
 from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.format import PerProcess, Source
@@ -19,8 +20,8 @@ from lit_gans.data.sources.folder import Files
 
 
 class _TorchvisionData(PackedData):
-    """A torchvision dataset. Files missing in `root` are downloaded, if torchvision supports it. Files are assumed not
-    to change: after replacing them, delete the packed images.
+    """A torchvision dataset. Files missing in `root` are downloaded, if torchvision supports it. Files with other
+    contents are packed again.
 
     Args:
         root: folder of the dataset's files, in torchvision's layout; null uses `torchvision` in the cache folder.
@@ -35,6 +36,8 @@ class _TorchvisionData(PackedData):
     reader: type[datasets.VisionDataset]  # of the default `open`
     takes_split = False  # whether the reader takes a split instead of `train`, and names its labels so
     wanted: str  # files that users must place in `root` if they cannot be downloaded
+    identified_by_content = True
+    contents: str  # pattern of the files in `root` that the images come from, in which arguments stand in braces
     splits: tuple[str, ...] = ("train", "test")
     border = 0  # number of black pixels added on each side
 
@@ -73,7 +76,12 @@ class _TorchvisionData(PackedData):
             return self.open(root=str(self.root), download=True)
 
     def identity(self) -> dict[str, Any]:
-        return {"root": str(self.root.resolve()), "split": self.split}
+        if not self._files():
+            self.source()  # downloads them
+        return {"split": self.split, "files": digest_of_files(self._files(), self.cache)}
+
+    def _files(self) -> list[Path]:
+        return sorted(path for path in self.root.glob(self.contents.format(**vars(self))) if path.is_file())
 
 
 class _Items(Source):
@@ -109,6 +117,7 @@ class CIFAR10(_TorchvisionData):
     num_classes = 10
     reader = datasets.CIFAR10
     wanted = "cifar-10-python.tar.gz"
+    contents = "cifar-10-batches-py/*"
 
 
 class CIFAR100(_TorchvisionData):
@@ -121,6 +130,7 @@ class CIFAR100(_TorchvisionData):
     num_classes = 100
     reader = datasets.CIFAR100
     wanted = "cifar-100-python.tar.gz"
+    contents = "cifar-100-python/*"
 
 
 class SVHN(_TorchvisionData):
@@ -133,6 +143,7 @@ class SVHN(_TorchvisionData):
     num_classes = 10
     reader, takes_split = datasets.SVHN, True
     wanted = "train_32x32.mat (test_32x32.mat, extra_32x32.mat)"
+    contents = "{split}_32x32.mat"
     splits = ("train", "test", "extra")
 
     def open(self, **where: Any) -> Source:
@@ -149,6 +160,7 @@ class STL10(_TorchvisionData):
 
     reader, takes_split = datasets.STL10, True
     wanted = "stl10_binary.tar.gz"
+    contents = "stl10_binary/*"
     splits = ("train+unlabeled", "train", "test", "unlabeled")
 
     def __init__(self, *, image_size: Size = 48, **kwargs: Any) -> None:
@@ -164,6 +176,7 @@ class CelebA(_TorchvisionData):
     """
 
     wanted = "celeba/img_align_celeba.zip and celeba/list_eval_partition.txt with the other lists of celeba/*.txt"
+    contents = "celeba/**/*.[jt][px][gt]"
     splits = ("train", "valid", "test", "all")
 
     def __init__(self, *, image_size: Size = 64, **kwargs: Any) -> None:
@@ -195,6 +208,7 @@ class MNIST(_Gray28):
     metrics = "digits"
     reader = datasets.MNIST
     wanted = "MNIST/raw/train-images-idx3-ubyte.gz, MNIST/raw/train-labels-idx1-ubyte.gz and the two t10k files"
+    contents = "MNIST/raw/*-ubyte"
 
 
 class FashionMNIST(_Gray28):
@@ -206,6 +220,7 @@ class FashionMNIST(_Gray28):
 
     reader = datasets.FashionMNIST
     wanted = "FashionMNIST/raw/train-images-idx3-ubyte.gz, .../train-labels-idx1-ubyte.gz and the two t10k files"
+    contents = "FashionMNIST/raw/*-ubyte"
 
 
 class KMNIST(_Gray28):
@@ -217,6 +232,7 @@ class KMNIST(_Gray28):
 
     reader = datasets.KMNIST
     wanted = "KMNIST/raw/train-images-idx3-ubyte.gz, KMNIST/raw/train-labels-idx1-ubyte.gz and the two t10k files"
+    contents = "KMNIST/raw/*-ubyte"
 
 
 class EMNIST(_Gray28):
@@ -228,6 +244,7 @@ class EMNIST(_Gray28):
     """
 
     wanted = "EMNIST/raw/gzip.zip"
+    contents = "EMNIST/raw/*-ubyte"
 
     def __init__(
         self,
@@ -258,6 +275,7 @@ class LSUN(_TorchvisionData):
     """
 
     splits = ("train", "val")
+    contents = "{category}_{split}_lmdb/data.mdb"
 
     def __init__(self, *, category: str = "bedroom", image_size: Size = 64, **kwargs: Any) -> None:
         super().__init__(image_size=image_size, **kwargs)

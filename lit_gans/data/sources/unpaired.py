@@ -7,9 +7,10 @@ from typing import Any
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import Size
+from lit_gans.data.digests import digest_of_files
 from lit_gans.data.images import images_in
 from lit_gans.data.packed.unpaired import UnpairedData
-from lit_gans.data.sources.folder import Files, identity_of, part_of
+from lit_gans.data.sources.folder import Files, part_of
 
 
 class Unpaired(UnpairedData):
@@ -27,6 +28,7 @@ class Unpaired(UnpairedData):
     """
 
     possible_channels = None
+    identified_by_content = True
 
     def __init__(self, root: str, image_size: Size = 256, batch_size: int = 1, **kwargs: Any) -> None:
         super().__init__(image_size=image_size, batch_size=batch_size, **kwargs)
@@ -39,7 +41,8 @@ class Unpaired(UnpairedData):
         return self._domains[held_out]
 
     def identity(self, held_out: bool = False) -> dict[str, Any]:
-        return identity_of(self.root, [path for files in self.domains(held_out) for path in files.paths])
+        domains = [files.paths for files in self.domains(held_out)]
+        return {"files": [digest_of_files(paths, self.cache) for paths in domains]}
 
     def _files(self, domain: str, held_out: bool) -> Files:
         train, test = self.root / f"train{domain}", self.root / f"test{domain}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -13,6 +13,7 @@ from jaxtyping import Float, Shaped, UInt8
 from torch import Tensor, nn
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.identity import digest_of, digest_of_object, is_versioned
 from lit_gans.data.images import to_uint8
 
 _CHUNK = 16  # number of images of 224x224 and 299x299, with which the networks are fastest on a CPU
@@ -48,17 +49,14 @@ class Extractor(nn.Module):
 
     @cached_property
     def sha256(self) -> str:
-        """Digest of the weights for the protocol: of their file if there is one, otherwise of names and values."""
+        """Digest for the protocol, which is equal only for extractors that return the same features.
+
+        Of a class of this package, digest of the weights: of their file if there is one, otherwise of names and values.
+        Of any other class, digest of its code, its attributes and all tensors, see `digest_of_object`.
+        """
+        if not is_versioned(type(self)):
+            return digest_of_object(self)
         return self.file_sha256 or digest_of(self.state_dict())
-
-
-def digest_of(tensors: Mapping[str, Tensor]) -> str:
-    """Returns the sha256 of named tensors, in their order."""
-    digest = hashlib.sha256()
-    for name, tensor in tensors.items():
-        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 def in_color(images: Shaped[Tensor, "n c h w"]) -> Shaped[Tensor, "n c2 h w"]:
@@ -99,6 +97,11 @@ class ModuleExtractor(Extractor):
         super().__init__()
         self.module, self.name, self.num_classes = module, name, num_classes
         self.eval().requires_grad_(False)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Digest of the module's code, attributes and tensors, and of the arguments; see `digest_of_object`."""
+        return digest_of_object(self)
 
     def forward(self, images: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n k"]]:
         with torch.autocast(images.device.type, enabled=False):

@@ -1,3 +1,5 @@
+import importlib
+import sys
 from copy import deepcopy
 
 import numpy as np
@@ -5,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
+from torchvision.transforms import v2
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics import FrechetInceptionDistance
@@ -44,6 +47,77 @@ def test_the_sha256_is_that_of_names_and_values():
     other.scale.data[1] = 2
     assert (same, ModuleExtractor(one).sha256 == ModuleExtractor(other).sha256) == (True, False)
     assert DigitsExtractor().sha256 == DigitsExtractor().sha256
+
+
+class Scaled(nn.Module):
+    """Without weights: a plain number and a transformation determine its features."""
+
+    def __init__(self, scale=1.0, mean=0.5, power=None):
+        super().__init__()
+        self.scale, self.normalize, self.power = scale, v2.Normalize([mean], [0.5]), power or (lambda pixels: pixels)
+
+    def forward(self, images):
+        return self.power(self.scale * self.normalize(images)).mean((2, 3))
+
+
+class Other(Scaled):
+    """Another class with the same attributes."""
+
+
+def test_modules_without_weights_have_one_sha256_only_if_all_that_determines_them_is_equal():
+    def sha256(module, **arguments):
+        return ModuleExtractor(module, **arguments).sha256
+
+    def squared(number):
+        return lambda pixels: pixels**number
+
+    different = [Scaled(), Scaled(2.0), Scaled(mean=0.4), Scaled(power=squared(2)), Scaled(power=squared(3)), Other()]
+    different += [nn.Flatten(), nn.Sequential(nn.Flatten()), nn.Sequential(nn.Flatten(), nn.ReLU())]
+    different += [nn.Sequential(nn.AvgPool2d(2), nn.Flatten()), nn.Sequential(nn.MaxPool2d(2), nn.Flatten())]
+    shas = [sha256(module) for module in different]
+    assert len({*shas}) == len(shas)
+    assert [sha256(deepcopy(module)) for module in different] == shas
+    assert sha256(Scaled(), num_classes=10) != sha256(Scaled())
+    buffered = nn.Flatten()
+    buffered.register_buffer("hidden", torch.ones(2), persistent=False)
+    before = sha256(buffered)
+    buffered.hidden[0] = 2
+    assert sha256(buffered) != before, "a buffer that the state dict lacks"
+    assert sha256(torch.compile(Scaled(), backend="eager")) == sha256(Scaled())
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("images.mean", "images.amax"), ("SCALE = 1", "SCALE = 2"), ("images * 1", "images * 2")],
+)
+def test_the_code_of_a_users_file_is_part_of_the_sha256(tmp_path, monkeypatch, old, new):
+    text = (
+        "import torch\n\nSCALE = 1\n\ndef scaled(images):\n    return images * 1\n\n"
+        "class Mine(torch.nn.Module):\n    def forward(self, images):\n"
+        "        return SCALE * scaled(images.mean((2, 3)))\n"
+    )
+
+    def sha256(folder, text):
+        folder.mkdir()
+        (folder / "users_module.py").write_text(text)
+        monkeypatch.syspath_prepend(str(folder))
+        monkeypatch.delitem(sys.modules, "users_module", raising=False)
+        return ModuleExtractor(importlib.import_module("users_module").Mine()).sha256
+
+    assert old in text
+    first = sha256(tmp_path / "one", text)
+    assert sha256(tmp_path / "elsewhere", text) == first, "wherever the file lies"
+    assert sha256(tmp_path / "other", text.replace(old, new)) != first
+
+
+def test_a_derived_extractor_has_not_the_sha256_of_its_file():
+    class Smaller(DigitsExtractor):
+        """The same weights and the same name, with another preprocessing."""
+
+        def forward(self, images):
+            return super().forward(images // 2)
+
+    assert Smaller().sha256 == Smaller().sha256 != DigitsExtractor().sha256
 
 
 def test_what_is_no_row_of_features_for_each_image_is_refused():

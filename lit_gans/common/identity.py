@@ -1,0 +1,144 @@
+"""Digests of classes and objects by everything that determines what they compute: code, arguments and tensors."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import json
+import re
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+# packages whose code their version determines, which protocols have
+_VERSIONED = {"torch", "torchvision", "torchmetrics", "lightning", "numpy", "lit_gans", *sys.stdlib_module_names}
+# attributes of a module that change neither its outputs nor what it is: hooks, flags, its compiled form
+_OF_COMPILED = {"_compiled_call_impl", "_is_torch_compile", "_compile_kwargs"}
+_OF_MODULES = {*vars(nn.Module()), *_OF_COMPILED} - {"_parameters", "_buffers", "_modules"}
+
+
+def digest_of(tensors: Mapping[str, Tensor]) -> str:
+    """Returns the sha256 of named tensors, in their order."""
+    digest = hashlib.sha256()
+    for name, tensor in tensors.items():
+        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def is_versioned(cls: type) -> bool:
+    """Returns whether the code of a class belongs to lit_gans, to torch or to another package with a known version."""
+    return cls.__module__.partition(".")[0] in _VERSIONED
+
+
+def code_of(cls: type) -> list[list[str]]:
+    """Returns name and code of a class and of its base classes, as plain values.
+
+    The code is the digest of the file that defines a class, so that functions and constants beside it count, too;
+    without a file, as in a notebook, it is that of the source of its methods. Of a package with a known version it is
+    empty. Code that the file imports does not count.
+    """
+    return [[_name(base), "" if is_versioned(base) else _code(base)] for base in cls.__mro__[:-1]]
+
+
+def digest_of_object(thing: Any) -> str:
+    """Returns the sha256 of an object by its class, code, attributes and tensors, whatever their random origin.
+
+    Of a module, parameters and buffers count, even those that its state dict lacks; hooks do not.
+    """
+    return hashlib.sha256(json.dumps(_described(thing, {}), sort_keys=True).encode()).hexdigest()
+
+
+def _name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _code(cls: type) -> str:
+    methods = (thing for thing in vars(cls).values() if inspect.isfunction(thing))
+    try:
+        text = Path(inspect.getfile(cls)).read_text()
+    except (OSError, TypeError, UnicodeDecodeError):  # in a notebook, or defined by a function of a library
+        text = "\n".join(map(_source, methods))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _source(function: Callable[..., Any]) -> str:
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):
+        return _bytecode(getattr(function, "__code__", None))
+
+
+def _bytecode(code: Any) -> str:
+    if not isinstance(code, types.CodeType):
+        return ""
+    inner = [
+        _bytecode(constant) if isinstance(constant, types.CodeType) else repr(constant) for constant in code.co_consts
+    ]
+    return repr((code.co_code, inner, code.co_names))
+
+
+def _described(thing: Any, seen: dict[int, tuple[int, Any]]) -> Any:
+    """Returns plain values that describe an object; an object that contains itself is named by its number."""
+    if thing is None or isinstance(thing, bool | int | float | complex | str | bytes | torch.dtype | torch.device):
+        return [type(thing).__name__, repr(thing)]
+    if isinstance(thing, PurePath):
+        return ["path", thing.name]  # the same file elsewhere
+    if isinstance(thing, Tensor):
+        return ["tensor", digest_of({"": thing.as_subclass(Tensor)})]
+    if isinstance(thing, np.ndarray | np.generic):
+        return ["array", str(thing.dtype), list(thing.shape), hashlib.sha256(thing.tobytes()).hexdigest()]
+    if isinstance(thing, type):
+        return ["class", code_of(thing)]
+    if isinstance(thing, types.ModuleType):
+        return ["module", thing.__name__]
+    if type(thing).__name__ == "OptimizedModule":  # of torch.compile
+        return _described(dict(thing.named_children())["_orig_mod"], seen)
+    if id(thing) in seen:
+        return ["again", seen[id(thing)][0]]
+    seen[id(thing)] = len(seen), thing  # held, so that no other object gets its id
+
+    def each(things: Iterable[Any]) -> list[Any]:
+        return [_described(item, seen) for item in things]
+
+    if isinstance(thing, Mapping):
+        return [_name(type(thing)), [each(pair) for pair in thing.items()]]
+    if isinstance(thing, list | tuple):
+        return [_name(type(thing)), each(thing)]
+    if isinstance(thing, set | frozenset):
+        return [_name(type(thing)), sorted(map(repr, thing))]
+    if isinstance(thing, functools.partial):
+        return ["partial", each((thing.func, thing.args, thing.keywords))]
+    if isinstance(thing, types.MethodType):
+        return ["method", thing.__name__, _described(thing.__self__, seen)]
+    if isinstance(thing, types.FunctionType):
+        cells = [cell.cell_contents for cell in thing.__closure__ or ()]
+        return ["function", thing.__module__, thing.__qualname__, _source(thing), each((thing.__defaults__, *cells))]
+    return [code_of(type(thing)), [[name, _described(value, seen)] for name, value in _attributes(thing)]]
+
+
+def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
+    """Yields what an object has beside its class; of code that torch has compiled or traced, its text and tensors."""
+    compiled = isinstance(thing, torch.jit.ScriptModule | torch.fx.GraphModule)
+    if compiled:
+        for name, module in thing.named_modules():
+            yield f"code of {name}", re.sub(r"___torch_mangle_\d+", "", str(getattr(module, "code", "")))
+        yield from (("state", dict(thing.state_dict())),)
+        return
+    for cls in type(thing).__mro__:
+        if not is_versioned(cls):  # such as numbers that a class made by `type` has
+            for name, value in vars(cls).items():
+                if not (name.startswith("__") or callable(value) or hasattr(value, "__get__")):
+                    yield f"{cls.__qualname__}.{name}", value
+    left_out = _OF_MODULES if isinstance(thing, nn.Module) else set()
+    own = {name: value for name, value in getattr(thing, "__dict__", {}).items() if name not in left_out}
+    yield from own.items()
+    if not own and not isinstance(thing, nn.Module) and " at 0x" not in repr(thing):
+        yield "repr", repr(thing)
