@@ -117,6 +117,8 @@ def _built(
     values |= {"trainer.accelerator": device.type, "trainer.devices": 1, "callbacks.ema.decay": _EMA_DECAY}
     fewest = settings["warmup"] + settings["steps"]  # short runs log too
     values |= {"trainer.log_every_n_steps": min(settings["log_every_n_steps"], fewest)}
+    if gan == "wgan_gp":  # the work of the other loops; 256 is mimicry's width
+        values |= {"model.generator_batch_multiple": 1, "model.dequantize": "false", "model.generator_width": 256}
     if sizes["width"] is not None:
         values |= {"model.generator_width": sizes["width"], "model.discriminator_width": sizes["width"]}
     with contextlib.redirect_stdout(io.StringIO()):

@@ -32,9 +32,12 @@ class CycleGAN(Translator):
 
     The defaults follow sections 3, 4 and 7: least squares, the discriminators' losses halved, 10 times the L1 distance
     of an image to what comes back, half of that to what an image of the other domain becomes, a pool of 50 generated
-    images, 6 residual blocks or, from 256 pixels on, 9; the paper's batch size is 1. Both generators are `generator`,
-    which one optimizer steps: `generator.a_to_b` and `generator.b_to_a`. `discriminator_a` and `discriminator_b` judge
-    the images of A and B. The data need no pairs: `data=unpaired` or `emoji_fonts`; those of other data are not used.
+    images, 6 residual blocks or, from 256 pixels on, 9; the paper's batch size is 1. The identity loss is the default
+    of the authors' code; the paper has it for paintings (section 5.2). As in that code, norms have no scales and
+    shifts, and the generators step first: the discriminators then train on the images of before that step. Both
+    generators are `generator`, which one optimizer steps: `generator.a_to_b` and `generator.b_to_a`. `discriminator_a`
+    and `discriminator_b` judge the images of A and B. The data need no pairs: `data=unpaired` or `emoji_fonts`; those
+    of other data are not used.
 
     The pool holds images of all ranks, and each rank has the same, so that two ranks train on what one process does.
 
@@ -46,6 +49,7 @@ class CycleGAN(Translator):
         **kwargs: see `Translator` and `AdversarialModule`.
     """
 
+    generator_first = True
     discriminator_names = ("discriminator_a", "discriminator_b")
     directions = ("a_to_b", "b_to_a")
     generator: BothWays

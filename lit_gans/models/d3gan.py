@@ -22,6 +22,10 @@ class D3GAN(ImageGAN):
     error 2 the reverse. Each discriminator still trains on its own loss; both pairs of errors have the same sum. The
     errors are averaged over all ranks, and the choice needs no device synchronization.
 
+    The default networks are DCGAN's, as those of the other GANs of this package, so that losses can be compared. The
+    authors' generator has Mish instead of ReLU and begins with a 2x2 map instead of 4x4, and their discriminators end
+    with one.
+
     Args:
         **kwargs: see `ImageGAN`.
     """

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.common.noise import Noise
 from lit_gans.networks import NetworkName, build_discriminator, build_generator, refuse_options
 from lit_gans.networks.blocks import Block
 from lit_gans.training.adversarial import AdversarialModule
@@ -23,7 +24,7 @@ class ImageGAN(AdversarialModule):
             7 times a power of two pixels, from 16 on, and whose longer side is a multiple of that power; `mlp` makes
             any. `fastgan` has the discriminator of `dcgan`.
         generator_width: channels of the generator's finest map, or units per layer; null uses the network's default:
-            128 for dcgan and mlp, 256 for resnet (64 beyond 32 pixels), 768 for r3gan at 32 pixels, 128 for fastgan at
+            128 for dcgan and mlp, 256 for resnet (64 beyond 32 pixels), 768 for r3gan at 32 pixels, 256 for fastgan at
             32 and 64 pixels.
         discriminator_width: channels of the discriminators' finest map, or units per layer; null uses the network's
             default: 64 for dcgan and fastgan, 128 for mlp, 128 for resnet (64 beyond 32 pixels), 768 for r3gan at 32
@@ -113,6 +114,14 @@ class ImageGAN(AdversarialModule):
 
     def condition(self, batch: Batch) -> tuple[Tensor, ...]:
         return (batch["label"],) if self.num_classes else ()
+
+    def fake_condition(self, batch: Batch) -> tuple[Tensor, ...]:
+        """Returns the labels of generated images, which a GAN may draw as `fake_label` instead of those of the data."""
+        return (batch["fake_label"],) if "fake_label" in batch else self.condition(batch)
+
+    def uniform_labels(self, noise: Noise, num: int) -> Tensor:
+        """Returns `num` classes, each with the same probability."""
+        return (noise.uniform("labels", num) * self.num_classes).long()
 
     def to_unit_range(self, images: Tensor) -> Tensor:
         """Maps images from [-1, 1] to [0, 1]; returns points unchanged."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from lit_gans.common.noise import Noise
 from lit_gans.models.image_gan import ImageGAN
 from lit_gans.networks import NetworkName, refuse_options
 from lit_gans.networks.spectral import spectrally_normalized
@@ -19,7 +20,8 @@ class SNGAN(ImageGAN):
     """Spectral norm on every layer of the discriminator, the hinge loss (equations 16 and 17).
 
     The defaults follow the residual networks (section 4.1 and appendix B): n_critic 5, twice as many generated images
-    in the generator's step, Adam at 2e-4 with betas 0 and 0.9, decaying to zero.
+    in the generator's step, Adam at 2e-4 with betas 0 and 0.9, decaying to zero. With `num_classes`, generated images
+    have uniform random labels while training, as in the authors' code (Miyato and Koyama 2018).
 
     Args:
         spectral_generator: whether to apply spectral norm to the generator too.
@@ -60,9 +62,14 @@ class SNGAN(ImageGAN):
         self.generator = spectrally_normalized(generator) if self.spectral_generator else generator
         self.discriminator = spectrally_normalized(self.build_discriminator(norm="none", top_width=self.top_width))
 
+    def sample_noise(self, noise: Noise, num: int) -> Batch:
+        drawn = super().sample_noise(noise, num)
+        return {**drawn, "fake_label": self.uniform_labels(noise, num)} if self.num_classes else drawn
+
     def discriminator_losses(self, real: Tensor, fake: Tensor, batch: Batch) -> dict[str, Scored]:
-        real, fake = (self.discriminator(images, *self.condition(batch)) for images in (real, fake))
+        real = self.discriminator(real, *self.condition(batch))
+        fake = self.discriminator(fake, *self.fake_condition(batch))
         return {"discriminator": Scored(hinge_discriminator(real, fake), real, fake)}
 
     def generator_loss(self, fake: Tensor, batch: Batch) -> Tensor:
-        return critic_generator(self.discriminator(fake, *self.condition(batch)))
+        return critic_generator(self.discriminator(fake, *self.fake_condition(batch)))

@@ -69,8 +69,8 @@ class UpsampledConv2d(nn.Conv2d):
     fuses them likewise). Sums are in another order, so that results differ by rounding.
     """
 
-    def __init__(self, channels_in: int, channels_out: int) -> None:
-        super().__init__(channels_in, channels_out, 3, padding=1)
+    def __init__(self, channels_in: int, channels_out: int, bias: bool = True) -> None:
+        super().__init__(channels_in, channels_out, 3, padding=1, bias=bias)
 
     def forward(self, features: Float[Tensor, "n a h w"]) -> Float[Tensor, "n b h2 w2"]:
         kernel = _widened(self.weight.flip(2, 3).transpose(0, 1))

@@ -1,19 +1,25 @@
-"""FastGAN's generator: Liu, Zhu, Song and Elgammal 2021, "Towards Faster and Stabilized GAN Training for High-fidelity
-Few-shot Image Synthesis", section 3.1.
+"""FastGAN's generator (Liu, Zhu, Song and Elgammal 2021, "Towards Faster and Stabilized GAN Training for High-fidelity
+Few-shot Image Synthesis", section 3.1) as the authors of Projected GAN changed it (Sauer et al. 2021).
 
 Shapes: N batch, Z latent size, C image channels, K and L channels of maps, H and W height and width.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from lit_gans.common.size import Size
 from lit_gans.networks.blocks import UpsampledConv2d, coarsest_map
-from lit_gans.networks.dcgan import initialize
+from lit_gans.networks.spectral import spectrally_normalized
+
+_COARSEST = 2048  # channels of the coarsest map
+_EXCITED = 4  # maps: those of 64, 128, 256 and 512 pixels, each by the map that is 16 times coarser
+_EPS = 1e-8
 
 
 class SkipLayerExcitation(nn.Module):
@@ -21,48 +27,97 @@ class SkipLayerExcitation(nn.Module):
 
     def __init__(self, coarse: int, fine: int) -> None:
         super().__init__()
-        pooled = nn.AdaptiveAvgPool2d(4), nn.Conv2d(coarse, fine, 4), nn.LeakyReLU(0.1, inplace=True)
-        self.weights = nn.Sequential(*pooled, nn.Conv2d(fine, fine, 1), nn.Sigmoid())
+        pooled = nn.AdaptiveAvgPool2d(4), nn.Conv2d(coarse, fine, 4, bias=False), nn.SiLU()
+        self.weights = nn.Sequential(*pooled, nn.Conv2d(fine, fine, 1, bias=False), nn.Sigmoid())
 
     def forward(self, coarse: Float[Tensor, "n k p q"], fine: Float[Tensor, "n l h w"]) -> Float[Tensor, "n l h w"]:
         return fine * self.weights(coarse)
 
 
-class FastGANGenerator(nn.Module):
-    """Maps latents (N, Z) to images (N, C, H, W) in [-1, 1]: one convolution for each map, and skip-layer excitation.
+class GatedConvolution(nn.Module):
+    """A convolution to twice as many channels, batch norm and a gated linear unit.
 
-    A map excites the map that is doubled four times more. In images below 64 pixels, the coarsest map excites the
-    finest. Without the noise of the authors' code, and without its spectral norm, since batch norm follows.
+    Args:
+        convolution: convolution to 2 x `channels`.
+        channels: number of output channels.
+        noisy: whether noise is added to the convolution's output, with one learned weight that starts at 0.
+    """
+
+    def __init__(self, convolution: nn.Module, channels: int, noisy: bool = False) -> None:
+        super().__init__()
+        self.convolution, self.norm = convolution, nn.BatchNorm2d(2 * channels)
+        self.noise_weight = nn.Parameter(torch.zeros(1)) if noisy else None
+
+    def forward(
+        self, features: Float[Tensor, "n a p q"], noise: Float[Tensor, "n 1 h w"] | None = None
+    ) -> Float[Tensor, "n b h w"]:
+        features = self.convolution(features)
+        if self.noise_weight is not None and noise is not None:
+            features = features + self.noise_weight * noise
+        return nn.functional.glu(self.norm(features), 1)
+
+
+class FastGANGenerator(nn.Module):
+    """Maps latents (N, Z) to images (N, C, H, W), which are not bounded: gated convolutions, and skip-layer excitation.
+
+    The network is that of Projected GAN's code: latents of length sqrt(Z), two convolutions for each map, spectral norm
+    on every convolution, no tanh. A map excites the map that is doubled four times more. That code begins at 128
+    pixels; here, in images below 64 pixels, the coarsest map excites the finest.
 
     Args:
         latent_dim: Z.
         channels: C.
         image_size: H and W, see `coarsest_map`.
-        width: channels of the finest map; null for so many that the coarsest has 1024.
+        width: channels of the finest map; `None` for so many that the coarsest has 2048.
+        lite: whether each map has one convolution, as the authors' `fastgan_lite`.
+        noise: whether noise is added after the convolutions of all maps but the coarsest.
     """
 
-    def __init__(self, latent_dim: int, channels: int, image_size: Size, width: int | None = None) -> None:
+    def __init__(
+        self,
+        latent_dim: int,
+        channels: int,
+        image_size: Size,
+        width: int | None = None,
+        lite: bool = False,
+        noise: bool = False,
+    ) -> None:
         super().__init__()
         coarsest, doublings = coarsest_map(image_size, "fastgan")
         halvings = [scale - (scale > 3) for scale in range(doublings + 1)]  # 32x32 and 64x64 are equally wide
-        finest = width or max(1, 1024 >> halvings[-1])
+        finest = width or max(1, _COARSEST >> halvings[-1])
         widths = [finest << (halvings[-1] - each) for each in halvings]
         first = nn.ConvTranspose2d(latent_dim, 2 * widths[0], coarsest, bias=False)
-        convolutions = [first, *(UpsampledConv2d(wide, 2 * narrow) for wide, narrow in pairwise(widths))]
-        self.maps = nn.ModuleList(
-            nn.Sequential(convolution, nn.BatchNorm2d(2 * width), nn.GLU(1))
-            for convolution, width in zip(convolutions, widths, strict=True)
-        )
+        self.maps = nn.ModuleList([nn.ModuleList([GatedConvolution(first, widths[0])])])
+        for wide, narrow in pairwise(widths):
+            convolutions: list[nn.Module] = [UpsampledConv2d(wide, 2 * narrow, bias=False)]
+            if not lite:
+                convolutions += [nn.Conv2d(narrow, 2 * narrow, 3, padding=1, bias=False)]
+            self.maps.append(nn.ModuleList(GatedConvolution(each, narrow, noise) for each in convolutions))
         self.apart = min(4, doublings)
-        self.excitations = nn.ModuleList(map(SkipLayerExcitation, widths, widths[self.apart :]))
-        self.to_image = nn.Sequential(nn.Conv2d(widths[-1], channels, 3, padding=1), nn.Tanh())
-        initialize(self)
+        fine = widths[self.apart : self.apart + _EXCITED]
+        self.excitations = nn.ModuleList(map(SkipLayerExcitation, widths, fine))
+        self.to_image = nn.Conv2d(widths[-1], channels, 3, padding=1)
+        sizes = [[side << scale for side in coarsest] for scale in range(1, doublings + 1)]
+        per_map = (1 if lite else 2) if noise else 0
+        self.noise_shapes: list[tuple[int, ...]] = [(1, *size) for size in sizes for _ in range(per_map)]
+        spectrally_normalized(self)
 
-    def forward(self, latents: Float[Tensor, "n z"]) -> Float[Tensor, "n c h w"]:
-        maps = [latents[:, :, None, None]]
+    def forward(self, latents: Float[Tensor, "n z"], noise: Sequence[Tensor] = ()) -> Float[Tensor, "n c h w"]:
+        """Generates images.
+
+        Args:
+            latents: standard normal latents.
+            noise: standard normal numbers, one tensor (N, *shape) for each of `noise_shapes`. An empty sequence leaves
+                the noise out.
+        """
+        latents = latents * (latents.square().mean(1, keepdim=True) + _EPS).rsqrt()
+        maps, drawn = [latents[:, :, None, None]], iter(noise)
         for index, layers in enumerate(self.maps):
-            made = layers(maps[-1])
-            if index >= self.apart:
+            made = maps[-1]
+            for layer in layers.children():
+                made = layer(made, next(drawn, None) if index else None)
+            if self.apart <= index < self.apart + _EXCITED:
                 made = self.excitations[index - self.apart](maps[index - self.apart + 1], made)
             maps.append(made)
         return self.to_image(maps[-1])

@@ -20,8 +20,11 @@ Maps = list[Float[Tensor, "n _ _ _"]]
 
 
 class Projections(nn.Module):
-    """Mixes the channels of feature maps by random 1x1 convolutions, then their scales by upsampling and random 3x3
+    """Mixes the channels of feature maps by random 1x1 convolutions, then their scales by upsampling and random 1x1
     convolutions, from the coarsest map to the finest (Sauer et al., section 3.2). None of it is ever trained.
+
+    The paper has 3x3 convolutions in the second step. The authors' code, which made the paper's figures and is followed
+    here, has 1x1 convolutions, bilinear upsampling with aligned corners, and PyTorch's initialization.
 
     Args:
         channels: channels of the feature maps, the finest first.
@@ -31,12 +34,8 @@ class Projections(nn.Module):
     def __init__(self, channels: Sequence[int], width: int) -> None:
         super().__init__()
         wide = [width << scale for scale in range(len(channels))]
-        self.of_channels = nn.ModuleList(nn.Conv2d(*pair, 1, bias=False) for pair in zip(channels, wide, strict=True))
-        self.of_scales = nn.ModuleList(
-            nn.Conv2d(coarse, fine, 3, padding=1, bias=False) for fine, coarse in pairwise([width, *wide])
-        )
-        for layer in (*self.of_channels, *self.of_scales):
-            nn.init.kaiming_normal_(layer.weight, nonlinearity="linear")
+        self.of_channels = nn.ModuleList(nn.Conv2d(*pair, 1) for pair in zip(channels, wide, strict=True))
+        self.of_scales = nn.ModuleList(nn.Conv2d(coarse, fine, 1) for fine, coarse in pairwise([width, *wide]))
         self.requires_grad_(False)
 
     def forward(self, maps: Maps) -> Maps:
@@ -46,7 +45,7 @@ class Projections(nn.Module):
         from_the_finest = list(zip(maps, self.of_channels, self.of_scales, sizes, strict=True))
         for features, channels, scales, size in reversed(from_the_finest):
             mixed = channels(features) + found[-1] if found else channels(features)
-            found.append(scales(functional.interpolate(mixed, size, mode="bilinear")))
+            found.append(scales(functional.interpolate(mixed, size, mode="bilinear", align_corners=True)))
         return found[::-1]
 
 
@@ -67,7 +66,7 @@ class Head(nn.Module):
             widths = rest or [wide]
             layers += [nn.Conv2d(channels, wide, 4, 2, 1, bias=False), nn.BatchNorm2d(wide), nn.LeakyReLU(0.2, True)]
             channels, height, width = wide, height // 2, width // 2
-        self.layers = nn.Sequential(*layers, nn.Conv2d(channels, 1, (min(height, 4), min(width, 4))))
+        self.layers = nn.Sequential(*layers, nn.Conv2d(channels, 1, (min(height, 4), min(width, 4)), bias=False))
 
     def forward(self, features: Float[Tensor, "n k h w"]) -> Float[Tensor, "n p q"]:
         return self.layers(features).sum(1)  # not a view, which FSDP would not track

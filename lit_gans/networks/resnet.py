@@ -168,6 +168,7 @@ class ResNetDiscriminator(nn.Module):
         norm: normalization before every ReLU, except on the input of the first block.
         block: type of the convolutions inside the residual blocks.
         num_classes: number of classes, included by a projection of the features; 0 for an unconditional network.
+        sum_features: whether the last map is summed over its positions, as in SNGAN, or averaged, as in WGAN-GP.
     """
 
     def __init__(
@@ -178,6 +179,7 @@ class ResNetDiscriminator(nn.Module):
         norm: Norm = "none",
         block: Block = "plain",
         num_classes: int = 0,
+        sum_features: bool = True,
     ) -> None:
         super().__init__()
         coarsest_map(image_size, "resnet")  # refuses what the generator cannot make
@@ -190,9 +192,11 @@ class ResNetDiscriminator(nn.Module):
             )
         )
         self.head = ScoreHead(widths[-1], num_classes)
+        self.sum_features = sum_features
         _initialize(self)
 
     def forward(
         self, images: Float[Tensor, "n c h w"], labels: Int64[Tensor, " n"] | None = None
     ) -> Float[Tensor, " n"]:
-        return self.head(functional.relu(self.blocks(images)).sum((2, 3)), labels)
+        features = functional.relu(self.blocks(images))
+        return self.head(features.sum((2, 3)) if self.sum_features else features.mean((2, 3)), labels)

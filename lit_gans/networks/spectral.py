@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrize
 
+from lit_gans.common.errors import RefusedInput
 from lit_gans.common.precision import full_precision, without_autocast
 from lit_gans.networks.blocks import ConditionalBatchNorm2d
 
@@ -75,7 +76,12 @@ def spectrally_normalized(network: nn.Module) -> nn.Module:
 
     Scales and shifts of batch norm are left as they are, those of each class too: shifts begin at zero, which has no
     spectral norm.
+
+    Raises:
+        RefusedInput: the network has spectral norm already.
     """
+    if any(isinstance(layer, SpectralNorm) for layer in network.modules()):
+        raise RefusedInput(f"{type(network).__name__} has spectral norm already: leave it out.")
     norms = (layer for layer in network.modules() if isinstance(layer, ConditionalBatchNorm2d))
     left_out = {table for norm in norms for table in (norm.scale, norm.shift)}
     for layer in list(network.modules()):

@@ -1,7 +1,8 @@
 """Blits, geometry, color and cutout of ADA (Karras et al. 2020, appendix B, figure 12), each with a probability.
 
 Images are in [-1, 1], random numbers in [0, 1), a row for each image. All operations can be differentiated twice, as
-gradient penalties need. Unlike the paper's, geometric operations sample bilinearly, without low-pass filters.
+gradient penalties need. Unlike the paper's, geometric operations sample bilinearly, without the low-pass filters of
+both authors' code, which cost more than the small networks of this package.
 
 Shapes: N batch, C channels (1 or 3), H and W height and width.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -21,24 +22,30 @@ from lit_gans.common.precision import full_precision, without_autocast
 
 Images = Float[Tensor, "n c h w"]
 NUM_NUMBERS = 31
-_COLOR = 0.5  # probability of an operation on colors, relative to the others (train.py of R3GAN)
+Pipeline = Literal["bgc", "r3gan"]
+_COLOR = {"bgc": 1.0, "r3gan": 0.5}  # probability of an operation on colors, relative to the others
 _SCALE = 0.2  # standard deviations of log2 of the scales, and of brightness
 _SHIFT = 1 / 8  # of the size: integer shifts at most, fractional shifts as standard deviation
 
 
-def transformed(images: Images, numbers: Float[Tensor, "n 31"], probability: Tensor | float) -> Images:
-    """Applies every operation to each image with a probability.
+def transformed(
+    images: Images, numbers: Float[Tensor, "n 31"], probability: Tensor | float, pipeline: Pipeline = "bgc"
+) -> Images:
+    """Applies every operation of a pipeline to each image with a probability.
 
     Args:
         images: in [-1, 1].
         numbers: random numbers in [0, 1).
         probability: probability of an operation, in [0, 1].
+        pipeline: `bgc`, blits, geometry and color, the default of StyleGAN2-ADA; `r3gan`, the same with half the
+            probability for each operation on colors, and cutout, as in R3GAN's code.
     """
     with without_autocast(images):
         images = full_precision(images)
         columns = iter(numbers.to(images.dtype).unbind(1))
         images = _sample(images, _geometry(columns, probability, *images.shape[-2:]))
-        return _cutout(_color(images, columns, probability), columns, probability)
+        images = _color(images, columns, _COLOR[pipeline] * probability)
+        return _cutout(images, columns, probability) if pipeline == "r3gan" else images
 
 
 def _if(columns: Iterator[Tensor], probability: Tensor | float, value: Tensor, otherwise: float) -> Tensor:
@@ -100,12 +107,12 @@ def _geometry(
 
 def _color(images: Images, columns: Iterator[Tensor], probability: Tensor | float) -> Images:
     """Changes brightness, contrast, luma, hue and saturation, as one affine map of the colors."""
-    share, next_ = _COLOR * probability, columns.__next__
-    shift = _if(columns, share, _SCALE * _normal(next_()), 0.0)
-    contrast = _if(columns, share, torch.exp2(0.5 * _normal(next_())), 1.0)
-    flip = _if(columns, share, (2 * next_()).floor(), 0.0)
-    hue = _if(columns, share, math.pi * (2 * next_() - 1), 0.0)
-    saturation = _if(columns, share, torch.exp2(_normal(next_())), 1.0)
+    next_ = columns.__next__
+    shift = _if(columns, probability, _SCALE * _normal(next_()), 0.0)
+    contrast = _if(columns, probability, torch.exp2(0.5 * _normal(next_())), 1.0)
+    flip = _if(columns, probability, (2 * next_()).floor(), 0.0)
+    hue = _if(columns, probability, math.pi * (2 * next_() - 1), 0.0)
+    saturation = _if(columns, probability, torch.exp2(_normal(next_())), 1.0)
     images = (images + shift[:, None, None, None]) * contrast[:, None, None, None]
     gray = images.mean(1, keepdim=True)
     color, luma = images - gray, gray * (1 - 2 * flip)[:, None, None, None]

@@ -114,7 +114,8 @@ class AdversarialModule(LightningModule):
             schedule. Batch norm is allowed: the gradient of an image then includes its effect on the scores of the
             other images in the batch, see `r1_penalty`.
         r2_gamma: weight of the R2 penalty, which is R1 at the generated images; 0 disables it; may be a schedule.
-        r1_every: applies R1 and R2 every `r1_every` iterations, weighted `r1_every` times (Karras et al. 2020, B).
+        r1_every: applies R1 and R2 every `r1_every` iterations, weighted `r1_every` times (Karras et al. 2020, B). They
+            are part of the iteration's optimizer step, so that learning rate and betas need no correction.
         share_scores: whether R1 and R2 differentiate the scores of the losses, with respect to the images before their
             augmentation: that costs no forward, and computes in the precision of the training. Otherwise each has a
             forward of its own, in float32, on the augmented images.
@@ -127,8 +128,8 @@ class AdversarialModule(LightningModule):
         freeze_discriminator: number of convolutions of each discriminator, from the images on, that keep their weights,
             which is for fine-tuning (Mo et al. 2020).
         diffaugment: augmentations of all images that the discriminators see, for small datasets (Zhao et al. 2020).
-        augmentation: blits, geometry, color and cutout of all images that the discriminators see, with a probability
-            that is scheduled or adaptive (Karras et al. 2020); null for none.
+        augmentation: a pipeline of augmentations of all images that the discriminators see, with a probability that is
+            scheduled or adaptive (Karras et al. 2020); null for none.
         seed: seed of weights, latents and all other random numbers of the training.
 
     Raises:
@@ -139,6 +140,7 @@ class AdversarialModule(LightningModule):
     discriminator: nn.Module  # or one attribute for each of `discriminator_names`
     discriminator_names: ClassVar[tuple[str, ...]] = ("discriminator",)
     reuses_fake: ClassVar[bool] = False  # the generator's step reuses the last generated images
+    generator_first: ClassVar[bool] = False  # the generator steps before the discriminators, on those same images
     num_classes: int = 0  # number of classes that the generator is conditioned on
     trains_against: tuple[str, ...] = ()  # extractors whose networks are part of a loss, and thus no judges
 
@@ -255,7 +257,7 @@ class AdversarialModule(LightningModule):
 
     def generate(self, generator: nn.Module, batch: Batch) -> Tensor:
         """Generates samples in [-1, 1] from a batch with `generator`, the trained or the averaged one."""
-        images: Tensor = generator(batch["latents"], *self.condition(batch))
+        images: Tensor = generator(batch["latents"], *self.fake_condition(batch))
         return images
 
     def with_fake(self, batch: Batch) -> Batch:
@@ -274,6 +276,10 @@ class AdversarialModule(LightningModule):
     def condition(self, batch: Batch) -> tuple[Tensor, ...]:
         """Returns the tensors that the networks are conditioned on, for example labels; none by default."""
         return ()
+
+    def fake_condition(self, batch: Batch) -> tuple[Tensor, ...]:
+        """Returns the tensors that generated images are conditioned on; by default those of the real images."""
+        return self.condition(batch)
 
     def real_images(self, batch: Batch) -> Tensor:
         """Returns the real images of a batch that the discriminators see.
@@ -339,20 +345,45 @@ class AdversarialModule(LightningModule):
         real = split_batch(batch, self.n_critic)
         for critic_step, own in enumerate(real):
             microbatches = self._microbatches(own, ("discriminator", iteration, critic_step))
-            if shares_forward and critic_step == self.n_critic - 1:
+            last = critic_step == self.n_critic - 1
+            if shares_forward and last:
                 microbatches[0] = self.with_fake(microbatches[0])
+            seen = microbatches
+            if self.generator_first and last:
+                seen = [self._with_detached_fake(each) for each in microbatches]
+                losses |= self._update(("generator",), microbatches, self.generator_terms)
             if self.trains_discriminators:
-                losses |= self._update(self.discriminator_names, microbatches, self.discriminator_terms)
-        if not reuses_latents:  # else the generator's step has the microbatches of the last critic step
-            own = repeat_batch(real[-1], self.generator_batch_multiple)
-            microbatches = self._microbatches(own, ("generator", iteration))
-        losses |= self._update(("generator",), microbatches, self.generator_terms)
+                losses |= self._update(self.discriminator_names, seen, self.discriminator_terms)
+        if not self.generator_first:
+            if reuses_latents:  # the generator's step has the microbatches of the last critic step
+                microbatches = self._augmented_anew(microbatches, ("generator", iteration))
+            else:
+                own = repeat_batch(real[-1], self.generator_batch_multiple)
+                microbatches = self._microbatches(own, ("generator", iteration))
+            losses |= self._update(("generator",), microbatches, self.generator_terms)
         self.losses = losses
         self._end_iteration(iteration + 1)
 
+    def _with_detached_fake(self, batch: Batch) -> Batch:
+        """Returns a batch with its generated images, which stay what they are when the generator steps."""
+        if "fake" not in batch:
+            with torch.no_grad():
+                batch = self.with_fake(batch)
+        return {**batch, "fake": batch["fake"].detach()}
+
+    def _augmented_anew(self, microbatches: list[Batch], key: tuple[int | str, ...]) -> list[Batch]:
+        """Returns microbatches of an earlier step with new random numbers of the augmentations."""
+        num = sum(len(batch["image"]) for batch in microbatches)
+        drawn = self.augmentations.noise(self._step_noise(key), num)
+        parts = {name: tensor.chunk(len(microbatches)) for name, tensor in drawn.items()}
+        return [{**batch, **{name: part[i] for name, part in parts.items()}} for i, batch in enumerate(microbatches)]
+
+    def _step_noise(self, key: tuple[int | str, ...]) -> Noise:
+        return Noise(self._noise_generator, (self.seed, *key), *self.rank_of, self.accumulate_gradients)
+
     def _microbatches(self, batch: Batch, key: tuple[int | str, ...]) -> list[Batch]:
         """Adds this rank's noise for one step to its batch and splits the batch into microbatches."""
-        noise = Noise(self._noise_generator, (self.seed, *key), *self.rank_of, self.accumulate_gradients)
+        noise = self._step_noise(key)
         num = len(batch["image"])
         batch = self.augment({**batch, **self.sample_noise(noise, num)})
         return split_batch({**batch, **self.augmentations.noise(noise, num)}, self.accumulate_gradients)
@@ -419,7 +450,8 @@ class AdversarialModule(LightningModule):
         penalties: dict[str, Tensor] = {}
         for name, (kind, weight) in product(self.discriminator_names, weights.items()):
             seen = self.part_for(name, images[kind])
-            penalty = r1_penalty(self.get_submodule(name), seen, *self.condition(batch))
+            condition = self.condition(batch) if kind == "real" else self.fake_condition(batch)
+            penalty = r1_penalty(self.get_submodule(name), seen, *condition)
             penalties[name] = penalties.get(name, 0.0) + weight * penalty
         return penalties
 

@@ -18,7 +18,7 @@ from lit_gans.common.annotations import convert_fields
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.noise import Noise
 from lit_gans.training import ada_operations
-from lit_gans.training.ada_operations import transformed
+from lit_gans.training.ada_operations import Pipeline, transformed
 from lit_gans.training.batch import Batch
 from lit_gans.training.diffaugment import NUM_NUMBERS, Augmentation, augmented
 from lit_gans.training.schedules import Number, Progress, ends, value_at
@@ -30,6 +30,7 @@ class Augmenter(ABC):
     """Base class of augmentations with a probability."""
 
     adapts = False  # whether the probability depends on the scores of real images
+    pipeline: Pipeline  # the operations, see `transformed`
 
     def __post_init__(self) -> None:  # of the dataclasses that subclasses are
         convert_fields(self)
@@ -49,9 +50,12 @@ class Scheduled(Augmenter):
 
     Args:
         strength: probability of each operation, in [0, 1]; may be a schedule.
+        pipeline: the operations: `bgc`, blits, geometry and color, as StyleGAN2-ADA's default, or `r3gan`, the same
+            with half the probability for colors, and cutout, as in R3GAN's code.
     """
 
     strength: Number = 0.5
+    pipeline: Pipeline = "bgc"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,10 +76,12 @@ class Adaptive(Augmenter):
     Args:
         target: mean sign of the scores, in (-1, 1).
         over: number of real images in which the probability can change from 0 to 1.
+        pipeline: see `Scheduled`.
     """
 
     target: float = 0.6
     over: int = 500_000
+    pipeline: Pipeline = "bgc"
 
     adapts = True
 
@@ -142,7 +148,11 @@ class Augmentations:
         if self.augmenter is not None:
             probability = self.augmenter.probability(self.state, progress)
             of_real, of_fake = batch["augmentation"].unbind(1)
-            real, fake = transformed(real, of_real, probability), transformed(fake, of_fake, probability)
+            pipeline = self.augmenter.pipeline
+            real, fake = (
+                transformed(images, numbers, probability, pipeline)
+                for images, numbers in ((real, of_real), (fake, of_fake))
+            )
         return {**batch, "image": real}, fake
 
     def observe(self, scores: Tensor) -> None:

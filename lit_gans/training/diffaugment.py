@@ -12,10 +12,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-Augmentation = Literal["color", "translation", "cutout"]
+Augmentation = Literal["color", "translation", "cutout", "small_cutout"]
 _SHIFT = 1 / 8  # of the size, at most, in each direction
-_HOLE = 1 / 2  # of the size
-NUM_NUMBERS = {"color": 3, "translation": 2, "cutout": 2}
+_HOLE, _SMALL_HOLE = 1 / 2, 1 / 5  # of the size
+NUM_NUMBERS = {"color": 3, "translation": 2, "cutout": 2, "small_cutout": 2}
 Images = Float[Tensor, "n c h w"]
 
 
@@ -56,10 +56,19 @@ def translation(images: Images, numbers: Float[Tensor, "n 2"]) -> Images:
 
 def cutout(images: Images, numbers: Float[Tensor, "n 2"]) -> Images:
     """Sets a part of half the height and width to 0, centered anywhere in the image."""
+    return _cut_out(images, numbers, _HOLE)
+
+
+def small_cutout(images: Images, numbers: Float[Tensor, "n 2"]) -> Images:
+    """Sets a part of a fifth of the height and width to 0, as Projected GAN's code does (Sauer et al. 2021)."""
+    return _cut_out(images, numbers, _SMALL_HOLE)
+
+
+def _cut_out(images: Images, numbers: Float[Tensor, "n 2"], share: float) -> Images:
     _, _, height, width = images.shape
     hidden = []
     for column, size in ((0, height), (1, width)):
-        hole = int(size * _HOLE + 0.5)
+        hole = int(size * share + 0.5)
         start = (numbers[:, column, None] * (size + 1 - hole % 2)).floor() - hole // 2
         place = torch.arange(size, device=images.device) - start
         hidden.append(_within(place, hole))
@@ -75,4 +84,4 @@ def _within(place: Tensor, size: int) -> Tensor:
     return (place >= 0) & (place < size)
 
 
-_FUNCTIONS = {"color": color, "translation": translation, "cutout": cutout}
+_FUNCTIONS = {"color": color, "translation": translation, "cutout": cutout, "small_cutout": small_cutout}

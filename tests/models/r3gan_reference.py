@@ -22,10 +22,12 @@ RATE, BETA, GAMMA, HALF_LIFE = (2e-3, 5e-4), (0.9, 0.99), (1000.0, 100.0), (0.0,
 OVER = 20  # images
 SMALL = {"image_size": 64, "channels": 3, "latent_dim": 6, "group_width": 4, "channels_last": False}
 WIDTHS = [16, 16, 16, 16, 8]  # what a width of 8 means at 64 pixels
-PRESETS = {  # image size, finest width, group width, classes
-    "cifar10": (32, None, 8, 10),
-    "ffhq256": (256, None, 8, 0),
-    "imagenet32": (32, 1536, 16, 1000),
+PRESETS = {  # image size, finest width, group width, classes, size up to which all widths are equal
+    "cifar10": (32, None, 8, 10, 32),
+    "ffhq64": (64, None, 8, 0, 32),
+    "ffhq256": (256, None, 8, 0, 32),
+    "imagenet32": (32, 1536, 16, 1000, 32),
+    "imagenet64": (64, 1536, 16, 1000, 64),
 }
 
 
@@ -178,9 +180,12 @@ def train_reference(num_classes):
     return {"losses": losses} | {name: digest(tensors) for name, tensors in restored.items()}
 
 
-def count_reference(image_size, width, group_width, num_classes):
+def count_reference(image_size, width, group_width, num_classes, constant_until):
     """Returns the numbers of parameters of the authors' networks in a preset of `train.py`, written out."""
-    widths = {32: [width or 768] * 4, 256: [768, 768, 768, 768, 384, 192, 96]}[image_size]
+    widths = {32: [width or 768] * 4, 64: [768, 768, 768, 768, 384], 256: [768, 768, 768, 768, 384, 192, 96]}[
+        image_size
+    ]
+    widths = [width] * 5 if constant_until == 64 else widths
     made = networks(widths, group_width, 64, num_classes)
     return [sum(parameter.numel() for parameter in network.parameters()) for network in made]
 

@@ -33,9 +33,8 @@ def test_a_training_changes_heads_and_generator_and_leaves_features_and_projecti
     features = [weight.clone() for weight in gan._features.load().parameters()]
     trainer = fit(gan, random_images(), max_steps=2)
     projections = {name for name in before if name.startswith("discriminator.projections.")}
-    assert len(projections) == 8
-    same = {name for name, weight in gan.named_parameters() if torch.equal(before[name], weight)}
-    assert {name for name in same if not name.endswith("bias")} == projections  # a hinge may leave a bias as it is
+    assert len(projections) == 16
+    assert {name for name, weight in gan.named_parameters() if torch.equal(before[name], weight)} == projections
     assert all(torch.equal(*pair) for pair in zip(features, gan._features.load().parameters(), strict=True))
     assert projections <= gan.state_dict().keys()
     assert not any("feature" in name for name in gan.state_dict())
@@ -69,10 +68,36 @@ def test_trains_any_generator(module, random_images, fit):
     assert fit(module(network="resnet"), random_images(), max_steps=1).global_step == 1
 
 
+def test_each_step_has_latents_and_map_noise_of_its_own(module, random_images, fit):
+    gan, seen = module(), []
+    original = gan.generate
+    gan.generate = lambda generator, batch: seen.append(batch) or original(generator, batch)
+    fit(gan, random_images(batch_size=4), max_steps=2)
+    assert len(seen) == 4, "once for the discriminators and once for the generator"
+    for name, shape in {"latents": (6,), **{f"noise_{i}": s for i, s in enumerate(gan.generator.noise_shapes)}}.items():
+        drawn = torch.stack([batch[name] for batch in seen])
+        assert drawn.shape == (4, 4, *shape)
+        assert len(torch.unique(drawn)) == drawn.numel()
+
+
+def test_samples_depend_on_the_seed_alone_also_with_map_noise(module):
+    gan = module()
+    for layer in gan.generator.modules():
+        if getattr(layer, "noise_weight", None) is not None:
+            torch.nn.init.ones_(layer.noise_weight)
+    inputs = gan.latents(4)
+    assert torch.equal(gan.decode(inputs, seed=1), gan.decode(inputs, seed=1))
+    assert not torch.equal(gan.decode(inputs, seed=1), gan.decode(inputs, seed=2))
+    lite = module(lite=True)
+    assert torch.equal(lite.decode(inputs, seed=1), lite.decode(inputs, seed=2)), "which has no noise"
+
+
 def test_the_defaults_are_the_paper_s():
     with torch.device("meta"):
         gan = ProjectedGAN(image_size=256)
     assert isinstance(gan.generator, FastGANGenerator)
+    assert (len(gan.generator.maps[1]), len(gan.generator.noise_shapes)) == (2, 12)
+    assert gan.augmentations.diffaugment == ("color", "translation", "small_cutout")
     assert gan.latent_dim == 256
     assert gan.discriminator.size == [256, 256]
     assert [len(head.layers) for head in gan.discriminator.heads] == [13, 10, 7, 4]
@@ -92,6 +117,7 @@ def test_its_own_network_is_no_judge(module, random_images, fit):
         ({"freeze_discriminator": 1}, "is frozen already"),
         ({"feature_size": 16}, "feature_size=16"),
         ({"network": "dcgan", "num_classes": 10}, "these discriminators see no classes"),
+        ({"network": "resnet", "lite": True}, "lite=True: the resnet networks have no such option"),
     ],
 )
 def test_refusals(module, settings, message):

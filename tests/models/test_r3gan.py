@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from lit_gans import compose
 from lit_gans.callbacks.ema import EMA
 from lit_gans.common.errors import RefusedInput
 from lit_gans.models.r3gan import R3GAN
@@ -64,12 +65,23 @@ def test_three_steps_are_those_of_the_authors_code(fit, num_classes):
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_networks_of_the_presets_have_as_many_parameters_as_the_authors(name):
-    image_size, width, group_width, num_classes = PRESETS[name]
-    widths = {"generator_width": width, "discriminator_width": width}
+    image_size, width, group_width, num_classes, constant_until = PRESETS[name]
+    settings = {"generator_width": width, "discriminator_width": width, "constant_until": constant_until}
     with torch.device("meta"):
-        made = R3GAN(image_size=image_size, group_width=group_width, num_classes=num_classes, **widths)
+        made = R3GAN(image_size=image_size, group_width=group_width, num_classes=num_classes, **settings)
     found = [sum(p.numel() for p in network.parameters()) for network in (made.generator, made.discriminator)]
     assert found == KNOWN["parameters"][name]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_experiments_of_the_presets_are_these_networks(name):
+    composed = compose(f"experiment=r3gan_{name}", *([] if name == "cifar10" else ["data.root=."]))
+    image_size, width, group_width, num_classes, constant_until = PRESETS[name]
+    model = composed.model
+    assert composed.data.get("image_size", 32) == image_size
+    assert (model.generator_width, model.discriminator_width, model.group_width) == (width, width, group_width)
+    assert (model.num_classes, model.constant_until) == (num_classes, constant_until)
+    assert model.augmentation.pipeline == "r3gan"
 
 
 @pytest.mark.parametrize(

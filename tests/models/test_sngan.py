@@ -3,6 +3,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+from lit_gans.common.noise import Noise
 from lit_gans.models.sngan import SNGAN
 from lit_gans.networks.spectral import SpectralNorm
 from lit_gans.training.schedules import Progress
@@ -67,3 +68,22 @@ def test_defaults_are_the_papers():
     for optimizer in (module.generator_optimizer, module.discriminator_optimizer):
         assert (optimizer.options["lr"], optimizer.options["betas"]) == (2e-4, (0.0, 0.9))
         assert [optimizer.schedule.at(Progress(step, total=10)) for step in (0, 5, 10)] == [1.0, 0.5, 0.0]
+
+
+def test_generated_images_have_uniform_random_classes_in_both_steps(tiny_gan, random_images, fit):
+    module, made, judged = tiny_gan("sngan", num_classes=10, n_critic=2), [], []
+    module.generator.register_forward_pre_hook(lambda network, inputs: made.append(inputs[1].clone()))
+    module.discriminator.register_forward_pre_hook(lambda network, inputs: judged.append(inputs[1].clone()))
+    fit(module, random_images(batch_size=8), max_steps=1)
+    keys = [("discriminator", 0, 0), ("discriminator", 0, 1), ("generator", 0)]
+    for index, (key, num) in enumerate(zip(keys, (8, 8, 16), strict=True)):
+        noise = Noise(torch.Generator(), (module.seed, *key))
+        expected = (noise.uniform("labels", num) * 10).long()
+        assert torch.equal(made[index], expected)
+        assert torch.equal(judged[2 * index + (index < 2)], expected), "and is judged as an image of that class"
+    module.r2_gamma = 1.0
+    batch = {"label": torch.zeros(4, dtype=torch.long), "fake_label": torch.ones(4, dtype=torch.long)}
+    images = torch.rand(4, 1, 16, 16)
+    judged.clear()
+    module._penalties_at({"real": images, "fake": images}, {"real": 1.0, "fake": 1.0}, batch)
+    assert [labels[0].item() for labels in judged] == [0, 1]

@@ -39,6 +39,40 @@ def test_every_critic_update_sees_fresh_images_latents_and_eps(tiny_gan, random_
     assert torch.equal(seen[2 * 3 + 1][1]["eps"], expected)
 
 
+def test_real_images_are_dequantized_within_their_levels(tiny_gan, random_images, fit):
+    """256 levels of the width 1/128 from -1 on, as in the authors' code."""
+    seen, plain = [], []
+    for module, images in ((tiny_gan("wgan_gp"), seen), (tiny_gan("wgan_gp", dequantize=False), plain)):
+        original = module.discriminator_losses
+        module.discriminator_losses = lambda real, *rest, to=images, f=original: to.append(real) or f(real, *rest)
+        fit(module, random_images(batch_size=4), max_steps=1)
+    seen, levels = torch.cat(seen).double(), (torch.cat(plain).double() + 1) * 127.5
+    within = (seen + 1) * 128 - levels
+    assert -1e-3 < within.min() < 0.02
+    assert 0.98 < within.max() < 1 + 1e-3
+    assert abs(within.mean().item() - 0.5) < 0.02
+    points = {"image": torch.zeros(2, 2, 1, 1)}
+    assert tiny_gan("wgan_gp", network="mlp", image_size=1, channels=2).augment(points) is points
+
+
+def test_the_generator_has_twice_as_many_images_of_uniform_classes_and_the_critic_those_of_the_data(
+    tiny_gan, random_images, fit
+):
+    module, made = tiny_gan("wgan_gp", num_classes=10, n_critic=2), []
+    module.generator.register_forward_pre_hook(lambda network, inputs: made.append(inputs[1].clone()))
+    batches = []
+    original = module.discriminator_losses
+    module.discriminator_losses = lambda real, fake, batch: batches.append(batch) or original(real, fake, batch)
+    fit(module, random_images(batch_size=8), max_steps=2)
+    critic = [labels for labels in made if len(labels) == 8]
+    assert [each.tolist() for each in critic] == [batch["label"].tolist() for batch in batches]
+    of_generator = [labels for labels in made if len(labels) == 16]
+    for iteration, labels in enumerate(of_generator):
+        noise = Noise(torch.Generator(), (module.seed, "generator", iteration))
+        assert torch.equal(labels, (noise.uniform("labels", 16) * 10).long())
+    assert len(of_generator) == 2
+
+
 def test_a_critic_with_batch_norm_is_refused_with_the_reason(tiny_gan):
     said = r"batch norm, which mixes the images .* use critic_norm=none, layer or instance"
     with pytest.raises(RefusedInput, match=said):
@@ -62,7 +96,12 @@ def test_one_image_s_score_does_not_depend_on_the_others(tiny_gan, network, norm
 def test_refusals_and_defaults():
     with pytest.raises(RefusedInput, match="gradient_penalty=-1"):
         WGANGP(gradient_penalty=-1.0)
-    module = WGANGP()
-    assert (module.n_critic, module.gradient_penalty) == (5, 10.0)
+    module = WGANGP(image_size=32)
+    assert (module.n_critic, module.gradient_penalty, module.generator_batch_multiple) == (5, 10.0, 2)
+    assert module.generator.norm.num_features == module.discriminator.head.in_features == 128
+    assert WGANGP(image_size=32, generator_width=8).generator.norm.num_features == 8
+    assert WGANGP(network="dcgan").generator_width is None
+    with pytest.raises(RefusedInput, match="sum_features=True: the dcgan networks have no such option"):
+        WGANGP(network="dcgan", sum_features=True)
     assert module.generator_optimizer.options["betas"] == (0.0, 0.9)
     assert module.classified_as_real("discriminator", torch.zeros(3)) is None

@@ -55,6 +55,13 @@ def test_a_down_block_is_the_paper_s_which_halves_last(norm, index, halves):
     assert isinstance(block.skip, nn.Identity) == (not halves)
 
 
+def test_a_critic_averages_its_last_map():
+    total, mean = (shaken(ResNetDiscriminator(3, 16, 4, sum_features=each)) for each in (True, False))
+    images = torch.randn(2, 3, 16, 16)
+    bias = mean.head.bias.sum()
+    torch.testing.assert_close(mean(images) - bias, (total(images) - bias) / 16)
+
+
 def test_the_ends_are_the_paper_s():
     generator, discriminator = shaken(ResNetGenerator(5, 3, 16, 4)).eval(), shaken(ResNetDiscriminator(3, 16, 4))
     latents, images = torch.randn(2, 5), torch.randn(2, 3, 16, 16)

@@ -19,6 +19,18 @@ def test_uses_every_number_and_changes_nothing_at_probability_0():
     assert next(columns, None) is None
 
 
+def test_r3gan_s_pipeline_has_cutout_and_half_the_probability_for_colors():
+    columns = iter(NUMBERS.unbind(1))
+    moved = _sample(IMAGES, _geometry(columns, 0.6, 16, 16))
+    rest = [*columns]
+    bgc = _color(moved, iter(rest), 0.6)
+    colors, after = iter(rest), iter(rest[len(rest) - 3 :])
+    r3gan = _cutout(_color(moved, colors, 0.3), after, 0.6)
+    torch.testing.assert_close(transformed(IMAGES, NUMBERS, 0.6, "bgc"), bgc)
+    torch.testing.assert_close(transformed(IMAGES, NUMBERS, 0.6, "r3gan"), r3gan)
+    assert not torch.allclose(bgc, r3gan)
+
+
 def test_computes_in_float32_also_under_autocast():
     half = IMAGES.bfloat16()
     with torch.autocast("cpu", torch.bfloat16):
@@ -65,7 +77,7 @@ def test_an_integer_shift_reflects_at_the_edge():
 def test_colors_are_those_of_a_matrix_for_each_pixel():
     brightness, contrast, flip, hue, saturation = 0.3, 0.8, 0.7, 0.65, 0.4
     values = [entry for value in (brightness, contrast, flip, hue, saturation) for entry in (value, 0.0)]
-    ours = _color(IMAGES[:1].double(), iter(chosen(0, *values).double().unbind(1)), 0.5)[0]
+    ours = _color(IMAGES[:1].double(), iter(chosen(0, *values).double().unbind(1)), 0.25)[0]
     normal = [math.sqrt(2) * torch.erfinv(torch.tensor(2 * v - 1, dtype=torch.float64)) for v in (0.3, 0.8, 0.4)]
     axis = torch.full((3,), 3**-0.5, dtype=torch.float64)
     along, angle = torch.outer(axis, axis), math.pi * (2 * hue - 1)

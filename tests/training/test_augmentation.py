@@ -47,6 +47,22 @@ def test_a_training_is_that_of_a_plain_loop_that_augments_all_images_in_every_tu
     torch.testing.assert_close(trained.state_dict(), plain.state_dict(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_generated_images_that_both_steps_share_are_augmented_anew(tiny_gan, random_images, fit, accumulate):
+    settings = {"augmentation": Scheduled(0.7), "diffaugment": ("cutout",), "accumulate_gradients": accumulate}
+    gan, seen = tiny_gan("dcgan", **settings), []
+    original = gan.augmentations.apply
+    gan.augmentations.apply = lambda batch, *rest: seen.append(batch) or original(batch, *rest)
+    fit(gan, random_images(batch_size=4), max_steps=1)
+    steps = [seen[:accumulate], seen[accumulate:]]
+    for name, purpose, columns in (("augmentation", "augmentation", NUM_NUMBERS), ("diffaugment", "diffaugment", 2)):
+        for batches, key in zip(steps, [("discriminator", 0, 0), ("generator", 0)], strict=True):
+            noise = Noise(torch.Generator(), (gan.seed, *key), microbatches=accumulate)
+            expected = noise.uniform(purpose, 4 * accumulate, 2, columns)
+            assert torch.equal(torch.cat([batch[name] for batch in batches]), expected)
+    assert torch.equal(*(torch.cat([batch["latents"] for batch in batches]) for batches in steps))
+
+
 def test_an_adaptive_probability_by_hand():
     settings = Adaptive(target=0.5, over=100)
     augmentations = Augmentations((), settings)

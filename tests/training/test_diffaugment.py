@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from lit_gans.training.diffaugment import augmented, color, cutout, translation
+from lit_gans.training.diffaugment import augmented, color, cutout, small_cutout, translation
 
 DRAWN = torch.Generator().manual_seed(0)
 IMAGES = torch.rand(40, 3, 16, 24, generator=DRAWN) * 2 - 1
@@ -42,7 +42,15 @@ def test_cutout_hides_a_square_of_half_the_size_with_its_center_in_the_image():
     assert torch.allclose(share, share.flip(0), atol=0.05)
 
 
-@pytest.mark.parametrize("name", ["color", "translation", "cutout"])
+def test_small_cutout_hides_a_fifth_of_the_size():
+    hidden = small_cutout(torch.ones(2000, 1, 20, 32), torch.rand(2000, 2, generator=DRAWN))[:, 0] == 0
+    rows, columns = hidden.any(2).sum(1), hidden.any(1).sum(1)
+    assert torch.equal(hidden.sum((1, 2)), rows * columns), "a rectangle"
+    assert (rows.min(), rows.max()) == (2, 4)
+    assert (columns.min(), columns.max()) == (3, 6)
+
+
+@pytest.mark.parametrize("name", ["color", "translation", "cutout", "small_cutout"])
 def test_gradients_pass_through(name):
     images, numbers = IMAGES[:2, :, :5, :5].double().requires_grad_(), NUMBERS[:2].double()
     numbers = numbers[:, : 3 if name == "color" else 2]
