@@ -18,7 +18,7 @@ from benchmarks.jpegs import HEIGHT, WIDTH, write_jpegs
 from lit_gans.callbacks import Throughput
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import refuse_below
-from lit_gans.data.images import open_picture
+from lit_gans.data.decoding import read_picture
 from lit_gans.data.packed.datamodule import Placement
 from lit_gans.data.packed.writer import available_cores, pack
 from lit_gans.data.sources.folder import Folder
@@ -123,7 +123,7 @@ def _packing(source: Folder, folder: Path, rounds: int) -> dict[str, Any]:
     def loop() -> None:
         with (folder / "loop.bin").open("wb") as file:
             for path in source.source().paths:
-                file.write(source.frame.fit(open_picture(path, str(path), []), str(path), []).tobytes())
+                file.write(source.frame.fit(read_picture(path, []), str(path), []).tobytes())
 
     return _race({"lit_gans": ours, "one process": loop}, len(source.source()), rounds)
 

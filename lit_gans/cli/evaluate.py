@@ -31,6 +31,7 @@ from lit_gans.config.load import module_from, trained_with
 from lit_gans.config.run_folder import output_file, results_folder
 from lit_gans.data.base import ImageData
 from lit_gans.data.contracts import Labeled
+from lit_gans.data.decoding import MAX_PIXELS
 from lit_gans.data.images import to_uint8
 from lit_gans.data.packed.unpaired import UnpairedData
 from lit_gans.latents.truncation import truncated
@@ -80,6 +81,8 @@ def evaluate(
     data: ImageData | None = None,
     metrics: GenerativeMetrics | None = None,
     image_size: Size | None = None,
+    value_range: tuple[float, float] | None = None,
+    max_pixels: int | None = MAX_PIXELS,
     direction: Direction = "a_to_b",
     truncation: float | None = None,
     weights: Weights | None = None,
@@ -98,6 +101,9 @@ def evaluate(
         data: real images; null uses `real`, or the data that the checkpoint was trained on.
         metrics: extractor, scores, number of samples and their seed; null uses the metrics of the training.
         image_size: height and width that images in folders are resized to; null requires all to have the same size.
+        value_range: values of files in folders that become black and white; null takes 0 and 255, or 65535 for 16-bit
+            files.
+        max_pixels: largest number of pixels of a file in a folder; null for no limit.
         direction: `b_to_a` measures translations of the second domain to the first, for CycleGAN.
         truncation: bound of the numbers of latents, see `lit-gans sample`; null for none.
         weights: `ema` or `raw`; null uses the averaged weights if they exist.
@@ -118,13 +124,15 @@ def evaluate(
     target = output_file(output or _place(path, checkpoint or str(fake), direction))
     content = read_checkpoint(path) if path else {}
     metrics = metrics or trained_with(content, "metrics", GenerativeMetrics)
-    images: Real = PictureFolder(real, image_size) if real else data or trained_with(content, "data")
+    bounds = None if value_range is None else (float(value_range[0]), float(value_range[1]))
+    reading = image_size, bounds, max_pixels
+    images: Real = PictureFolder(real, *reading) if real else data or trained_with(content, "data")
     if path:
         module = module_from(content, path).to(where)
         turn(module, direction)
         generated = _samples(module, str(path), _turned(images, direction), metrics, weights, truncation)
     else:
-        generated = _images_of(str(fake), image_size, metrics)
+        generated = _images_of(PictureFolder(str(fake), *reading), metrics)
     settings = generated.num, metrics.batch_size, metrics.seed, where, generated.num_classes
     evaluator = Evaluator(metrics.extractor, metrics.scores, *settings)
     record = _measured(generated, images, evaluator, image_size, metrics.cache)
@@ -245,10 +253,11 @@ def _turned(images: Real, direction: Direction) -> Real:
     return images
 
 
-def _images_of(folder: str, image_size: Size | None, metrics: GenerativeMetrics) -> Generated:
-    images = PictureFolder(folder, image_size)
+def _images_of(images: PictureFolder, metrics: GenerativeMetrics) -> Generated:
     shape = tuple(next(images.real_batches(1)).shape[1:])
-    return Generated({"fake": folder}, len(images), images.real_batches(metrics.batch_size), shape, "pictures")
+    return Generated(
+        {"fake": str(images.folder)}, len(images), images.real_batches(metrics.batch_size), shape, "pictures"
+    )
 
 
 def _place(checkpoint: Path | None, source: str, direction: Direction) -> Path:

@@ -16,7 +16,7 @@ from lit_gans.common.size import as_size, size_text
 from lit_gans.config.run_folder import refuse_folder
 from lit_gans.data.base import ImageData
 from lit_gans.data.packed.datamodule import PackedData
-from lit_gans.data.packed.writer import list_of_skipped
+from lit_gans.data.packed.writer import list_of_little_used, list_of_skipped
 from lit_gans.data.sources.streaming import Streaming, refuse_filled, write_stream
 
 
@@ -45,6 +45,8 @@ def pack(data: ImageData, stream: str | None = None) -> dict[str, Any]:
     packed.verify()
     num, channels, *size = packed.images.shape
     print(f"{num} images of {size_text(as_size(size))}, {channels} channels, checksum correct: {packed.path}")
+    if not fresh:
+        print("".join(f"{line}\n" for line in list_of_little_used(packed)), end="")
     if not fresh or not packed.about["skipped"]:
         print("\n".join(list_of_skipped(packed.about["skipped"])) or "no file was left out")
     if stream is not None:

@@ -160,7 +160,7 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
         raise RefusedInput(f"a plan is for data=folder, not data={choice.values['data']}.")
     module, data, _ = build(choice.config(metrics="none"))
     assert isinstance(data, Folder)
-    pictures = survey(data.source().paths, data.num_classes, data.frame.takes_values)
+    pictures = survey(data.source().paths, data.num_classes, data.frame)
     colors = {1: "gray", 3: "color"}
     color, classes = colors.get(pictures.channels, f"{pictures.channels}-channel"), pictures.num_classes
     device = chosen_device(None)
@@ -172,7 +172,10 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
         yield f"few pictures: with fewer than {_FEW}, init_from= a run on similar ones repeats them less"
     if pictures.unreadable:
         opened = f"{pictures.unreadable} of {min(pictures.num, LOOKED_AT)} pictures that were opened"
-        yield f"{opened} cannot be read: data.on_error=skip leaves such ones out"
+        yield f"{opened} cannot be read: data.on_error=skip leaves such ones out ({pictures.reason.rstrip('.')})"
+    if data.source().left_out:
+        lines = data.source().left_out
+        yield f"{len(lines)} files are left out (data.on_error=skip), such as: {lines[0]}"
 
     choice.prefer({"data.channels": pictures.channels})
     for_iterations = (1 - rules.EVALUATION_SHARE - _OUTSIDE) * seconds

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import torch
 
-from lit_gans.cli.sample import frame_of, opened, refuse_without_latents
+from lit_gans.cli.sample import frame_of, opened, read_with, refuse_without_latents
 from lit_gans.common.progress import follow
 from lit_gans.config.load import module_from
 from lit_gans.config.run_folder import output_file
+from lit_gans.data.decoding import MAX_PIXELS
 from lit_gans.data.images import images_at, read_at, write_grid
 from lit_gans.latents.projection import project as found_latents
 from lit_gans.training.sampling import Weights
@@ -30,6 +31,8 @@ def project(
     starts: int = 16,
     prior: float = 1e-3,
     seed: int = 0,
+    value_range: tuple[float, float] | None = None,
+    max_pixels: int | None = MAX_PIXELS,
     weights: Weights | None = None,
     output: str | None = None,
 ) -> Path:
@@ -44,6 +47,8 @@ def project(
         starts: number of random latents of which each image begins with the best.
         prior: weight of the density of latents: a larger one finds more typical images.
         seed: seed of the random latents.
+        value_range: values of the input files that become black and white; null takes the range of the training's data.
+        max_pixels: largest number of pixels of an input file; null for no limit.
         weights: `ema` or `raw`; null uses the averaged weights if they exist.
         output: output folder; null uses `generated/` in the run's folder.
 
@@ -54,7 +59,7 @@ def project(
     module = module_from(content, checkpoint)
     refuse_without_latents(module, checkpoint)
     path = output_file(folder / "projected.png")
-    frame, paths = frame_of(content, module), images_at(input)
+    frame, paths = read_with(frame_of(content, module), value_range, max_pixels), images_at(input)
     targets = torch.cat([read_at(path, frame) for path in paths])
     labels = module.labels(len(targets), label)
     latents, distances = found_latents(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.progress import follow
 from lit_gans.config.load import config_of, module_from
 from lit_gans.config.run_folder import output_file, refuse_folder, results_folder
+from lit_gans.data.decoding import MAX_PIXELS
 from lit_gans.data.images import WHITE, Frame, images_at, read_at, write_grid
 from lit_gans.latents.truncation import truncated
 from lit_gans.models.cyclegan import CycleGAN
@@ -44,6 +46,8 @@ def sample(
     input: str | None = None,
     direction: Direction = "a_to_b",
     whole: bool | None = None,
+    value_range: tuple[float, float] | None = None,
+    max_pixels: int | None = MAX_PIXELS,
     truncation: float | None = None,
     weights: Weights | None = None,
     output: str | None = None,
@@ -64,6 +68,8 @@ def sample(
         direction: `b_to_a` translates images of the second domain to the first, for CycleGAN.
         whole: whether to translate images at their own sizes; null does so if the training took crops of larger ones,
             and otherwise resizes images to the size of the model.
+        value_range: values of the input files that become black and white; null takes the range of the training's data.
+        max_pixels: largest number of pixels of an input file; null for no limit.
         truncation: bound of the numbers of latents: a smaller one makes more typical images of less variety; null for
             none.
         weights: `ema` or `raw`; null uses the averaged weights if they exist.
@@ -83,7 +89,7 @@ def sample(
     if isinstance(module, Translator):
         if whole is None:
             whole = (config_of(content).get("data") or {}).get("whole_size") is not None
-        names, images = _translations(module, input, seed, weights, frame, whole)
+        names, images = _translations(module, input, seed, weights, read_with(frame, value_range, max_pixels), whole)
     else:
         if input is not None:
             raise RefusedInput(f"input={input}: a {type(module).__name__} generates images from noise; leave it out.")
@@ -109,6 +115,12 @@ def frame_of(content: dict[str, Any], module: AdversarialModule) -> Frame:
     given = data.get("value_range")
     value_range = None if given is None else (float(given[0]), float(given[1]))
     return Frame(module.image_size, channels, "none", WHITE, data.get("dtype", "uint8"), value_range)
+
+
+def read_with(frame: Frame, value_range: tuple[float, float] | None, max_pixels: int | None) -> Frame:
+    """Returns how a command reads its input files, with its own arguments."""
+    given = frame.value_range if value_range is None else (float(value_range[0]), float(value_range[1]))
+    return replace(frame, value_range=given, max_pixels=max_pixels, keys="")
 
 
 def _translations(

@@ -1,38 +1,34 @@
-"""Reader of image files: converts any file that Pillow opens, and arrays of any number of channels and depth, to images
-of one size, or reports its path and the error.
+"""Converts decoded pictures and arrays of any number of channels and depth to images of one size.
 
-A `picture` is a Pillow image as stored in a file; an `image` is an array of fixed size and number of channels.
+A `picture` is an image as stored in a file; an `image` is an array of fixed size and number of channels.
 """
 
 from __future__ import annotations
 
-import io
-import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Shaped, UInt8
-from PIL import Image, ImageFile, ImageOps
+from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 from torchvision.utils import save_image
 
-from lit_gans.common.errors import RefusedInput, import_extra, refusing
+from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import Size, sides, size_value
+from lit_gans.data.decoding import IN_16_BITS, MAX_PIXELS, SEVERAL, Decoding, Picture, read_picture, values_of
+from lit_gans.data.files import images_in
 
-PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
-ARRAYS = (".npy",)
 Crop = Literal["center", "none"] | Size
 Background = tuple[int, int, int]
-Picture = Image.Image | np.ndarray
 WHITE: Background = (255, 255, 255)
 _RANGE_NOISE = 1e-4  # rounding of an image that was scaled to [0, 1]
 Depth = Literal["uint8", "float32"]
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-_RANGES = {"bool": (0, 1), "uint8": (0, 255), "uint16": (0, 65535)}  # of files; others have none of their own
+RANGES = {"bool": (0, 1), "uint8": (0, 255), "uint16": (0, 65535)}  # of files; others have none of their own
 
 
 @dataclass(frozen=True)
@@ -47,7 +43,10 @@ class Frame:
             ratio is not that of the images, it changes.
         background: red, green and blue, 0 to 255, of the background of transparent pictures, for 1 and 3 channels.
         dtype: `uint8`, or `float32` for images in [-1, 1] that keep the depth of 16-bit and floating-point files.
-        value_range: values of a file that become black and white; None takes 0 and 255, or 65535 for 16-bit files.
+        value_range: values of a file that become black and white; None takes 0 and 255, or 65535 for 16-bit files
+            without a sign. Other files are refused without it.
+        max_pixels: largest number of pixels of a file; None for no limit.
+        keys: beginning of the keys that set these arguments, for error messages.
     """
 
     image_size: Size | None
@@ -56,6 +55,18 @@ class Frame:
     background: Background = WHITE
     dtype: Depth = "uint8"
     value_range: tuple[float, float] | None = None
+    max_pixels: int | None = MAX_PIXELS
+    keys: str = field(default="data.", repr=False)
+
+    @property
+    def decoding(self) -> Decoding:
+        """How files are decoded for these images."""
+        return Decoding(self.takes_values, self.max_pixels, self.keys)
+
+    @property
+    def parts(self) -> tuple[slice, ...]:
+        """Channels of color of what `fit` returns, without transparency."""
+        return (slice(0, 3 if self.channels == 4 else self.channels),)
 
     @property
     def takes_values(self) -> bool:
@@ -80,31 +91,24 @@ class Frame:
             RefusedInput: the picture is smaller than the crop, or the crop is empty; or values have another number of
                 channels, an unknown range, or are not finite.
         """
-        if self.takes_values or isinstance(picture, np.ndarray):
-            return self._fit_values(values_of(picture), name, notes)
-        picture = self._plain(picture, name, notes)
-        # `resize(box=...)` would mix in pixels outside the box
-        picture = picture.crop(self._box(*picture.size, name, notes))
+        if isinstance(picture, Image.Image):
+            is_deep, is_known = picture.mode[0] in "IF", self.channels in _MODES
+            picture = values_of(picture) if is_deep or not is_known else self._plain(picture, notes)
+        if isinstance(picture, np.ndarray) or self.takes_values:
+            return self._fit_values(np.asarray(picture), name, notes)
+        box = self._box(*picture.size, name, notes)
+        if box != (0, 0, *picture.size):
+            # cuts; `resize` to another size would mix in pixels outside the box, and `crop` has a limit of pixels
+            picture = picture.resize((box[2] - box[0], box[3] - box[1]), Image.Resampling.NEAREST, box)
         if self.image_size is not None and picture.size != sides(self.image_size)[::-1]:  # Pillow's order
             picture = picture.resize(sides(self.image_size)[::-1], Image.Resampling.BILINEAR)
         pixels = np.asarray(picture)
         return pixels.reshape(*pixels.shape[:2], self.channels).transpose(2, 0, 1).copy()
 
-    def _plain(self, picture: Image.Image, name: str, notes: list[str]) -> Image.Image:
-        """Converts a picture to 8-bit grayscale, RGB or RGBA.
-
-        16-bit values are scaled, not clipped; transparent pictures are composited over `background`, unless images have
-        4 channels.
+    def _plain(self, picture: Image.Image, notes: list[str]) -> Image.Image:
+        """Converts a picture of 8 bits to grayscale, RGB or RGBA; transparent pictures are composited over
+        `background`, unless images have 4 channels.
         """
-        if picture.mode == "F":
-            raise RefusedInput(
-                f"{name} has floating-point pixels, whose range is unknown: add data.value_range=[LOW,HIGH], the values"
-                " that become black and white."
-            )
-        if picture.mode.startswith("I"):
-            notes.append("16 bits, scaled to 8")
-            values = np.asarray(picture).astype(np.float64).clip(0, 65535)
-            picture = Image.fromarray((values / 257).round().astype(np.uint8))
         transparent = picture.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in picture.info
         if transparent and self.channels != 4:
             notes.append("transparent, composited over data.background")
@@ -115,39 +119,67 @@ class Frame:
             picture = picture.convert("RGB")
         return picture if picture.mode == mode else picture.convert(mode)
 
+    def range_of(self, values: Shaped[np.ndarray, "..."], name: str) -> tuple[float, float]:
+        """Returns the values that become black and white.
+
+        Raises:
+            RefusedInput: `value_range` is None, and the type of the values does not tell.
+        """
+        known = self.value_range or RANGES.get(values.dtype.name)
+        if known is None:
+            span = f"{values.min():.6g} to {values.max():.6g}"
+            kind = {"f": "floating-point pixels", "i": "pixels with a sign"}.get(
+                values.dtype.kind, "pixels of more than 16 bits"
+            )
+            raise RefusedInput(
+                f"{name} has {values.dtype.name} values, here from {span}, whose range is unknown, as of all"
+                f" {kind}: add {self.keys}value_range=[LOW,HIGH], the values that become black and white."
+            )
+        return known
+
     def _fit_values(
         self, values: Shaped[np.ndarray, "..."], name: str, notes: list[str]
     ) -> Shaped[np.ndarray, "c h w"]:
-        values = values[..., None] if values.ndim == 2 else values
-        if values.ndim != 3 or self.channels not in (values.shape[0], values.shape[-1]):
-            raise RefusedInput(
-                f"{name} has the shape {values.shape}, expected {self.channels} channels (data.channels)."
-            )
-        if values.shape[-1] != self.channels:
-            values = np.moveaxis(values, 0, -1)
-        known = self.value_range or _RANGES.get(str(values.dtype))
-        if known is None:
-            span = f"{values.min():.6g} to {values.max():.6g}"
-            raise RefusedInput(
-                f"{name} has {values.dtype} values, here from {span}, whose range is unknown: add"
-                " data.value_range=[LOW,HIGH], the values that become black and white."
-            )
-        low, high = known
+        if values.dtype.kind not in "biuf":
+            raise RefusedInput(f"{name} has {values.dtype} values, expected integers or real numbers.")
+        values = self._channels_last(values, name, notes)
+        low, high = self.range_of(values, name)
         if not np.isfinite(values).all():
             raise RefusedInput(f"{name} has values that are not finite.")
         left, top, right, bottom = self._box(values.shape[1], values.shape[0], name, notes)
-        part = torch.from_numpy(values[top:bottom, left:right].astype(np.float32)).permute(2, 0, 1)[None]
+        # 32 bits hold integers of 16 bits exactly, but not the differences of larger ones
+        computed = np.float32 if values.dtype.itemsize <= 2 else np.float64
+        part = torch.from_numpy(values[top:bottom, left:right].astype(computed)).permute(2, 0, 1)[None]
         if self.image_size is not None and part.shape[-2:] != sides(self.image_size):
             part = functional.interpolate(part, sides(self.image_size), mode="bilinear", antialias=True)
-        unit = (part[0].numpy() - low) / (high - low)
+        unit = (part[0].numpy() - computed(low)) / computed(high - low)
         if unit.min() < -_RANGE_NOISE or unit.max() > 1 + _RANGE_NOISE:
             notes.append("with values outside data.value_range, which are clipped")
-        unit = unit.clip(0, 1)
+        unit = unit.clip(0, 1).astype(np.float32)
+        if len(unit) == 1 and self.channels in (3, 4):  # gray as colors, opaque
+            unit = np.concatenate([unit] * 3 + [np.ones_like(unit)] * (self.channels - 3))
         if self.dtype == "float32":
             return unit * np.float32(2) - np.float32(1)
         if values.dtype != np.uint8:
-            notes.append(f"{values.dtype} values, scaled to 8 bits (data.dtype=float32 keeps them)")
+            others = f"{values.dtype.name} values, scaled to 8 bits (data.dtype=float32 keeps them)"
+            notes.append(IN_16_BITS if values.dtype.name == "uint16" else others)
         return (unit * 255).round().astype(np.uint8)
+
+    def _channels_last(
+        self, values: Shaped[np.ndarray, "..."], name: str, notes: list[str]
+    ) -> Shaped[np.ndarray, "h w c"]:
+        """Returns an array with as many channels as images have, or one gray channel for colors."""
+        if values.ndim == 4 and values.shape[-1] == 1 and len(values) == self.channels:  # a page for each channel
+            values = np.moveaxis(values[..., 0], 0, -1)
+        elif values.ndim == 4:
+            notes.append(SEVERAL)
+            values = values[0]
+        values = values[..., None] if values.ndim == 2 else values
+        if values.shape[-1] == self.channels or (values.shape[-1] == 1 and self.channels in (3, 4)):
+            return values
+        if len(values) == self.channels and values.shape[-1] > 1:
+            return np.moveaxis(values, 0, -1)
+        raise RefusedInput(f"{name} has the shape {values.shape}, expected {self.channels} channels (data.channels).")
 
     def _box(self, width: int, height: int, name: str, notes: list[str]) -> tuple[int, int, int, int]:
         high, wide = (height, width) if self.image_size is None else sides(self.image_size)
@@ -180,9 +212,20 @@ class PairFrame:
         return self.first.dtype
 
     @property
-    def takes_values(self) -> bool:
+    def decoding(self) -> Decoding:
         """See `Frame`."""
-        return self.first.takes_values or self.second.takes_values
+        return replace(self.first.decoding, as_values=self.first.takes_values or self.second.takes_values)
+
+    @property
+    def value_range(self) -> tuple[float, float] | None:
+        """See `Frame`."""
+        return self.first.value_range
+
+    @property
+    def parts(self) -> tuple[slice, ...]:
+        """See `Frame`: those of both sides."""
+        (first,), (second,) = self.first.parts, self.second.parts
+        return first, slice(self.first.channels, self.first.channels + second.stop)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -198,104 +241,13 @@ class PairFrame:
         return np.concatenate(images)
 
 
-def values_of(picture: Picture) -> Shaped[np.ndarray, "..."]:
-    """Returns the values of a decoded picture as they are stored; those of a palette as colors."""
-    if isinstance(picture, np.ndarray):
-        return picture
-    if picture.mode == "P":
-        picture = picture.convert("RGBA" if "transparency" in picture.info else "RGB")
-    return np.asarray(picture.convert("RGB") if picture.mode in ("CMYK", "YCbCr", "HSV", "LAB") else picture)
-
-
-def read_picture(path: Path, as_values: bool, notes: list[str]) -> Picture:
-    """Reads an array of NumPy, or any picture that Pillow opens.
-
-    Args:
-        path: path of the file.
-        as_values: whether to read TIFF files of any number of channels, and PNG files with colors of 16 bits, with the
-            depth and the channels that they have (extra `depth`), rather than as pictures.
-        notes: list to which notes for the user are appended.
-
-    Raises:
-        RefusedInput: the file cannot be read; the message names path and reason.
-    """
-    ending = path.suffix.lower()
-    with refusing(f"{path} cannot be read as an image"):
-        if ending in ARRAYS:
-            return np.load(path, allow_pickle=False)
-        if as_values and ending in (".tif", ".tiff"):
-            return import_extra("tifffile", "depth").imread(path)
-        if as_values and ending == ".png":
-            with Image.open(path) as picture:
-                deep = _is_reduced(picture)
-            if deep:
-                with path.open("rb") as file:
-                    width, height, rows, about = import_extra("png", "depth").Reader(file=file).asDirect()
-                    return np.array([*map(np.uint16, rows)]).reshape(height, width, about["planes"])
-    return open_picture(path, str(path), notes)
-
-
-def _is_reduced(picture: ImageFile.ImageFile) -> bool:
-    """Whether a file has colors of 16 bits, which Pillow reduces to 8; it reads gray ones as they are."""
-    return any(";16" in str(part) for part in picture.tile) and not picture.mode.startswith("I")
-
-
-def open_picture(source: Path | bytes, name: str, notes: list[str]) -> Image.Image:
-    """Decodes a picture in its upright orientation; reads the first frame of an animation.
-
-    Args:
-        source: path of a file or its content.
-        name: name of the picture, for error messages.
-        notes: list to which notes for the user are appended.
-
-    Raises:
-        RefusedInput: Pillow cannot read the picture; the message names path and reason.
-    """
-    file = io.BytesIO(source) if isinstance(source, bytes) else source
-    with refusing(f"{name} cannot be read as an image"), Image.open(file) as picture:
-        if getattr(picture, "n_frames", 1) > 1:  # which only some formats have
-            notes.append("animated or of several pages, first one used")
-        if _is_reduced(picture):
-            notes.append("16 bits, scaled to 8")  # by Pillow
-        picture.load()
-        ImageOps.exif_transpose(picture, in_place=True)  # in place, without a copy if nothing is transposed
-    return picture
-
-
 def read_image(path: Path, frame: Frame) -> Shaped[Tensor, "1 c h w"]:
     """Reads a file as an image.
 
     Raises:
         RefusedInput: see `read_picture` and `Frame.fit`.
     """
-    return torch.from_numpy(frame.fit(read_picture(path, frame.takes_values, []), str(path), []))[None]
-
-
-def images_in(folder: Path, nested: bool = False, endings: tuple[str, ...] = (*PICTURES, *ARRAYS)) -> list[Path]:
-    """Returns the images and arrays in a folder, sorted; includes broken links, excludes hidden files.
-
-    Args:
-        folder: path of the folder.
-        nested: whether to include the files in all subfolders.
-        endings: extensions of images.
-
-    Raises:
-        RefusedInput: the folder does not exist, cannot be opened, or contains no images.
-    """
-
-    def refuse(error: OSError) -> None:
-        raise RefusedInput(f"{error.filename} cannot be opened: {error.strerror}.") from error
-
-    if not folder.is_dir():
-        raise RefusedInput(f"{folder}: there is no such folder; give one that contains images.")
-    found = []
-    for place, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
-        # not hidden ones, nor packed images, which are arrays
-        folders[:] = [name for name in folders if nested and not name.startswith(".") and ".packed" not in name]
-        found += [Path(place, name) for name in names if name.lower().endswith(endings) and not name.startswith(".")]
-    if not found:
-        raise RefusedInput(f"{folder} contains no images ({', '.join(endings)}).")
-    return sorted(found)
+    return torch.from_numpy(frame.fit(read_picture(path, [], frame.decoding), str(path), []))[None]
 
 
 def images_at(path: str | Path) -> list[Path]:

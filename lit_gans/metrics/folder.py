@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,11 @@ from torch import Tensor
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import Size, as_size
 from lit_gans.data.base import resized
-from lit_gans.data.images import PICTURES, Frame, images_in, read_image
+from lit_gans.data.decoding import IN_16_BITS, MAX_PIXELS, read_picture
+from lit_gans.data.files import ARRAYS, images_in
+from lit_gans.data.images import Frame
+
+logger = logging.getLogger(__name__)
 
 SHEETS = ("grid.png", "interpolation.png", "directions.png", "projected.png")  # what commands write beside the samples
 
@@ -25,18 +30,35 @@ class PictureFolder:
     Args:
         folder: path of the folder; subfolders are not read.
         image_size: height and width that images are resized to; None requires all images to have the same size.
+        value_range, max_pixels: see `Frame`.
 
     Raises:
-        RefusedInput: the folder does not exist or contains no image files.
+        RefusedInput: the folder does not exist, contains no image files, arrays, or images that cannot be read.
     """
 
-    def __init__(self, folder: str | Path, image_size: Size | None = None) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        image_size: Size | None = None,
+        value_range: tuple[float, float] | None = None,
+        max_pixels: int | None = MAX_PIXELS,
+    ) -> None:
         self.folder, self.image_size = Path(folder), None if image_size is None else as_size(image_size)
-        self.paths = [path for path in images_in(self.folder, endings=PICTURES) if path.name not in SHEETS]
+        self.frame = Frame(None, 3, value_range=value_range, max_pixels=max_pixels, keys="")
+        found = images_in(self.folder)
+        arrays = [path for path in found if path.suffix.lower() in ARRAYS]
+        if arrays:
+            raise RefusedInput(
+                f"{len(arrays)} of the {len(found)} files in {folder} are arrays, such as {arrays[0]}. Arrays are"
+                " measured from their checkpoint: checkpoint=PATH instead of fake=."
+            )
+        sheets = [path.name for path in found if path.name in SHEETS]
+        self.paths = [path for path in found if path.name not in SHEETS]
         if not self.paths:
-            arrays = any(self.folder.glob("*.npy"))
-            hint = " Arrays are measured from their checkpoint: checkpoint=PATH instead of fake=." if arrays else ""
-            raise RefusedInput(f"{folder} contains no images beside {', '.join(SHEETS)}, which are left out.{hint}")
+            raise RefusedInput(f"{folder} contains no images beside {', '.join(SHEETS)}, which are left out.")
+        if sheets:
+            logger.info("%s: %s left out, as sheets of several images", folder, ", ".join(sheets))
+        self._is_checked = False
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -53,10 +75,11 @@ class PictureFolder:
         Raises:
             RefusedInput: a file cannot be read, or its size differs from that of the first file.
         """
-        first, own = self._read(self.paths[0]), self.paths[start:stop]
+        notes: list[str] = []
+        low, high, first, own = 255, 0, self._read(self.paths[0], []), self.paths[start:stop]
         for position in range(0, len(own), batch_size):
             paths = own[position : position + batch_size]
-            batch = [self._read(path) for path in paths]
+            batch = [self._read(path, notes) for path in paths]
             for path, image in zip(paths, batch, strict=True):
                 if image.shape != first.shape:
                     one, other = (f"{shape[3]}x{shape[2]}" for shape in (image.shape, first.shape))
@@ -64,10 +87,24 @@ class PictureFolder:
                         f"{path} is {one}, {self.paths[0].name} {other}: add image_size=N or"
                         " [HEIGHT,WIDTH] to resize all."
                     )
-            yield torch.cat(batch)
+            images = torch.cat(batch)
+            low, high = min(low, int(images.min())), max(high, int(images.max()))
+            yield images
+        if len(own) < len(self.paths):
+            return
+        if not self._is_checked and IN_16_BITS in notes and high - low < 128:
+            logger.warning(
+                "%s: its files of 16 bits use only %d to %d of 0 to 255: value_range=[LOW,HIGH] names the values that"
+                " become black and white.",
+                self.folder,
+                low,
+                high,
+            )
+        self._is_checked = True
 
-    def _read(self, path: Path) -> UInt8[Tensor, "1 3 h w"]:
-        image = read_image(path, Frame(None, 3))
+    def _read(self, path: Path, notes: list[str]) -> UInt8[Tensor, "1 3 h w"]:
+        picture = read_picture(path, notes, self.frame.decoding)
+        image = torch.from_numpy(self.frame.fit(picture, str(path), notes))[None]
         return image if self.image_size is None else resized(image, self.image_size)
 
     def __repr__(self) -> str:

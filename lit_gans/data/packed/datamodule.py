@@ -17,20 +17,23 @@ from torch.utils.data import Dataset
 
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.identity import code_of
+from lit_gans.common.names import composed
 from lit_gans.common.paths import cache_folder
 from lit_gans.common.progress import follow
 from lit_gans.common.size import Size, as_size, sides, size_value
 from lit_gans.data.base import ImageData, ImagesInMemory, Pairs
+from lit_gans.data.decoding import MAX_PIXELS
 from lit_gans.data.digests import Fingerprint, digest_of_parts, fingerprint, remembered
+from lit_gans.data.files import OnError
 from lit_gans.data.images import WHITE, Background, Crop, Depth, Frame, PairFrame, to_uint8, to_unit_range
 from lit_gans.data.loader import ResumableLoader, StepSampler
-from lit_gans.data.packed.format import OnError, Packed, Source, open_good, open_packed
+from lit_gans.data.packed.format import Packed, Source, open_good, open_packed
 from lit_gans.data.packed.writer import available_cores, pack
 
 ClassWeights = Literal["balanced"] | dict[str, float]
 Placement = Literal["auto", "device", "memory", "disk"]
 _SHARE = 0.5  # fraction of the free memory that the images may take
-_READER = 1  # version of the conversion of files to images: another one packs all images again
+_READER = 2  # version of the conversion of files to images: another one packs all images again
 _DIGESTS = "digests.json"  # in the folder of packed images
 _BATCH = 4096  # number of images that are read at once for a digest
 
@@ -70,8 +73,9 @@ class PackedData(ImageData):
         channels: 1 for grayscale, 3 for RGB, 4 for RGBA; a folder may have any number, in arrays (NPY) and TIFF files.
         dtype: `uint8`, or `float32`, which keeps the depth of 16-bit and floating-point files and takes four times the
             space.
-        value_range: values of a file that become black and white, needed for floating-point files; values outside are
-            clipped, and counted; null takes 0 and 255, or 65535 for 16-bit files.
+        value_range: values of a file that become black and white, needed for files of floating-point numbers, of
+            negative numbers and of more than 16 bits; values outside are clipped, and counted; null takes 0 and 255, or
+            65535 for 16-bit files.
         crop: `center` crops to the largest central part with the aspect ratio of the images, a number to the central
             square of that many pixels, [height, width] to a central rectangle; `none` does not crop. Where the aspect
             ratio is not that of the images, it changes.
@@ -80,6 +84,8 @@ class PackedData(ImageData):
             names to numbers, such as {cat: 1, dog: 3}, shows them in these proportions; null shows each image once an
             epoch.
         flip: whether to flip half of the images horizontally, by a random bit of (seed, epoch, image).
+        max_pixels: largest number of pixels of a file, since a small file of many pixels can exhaust the memory; null
+            for no limit.
         on_error: `raise` raises an error at the first unreadable file; `skip` skips such files and lists them.
         placement: where images are stored during training: on the accelerator (`device`), in main memory (`memory`), or
             memory-mapped from the packed images (`disk`); `auto` uses the first of these where the images fit into half
@@ -105,6 +111,7 @@ class PackedData(ImageData):
         background: Background = WHITE,
         class_weights: ClassWeights | None = None,
         flip: bool = False,
+        max_pixels: int | None = MAX_PIXELS,
         on_error: OnError = "raise",
         placement: Placement = "auto",
         cache: str | None = None,
@@ -113,14 +120,15 @@ class PackedData(ImageData):
         seed: int = 0,
     ) -> None:
         super().__init__(image_size, channels, batch_size, num_workers or 0, seed)
+        refuse_below(1, max_pixels=max_pixels)
         red, green, blue = background
         crop = crop if isinstance(crop, str) else as_size(crop, "crop")
         if value_range is not None and not value_range[0] < value_range[1]:
             raise RefusedInput(f"value_range={list(value_range)}: the second number must be greater.")
         bounds = None if value_range is None else (float(value_range[0]), float(value_range[1]))
-        self.frame = Frame(self.image_size, channels, crop, (red, green, blue), dtype, bounds)
+        self.frame = Frame(self.image_size, channels, crop, (red, green, blue), dtype, bounds, max_pixels)
         if isinstance(class_weights, dict):  # in YAML, a name may be a number
-            class_weights = {str(name): weight for name, weight in class_weights.items()}
+            class_weights = {composed(str(name)): weight for name, weight in class_weights.items()}
         self.class_weights = class_weights
         self.flip, self.on_error, self.placement = flip, on_error, placement
         self.cache = cache_folder(cache)

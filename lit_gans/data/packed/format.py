@@ -11,10 +11,10 @@ import json
 import os
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +24,6 @@ from torch import Tensor
 from lit_gans.common.errors import RefusedInput
 
 IMAGES, ROWS = "images.npy", "rows.jsonl"
-OnError = Literal["raise", "skip"]
 DTYPES = (np.uint8, np.float32)
 
 
@@ -33,9 +32,11 @@ class Source:
 
     Attributes:
         labels: class of each picture; None without classes.
+        left_out: lines about files that the source leaves out itself, such as files without a class.
     """
 
     labels: Sequence[int] | np.ndarray | None = None
+    left_out: Sequence[str] = ()
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -59,6 +60,10 @@ class Source:
     def label(self, index: int) -> int:
         """Returns the class of a picture, 0 without classes."""
         return 0 if self.labels is None else int(self.labels[index])
+
+    def domain(self, index: int) -> str:
+        """Returns the name of the domain of a picture, in a source of several domains."""
+        return ""
 
 
 class PerProcess:
@@ -96,7 +101,8 @@ class Packed:
         path: path of the folder.
         images: memory-mapped images; pages are read on first access.
         labels: class of each image.
-        about: source, skipped files, and how often there was something to note about a file.
+        about: source, skipped files, how often there was something to note about a file, and the lowest and the
+            highest value of each kind of file, as shares of its range.
         chunks: number of images and CRC-32 of each chunk.
     """
 
@@ -135,13 +141,25 @@ def open_packed(path: Path) -> Packed:
             raise DamagedPacked(path)
         skipped = [line for chunk in chunks for line in chunk["skipped"]]
         notes = sum((Counter(chunk["notes"]) for chunk in chunks), Counter())
-        about |= {"skipped": skipped, "notes": dict(notes)}
+        skipped = [*about.pop("left_out"), *skipped]
+        extents = joined_extents(chunk["extents"] for chunk in chunks)
+        about |= {"skipped": skipped, "notes": dict(notes), "extents": extents}
         checksums = [(len(chunk["labels"]), chunk["checksum"]) for chunk in chunks]
         return Packed(path, torch.from_numpy(images), labels, about, checksums)
     except (OSError, RefusedInput):
         raise
     except Exception as error:  # of numpy and json, from what they were given to read
         raise DamagedPacked(path) from error
+
+
+def joined_extents(parts: Iterable[dict[str, list[float]]]) -> dict[str, list[float]]:
+    """Returns the lowest and the highest value of each kind of file in all parts."""
+    joined: dict[str, list[float]] = {}
+    for part in parts:
+        for kind, (low, high) in part.items():
+            lowest, highest = joined.get(kind, (low, high))
+            joined[kind] = [min(lowest, low), max(highest, high)]
+    return joined
 
 
 def line_of(content: dict[str, Any]) -> bytes:

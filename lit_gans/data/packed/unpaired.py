@@ -24,6 +24,7 @@ class Joined(Source):
     def __init__(self, parts: Sequence[Source]) -> None:
         self._places = [(part, row) for part in parts for row in range(len(part))]
         self.labels = [number for number, part in enumerate(parts) for _ in range(len(part))]
+        self.left_out = [line for part in parts for line in part.left_out]
 
     def __len__(self) -> int:
         return len(self._places)
@@ -35,6 +36,9 @@ class Joined(Source):
     def picture(self, index: int, notes: list[str]) -> Any:
         part, row = self._places[index]
         return part.picture(row, notes)
+
+    def domain(self, index: int) -> str:
+        return "AB"[self.label(index)]
 
 
 class UnpairedSampler(StepSampler):

@@ -26,14 +26,16 @@ from torch.utils.data import DataLoader, Dataset
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.progress import follow
-from lit_gans.data.images import Frame, PairFrame
+from lit_gans.data.decoding import IN_16_BITS
+from lit_gans.data.files import OnError
+from lit_gans.data.images import RANGES, Frame, PairFrame
 from lit_gans.data.packed.format import (
     IMAGES,
     ROWS,
     DamagedPacked,
-    OnError,
     Packed,
     Source,
+    joined_extents,
     line_of,
     lines_in,
     open_good,
@@ -44,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 _CHUNK = 64  # number of images that one process decodes at once
 _HEADER = 128  # bytes of the header of `images.npy`, whatever the number of images
+_LITTLE = 0.5  # share of a range
 _LISTED = 20  # number of skipped files to print; `rows.jsonl` lists all
 
 
@@ -71,6 +74,7 @@ def pack(path: Path, source: Source, frame: Frame | PairFrame, on_error: OnError
                     shutil.rmtree(path)
                 part = path.with_name(f"{path.name}.part")
                 part.mkdir(exist_ok=True)
+                about = about | {"left_out": [*source.left_out], "value_range": frame.value_range}
                 start = time.perf_counter()
                 num = _write(part, frame, _Chunks(source, frame, on_error), about)
                 os.replace(part, path)
@@ -166,11 +170,13 @@ class _Chunks(Dataset):
     def __getitem__(self, start: int) -> dict[str, Any]:
         images, labels, skipped = bytearray(), [], []
         notes: Counter[str] = Counter()
+        extents: dict[str, list[float]] = {}
         stop = min(start + _CHUNK, len(self.source))
         for item in range(start, stop):
             said: list[str] = []
             try:
-                image = self.frame.fit(self.source.picture(item, said), self.source.name(item), said)
+                picture = self.source.picture(item, said)
+                image = self.frame.fit(picture, self.source.name(item), said)
                 label = self.source.label(item)
             except RefusedInput as error:
                 if self.on_error == "raise":
@@ -180,6 +186,8 @@ class _Chunks(Dataset):
             images += image.tobytes()
             labels.append(label)
             notes.update(said)
+            kinds = _kinds(picture, IN_16_BITS in said, self.source.domain(item))
+            extents = joined_extents([extents, _extents(image, kinds, self.frame.parts)])
         return {
             "images": bytes(images),
             "stop": stop,
@@ -187,6 +195,7 @@ class _Chunks(Dataset):
             "checksum": zlib.crc32(images),
             "skipped": skipped,
             "notes": dict(notes),
+            "extents": extents,
         }
 
 
@@ -195,8 +204,50 @@ def _report(packed: Packed, num: int, seconds: float) -> None:
     lines = [f"packed {len(packed.images)} images{speed}: {packed.path}"]
     lines += [f"  {count} {note}" for note, count in sorted(packed.about["notes"].items())]
     logger.info("\n".join(lines))
+    little = list_of_little_used(packed)
+    if little:
+        logger.warning("\n".join(little))
     if packed.about["skipped"]:
         logger.warning("\n".join(list_of_skipped(packed.about["skipped"])))
+
+
+def _kinds(picture: Any, has_16_bits: bool, domain: str) -> list[str]:
+    """Returns the type of the values in a file and its domain; of a pair, those of both sides."""
+    sides = picture if isinstance(picture, tuple) else (picture,)
+    domains = ("A", "B") if len(sides) == 2 else (domain,)
+    types = (
+        side.dtype.name if isinstance(side, np.ndarray) else "uint16" if has_16_bits else "uint8" for side in sides
+    )
+    return [f"{of} {name}".strip() for name, of in zip(types, domains, strict=True)]
+
+
+def _extents(image: np.ndarray, kinds: list[str], parts: tuple[slice, ...]) -> dict[str, list[float]]:
+    """Returns the lowest and the highest value of each side of an image, as shares of the range."""
+    offset, scale = (0, 255) if image.dtype == np.uint8 else (1, 2)
+    sides = [image[part] for part in parts]
+    return {
+        kind: [(float(side.min()) + offset) / scale, (float(side.max()) + offset) / scale]
+        for kind, side in zip(kinds, sides, strict=True)
+    }
+
+
+def list_of_little_used(packed: Packed) -> list[str]:
+    """Returns a line about each kind of file whose values cover less than half of their range, or none."""
+    given, lines = packed.about["value_range"], []
+    rounding = 0.5 / 255 if packed.images.dtype == torch.uint8 else 0
+    for kind, (low, high) in packed.about["extents"].items():
+        if 0 < high - low < _LITTLE:
+            first, last = given or RANGES[kind.split()[-1]]
+            line = f"  {kind} files use only {high - low:.1%} of the range from {first:g} to {last:g}"
+            ends = _narrower(low, high, last, rounding) if given is None else "LOW,HIGH"
+            lines.append(f"{line}: data.value_range=[{ends}] would keep more of their contrast")
+    return lines
+
+
+def _narrower(low: float, high: float, last: float, rounding: float) -> str:
+    """Returns the range of as many bits as the values need, or the values themselves if these need all bits."""
+    power = 2 ** round(last * max(high - rounding, 0)).bit_length() - 1
+    return f"0,{power}" if power < last / 2 else f"{math.floor(low * last)},{math.ceil(high * last)}"
 
 
 def list_of_skipped(skipped: Sequence[str]) -> list[str]:

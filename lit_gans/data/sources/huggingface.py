@@ -7,11 +7,10 @@ from glob import glob
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 from lit_gans.common.errors import RefusedInput, import_extra, refusing
+from lit_gans.common.names import composed
+from lit_gans.data.decoding import Decoding, Picture, read_picture
 from lit_gans.data.digests import digest_of_files, digest_of_parts
-from lit_gans.data.images import open_picture
 from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.format import Source
 
@@ -23,12 +22,13 @@ class _Rows(Source):
         rows: dataset of the package `datasets`.
         name: name of the dataset.
         picture: column of the images.
-        label: column of the classes, if any.
+        label: column of the classes, if any: numbers from 0, or names, which are numbered in their order.
+        decoding: see `Decoding`.
     """
 
-    def __init__(self, rows: Any, name: str, picture: str, label: str | None) -> None:
-        self.rows, self._name, self.column = rows, name, picture
-        self.labels = rows[label] if label else None
+    def __init__(self, rows: Any, name: str, picture: str, label: str | None, decoding: Decoding) -> None:
+        self.rows, self._name, self.column, self.decoding = rows, name, picture, decoding
+        self.labels = _numbers(list(rows[label])) if label else None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -36,13 +36,27 @@ class _Rows(Source):
     def name(self, index: int) -> str:
         return f"{self._name} row {index}"
 
-    def picture(self, index: int, notes: list[str]) -> Image.Image:
+    def label(self, index: int) -> int:
+        label = 0 if self.labels is None else self.labels[index]
+        if not isinstance(label, int) or label < 0:
+            raise RefusedInput(f"{self.name(index)} has no class: its label is {label}, expected a name or 0, 1, ...")
+        return label
+
+    def picture(self, index: int, notes: list[str]) -> Picture:
         encoded = self.rows[index][self.column]
         if encoded is None:
             raise RefusedInput(f"{self.name(index)} has no image.")
         if encoded["bytes"] is not None:
-            return open_picture(encoded["bytes"], self.name(index), notes)
-        return open_picture(Path(encoded["path"]), f"{self.name(index)} ({encoded['path']})", notes)
+            return read_picture(encoded["bytes"], notes, self.decoding, self.name(index))
+        return read_picture(Path(encoded["path"]), notes, self.decoding, f"{self.name(index)} ({encoded['path']})")
+
+
+def _numbers(labels: list[Any]) -> list[Any]:
+    """Returns labels with numbers instead of names, in the order of the names."""
+    names: list[Any] = [composed(label) if isinstance(label, str) else label for label in labels]
+    known = sorted({name for name in names if isinstance(name, str)})
+    numbers = {name: number for number, name in enumerate(known)}
+    return [numbers.get(name, name) for name in names]
 
 
 class Huggingface(PackedData):
@@ -92,10 +106,8 @@ class Huggingface(PackedData):
         columns = [self.picture_column, *([self.label_column] if self.label_column else [])]
         with refusing(f"data.name={self.dataset_name}"):
             rows = datasets.load_dataset(self.dataset_name, split=self.split, revision=self.revision, **where)
-            if self.label_column and rows.features[self.label_column].dtype == "string":
-                rows = rows.class_encode_column(self.label_column)  # numbers in the order of the names
             rows = rows.select_columns(columns).cast_column(self.picture_column, datasets.Image(decode=False))
-        return _Rows(rows, self.dataset_name, self.picture_column, self.label_column)
+        return _Rows(rows, self.dataset_name, self.picture_column, self.label_column, self.frame.decoding)
 
     def identity(self) -> dict[str, Any]:
         names = ("dataset_name", "split", "revision", "picture_column", "label_column")

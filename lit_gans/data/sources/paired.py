@@ -7,17 +7,21 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from PIL.Image import Resampling
 from torch.nn import functional
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.names import Lookup, composed, without_case
 from lit_gans.common.size import Size
 from lit_gans.data.base import PairedData, Pairs
-from lit_gans.data.digests import digest_of_files
-from lit_gans.data.images import Crop, Picture, images_in, read_picture
+from lit_gans.data.decoding import Decoding, Picture, is_planar, read_picture, size_of
+from lit_gans.data.digests import digest_of_files, digest_of_parts
+from lit_gans.data.files import find_images, leave_out
+from lit_gans.data.images import Crop
 from lit_gans.data.packed.datamodule import PackedPairs
 from lit_gans.data.packed.format import Source
 from lit_gans.data.sources.digits import Digits, opaque
-from lit_gans.data.sources.folder import leave_out, part_of
+from lit_gans.data.sources.folder import part_of
 
 
 class DigitEdges(PairedData):
@@ -44,11 +48,12 @@ class _Pairs(Source):
 
     Args:
         paths: one or two files for each pair.
-        as_values: see `Files`.
+        decoding: see `Decoding`.
+        left_out: see `Source`.
     """
 
-    def __init__(self, paths: list[tuple[Path, ...]], as_values: bool = False) -> None:
-        self.paths, self.as_values = paths, as_values
+    def __init__(self, paths: list[tuple[Path, ...]], decoding: Decoding, left_out: list[str]) -> None:
+        self.paths, self.decoding, self.left_out = paths, decoding, left_out
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -57,19 +62,20 @@ class _Pairs(Source):
         return " and ".join(map(str, self.paths[index]))
 
     def picture(self, index: int, notes: list[str]) -> tuple[Picture, ...]:
-        pictures = [read_picture(path, self.as_values, notes) for path in self.paths[index]]
+        pictures = [read_picture(path, notes, self.decoding) for path in self.paths[index]]
         if len(pictures) == 2:
             return tuple(pictures)
         (both,) = pictures
-        width = both.shape[1] if isinstance(both, np.ndarray) else both.width
+        width, height = size_of(both)
         if width % 2:
             raise RefusedInput(
                 f"{self.name(index)} is {width} pixels wide: two halves side by side need an even width; a folder of"
                 " pairs contains images A|B, or folders A and B."
             )
         if isinstance(both, np.ndarray):
-            return tuple(np.split(both, 2, axis=1))
-        return tuple(both.crop((left, 0, left + width // 2, both.height)) for left in (0, width // 2))
+            return tuple(np.split(both, 2, axis=2 if is_planar(both) else 1))
+        size = (width // 2, height)
+        return tuple(both.resize(size, Resampling.NEAREST, (left, 0, left + size[0], height)) for left in (0, size[0]))
 
 
 class PairedFolder(PackedPairs):
@@ -104,31 +110,54 @@ class PairedFolder(PackedPairs):
         self.input_first = direction == "a_to_b"
         super().__init__(image_size=image_size, channels=channels, crop=crop, batch_size=batch_size, **kwargs)
         self.root, self.direction = Path(root).expanduser(), direction
-        as_values = self.packed_frame.takes_values
-        train = _Pairs(self._paths(held_out=False), as_values)
+        train = self._pairs_of(held_out=False)
         has_own = self._trees(held_out=True) != self._trees(held_out=False)
-        self._pairs = {False: train, True: _Pairs(self._paths(held_out=True), as_values) if has_own else train}
+        self._pairs = {False: train, True: self._pairs_of(held_out=True) if has_own else train}
 
     def source(self, held_out: bool = False) -> _Pairs:
         return self._pairs[held_out]
 
     def identity(self, held_out: bool = False) -> dict[str, Any]:
-        pairs = self.source(held_out).paths
-        digest = digest_of_files([path for paths in pairs for path in paths], self.cache)
-        return {"files": digest, "files_of_a_pair": len(pairs[0])}
+        source = self.source(held_out)
+        digest = digest_of_files([path for paths in source.paths for path in paths], self.cache)
+        left_out = digest_of_parts(lines=source.left_out)
+        return {"files": digest, "files_of_a_pair": len(source.paths[0]), "left_out": left_out}
 
-    def _paths(self, held_out: bool) -> list[tuple[Path, ...]]:
-        trees = [images_in(tree) for tree in self._trees(held_out)]
-        if len(trees) == 1:
-            return [(path,) for path in trees[0]]
-        named = [{path.stem: path for path in tree} for tree in trees]
-        alone = sorted(named[0].keys() ^ named[1].keys())
-        if alone:
-            path = next(paths[alone[0]] for paths in named if alone[0] in paths)
-            leave_out(f"{len(alone)} images in A/ and B/ have no partner of their name, such as {path}", self.on_error)
-        return [(named[0][name], named[1][name]) for name in sorted(named[0].keys() & named[1].keys())]
+    def _pairs_of(self, held_out: bool) -> _Pairs:
+        trees = [find_images(tree) for tree in self._trees(held_out)]
+        left_out = [line for tree in trees for line in tree.left_out(self.on_error, self.root)]
+        paths: list[tuple[Path, ...]] = [(path,) for path in trees[0].images]
+        if len(trees) == 2:
+            paths, alone = _partners(trees[0].images, trees[1].images)
+            if alone:
+                what = f"{len(alone)} images in A/ and B/ have no partner of their name, such as {alone[0]}"
+                leave_out(what, self.on_error)
+            left_out += [f"{path.relative_to(self.root)} has no partner of its name." for path in alone]
+        return _Pairs(paths, self.packed_frame.decoding, left_out)
 
     def _trees(self, held_out: bool) -> list[Path]:
         """Returns the folders of A and B, or one folder of pictures A|B."""
         trees = [self.root / name for name in ("A", "B")]
         return [part_of(tree, held_out) for tree in (trees if all(tree.is_dir() for tree in trees) else [self.root])]
+
+
+def _partners(first: list[Path], second: list[Path]) -> tuple[list[tuple[Path, ...]], list[Path]]:
+    """Returns the pairs of files of the same name except for the extension, and the files without a partner.
+
+    Names may differ in case and Unicode form, where only one partner fits.
+
+    Raises:
+        RefusedInput: a name is ambiguous.
+    """
+    trees = first, second
+    named = [Lookup(((path.stem, path) for path in tree), composed, without_case) for tree in trees]
+    partners = [{path: other.find(path.stem) for path in tree} for tree, other in zip(trees, named[::-1], strict=True)]
+    for path, found in (partners[0] | partners[1]).items():
+        if len(found) > 1:
+            several = " and ".join(map(str, found))
+            raise RefusedInput(f"{path} has several partners, {several}: give each image of a pair a name of its own.")
+    pairs: list[tuple[Path, ...]] = [
+        (path, found[0]) for path, found in partners[0].items() if found and partners[1][found[0]] == [path]
+    ]
+    paired = {path for pair in pairs for path in pair}
+    return pairs, [path for tree in trees for path in tree if path not in paired]

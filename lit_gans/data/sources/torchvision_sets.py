@@ -12,8 +12,8 @@ from torchvision import datasets
 
 from lit_gans.common.errors import RefusedInput, import_extra, refusing
 from lit_gans.common.size import Size
+from lit_gans.data.decoding import Decoding, Picture, read_picture
 from lit_gans.data.digests import digest_of_files
-from lit_gans.data.images import open_picture
 from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.format import PerProcess, Source
 from lit_gans.data.sources.folder import Files
@@ -185,7 +185,7 @@ class CelebA(_TorchvisionData):
     def open(self, **where: Any) -> Source:
         found = datasets.CelebA(split=self.split, target_type="identity", **where)
         paths = [Path(found.root, found.base_folder, "img_align_celeba", name) for name in found.filename]
-        return Files(paths)
+        return Files(paths, decoding=self.frame.decoding)
 
 
 class _Gray28(_TorchvisionData):
@@ -284,7 +284,7 @@ class LSUN(_TorchvisionData):
 
     def open(self, **where: Any) -> Source:
         # not read by torchvision, which caches its list of keys in the current folder under an ambiguous name
-        return _Scenes(self.root / f"{self.category}_{self.split}_lmdb")
+        return _Scenes(self.root / f"{self.category}_{self.split}_lmdb", self.frame.decoding)
 
     def identity(self) -> dict[str, Any]:
         return super().identity() | {"category": self.category}
@@ -295,10 +295,11 @@ class _Scenes(Source):
 
     Args:
         path: path of the database folder.
+        decoding: see `Decoding`.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path, self._database = path, PerProcess(partial(_database, path))
+    def __init__(self, path: Path, decoding: Decoding) -> None:
+        self.path, self.decoding, self._database = path, decoding, PerProcess(partial(_database, path))
         with self._database().begin() as reading:
             self.keys = list(reading.cursor().iternext(keys=True, values=False))
 
@@ -308,9 +309,9 @@ class _Scenes(Source):
     def name(self, index: int) -> str:
         return f"{self.path} key {self.keys[index].decode(errors='replace')}"
 
-    def picture(self, index: int, notes: list[str]) -> Image.Image:
+    def picture(self, index: int, notes: list[str]) -> Picture:
         with self._database().begin() as reading:
-            return open_picture(bytes(reading.get(self.keys[index])), self.name(index), notes)
+            return read_picture(bytes(reading.get(self.keys[index])), notes, self.decoding, self.name(index))
 
 
 def _database(path: Path) -> Any:

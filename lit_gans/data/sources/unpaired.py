@@ -7,8 +7,8 @@ from typing import Any
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import Size
-from lit_gans.data.digests import digest_of_files
-from lit_gans.data.images import images_in
+from lit_gans.data.digests import digest_of_files, digest_of_parts
+from lit_gans.data.files import find_images
 from lit_gans.data.packed.unpaired import UnpairedData
 from lit_gans.data.sources.folder import Files, part_of
 
@@ -41,8 +41,11 @@ class Unpaired(UnpairedData):
         return self._domains[held_out]
 
     def identity(self, held_out: bool = False) -> dict[str, Any]:
-        domains = [files.paths for files in self.domains(held_out)]
-        return {"files": [digest_of_files(paths, self.cache) for paths in domains]}
+        domains = self.domains(held_out)
+        return {
+            "files": [digest_of_files(files.paths, self.cache) for files in domains],
+            "left_out": [digest_of_parts(lines=files.left_out) for files in domains],
+        }
 
     def _files(self, domain: str, held_out: bool) -> Files:
         train, test = self.root / f"train{domain}", self.root / f"test{domain}"
@@ -55,4 +58,5 @@ class Unpaired(UnpairedData):
                 f"data.root={self.root}: there is no folder {domain} or train{domain} in it: unpaired pictures are in"
                 " the folders A and B, or trainA and trainB."
             )
-        return Files(images_in(folder), as_values=self.frame.takes_values)
+        found = find_images(folder)
+        return Files(found.images, decoding=self.frame.decoding, left_out=found.left_out(self.on_error, self.root))

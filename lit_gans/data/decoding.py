@@ -1,0 +1,280 @@
+"""Decodes image files: any file that Pillow opens, arrays of NumPy, and TIFF and PNG files of any depth.
+
+Values of more than 8 bits are returned as they are stored, whatever reads them, so that one rule (`Frame`) decides what
+becomes black and white.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Shaped
+from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
+
+from lit_gans.common.errors import RefusedInput, import_extra, refusing
+from lit_gans.data.files import NO_IMAGES, reason_of_content, reason_unread, register_plugins
+
+Picture = Image.Image | np.ndarray
+File = io.BufferedReader | io.BytesIO
+MAX_PIXELS = 178_956_970  # Pillow's own limit, above which it raises an error
+IN_16_BITS = "16 bits, scaled to 8"
+SEVERAL = "animated or of several pages, first one used"
+_BITS, _PHOTOMETRIC, _SAMPLES, _ORIENTATION, _PLANES, _FORMAT = 258, 262, 277, 274, 284, 339  # tags of TIFF
+_KINDS = {1: "u", 2: "i", 3: "f", 4: "u"}
+_SEPARATED = 5  # of cyan, magenta, yellow and black
+# for each orientation that cameras record: whether to exchange rows and columns, then which axes to reverse
+_TURNS: dict[int, tuple[bool, tuple[int, ...]]] = {
+    2: (False, (1,)),
+    3: (False, (0, 1)),
+    4: (False, (0,)),
+    5: (True, ()),
+    6: (True, (1,)),
+    7: (True, (0, 1)),
+    8: (True, (0,)),
+}
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How files are decoded.
+
+    Args:
+        as_values: whether to keep colors of 16 bits, and the channels of all pages of a TIFF file.
+        max_pixels: largest number of pixels of a picture; None for no limit.
+        keys: beginning of the keys that set these arguments, for error messages.
+    """
+
+    as_values: bool = False
+    max_pixels: int | None = MAX_PIXELS
+    keys: str = "data."
+
+    def refuse_size(self, width: int, height: int, name: str) -> None:
+        """Raises `RefusedInput` for a picture of more than `max_pixels` pixels."""
+        num = width * height
+        if self.max_pixels is not None and num > self.max_pixels:
+            raise RefusedInput(
+                f"{name} is {width}x{height} pixels, {num} in all, and {self.keys}max_pixels={self.max_pixels} is the"
+                " largest number that is decoded, since a small file of many pixels can exhaust the memory: if you"
+                f" trust the file, add {self.keys}max_pixels={num}, or {self.keys}max_pixels=null for no limit."
+            )
+
+
+def read_picture(
+    source: Path | bytes, notes: list[str], decoding: Decoding = Decoding(), name: str | None = None
+) -> Picture:
+    """Decodes an image file in its upright orientation: the first frame of an animation.
+
+    Args:
+        source: path of the file, or its content.
+        notes: list to which notes for the user are appended.
+        decoding: see `Decoding`.
+        name: name of the file, for error messages; None for its path.
+
+    Returns:
+        A Pillow image of 8 bits; or values of more bits or of an array file: (h, w), (h, w, c) or (c, h, w), or
+        (p, h, w, c) for several pages.
+
+    Raises:
+        RefusedInput: the file cannot be read, or has more pixels than the limit; the message names path and reason.
+    """
+    name = str(source) if name is None and isinstance(source, Path) else name or "the image"
+    with refusing(f"{name} cannot be read as an image"):
+        reason = reason_unread(source) if isinstance(source, Path) else None
+        if reason is not None:
+            raise ValueError(reason)
+        with _file_of(source) as file:
+            head = file.read(132)
+            file.seek(0)
+            if head.startswith(b"\x93NUMPY") or (isinstance(source, Path) and source.suffix.lower() == ".npy"):
+                return _array(file)
+            try:
+                picture = _identified(file, name)
+            except UnidentifiedImageError as error:
+                if head[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
+                    return _tiff(file, notes, decoding, name)
+                reason = reason_of_content(head)
+                raise ValueError(reason or error) from error
+            decoding.refuse_size(*picture.size, name)
+            return _decoded(picture, file, notes, decoding, name)
+
+
+@contextmanager
+def _file_of(source: Path | bytes) -> Iterator[File]:
+    with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
+        yield file
+
+
+def _array(file: File) -> Shaped[np.ndarray, "..."]:
+    values = np.load(file, allow_pickle=False)
+    if values.ndim not in (2, 3) or not values.size:
+        raise ValueError(
+            f"its shape is {values.shape}, expected (height, width), (height, width, channels) or (channels, height,"
+            " width)"
+        )
+    return values
+
+
+def _identified(file: File, name: str) -> ImageFile.ImageFile:
+    """Opens a file as `PIL.Image.open` does, without its limit of pixels, which is a global variable, and without
+    formats whose decoding executes another program.
+    """
+    register_plugins()
+    Image.preinit()  # the common formats come first
+    Image.init()
+    head, messages = file.read(16), []
+    for kind in Image.ID:
+        if kind in NO_IMAGES or kind not in Image.OPEN:
+            continue
+        factory, accept = Image.OPEN[kind]
+        with suppress(SyntaxError, IndexError, TypeError, struct.error):  # of files of other formats
+            accepted = accept is None or accept(head)
+            if isinstance(accepted, str):
+                messages.append(accepted)
+            elif accepted:
+                file.seek(0)
+                return factory(file, getattr(file, "name", ""))
+    raise UnidentifiedImageError("; ".join([f"cannot identify image file {name!r}", *messages]))
+
+
+def _decoded(picture: ImageFile.ImageFile, file: File, notes: list[str], decoding: Decoding, name: str) -> Picture:
+    num_frames, stored, reduced = getattr(picture, "n_frames", 1), _stored(picture), _is_reduced(picture, file)
+    if decoding.as_values and num_frames > 1 and _is_gray_tiff(picture):
+        return _tiff(file, notes, decoding, name)
+    if stored is not None and (_has_planes(picture) or (decoding.as_values and reduced)):
+        return _tiff(file, notes, decoding, name)
+    if num_frames > 1:
+        notes.append(SEVERAL)
+    if reduced and decoding.as_values:
+        if picture.format != "PNG":
+            raise ValueError(
+                f"Pillow reduces the 16-bit colors of {picture.format} to 8 bits: convert it to TIFF or PNG"
+            )
+        return _upright(_deep_png(file), picture.getexif().get(_ORIENTATION, 1))
+    picture.load()
+    ImageOps.exif_transpose(picture, in_place=True)  # in place, without a copy if nothing is transposed
+    if reduced:
+        notes.append(IN_16_BITS)
+        return picture
+    return _values(picture, stored) if picture.mode[0] in "IF" or stored is not None else picture
+
+
+def _is_reduced(picture: Any, file: File) -> bool:
+    """Whether a file has colors of 16 bits, which Pillow reduces to 8; it reads gray ones as they are."""
+    if picture.mode[0] in "IF":
+        return False
+    if picture.format == "JPEG2000":
+        return _depth_of_jpeg2000(file) > 8
+    if picture.format == "PPM":
+        return any(isinstance(part.args, tuple) and part.args[1:] > (255,) for part in picture.tile)
+    return any(part.codec_name == "SGI16" or re.search(";16[BLN]", str(part.args)) for part in picture.tile)
+
+
+def _depth_of_jpeg2000(file: File) -> int:
+    """Returns the number of bits of the first channel."""
+    position = file.tell()
+    file.seek(0)
+    head = file.read(4096)
+    file.seek(position)
+    start = head.find(b"\xff\x51")  # the marker SIZ, in which sizes come before depths
+    return (head[start + 40] & 127) + 1 if 0 <= start < len(head) - 40 else 8
+
+
+def _stored(picture: Any) -> np.dtype | None:
+    """Returns the type of the values in a TIFF file; None for bits, bytes, and any other format."""
+    if picture.format != "TIFF":
+        return None
+    kind, bits = _KINDS.get(picture.tag_v2.get(_FORMAT, (1,))[0], "u"), max(picture.tag_v2.get(_BITS, (1,)))
+    if kind == "u" and bits <= 8:
+        return None
+    return np.dtype(f"{kind}{next(size for size in (1, 2, 4, 8) if 8 * size >= bits)}")
+
+
+def _is_gray_tiff(picture: Any) -> bool:
+    """Whether a TIFF file has gray values whose minimum is black."""
+    return picture.format == "TIFF" and picture.tag_v2.get(_SAMPLES, 1) == picture.tag_v2.get(_PHOTOMETRIC) == 1
+
+
+def _has_planes(picture: Any) -> bool:
+    """Whether a TIFF file stores each channel apart, which Pillow misreads if values have more than 8 bits."""
+    return picture.tag_v2.get(_SAMPLES, 1) > 1 and picture.tag_v2.get(_PLANES, 1) == 2
+
+
+def _values(picture: Any, stored: np.dtype | None) -> Shaped[np.ndarray, "h w"]:
+    """Returns the gray values of a decoded file in the type in which they are stored."""
+    values = np.asarray(picture)
+    if picture.format in ("PNG", "PPM") and picture.mode == "I":  # 16 bits, which Pillow may return with 32
+        return values.astype(np.uint16)
+    if picture.format == "FITS" and picture.mode != "F":  # in which values of 16 bits are signed
+        return values.astype(np.int16)
+    if stored is None:
+        return values
+    values = values.view(np.int8) if stored == np.int8 else values.astype(stored)
+    is_inverted = stored == np.uint16 and picture.tag_v2.get(_PHOTOMETRIC) == 0  # Pillow inverts values of 8 bits only
+    return np.uint16(65535) - values if is_inverted else values
+
+
+def _deep_png(file: File) -> Shaped[np.ndarray, "h w c"]:
+    file.seek(0)
+    width, height, rows, about = import_extra("png", "depth").Reader(file=file).asDirect()
+    return np.array([*map(np.uint16, rows)]).reshape(height, width, about["planes"])
+
+
+def _tiff(file: File, notes: list[str], decoding: Decoding, name: str) -> Shaped[np.ndarray, "..."]:
+    """Returns the values of a TIFF file with channels last, in all pages of the first page's size."""
+    file.seek(0)
+    with import_extra("tifffile", "depth").TiffFile(file) as tiff:
+        page, series = tiff.pages.first, tiff.series[0]
+        if page.photometric == _SEPARATED:
+            raise ValueError("it has cyan, magenta, yellow and black of 16 bits: convert it to RGB")
+        decoding.refuse_size(page.imagewidth, page.imagelength, name)
+        axes, values, orientation = series.axes, series.asarray(), page.tags.get(_ORIENTATION)
+    if series.kind == "shaped" and "S" not in axes and values.ndim == 3:  # one array, written by tifffile
+        return values
+    if "S" in axes:
+        values, axes = np.moveaxis(values, axes.index("S"), -1), axes.replace("S", "")
+    else:
+        values = values[..., None]
+    if not axes.endswith("YX"):
+        raise ValueError(f"its axes are {series.axes}, expected height and width (YX) last")
+    pages = [_upright(each, orientation.value if orientation else 1) for each in values.reshape(-1, *values.shape[-3:])]
+    if len(pages) > 1 and decoding.as_values:
+        return np.stack(pages)
+    if len(pages) > 1 or len(tiff.series) > 1:
+        notes.append(SEVERAL)
+    return pages[0]
+
+
+def _upright(values: Shaped[np.ndarray, "h w c"], orientation: int) -> Shaped[np.ndarray, "_ _ c"]:
+    """Turns an array as `ImageOps.exif_transpose` turns a picture."""
+    exchanged, reverse = _TURNS.get(orientation, (False, ()))
+    return np.flip(values.swapaxes(0, 1) if exchanged else values, reverse)
+
+
+def values_of(picture: Picture) -> Shaped[np.ndarray, "..."]:
+    """Returns the values of a decoded picture as they are stored; those of a palette as colors."""
+    if isinstance(picture, np.ndarray):
+        return picture
+    if picture.mode == "P":
+        picture = picture.convert("RGBA" if "transparency" in picture.info else "RGB")
+    return np.asarray(picture.convert("RGB") if picture.mode in ("CMYK", "YCbCr", "HSV", "LAB") else picture)
+
+
+def size_of(picture: Picture) -> tuple[int, int]:
+    """Returns width and height. Of an array of three axes, the shorter outer one is the channels."""
+    if isinstance(picture, Image.Image):
+        return picture.size
+    height, width = picture.shape[1:3] if is_planar(picture) else picture.shape[:2]
+    return width, height
+
+
+def is_planar(values: Shaped[np.ndarray, "..."]) -> bool:
+    """Whether the axes of height and width come after the channels or pages, rather than first."""
+    return values.ndim == 4 or (values.ndim == 3 and values.shape[0] < values.shape[2])

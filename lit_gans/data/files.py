@@ -1,0 +1,293 @@
+"""Finds the images in a folder: every file that Pillow or NumPy reads, and every file that looks like an image but that
+no installed package reads.
+"""
+
+from __future__ import annotations
+
+import logging
+import mimetypes
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Literal
+
+from PIL import Image
+
+from lit_gans.common.errors import RefusedInput, install_command
+
+logger = logging.getLogger(__name__)
+
+OnError = Literal["raise", "skip"]
+ARRAYS = (".npy",)
+# formats of Pillow that are no images, that only other programs decode, or whose decoding executes a program
+NO_IMAGES = frozenset({"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "PDF", "WMF"})
+
+_HEIC = f"the package pillow-heif reads HEIC: {install_command('heic')}"
+_JXL = "the package pillow-jxl-plugin reads JPEG XL: python -m pip install pillow-jxl-plugin"
+_AVIF = 'Pillow 11.3 or later reads AVIF: python -m pip install --upgrade "pillow>=11.3"'
+_DRAWING = "a vector drawing has no pixels: convert it to PNG"
+_RAW = "the raw format of a camera is not supported: convert it to TIFF or PNG"
+_OTHER = "the format is not supported: convert it to PNG or TIFF"
+_REASONS = {
+    **dict.fromkeys((".heic", ".heif", ".hif", ".heics", ".heifs"), _HEIC),
+    **dict.fromkeys((".avif", ".avifs"), _AVIF),
+    ".jxl": _JXL,
+    **dict.fromkeys((".svg", ".svgz", ".eps", ".wmf", ".emf"), _DRAWING),
+    **dict.fromkeys((".3fr", ".arw", ".cr2", ".cr3", ".crw", ".dng", ".erf", ".fff", ".iiq", ".kdc", ".mef"), _RAW),
+    **dict.fromkeys((".mos", ".mrw", ".nef", ".nrw", ".orf", ".pef", ".raf", ".raw", ".rw2", ".sr2", ".srf"), _RAW),
+    **dict.fromkeys((".srw", ".x3f"), _RAW),
+    **dict.fromkeys((".bpg", ".dcm", ".dicom", ".exr", ".flif", ".jxr", ".kra", ".pct", ".pict", ".psb"), _OTHER),
+    **dict.fromkeys((".wdp", ".xcf"), _OTHER),
+}
+_PLUGINS = ("pillow_heif", "pillow_jxl", "pillow_avif")
+# copies, unfinished downloads, and thumbnails that cameras and players write beside videos
+_NO_ORIGINALS = frozenset(
+    (".bak", ".crdownload", ".ctg", ".download", ".ithmb", ".old", ".orig", ".part", ".partial", ".swp", ".thm", ".tmp")
+)
+# folders of thumbnails, deleted files and metadata, besides those whose name begins with a dot
+_NO_FOLDERS = frozenset(
+    (
+        "#recycle",
+        "#snapshot",
+        "$recycle.bin",
+        "@__thumb",
+        "@eadir",
+        "@recently-snapshot",
+        "@recycle",
+        "@tmp",
+        "__macosx",
+        "canonmsc",
+        "lost+found",
+        "lost.dir",
+        "network trash folder",
+        "recycled",
+        "recycler",
+        "system volume information",
+        "temporary items",
+        "thmbnl",
+        "~snapshot",
+    )
+)
+_TYPES = mimetypes.MimeTypes(filenames=())  # without the files of the operating system, which differ
+_HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
+_JXL_BOX = b"\0\0\0\x0cJXL \r\n\x87\n"
+_SIGNATURES = (
+    b"\xff\xd8\xff",  # JPEG
+    b"\x89PNG\r\n\x1a\n",
+    b"GIF87a",
+    b"GIF89a",
+    b"II*\0",  # TIFF
+    b"MM\0*",
+    b"\0\0\0\x0cjP  \r\n\x87\n",  # JPEG 2000
+    b"\xff\x4f\xff\x51",
+    b"8BPS",  # Photoshop
+    b"qoif",
+    b"DDS ",
+    b"\x93NUMPY",
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Images in a folder.
+
+    Args:
+        folder: path of the folder.
+        images: files that can be read, sorted.
+        unread: files that look like images, sorted, each with the reason why no installed package reads it.
+    """
+
+    folder: Path
+    images: list[Path]
+    unread: dict[Path, str]
+
+    def left_out(self, on_error: OnError, root: Path) -> list[str]:
+        """Returns a line about each file that cannot be read, with its path from `root`, so that moved data have the
+        same lines.
+
+        Raises:
+            RefusedInput: a file cannot be read, and `on_error` is `raise`.
+        """
+        if self.unread and on_error == "raise":
+            raise RefusedInput(f"{self._summary()}; data.on_error=skip leaves them out.")
+        return [
+            f"{path.relative_to(root)} cannot be read as an image: {reason}." for path, reason in self.unread.items()
+        ]
+
+    def all_readable(self) -> list[Path]:
+        """Returns all images.
+
+        Raises:
+            RefusedInput: a file looks like an image and cannot be read.
+        """
+        if self.unread:
+            raise RefusedInput(f"{self._summary()}; convert them, or move them to another folder.")
+        return self.images
+
+    def _summary(self) -> str:
+        """Returns the number of unread files, and for each ending one of the files and the reason."""
+        by_ending: dict[str, list[Path]] = {}
+        for path in self.unread:
+            by_ending.setdefault(path.suffix.lower(), []).append(path)
+        kinds = (
+            f"{len(paths)} {ending or 'without an ending'}, such as {paths[0]} ({self.unread[paths[0]]})"
+            for ending, paths in by_ending.items()
+        )
+        num = len(self.unread)
+        return f"{num} of the {num + len(self.images)} images in {self.folder} cannot be read: {'; '.join(kinds)}"
+
+
+def leave_out(what: str, on_error: OnError) -> None:
+    """Raises `RefusedInput` about files, or logs that they are left out."""
+    if on_error == "raise":
+        raise RefusedInput(f"{what}; data.on_error=skip leaves them out.")
+    logger.warning("%s; left out", what)
+
+
+@cache
+def register_plugins() -> None:
+    """Registers the installed plugins of Pillow, by which it reads HEIC, JPEG XL, and AVIF."""
+    for name in _PLUGINS:
+        with suppress(ImportError):
+            module = import_module(name)
+            if name == "pillow_heif":  # the other plugins register themselves
+                module.register_heif_opener()
+
+
+def readable_endings() -> set[str]:
+    """Returns the extensions of the files that Pillow reads, in lower case."""
+    register_plugins()
+    known = Image.registered_extensions().items()
+    # the reader of JPEG reads MPO
+    return {ending for ending, name in known if name not in NO_IMAGES and (name in Image.OPEN or name == "MPO")}
+
+
+def reason_unread(path: Path) -> str | None:
+    """Returns why a file that looks like an image, by its extension, is not read; None for any other file."""
+    ending = path.suffix.lower()
+    if ending in ARRAYS or ending in readable_endings():
+        return None
+    if ending in _REASONS:
+        return _REASONS[ending]
+    is_image = any(types.get(ending, "").startswith("image/") for types in _TYPES.types_map)
+    saved_only = Image.registered_extensions().get(ending, "PDF") not in NO_IMAGES  # by Pillow, which does not read it
+    return _OTHER if is_image or saved_only else None
+
+
+def reason_of_content(head: bytes) -> str | None:
+    """Returns why a file with these first bytes is not read; None if it is read, or is no image."""
+    register_plugins()
+    if head[4:8] == b"ftyp" and head[8:12] in _HEIF_BRANDS and "HEIF" not in Image.OPEN:
+        return _HEIC
+    if head[4:12] in (b"ftypavif", b"ftypavis") and ".avif" not in readable_endings():
+        return _AVIF
+    if (head.startswith(_JXL_BOX) or head[:2] == b"\xff\x0a") and "JXL" not in Image.OPEN:
+        return _JXL
+    if head[128:132] == b"DICM":
+        return _OTHER
+    return None
+
+
+def _has_content_of_an_image(head: bytes) -> bool:
+    return (
+        head.startswith(_SIGNATURES)
+        or head[:4] + head[8:12] == b"RIFFWEBP"
+        or (head[4:8] == b"ftyp" and head[8:12] in (b"avif", b"avis", *_HEIF_BRANDS))
+        or head.startswith(_JXL_BOX)
+        or (head[:2] == b"BM" and head[6:10] == bytes(4))  # a bitmap of Windows
+        or head[128:132] == b"DICM"
+    )
+
+
+def first_bytes(path: Path) -> bytes:
+    """Returns the first bytes of a file, by which formats are recognized."""
+    with path.open("rb") as file:
+        return file.read(132)
+
+
+def is_no_folder_of_images(name: str) -> bool:
+    """Whether a folder is hidden, or written by a camera, a server or an operating system for its own purposes, or
+    contains packed images.
+    """
+    lower = name.lower()
+    return lower.startswith(".") or lower in _NO_FOLDERS or lower.endswith(".lrdata") or ".packed" in lower
+
+
+def find_images(folder: Path, nested: bool = False) -> Found:
+    """Finds the images and arrays in a folder; includes broken links, excludes hidden files.
+
+    Files are recognized by their extension, and files of an unknown extension by their first bytes.
+
+    Args:
+        folder: path of the folder.
+        nested: whether to include the files in all subfolders.
+
+    Raises:
+        RefusedInput: the folder does not exist, cannot be opened, or contains no images that can be read.
+    """
+    if not folder.is_dir():
+        raise RefusedInput(f"{folder}: there is no such folder; give one that contains images.")
+    readable = {*readable_endings(), *ARRAYS}
+    images, unread = [], {}
+    for path in _files(folder, nested):
+        ending = path.suffix.lower()
+        reason = None if ending in readable else reason_unread(path)
+        if reason is None and ending not in readable:
+            head = _unknown_head(path, ending)
+            if not _has_content_of_an_image(head):
+                continue
+            reason = reason_of_content(head)
+        if reason is None:
+            images.append(path)
+        else:
+            unread[path] = reason
+    found = Found(folder, sorted(images), dict(sorted(unread.items())))
+    if not images:
+        found.all_readable()
+        known = f".jpg, .png, .tif, .webp, .npy and {len(readable) - 5} others"
+        raise RefusedInput(f"{folder} contains no images ({known}).{_inside(folder, nested)}")
+    inside = _inside(folder, nested)
+    if inside:
+        logger.warning("the folder %s is read without its subfolders:%s", folder, inside)
+    return found
+
+
+def _files(folder: Path, nested: bool) -> Iterator[Path]:
+    def refuse(error: OSError) -> None:
+        raise RefusedInput(f"{error.filename} cannot be opened: {error.strerror}.") from error
+
+    for place, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
+        folders[:] = [name for name in folders if nested and not is_no_folder_of_images(name)]
+        yield from (Path(place, name) for name in names if not name.startswith("."))
+
+
+def _inside(folder: Path, nested: bool) -> str:
+    """Returns a sentence about the images in the subfolders of a folder, whose subfolders are not read."""
+    if nested:
+        return ""
+    readable = readable_endings()
+    inside = [path for path in _files(folder, nested=True) if path.suffix.lower() in readable and path.parent != folder]
+    return f" Its subfolders contain {len(inside)} images, such as {inside[0]}." if inside else ""
+
+
+def _unknown_head(path: Path, ending: str) -> bytes:
+    """Returns the first bytes of a file whose extension is unknown; nothing of any other file."""
+    if ending in _NO_ORIGINALS or ending.endswith("~") or any(ending in types for types in _TYPES.types_map):
+        return b""
+    with suppress(OSError):
+        if path.is_file():  # a pipe would block
+            return first_bytes(path)
+    return b""
+
+
+def images_in(folder: Path) -> list[Path]:
+    """Returns the images and arrays in a folder without its subfolders, sorted.
+
+    Raises:
+        RefusedInput: see `find_images`; or a file looks like an image and cannot be read.
+    """
+    return find_images(folder).all_readable()

@@ -1,0 +1,160 @@
+"""Classes of images from a CSV file, whichever operating system and program wrote it."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+import logging
+import os
+from collections import Counter
+from pathlib import Path
+
+from lit_gans.common.errors import RefusedInput, refusing
+from lit_gans.common.names import Lookup, as_path, as_path_without_case, composed
+from lit_gans.data.files import OnError, leave_out
+
+logger = logging.getLogger(__name__)
+
+_SEPARATORS = ",;\t|"
+_COLUMNS = ("file", "class")
+_CODEPAGES = ("cp1252", "mac_roman", "cp850", "cp1251", "gb18030", "shift_jis")
+_BYTE_ORDER_MARKS = {
+    b"\xef\xbb\xbf": "utf-8-sig",
+    b"\xff\xfe\0\0": "utf-32",
+    b"\xff\xfe": "utf-16",
+    b"\xfe\xff": "utf-16",
+}
+_COMPARED = 20_000  # names that are compared with a name that is not found
+
+Rows = list[tuple[str, str]]
+
+
+def classes_in(table: Path, root: Path, paths: list[Path], on_error: OnError) -> tuple[dict[Path, str], list[str]]:
+    """Returns the class of each image from a CSV file with the columns `file` and `class`, and a line about each image
+    without a class.
+
+    File names are compared as a person compares them: backslashes, Unicode forms, and case may differ from the names in
+    the folder where only one image fits.
+
+    Args:
+        table: path of the CSV file.
+        root: folder to which its file names are relative.
+        paths: images in the folder.
+        on_error: `skip` leaves out images without a class, and rows of files that do not exist.
+
+    Raises:
+        RefusedInput: the file cannot be read, a column is missing, a name is ambiguous, or the rows are not those of
+            the images.
+    """
+    where = f"data.labels={table}"
+    names = Lookup(((path.relative_to(root).as_posix(), path) for path in paths), as_path, as_path_without_case)
+    with refusing(f"{where} cannot be read"):
+        rows, encoding = _best(table.read_bytes(), root, names, where)
+    pairs = [(_found(file, root, names, where), file, name) for file, name in rows]
+    times = Counter(path or root / file for path, file, _ in pairs)
+    if len(times) < len(rows):
+        again = os.path.relpath(times.most_common(1)[0][0], root)
+        raise RefusedInput(
+            f"{where}: {len(rows) - len(times)} of its {len(rows)} rows name a file again, such as {again}: each image"
+            " needs one class."
+        )
+    found = {path: name for path, _, name in pairs if path and name}
+    unknown = [file for path, file, name in pairs if name and path is None]
+    without = [path for path in paths if path not in found]
+    if unknown:
+        what = f"{len(unknown)} of its {len(rows)} rows name no image in {root}, such as {unknown[0]}"
+        leave_out(f"{where}: {what}{_difference(unknown[0], root, paths)}{encoding}", on_error)
+    if without:
+        what = f"{len(without)} of the {len(paths)} images in {root} have no class there"
+        leave_out(f"{where}: {what}, such as {os.path.relpath(without[0], root)}{encoding}", on_error)
+    if encoding:
+        logger.warning("%s%s", where, encoding)
+    left_out = [f"{path.relative_to(root)} has no class in data.labels." for path in without]
+    return {path: found[path] for path in paths if path in found}, left_out
+
+
+def _best(content: bytes, root: Path, names: Lookup[Path], where: str) -> tuple[Rows, str]:
+    """Returns the rows of a table, and a remark on its encoding if the table does not tell: the encoding by which most
+    rows name an image.
+    """
+    encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if content.startswith(mark)), None)
+    if encoding is None and b"\0" in content[:4]:
+        encoding = "utf-16-le" if content[1:2] == b"\0" else "utf-16-be"
+    try:
+        return _rows(content.decode(encoding or "utf-8"), root, names, where), ""
+    except UnicodeDecodeError as error:
+        if encoding or any(byte < 32 and byte not in b"\t\n\r" for byte in content):
+            raise
+        failed = error
+    tables: list[tuple[int, Rows, str]] = []
+    for codepage in _CODEPAGES:
+        try:
+            rows = _rows(content.decode(codepage), root, names, where)
+        except UnicodeDecodeError:
+            continue
+        tables.append((sum(len(names.find(file)) == 1 for file, _ in rows), rows, codepage))
+    if not tables:
+        raise failed
+    _, rows, codepage = max(tables, key=lambda table: table[0])
+    return rows, f" (it is not UTF-8 and was read as {codepage})"
+
+
+def _rows(text: str, root: Path, names: Lookup[Path], where: str) -> Rows:
+    """Returns file and class of each row."""
+    lines = io.StringIO(text, newline="")
+    if text[:4].lower() == "sep=":  # of Excel
+        lines.readline()
+    start = lines.tell()
+    headers = {}
+    for separator in _SEPARATORS:
+        lines.seek(start)
+        header = [cell.strip() for cell in next(csv.reader(lines, delimiter=separator, skipinitialspace=True), [])]
+        lower = [cell.strip("'").casefold() for cell in header]
+        headers[separator] = header
+        has_names = {*_COLUMNS} <= {*lower}
+        # without a header, the first line names an image
+        if has_names or (len(header) == 2 and _found(header[0], root, names, where)):
+            first, second = map(lower.index, _COLUMNS) if has_names else (0, 1)
+            break
+    else:
+        raise RefusedInput(
+            f"{where}: its columns are {', '.join(headers[',']) or 'missing'}, expected file and class in the first"
+            " line."
+        )
+    if not has_names:
+        lines.seek(start)
+    cells = (row + [""] * len(header) for row in csv.reader(lines, delimiter=separator, skipinitialspace=True))
+    pairs = ((row[first], composed(row[second])) for row in cells)
+    return [(file, name) for file, name in pairs if file.strip() or name]
+
+
+def _found(file: str, root: Path, names: Lookup[Path], where: str) -> Path | None:
+    """Returns the image that a row names, or None.
+
+    Raises:
+        RefusedInput: the name is ambiguous.
+    """
+    own = f"{composed(root.resolve().name)}/"
+    candidates = [file]
+    if Path(file).is_absolute():
+        candidates = [
+            Path(file).relative_to(base).as_posix()
+            for base in (root, root.resolve())
+            if Path(file).is_relative_to(base)
+        ]
+    elif as_path(file).startswith(own):  # a path from the parent of the folder
+        candidates.append(as_path(file).removeprefix(own))
+    found = next(filter(None, map(names.find, candidates)), [])
+    if len(found) > 1:
+        several = " and ".join(sorted(path.relative_to(root).as_posix() for path in found))
+        raise RefusedInput(f"{where}: {file!r} may be {several}: the names must differ in more than case and form.")
+    return found[0] if found else None
+
+
+def _difference(file: str, root: Path, paths: list[Path]) -> str:
+    """Returns the image whose name is most similar to an unknown name, for an error message."""
+    same = [path for path in paths if as_path_without_case(path.name) == as_path_without_case(file).rpartition("/")[2]]
+    named = {as_path_without_case(path.relative_to(root).as_posix()): path for path in paths[:_COMPARED]}
+    close = same[:1] or [named[name] for name in difflib.get_close_matches(as_path_without_case(file), named, 1, 0.8)]
+    return f" (an image there is {close[0].relative_to(root).as_posix()})" if close else ""

@@ -1,0 +1,306 @@
+"""Every reader of a file follows one rule: the range of its values is known, or is refused until it is given."""
+
+import io
+import re
+from functools import partial
+
+import numpy as np
+import png
+import pytest
+import tifffile
+import torch
+from PIL import Image
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.data.decoding import Decoding, read_picture
+from lit_gans.data.images import Frame, read_at
+from lit_gans.data.sources.folder import Folder
+from lit_gans.data.sources.paired import PairedFolder
+from lit_gans.data.sources.unpaired import Unpaired
+from lit_gans.data.survey import survey
+from lit_gans.metrics.folder import PictureFolder
+
+SHAPE = (8, 10)
+RAMP = np.arange(80).reshape(SHAPE)
+CT = np.linspace(-1024, 3056, 80).round().astype(np.int16).reshape(SHAPE)
+
+
+def tiff(values, **settings):
+    buffer = io.BytesIO()
+    tifffile.imwrite(buffer, values, **{"photometric": "minisblack", **settings})
+    return buffer.getvalue()
+
+
+def deep_png(values):
+    buffer = io.BytesIO()
+    channels = values.shape[2] if values.ndim == 3 else 1
+    writer = png.Writer(*values.shape[1::-1], greyscale=channels < 3, alpha=channels in (2, 4), bitdepth=16)
+    writer.write(buffer, values.reshape(len(values), -1))
+    return buffer.getvalue()
+
+
+def of_pillow(picture, kind, **settings):
+    buffer = io.BytesIO()
+    picture.save(buffer, kind, **settings)
+    return buffer.getvalue()
+
+
+def npy(values):
+    buffer = io.BytesIO()
+    np.save(buffer, values)
+    return buffer.getvalue()
+
+
+UNKNOWN = {
+    "int16.tif": (tiff(CT), "int16", "-1024 to 3056"),
+    "big_endian.tif": (tiff(CT.astype(">i2"), byteorder=">"), "int16", "-1024 to 3056"),
+    "int8.tif": (tiff((RAMP - 40).astype(np.int8)), "int8", "-40 to 39"),
+    "int32.tif": (tiff(RAMP.astype(np.int32) * 1000), "int32", "0 to 79000"),
+    "uint32.tif": (tiff(RAMP.astype(np.uint32) + 2**31), "uint32", "2.14748e+09 to 2.14748e+09"),
+    "float32.tif": (tiff(RAMP.astype(np.float32)), "float32", "0 to 79"),
+    "float64.tif": (tiff(RAMP.astype(np.float64)), "float64", "0 to 79"),
+    "colors.tif": (tiff(np.stack([CT] * 3, -1), photometric="rgb"), "int16", "-1024 to 3056"),
+    "positive_int16.tif": (tiff(RAMP.astype(np.int16)), "int16", "0 to 79"),
+    "pillow.tif": (of_pillow(Image.fromarray(RAMP.astype(np.int32)), "TIFF"), "int32", "0 to 79"),
+    "gray.pfm": (of_pillow(Image.fromarray(RAMP.astype(np.float32)), "PPM"), "float32", "0 to 79"),
+    "int16.npy": (npy(CT), "int16", "-1024 to 3056"),
+    "big_endian.npy": (npy(CT.astype(">i2")), "int16", "-1024 to 3056"),
+}
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_values_of_an_unknown_range_are_refused_by_both_readers_until_the_range_is_given(tmp_path, name, dtype):
+    content, kind, span = UNKNOWN[name]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / name).write_bytes(content)
+    data = partial(Folder, str(tmp_path / "in"), image_size=SHAPE, dtype=dtype, cache=str(tmp_path / "cache"))
+    with pytest.raises(RefusedInput) as refused:
+        _ = data().packed
+    assert f"{name} has {kind} values, here from {span}, whose range is unknown" in str(refused.value)
+    assert "add data.value_range=[LOW,HIGH], the values that become black and white" in str(refused.value)
+    values = np.asarray(read_picture(content, [], Decoding(as_values=True)), np.float64)
+    low, high = values.min(), values.max()
+    image = data(value_range=(low, high)).packed.images[0]  # as the message says, with three channels
+    unit = image.double() / 255 if dtype == "uint8" else (image.double() + 1) / 2
+    gray = values if values.ndim == 2 else values[..., 0]
+    assert unit.shape == (3, *SHAPE)
+    expected = torch.from_numpy((gray - low) / (high - low)).expand(3, *SHAPE)
+    torch.testing.assert_close(unit, expected, rtol=0, atol=0.002 if dtype == "uint8" else 1e-6)
+
+
+IN_16_BITS = (RAMP * 800).astype(np.uint16)
+KNOWN = {
+    "gray.png": (deep_png(IN_16_BITS), 65535),
+    "gray.tif": (tiff(IN_16_BITS), 65535),
+    "big_endian.tif": (tiff(IN_16_BITS.astype(">u2"), byteorder=">"), 65535),
+    "gray.npy": (npy(IN_16_BITS), 65535),
+    "big_endian.npy": (npy(IN_16_BITS.astype(">u2")), 65535),
+    "gray.pgm": (b"P5\n10 8\n65535\n" + IN_16_BITS.astype(">u2").tobytes(), 65535),
+    "planes.tif": (tiff(np.stack([IN_16_BITS] * 3), photometric="rgb", planarconfig="separate"), 65535),
+    "white_is_zero.tif": (tiff(65535 - IN_16_BITS, photometric="miniswhite"), 65535),
+    "gray_8.tif": (tiff(RAMP.astype(np.uint8)), 255),
+    "bits.tif": (of_pillow(Image.fromarray(RAMP % 2 == 0), "TIFF"), 1),
+}
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+@pytest.mark.parametrize("name", KNOWN)
+def test_values_of_a_known_range_are_the_same_for_both_readers(tmp_path, name, dtype):
+    content, white = KNOWN[name]
+    values = {1: RAMP % 2 == 0, 255: RAMP, 65535: IN_16_BITS}[white].astype(np.float64)
+    (tmp_path / name).write_bytes(content)
+    frame = Frame(SHAPE, 3, dtype=dtype)
+    image = read_at(tmp_path / name, frame)[0].double()
+    assert torch.equal(image[0], image[2])
+    torch.testing.assert_close(image[0], torch.from_numpy(values / white), rtol=0, atol=0.003)
+
+
+def test_pictures_of_8_bits_become_the_same_images_by_both_readers(tmp_path):
+    colors = np.random.default_rng(0).integers(0, 256, (*SHAPE, 4), dtype=np.uint8)
+    rgba = Image.fromarray(colors)
+    rgb = rgba.convert("RGB")
+    pictures = {
+        "rgb.png": rgb,
+        "rgba.png": rgba,
+        "gray.png": rgb.convert("L"),
+        "glass.png": rgba.convert("LA"),
+        "palette.png": rgb.quantize(16),
+        "inks.tif": rgb.convert("CMYK"),
+        "bits.png": rgb.convert("1"),
+    }
+    for name, picture in pictures.items():
+        path = tmp_path / name
+        picture.save(path)
+        for channels in (1, 3, 4):
+            small = read_at(path, Frame(SHAPE, channels))
+            deep = read_at(path, Frame(SHAPE, channels, dtype="float32"))
+            torch.testing.assert_close(deep, small, rtol=0, atol=1e-6)
+
+
+def test_the_first_page_is_used_by_both_readers_unless_pages_are_the_channels(tmp_path):
+    pages = [Image.fromarray((RAMP * 100 * factor).astype(np.uint16)) for factor in (1, 2)]
+    path = tmp_path / "pages.tif"
+    pages[0].save(path, save_all=True, append_images=pages[1:])
+    for dtype in ("uint8", "float32"):
+        notes = []
+        frame = Frame(SHAPE, 1, dtype=dtype)
+        image = frame.fit(read_picture(path, notes, frame.decoding), "it", notes)
+        assert "animated or of several pages, first one used" in notes
+        unit = image[0] / 255 if dtype == "uint8" else (image[0] + 1) / 2
+        assert np.abs(unit - RAMP * 100 / 65535).max() < 0.003
+    both = read_at(path, Frame(SHAPE, 2, dtype="float32"))
+    assert np.abs(both[0, 1].numpy() - RAMP * 200 / 65535).max() < 1e-6
+
+
+def test_the_camera_s_orientation_is_applied_to_values_too(tmp_path):
+    colors = np.random.default_rng(0).integers(0, 65536, (*SHAPE, 3)).astype(np.uint16)
+    for orientation in range(1, 9):
+        (tmp_path / "a.tif").write_bytes(tiff(colors, photometric="rgb", extratags=[(274, "H", 1, orientation, True)]))
+        values = read_picture(tmp_path / "a.tif", [], Decoding(as_values=True))
+        expected = np.asarray(read_picture(tmp_path / "a.tif", []))
+        assert np.array_equal(values >> 8, expected), orientation
+
+
+def test_colors_of_16_bits_that_pillow_reduces_are_noted_and_refused_where_depth_is_kept(tmp_path):
+    colors = np.stack([IN_16_BITS] * 3, -1)
+    jpeg_2000 = of_pillow(Image.new("RGB", (8, 8)), "JPEG2000")
+    size = jpeg_2000.index(b"\xff\x51") + 40
+    files = {
+        "a.ppm": b"P6\n10 8\n65535\n" + colors.astype(">u2").tobytes(),
+        "a.jp2": jpeg_2000[:size] + b"\x0f" + jpeg_2000[size + 1 :],  # says 16 bits
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(
+            RefusedInput, match=f"{name} cannot be read as an image: Pillow reduces the 16-bit colors of"
+        ):
+            read_picture(tmp_path / name, [], Decoding(as_values=True))
+    notes = []
+    read_picture(tmp_path / "a.ppm", notes)
+    assert notes == ["16 bits, scaled to 8"]
+
+
+def test_values_that_are_no_numbers_or_no_image_are_refused(tmp_path):
+    for name, values, reason in (
+        ("complex.npy", np.ones(SHAPE, np.complex64), "has complex64 values, expected integers or real numbers"),
+        ("row.npy", np.ones(8), "its shape is (8,), expected (height, width)"),
+        ("stack.npy", np.ones((2, 8, 10, 3)), "its shape is (2, 8, 10, 3), expected (height, width)"),
+        ("inks.tif", None, "cyan, magenta, yellow and black of 16 bits"),
+    ):
+        content = tiff(np.stack([IN_16_BITS] * 4, -1), photometric="separated") if values is None else npy(values)
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(RefusedInput, match=re.escape(reason)):
+            read_at(tmp_path / name, Frame(SHAPE, 3, dtype="float32"))
+
+
+def test_differences_of_large_values_are_kept(tmp_path):
+    np.save(tmp_path / "a.npy", 10**9 + RAMP)
+    image = read_at(tmp_path / "a.npy", Frame(SHAPE, 1, dtype="float32", value_range=(10**9, 10**9 + 79)))
+    torch.testing.assert_close(image[0, 0], torch.from_numpy(RAMP / 79).float(), rtol=0, atol=1e-6)
+
+
+def packs(tmp_path, files, data=Folder, **settings):
+    for name, content in files.items():
+        path = tmp_path / "in" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    given = {"image_size": SHAPE, "channels": 1, "cache": str(tmp_path / "cache"), **settings}
+    return data(str(tmp_path / "in"), **given)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_a_pack_that_uses_little_of_its_range_says_so_and_names_the_range(tmp_path, caplog, dtype):
+    values = np.linspace(0, 4095, 80).round().astype(np.uint16).reshape(SHAPE)
+    files = {"a.png": deep_png(values)}
+    assert packs(tmp_path, files, dtype=dtype).packed is not None
+    said = r"uint16 files use only 6\.[23]% of the range from 0 to 65535: data.value_range=\[0,4095\]"
+    assert re.search(said, caplog.text)
+    caplog.clear()
+    full = packs(tmp_path, files, dtype=dtype, value_range=(0, 4095)).packed
+    assert "of the range" not in caplog.text
+    unit = full.images[0, 0].double() / 255 if dtype == "uint8" else (full.images[0, 0].double() + 1) / 2
+    torch.testing.assert_close(unit, torch.from_numpy(values / 4095), rtol=0, atol=0.002)
+    assert packs(tmp_path, files, value_range=(0, 40950)).packed is not None
+    assert "uint16 files use only 10.2% of the range from 0 to 40950" in caplog.text
+    packs(tmp_path, files, dtype=dtype).packed.verify()
+
+
+def test_each_side_of_pairs_and_each_domain_is_compared_with_its_own_range(tmp_path, caplog):
+    bright = of_pillow(Image.fromarray(np.linspace(0, 255, 80).reshape(SHAPE).astype(np.uint8)), "PNG")
+    dark = deep_png(np.linspace(0, 1023, 80).astype(np.uint16).reshape(SHAPE))
+    files = {"A/a.png": bright, "B/a.png": dark}
+    for data in (PairedFolder, Unpaired):
+        caplog.clear()
+        assert packs(tmp_path, files, data).packed is not None
+        assert "B uint16 files use only 1.6% of the range" in caplog.text
+        assert "data.value_range=[0,1023]" in caplog.text
+        assert "A uint8" not in caplog.text
+
+
+def test_an_evaluated_folder_follows_the_rule_and_names_its_own_keys(tmp_path, caplog):
+    (tmp_path / "ct.tif").write_bytes(tiff(CT))
+    with pytest.raises(RefusedInput, match=re.escape("unknown, as of all pixels with a sign: add value_range=[LOW,")):
+        next(PictureFolder(tmp_path).real_batches(1))
+    (image,) = PictureFolder(tmp_path, value_range=(-1024.0, 3056.0)).real_batches(1)
+    assert (image.min(), image.max(), image.shape) == (0, 255, (1, 3, *SHAPE))
+    (tmp_path / "ct.tif").unlink()
+    (tmp_path / "dark.png").write_bytes(deep_png(np.linspace(0, 4095, 80).astype(np.uint16).reshape(SHAPE)))
+    folder = PictureFolder(tmp_path)
+    for _ in range(2):
+        assert len([*folder.real_batches(1)]) == 1
+    assert caplog.text.count("its files of 16 bits use only 0 to 16 of 0 to 255") == 1
+
+
+def test_a_survey_counts_values_of_an_unknown_range_and_gives_the_reason(tmp_path):
+    (tmp_path / "a.tif").write_bytes(tiff(CT))
+    with pytest.raises(RefusedInput, match=r"none of the 1 pictures that were opened can be read: .*a.tif has int16"):
+        survey([tmp_path / "a.tif"])
+    Image.new("RGB", (20, 20)).save(tmp_path / "b.png")
+    found = survey([tmp_path / "a.tif", tmp_path / "b.png"])
+    assert (found.unreadable, found.width) == (1, 20)
+    assert "add data.value_range=[LOW,HIGH]" in found.reason
+    assert survey([tmp_path / "a.tif"], frame=Frame(None, 3, value_range=(-1024.0, 3056.0))).unreadable == 0
+
+
+# ---- pictures of many pixels
+
+
+@pytest.fixture
+def huge(tmp_path):
+    """The path of a picture of 200 megapixels, of few bytes."""
+    Image.new("1", (20_000, 10_000)).save(tmp_path / "huge.png", compress_level=1)
+    return tmp_path / "huge.png"
+
+
+def test_a_picture_of_200_megapixels_is_refused_by_every_reader_with_the_key_that_allows_it(huge, tmp_path):
+    limit = Image.MAX_IMAGE_PIXELS
+    said = re.escape("huge.png is 20000x10000 pixels, 200000000 in all, and {}max_pixels=178956970 is the largest")
+    allowed = "add {0}max_pixels=200000000, or {0}max_pixels=null"
+    data = partial(Folder, str(tmp_path), image_size=8, channels=1, cache=str(tmp_path / "cache"))
+    for keys, read in (
+        ("data.", lambda: data().packed),
+        ("data.", lambda: survey([huge])),
+        ("", lambda: next(PictureFolder(tmp_path).real_batches(1))),
+    ):
+        with pytest.raises(RefusedInput, match=said.replace(r"\{\}", keys)) as refused:
+            read()
+        assert allowed.format(keys) in str(refused.value)
+    assert data(max_pixels=200_000_000).packed.images.shape == (1, 1, 8, 8)
+    assert limit == Image.MAX_IMAGE_PIXELS, "Pillow's own limit is not changed"
+
+
+def test_a_smaller_limit_holds_for_files_of_any_kind(tmp_path):
+    Image.new("L", (12, 10)).save(tmp_path / "a.png")
+    (tmp_path / "b.tif").write_bytes(tiff(RAMP.astype(np.float64)))
+    for name in ("a.png", "b.tif"):
+        with pytest.raises(RefusedInput, match=rf"{name} is 1.x.* data.max_pixels=79 is the largest"):
+            read_picture(tmp_path / name, [], Decoding(True, 79))
+
+
+def test_pillow_s_own_limit_does_not_matter(tmp_path, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    values = np.random.default_rng(0).integers(0, 256, (12, 20), dtype=np.uint8)
+    (tmp_path / "a.png").write_bytes(of_pillow(Image.fromarray(values), "PNG"))
+    image = Frame(12, 1).fit(read_picture(tmp_path / "a.png", []), "it", [])
+    assert np.array_equal(image[0], values[:, 4:16])
