@@ -2,6 +2,36 @@
 
 Lightning's own strategies can train the modules of this package: the functions at the end have answers for them. The
 docstring of `NetworkStrategy` says what a strategy asks of a module.
+
+The hooks in their order: what Lightning or torch calls, what runs here, and the state of the gradients of the network
+that a line concerns afterwards (see `gradients`).
+
+    Lightning, torch             here                                                        gradients
+    ---------------------------  ----------------------------------------------------------  -------------
+    setup_environment            join_world, limit_waiting, follow_parent
+    setup                        refuse, scale_each_network, broadcast_from_first_rank
+      lightnings_setup           FSDP shards first
+        setup_optimizers         find_networks, hooks of each step, replicas or engines      none
+      Gradients.watch            hook on each parameter
+    on_train_start               Positions
+    training_step                positions.begin
+      manual_backward
+        backward                 backward_of: positions.reach                                none, while it runs
+          (autograd)             hook on each parameter, reduction                           local
+                                 end of backward_of                                          averaged
+          in block_backward_sync                                                             local
+      loss.backward()            hook on each parameter                                      local
+      optimizer.step             optimizer_step
+        (closure)                backward
+                                 before_step: raises unless all gradients are averaged
+        step pre-hook            _begin_step: positions.note, before_step
+        (step)
+        step post-hook           _end_step                                                   none
+      optimizer.zero_grad        (gradients are None or 0, which before_step sees)
+    (end of training_step)       positions.end, average_statistics
+    on_train_end                 positions.compare
+    on_exception                 positions.compare, end_children
+    teardown                     hooks removed; lightnings_teardown
 """
 
 from __future__ import annotations
@@ -9,7 +39,7 @@ from __future__ import annotations
 import logging
 import uuid
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
@@ -34,6 +64,16 @@ from lit_gans.common.lightning import (
     rank_zero_warn,
 )
 from lit_gans.strategies.grad_scaling import NetworkScaling, scale_each_network
+from lit_gans.strategies.gradients import (
+    ASSIGNED,
+    AVERAGED,
+    BLOCKED,
+    NONE,
+    Gradients,
+    running_backward,
+    sums,
+    which_differ,
+)
 from lit_gans.strategies.manual_optimization import WatchManualOptimization
 from lit_gans.strategies.module_networks import (
     OptimizedNetwork,
@@ -90,8 +130,8 @@ class NetworkStrategy(DDPStrategy):
         super().__init__(timeout=starting_timeout(self._waits), **kwargs)
         self.networks: dict[str, OptimizedNetwork] = {}
         self.positions = Positions()
-        self._averaged: set[str] = set()  # networks whose gradients a backward has averaged
-        self._in_backward = False
+        self.gradients: dict[str, Gradients] = {}
+        self.averages = True  # whether a backward averages gradients, as it does outside `block_backward_sync`
 
     # ---- setup and end
 
@@ -126,6 +166,8 @@ class NetworkStrategy(DDPStrategy):
         scale_each_network(self)
         broadcast_from_first_rank(self.lightning_module, self.root_device)
         self.lightnings_setup(trainer)
+        for name, network in self.networks.items():
+            self._hooks += self.gradients[name].watch(self.averaged_by_us(network))
 
     def configure_ddp(self) -> None:
         """Does nothing, since the networks are known only from the optimizers."""
@@ -146,11 +188,13 @@ class NetworkStrategy(DDPStrategy):
                     f" {type(self).__name__} has shards: use an optimizer that computes with each element, such as"
                     " Adam, or NetworkDDP."
                 )
-            self._hooks += (network.optimizer.register_step_pre_hook(partial(self._begin_step, name)),)
+            self.gradients[name] = Gradients(name)
+            self._hooks += (
+                network.optimizer.register_step_pre_hook(partial(self._begin_step, name)),
+                network.optimizer.register_step_post_hook(partial(self._end_step, name)),
+            )
 
     def on_train_start(self) -> None:
-        for network in self.networks.values():
-            self._refuse_other_backwards(network)
         self._watch = WatchManualOptimization()
         self._watch.on_train_start(self.lightning_module.trainer, self.lightning_module)
         if self.world_size > 1:
@@ -187,7 +231,7 @@ class NetworkStrategy(DDPStrategy):
             hook.remove()
         self._hooks, self._statistics, self._watch, self.networks = (), None, None, {}
         self.positions = Positions()
-        self._averaged.clear()
+        self.gradients = {}
         self.lightnings_teardown()
 
     def lightnings_setup(self, trainer: Trainer) -> None:
@@ -197,23 +241,6 @@ class NetworkStrategy(DDPStrategy):
     def lightnings_teardown(self) -> None:
         """Runs Lightning's teardown, which moves the module to the CPU."""
         super().teardown()
-
-    # ---- refusals
-
-    def _refuse_other_backwards(self, network: OptimizedNetwork) -> None:
-        """Makes `loss.backward()` raise `RefusedInput`, since nothing would average its gradients."""
-
-        def refuse(_: Tensor) -> None:
-            if not self._in_backward:
-                raise RefusedInput(_alone(network))
-
-        parameters = self.averaged_by_us(network)
-        for parameter in parameters[:1] + parameters[1:][-1:]:  # any backward reaches one of both
-            self._hooks += (parameter.register_post_accumulate_grad_hook(refuse),)
-
-    def averaged_by_us(self, network: OptimizedNetwork) -> list[nn.Parameter]:
-        """Returns the parameters of a network whose gradients nothing averages but `backward`."""
-        return network.parameters
 
     # ---- a step
 
@@ -242,58 +269,89 @@ class NetworkStrategy(DDPStrategy):
             for name, buffer in self.lightning_module.named_buffers()
             if buffer.is_floating_point() and id(buffer) not in averaged
         }
-        if self.world_size == 1 or not buffers:
+        if not buffers:
             return
-        sums = torch.stack([buffer.to(self.root_device).float().sum() for buffer in buffers.values()]).nan_to_num()
-        differ = (self.all_gather(sums) != sums).any(dim=0)
-        if names := [name for name, differs in zip(buffers, differ.tolist(), strict=True) if differs]:
+        differ = self._which_differ([*buffers.values()])
+        if names := [name for name, differs in zip(buffers, differ, strict=True) if differs]:
             rank_zero_warn(
                 f"the processes have other values of the buffer {names[0]} after the first iteration, and compute with"
                 " their own: let the module average what it adds to it, by self.trainer.strategy.reduce(value,"
                 ' reduce_op="mean").'
             )
 
-    def backward(self, *args: Any, **kwargs: Any) -> Tensor:
-        with self.running_backward():
-            return super().backward(*args, **kwargs)
+    @contextmanager
+    def backward_of(self, trained: list[OptimizedNetwork]) -> Iterator[None]:
+        """Context manager for a backward pass that trains networks.
+
+        It averages the gradients of those that it reaches over the ranks, unless inside `block_backward_sync`.
+        """
+        names = [network.name for network in trained]
+        if self.averages:
+            self.positions.reach(f"the backward of {', '.join(names)}")
+        with running_backward(self.gradients, names, AVERAGED if self.averages else BLOCKED):
+            yield
 
     @contextmanager
-    def running_backward(self) -> Iterator[None]:
-        """Is entered by what runs a backward that averages gradients."""
-        self._in_backward = True
+    def block_backward_sync(self) -> Iterator[None]:
+        """Accumulates gradients on each rank; the next backward outside the context averages their sum."""
+        before = self.averages
+        self.set_averaging(False)
         try:
             yield
         finally:
-            self._in_backward = False
+            self.set_averaging(before)
+
+    def set_averaging(self, averages: bool) -> None:
+        """Sets whether the next backward averages gradients; a subclass tells whatever averages them."""
+        self.averages = averages
+
+    def averaged_by_us(self, network: OptimizedNetwork) -> list[nn.Parameter]:
+        """Returns the parameters of a network whose gradients nothing averages but `backward`."""
+        return network.parameters
 
     def optimizer_step(
         self, optimizer: torch.optim.Optimizer, closure: Callable[[], Any], *args: Any, **kwargs: Any
     ) -> Any:
-        network = stepped_network(self.networks, optimizer)
+        then = self._with_check(stepped_network(self.networks, optimizer), closure)
+        return super().optimizer_step(optimizer, then, *args, **kwargs)
 
-        def then() -> Any:
-            result = closure()  # which may run forwards and backwards
+    def _with_check(self, network: OptimizedNetwork, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """Returns a closure that also checks the gradients which it may have computed."""
+
+        def checked() -> Any:
+            result = closure()
             self.before_step(network)
             return result
 
-        return super().optimizer_step(optimizer, then, *args, **kwargs)
+        return checked
 
-    def _begin_step(self, name: str, *_: Any) -> None:
-        """Is called when an optimizer steps, by whomever."""
+    def _begin_step(self, name: str, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Hook that runs before every step of an optimizer, whoever calls `optimizer.step()`."""
         network = self.networks[name]
         rates = dict.fromkeys(group.get("lr") for group in network.optimizer.param_groups)
         shown = ", ".join(repr(rate) for rate in rates if isinstance(rate, float))  # a tensor would wait for the device
         self.positions.note(f"the step of {name} with learning rate {shown}")
-        self.before_step(network)
+        optimizer, closure, *rest = *args, None
+        if closure is not None:  # which computes the gradients
+            return (optimizer, self._with_check(network, closure), *rest[:-1]), kwargs
+        if kwargs.get("closure") is not None:
+            return args, {**kwargs, "closure": self._with_check(network, kwargs["closure"])}
+        return self.before_step(network)
+
+    def _end_step(self, name: str, *_: Any) -> None:
+        """Hook that runs after every step of an optimizer, whoever calls `optimizer.step()`."""
+        self.gradients[name].state = NONE
 
     def before_step(self, network: OptimizedNetwork) -> None:
-        """Is called before a network is stepped, at least once after the last backward.
+        """Runs before a network is stepped, at least once after the last backward.
 
         Raises:
-            RefusedInput: no backward has averaged its gradients, or its optimizer has got other parameters.
+            RefusedInput: its gradients are those of this rank alone, or its optimizer has got other parameters.
         """
-        if network.name not in self._averaged and any(p.grad is not None for p in self.averaged_by_us(network)):
-            raise RefusedInput(_alone(network))
+        gradients = self.gradients[network.name]
+        if gradients.state is not AVERAGED and self.has_gradients(network):
+            gradients.refuse_local()
+            self.refuse_assigned(network)
         if len(parameters_of(network.optimizer)) != len(network.parameters):
             raise RefusedInput(
                 f"the optimizer of {network.name} got further parameters after the training had begun, whose gradients"
@@ -301,11 +359,21 @@ class NetworkStrategy(DDPStrategy):
                 " on_train_start."
             )
 
-    def reach_backward(self, *networks: OptimizedNetwork) -> None:
-        """Notes a backward that averages the gradients of networks over the ranks."""
-        names = [network.name for network in networks]
-        self._averaged.update(names)
-        self.positions.reach(f"the backward of {', '.join(names)}")
+    def has_gradients(self, network: OptimizedNetwork) -> bool:
+        """Returns whether a step would use any gradient that `averaged_by_us` concerns, other than zeros."""
+        return any(p.grad is not None and bool(p.grad.any()) for p in self.averaged_by_us(network))
+
+    def refuse_assigned(self, network: OptimizedNetwork) -> None:
+        """Raises `RefusedInput` if gradients that no backward has computed differ between the ranks."""
+        self.positions.reach(f"the comparison of the gradients of {network.name}, which no backward has computed")
+        if any(self._which_differ([parameter.grad for parameter in self.averaged_by_us(network)])):
+            self.gradients[network.name].refuse(ASSIGNED)
+
+    def _which_differ(self, tensors: Sequence[Tensor | None]) -> list[bool]:
+        """Returns for each tensor whether the ranks have other values of it."""
+        if self.world_size == 1:
+            return [False] * len(tensors)
+        return which_differ(self.all_gather(sums(tensors, self.root_device)))
 
     def reach_forward(self, path: str) -> None:
         """Notes a forward of a network that gathers its weights from all ranks."""
@@ -339,13 +407,6 @@ class NetworkStrategy(DDPStrategy):
     def full_state_dict(self, network: nn.Module) -> dict[str, Tensor]:
         """Returns a network's full tensors on the CPU; every rank must call it."""
         raise NotImplementedError
-
-
-def _alone(network: OptimizedNetwork) -> str:
-    return (
-        f"{network.name} would be stepped with gradients of this process alone: compute them by"
-        " self.manual_backward(loss), which averages them over the processes."
-    )
 
 
 def _tied(module: nn.Module) -> dict[str, str]:

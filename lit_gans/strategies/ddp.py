@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -80,7 +78,6 @@ class NetworkDDP(NetworkStrategy):
         self.find_unused_parameters, self.gradient_as_bucket_view = find_unused_parameters, gradient_as_bucket_view
         self.gradient_compression, self.powersgd_rank = gradient_compression, powersgd_rank
         self.replicas: dict[str, DistributedDataParallel] = {}
-        self._trained: OptimizedNetwork | None = None  # the network that the current backward names
 
     # ---- setup and end
 
@@ -127,45 +124,38 @@ class NetworkDDP(NetworkStrategy):
         network: str | None = None,
         **kwargs: Any,
     ) -> Tensor:
-        self._trained = None if network is None else network_named(self.networks, network)
-        if self._trained and any(each.trains for each in self.networks.values() if each is not self._trained):
-            kwargs["inputs"] = [parameter for parameter in self._trained.parameters if parameter.requires_grad]
+        named = None if network is None else network_named(self.networks, network)
+        trained = [named] if named else [each for each in self.networks.values() if each.trains]
+        if named and any(each.trains for each in self.networks.values() if each is not named):
+            kwargs["inputs"] = [parameter for parameter in named.parameters if parameter.requires_grad]
         if isinstance(self.precision_plugin, NetworkScaling):
             kwargs["network"] = network
-        try:
+        with self.backward_of(trained):
+            self.prepare(trained, closure_loss)
             loss = super().backward(closure_loss, optimizer, *args, **kwargs)
-        finally:
-            self._trained = None
-        for name, replica in self.replicas.items():
-            if not reduces_all(replica):
-                raise RefusedInput(
-                    f"a backward reached only some of the parameters of {name} that require gradients, so that DDP"
-                    " averages none of them: use NetworkDDP(find_unused_parameters=True), or freeze the others."
-                )
+            for name, replica in self.replicas.items():
+                if not reduces_all(replica):
+                    raise RefusedInput(
+                        f"a backward reached only some of the parameters of {name} that require gradients, so that DDP"
+                        " averages none of them: use NetworkDDP(find_unused_parameters=True), or freeze the others."
+                    )
         return loss
 
-    def pre_backward(self, closure_loss: Tensor) -> None:
-        # before each backward rather than in forward, since a replica reduces once per preparation; not of a frozen
-        # network, which would still be prepared in a microbatch that must not reduce
-        trained = [self._trained] if self._trained else [each for each in self.networks.values() if each.trains]
-        if any(self.replicas[network.name].require_backward_grad_sync for network in trained):
-            self.reach_backward(*trained)
+    def prepare(self, trained: list[OptimizedNetwork], loss: Tensor) -> None:
+        """Prepares the replicas of networks to reduce in the backward of a loss, unless in `block_backward_sync`.
+
+        Before each backward rather than in forward, since a replica reduces once per preparation.
+        """
         for network in trained:
-            prepare_for_backward(self.replicas[network.name], closure_loss)
+            prepare_for_backward(self.replicas[network.name], loss)
 
     def post_backward(self, closure_loss: Tensor) -> None:
         """Does nothing, since no replica has a static graph."""
 
-    @contextmanager
-    def block_backward_sync(self) -> Iterator[None]:
-        """Accumulates gradients on each rank; the next backward outside the context reduces their sum."""
+    def set_averaging(self, averages: bool) -> None:
+        super().set_averaging(averages)
         for replica in self.replicas.values():
-            replica.require_backward_grad_sync = False
-        try:
-            yield
-        finally:
-            for replica in self.replicas.values():
-                replica.require_backward_grad_sync = True
+            replica.require_backward_grad_sync = averages
 
 
 # ---- communication hooks

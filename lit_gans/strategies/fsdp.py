@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +29,7 @@ from lit_gans.common._compat.torch import (
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.lightning import LightningModule, Trainer, TrainerFn
 from lit_gans.strategies.base import NetworkStrategy, average_over_ranks
+from lit_gans.strategies.gradients import AVERAGED, BLOCKED, LOCAL, NONE
 from lit_gans.strategies.module_networks import (
     OptimizedNetwork,
     find_networks,
@@ -106,8 +106,6 @@ class NetworkFSDP(NetworkStrategy):
         self._roots: dict[str, FSDPModule] = {}
         self._copies: dict[str, FSDPModule] = {}
         self._penalized: dict[str, nn.Module] = {}
-        self._accumulates = False  # whether the current backward skips the reduction
-        self._trained: OptimizedNetwork | None = None  # the network that the current backward names
 
     # ---- setup and end
 
@@ -182,7 +180,7 @@ class NetworkFSDP(NetworkStrategy):
 
     def _watch_calls(self, path: str, root: FSDPModule) -> None:
         """Lets FSDP gather a network wherever it is called, and watches the gradients of what it returns."""
-        in_backward = [partial(self._refuse_accumulation, each) for each in self.networks.values() if each.has(path)]
+        in_backward = [partial(self._pass_backward, each) for each in self.networks.values() if each.has(path)]
         if path not in self._penalized:
             sentence = (
                 f"a gradient through {path} is differentiated again, but FSDP frees its weights in between: name it in"
@@ -218,30 +216,36 @@ class NetworkFSDP(NetworkStrategy):
                 "manual_backward(loss, inputs=...) reaches no sharded parameter: name the network instead,"
                 " manual_backward(loss, network=NAME)."
             )
-        trained = None if network is None else network_named(self.networks, network)
-        if not self._accumulates:
-            self.reach_backward(*[trained] if trained else [each for each in self.networks.values() if each.trains])
-        others = [p for each in self.networks.values() if trained not in (None, each) for p in each.parameters]
-        before = [None if parameter.grad is None else parameter.grad.clone() for parameter in others]
-        self._trained = trained
-        try:
+        named = None if network is None else network_named(self.networks, network)
+        trained = [named] if named else [each for each in self.networks.values() if each.trains]
+        others = [each for each in self.networks.values() if named and each is not named]
+        kept = [(p, None if p.grad is None else p.grad.clone()) for each in others for p in each.parameters]
+        with self.backward_of(trained):
             loss = super().backward(closure_loss, optimizer, *args, **kwargs)
-        finally:
-            self._trained = None
-        for parameter, gradient in zip(others, before, strict=True):  # FSDP has no backward for some leaves only
-            parameter.grad = gradient
-        if not self._accumulates:
-            self._average_loose()
-            self._check_penalized()
+            if not self.averages:
+                self._refuse_accumulated(trained, others)
+            for parameter, gradient in kept:  # FSDP has no backward for some leaves only
+                parameter.grad = gradient
+            for each in others:
+                self.gradients[each.name].state = NONE  # as if not reached
+            if self.averages:
+                self._average_loose()
+                self._check_penalized()
         return loss
 
-    def _refuse_accumulation(self, network: OptimizedNetwork, _: Tensor) -> None:
-        """Is called when a backward passes through a network."""
-        if self._accumulates and self._trained not in (None, network) and network.trains:
-            raise RefusedInput(
-                f"a backward of {self._trained.name} inside block_backward_sync reaches {network.name}, which requires"
-                " gradients, so that FSDP would add them to its next ones: freeze it before the loss is computed."
-            )
+    def _pass_backward(self, network: OptimizedNetwork, _: Tensor) -> None:
+        """Sets the state of a network that a backward passes through, since FSDP sets gradients without hooks."""
+        gradients = self.gradients[network.name]
+        if network.trains:
+            gradients.state = BLOCKED if not self.averages else LOCAL if gradients.state.name == "local" else AVERAGED
+
+    def _refuse_accumulated(self, trained: list[OptimizedNetwork], others: list[OptimizedNetwork]) -> None:
+        for network in others:
+            if self.gradients[network.name].state is not NONE:
+                raise RefusedInput(
+                    f"a backward of {trained[0].name} inside block_backward_sync reaches {network.name}, which requires"
+                    " gradients, so that FSDP would add them to its next ones: freeze it before the loss is computed."
+                )
 
     def _average_loose(self) -> None:
         """Averages the gradients of unsharded parameters; those that have been averaged before do not change."""
@@ -267,18 +271,15 @@ class NetworkFSDP(NetworkStrategy):
     def averaged_by_us(self, network: OptimizedNetwork) -> list[nn.Parameter]:
         return list(network.loose.values())
 
-    @contextmanager
-    def block_backward_sync(self) -> Iterator[None]:
-        """Accumulates gradients on each rank; the next backward outside the context reduces their sum."""
+    def has_gradients(self, network: OptimizedNetwork) -> bool:
+        # FSDP stores local gradients outside of the parameters, and would add them to the next ones
+        stored = self.gradients[network.name].state.name == "local" and bool(network.roots)
+        return stored or super().has_gradients(network)
+
+    def set_averaging(self, averages: bool) -> None:
+        super().set_averaging(averages)
         for network in self._roots.values():
-            network.set_requires_gradient_sync(False)
-        self._accumulates = True
-        try:
-            yield
-        finally:
-            self._accumulates = False
-            for network in self._roots.values():
-                network.set_requires_gradient_sync(True)
+            network.set_requires_gradient_sync(averages)
 
     # ---- shards of parameters, and full tensors
 

@@ -12,6 +12,7 @@ from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.deepspeed.optimizer import EngineOptimizer
 from lit_gans.strategies.deepspeed.strategy import NetworkDeepSpeed
 from lit_gans.strategies.grad_scaling import NetworkScaling
+from lit_gans.strategies.gradients import Gradients
 
 
 @pytest.mark.parametrize("given", [None, TorchCheckpointIO])
@@ -39,7 +40,7 @@ def test_zero_3_shards_once_it_has_engines():
 def test_the_settings_of_an_engine_are_those_of_the_users_optimizer():
     layer = nn.Linear(2, 1)
     given = torch.optim.SGD(layer.parameters(), 0.1)
-    (group,) = EngineOptimizer("layer", given, 2, lambda full, _: full, lambda full: full).param_groups
+    (group,) = EngineOptimizer(Gradients("layer"), given, 2, lambda full, _: full, lambda full: full).param_groups
     given.param_groups[0]["params"] = [torch.zeros(3)]  # as ZeRO replaces them
     group["lr"] = 0.3
     assert given.param_groups[0]["lr"] == 0.3

@@ -26,8 +26,8 @@ from .test_own_module import trained_alone as own_alone
 class NotArmed(NetworkDDP):
     """No replica takes part in a backward."""
 
-    def pre_backward(self, closure_loss):
-        self.reach_backward(*self.networks.values())
+    def prepare(self, trained, loss):
+        pass
 
 
 class ArmedTooEarly(NetworkDDP):
@@ -38,18 +38,15 @@ class ArmedTooEarly(NetworkDDP):
             prepare_for_backward(replica, None)
         return super().training_step(*args, **kwargs)
 
-    def pre_backward(self, closure_loss):
-        self.reach_backward(*self.networks.values())
+    def prepare(self, trained, loss):
+        pass
 
 
 class ArmsAnother(NetworkDDP):
     """The replicas of the networks that do not train are armed."""
 
-    def pre_backward(self, closure_loss):
-        self.reach_backward(*self.networks.values())
-        for name, network in self.networks.items():
-            if not network.trains:
-                prepare_for_backward(self.replicas[name], closure_loss)
+    def prepare(self, trained, loss):
+        super().prepare([network for network in self.networks.values() if not network.trains], loss)
 
 
 class ReachesOthers(NetworkDDP):

@@ -6,7 +6,7 @@ from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,11 @@ from lit_gans.common._compat.deepspeed import (
     zero3_shard,
 )
 from lit_gans.common.errors import RefusedInput
+from lit_gans.strategies.gradients import AVERAGED, NONE, Gradients, State
 from lit_gans.strategies.module_networks import parameters_of
+
+_USED = State("none")  # after a step until zero_grad(): torch keeps the gradients so long, an engine does not
+_ZERO_GRAD = "Call zero_grad() of the optimizer after each step, or before the backward."
 
 
 class EngineOptimizer(torch.optim.Optimizer):
@@ -35,7 +39,7 @@ class EngineOptimizer(torch.optim.Optimizer):
     States have torch's format, with full tensors.
 
     Args:
-        name: name of the network.
+        gradients: state of the network's gradients.
         optimizer: of the user, before the engine is created.
         stage: stage of ZeRO.
         shard: returns this rank's shard of a full tensor of a parameter's shape, under stage 3.
@@ -47,22 +51,21 @@ class EngineOptimizer(torch.optim.Optimizer):
 
     def __init__(
         self,
-        name: str,
+        gradients: Gradients,
         optimizer: torch.optim.Optimizer,
         stage: int,
         shard: Callable[[Tensor, nn.Parameter], Tensor],
         saved: Callable[[Tensor], Tensor],
     ) -> None:  # not torch's own, which would add the parameters to groups again
-        self.name, self.stage, self.defaults = name, stage, optimizer.defaults
+        self.gradients, self.name = gradients, gradients.network
+        self.stage, self.defaults = stage, optimizer.defaults
         self.parameters = parameters_of(optimizer)
         self.param_groups = [_Group(group) for group in optimizer.param_groups]
         self._given, self._shard, self._saved = optimizer, shard, saved
         self._saved_groups = optimizer.state_dict()["param_groups"]
-        # what happened since the last `zero_grad`; a set, since Lightning's wrapper inherits these methods and shares
-        # attributes only as long as nobody assigns them
-        self._since: set[Literal["accumulated", "reduced", "stepped"]] = set()
+        # Lightning's wrapper inherits these methods and shares attributes only as long as nobody assigns them
         self._reached: set[int] = set()  # ids of the parameters that backwards have reached since the last `zero_grad`
-        self._trained: set[int] = set()  # and in any earlier step
+        self._reached_before: set[int] = set()  # and before any earlier step
         self._steps = False  # whether the engine is currently stepping
         optimizer.register_step_pre_hook(self._refuse_lone_step)
 
@@ -75,21 +78,24 @@ class EngineOptimizer(torch.optim.Optimizer):
 
     def begin_backward(self, loss: Tensor, leaves: set[int]) -> None:
         """Prepares the engine for a backward of a loss that reaches parameters of some ids."""
+        if self.gradients.state is _USED:
+            raise RefusedInput(
+                f"a backward of {self.name} after its step without zero_grad() between them: torch would add to the"
+                f" gradients of that step, which DeepSpeed has not kept. {_ZERO_GRAD}"
+            )
         self._reached |= leaves
-        reduces = self.engine.is_gradient_accumulation_boundary()
-        if reduces and self.stage in (1, 2) and "reduced" in self._since:
+        if self.stage in (1, 2) and self.gradients.state is AVERAGED:
             raise RefusedInput(
                 f"two backwards of {self.name} before its step, but ZeRO stage {self.stage} would store the"
                 " gradients of the last one only: add up the losses, or put all but the last into"
                 " `with self.trainer.strategy.block_backward_sync():`."
             )
-        self._since.add("reduced" if reduces else "accumulated")
         if self.stage:
             prepare_backward(self.engine, loss)
 
     def place_gradients(self) -> None:
         """Lets whoever reads a gradient know that the engine has it."""
-        if self.stage and "reduced" in self._since:
+        if self.stage and self.gradients.state is AVERAGED:
             for parameter in self.parameters:
                 if parameter.grad is None:
                     parameter.grad = parameter.new_empty(()).expand(parameter.shape).as_subclass(StoredGradient)
@@ -102,18 +108,14 @@ class EngineOptimizer(torch.optim.Optimizer):
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         result = None if closure is None else closure()
-        if "stepped" in self._since:
+        if self.gradients.state is _USED:
             raise RefusedInput(
                 f"two steps of {self.name} without zero_grad() between them, but DeepSpeed steps with gradients only"
-                " once: call zero_grad() of the optimizer after each step, or before the backward."
+                f" once. {_ZERO_GRAD}"
             )
-        if "reduced" not in self._since:
-            if self._since:
-                raise RefusedInput(
-                    f"a step of {self.name} whose backwards were all in block_backward_sync: leave the last one out of"
-                    " it."
-                )
-            return result  # without gradients
+        self.gradients.refuse_local()
+        if self.gradients.state is not AVERAGED:  # without gradients
+            return result
         self.remove_gradients()
         self._refuse_zero_gradients()
         self.take_over()
@@ -123,15 +125,15 @@ class EngineOptimizer(torch.optim.Optimizer):
         finally:
             self._steps = False
         self._forget()
-        self._since.add("stepped")
+        self.gradients.state = _USED
         return result
 
     def _refuse_zero_gradients(self) -> None:
         """Raises `RefusedInput` where a step would move parameters without gradients, which ZeRO gives zeros."""
         own = {id(parameter) for parameter in self.parameters}
         decays = any(group.get("weight_decay") for group in self.param_groups)
-        others = (own if decays else own & self._trained) - self._reached
-        self._trained |= own & self._reached
+        others = (own if decays else own & self._reached_before) - self._reached
+        self._reached_before |= own & self._reached
         remembers = any(group.get("momentum", True) for group in self.param_groups)
         if self.stage and others and (remembers or decays):
             raise RefusedInput(
@@ -168,7 +170,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         self.engine.optimizer.zero_grad(set_to_none)
 
     def _forget(self) -> None:
-        self._since.clear()
+        self.gradients.state = NONE
         self._reached.clear()
         if self.stage == 3:  # which would step once more with the last gradients of what a backward does not reach
             for gradients in stored_gradients(self.engine, self.stage):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +29,7 @@ from lit_gans.common.errors import RefusedInput, import_extra, nearest
 from lit_gans.common.lightning import LightningModule, MixedPrecision, Precision, Trainer
 from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.strategies.deepspeed.optimizer import AllGroups, EngineOptimizer, with_padding
+from lit_gans.strategies.gradients import LOCAL
 from lit_gans.strategies.module_networks import (
     OptimizedNetwork,
     call_in_backward,
@@ -182,7 +182,8 @@ class NetworkDeepSpeed(NetworkStrategy):
                     f"DeepSpeed trains no parameter without a dimension, such as {name}: give it the shape (1,), or use"
                     " NetworkDDP or NetworkFSDP."
                 )
-        optimizer = EngineOptimizer(network.name, network.optimizer, self.stage, self.shard, self._saved)
+        gradients = self.gradients[network.name]
+        optimizer = EngineOptimizer(gradients, network.optimizer, self.stage, self.shard, self._saved)
         roots = [*network.roots.values()]
         module = roots[0] if len(roots) == 1 and not network.loose else _Pieces(network)
         module.to(memory_format=torch.contiguous_format)  # DeepSpeed supports no other layout
@@ -281,6 +282,13 @@ class NetworkDeepSpeed(NetworkStrategy):
         super().before_step(network)
         self._refuse_changes(network)
 
+    def has_gradients(self, network: OptimizedNetwork) -> bool:
+        # local ones are stored by an engine, which resets the state in zero_grad()
+        return self.gradients[network.name].state.name == "local" or super().has_gradients(network)
+
+    def refuse_assigned(self, network: OptimizedNetwork) -> None:
+        self.gradients[network.name].refuse(LOCAL.remedy)  # an engine steps with none but its own
+
     def backward(
         self,
         closure_loss: Tensor,
@@ -291,14 +299,12 @@ class NetworkDeepSpeed(NetworkStrategy):
     ) -> Tensor:
         leaves = leaves_of(closure_loss)
         trained, others = self._reached(leaves, network)
-        if self.engines[trained[0].name].is_gradient_accumulation_boundary():
-            self.reach_backward(*trained)
         loss = self.precision_plugin.pre_backward(closure_loss, self.lightning_module)
         for each in self.networks.values():
             each.optimizer.remove_gradients()
         for each in trained:
             each.optimizer.begin_backward(loss, leaves)
-        with self.running_backward():
+        with self.backward_of(trained):
             if len(trained) == 1 and not others:
                 engine = self.engines[trained[0].name]
                 engine.backward(loss, retain_graph=retain_graph, scale_wrt_gas=False)
@@ -330,16 +336,10 @@ class NetworkDeepSpeed(NetworkStrategy):
             )
         return trained, any(each not in trained for each in reached)
 
-    @contextmanager
-    def block_backward_sync(self) -> Iterator[None]:
-        """Accumulates gradients; the next backward outside the context reduces their sum for a step."""
+    def set_averaging(self, averages: bool) -> None:
+        super().set_averaging(averages)
         for engine in self.engines.values():
-            engine.set_gradient_accumulation_boundary(False)
-        try:
-            yield
-        finally:
-            for engine in self.engines.values():
-                engine.set_gradient_accumulation_boundary(True)
+            engine.set_gradient_accumulation_boundary(averages)
 
     # ---- shards of parameters, and full tensors
 
