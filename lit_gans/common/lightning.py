@@ -9,6 +9,7 @@ from lit_gans.common.lightning_package import lightning_package
 if TYPE_CHECKING or lightning_package() == "lightning.pytorch":
     from lightning.fabric.plugins import CheckpointIO, ClusterEnvironment
     from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning.pytorch.callbacks import GradientAccumulationScheduler
     from lightning.pytorch.core.optimizer import LightningOptimizer
     from lightning.pytorch.overrides.distributed import prepare_for_backward
     from lightning.pytorch.plugins.io import TorchCheckpointIO
@@ -19,6 +20,7 @@ if TYPE_CHECKING or lightning_package() == "lightning.pytorch":
 else:
     from lightning_fabric.plugins import CheckpointIO, ClusterEnvironment
     from pytorch_lightning import Callback, LightningModule, Trainer
+    from pytorch_lightning.callbacks import GradientAccumulationScheduler
     from pytorch_lightning.core.optimizer import LightningOptimizer
     from pytorch_lightning.overrides.distributed import prepare_for_backward
     from pytorch_lightning.plugins.io import TorchCheckpointIO

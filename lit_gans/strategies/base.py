@@ -74,7 +74,7 @@ from lit_gans.strategies.gradients import (
     sums,
     which_differ,
 )
-from lit_gans.strategies.manual_optimization import WatchManualOptimization
+from lit_gans.strategies.manual_optimization import WatchManualOptimization, refuse_automatic_arguments
 from lit_gans.strategies.module_networks import (
     OptimizedNetwork,
     find_networks,
@@ -100,11 +100,12 @@ class NetworkStrategy(DDPStrategy):
 
     A network is what one optimizer steps, see `module_networks`. Everything else in the module, such as a frozen
     teacher, remains as the module has it. `manual_backward` trains the networks that require gradients and that its
-    loss reaches, or the one that it names, `manual_backward(loss, network=NAME)`. A module may have two attributes for
-    the strategy:
+    loss reaches, or the one that it names, `manual_backward(loss, network=NAME)`. A module may have attributes for the
+    strategy:
 
     - `penalized_networks`: names of the networks whose gradient is differentiated twice, as gradient penalties do.
     - `clip_gradients_to`: maximum norm of a network's gradient, for strategies that clip themselves.
+    - `instead_of_trainer`: see `manual_optimization.refuse_automatic_arguments`.
 
     No process outlives a failed run. Ranks that train different networks raise an error, see `rank_positions`. The
     timeout applies once all ranks have started. Parameters and buffers are broadcast from rank 0 at the start. Running
@@ -134,6 +135,10 @@ class NetworkStrategy(DDPStrategy):
         self.averages = True  # whether a backward averages gradients, as it does outside `block_backward_sync`
 
     # ---- setup and end
+
+    def connect(self, model: LightningModule) -> None:  # before Lightning checks the Trainer's arguments
+        refuse_automatic_arguments(model, model.trainer)
+        super().connect(model)
 
     def set_world_ranks(self) -> None:  # which Lightning calls before it starts further processes
         super().set_world_ranks()

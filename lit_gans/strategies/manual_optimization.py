@@ -1,4 +1,6 @@
-"""Callbacks that count iterations, and warn about mistakes in manual optimization that Lightning does not report."""
+"""Mistakes in manual optimization that Lightning does not report, or with an advice that does not help, and a callback
+that counts iterations.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,58 @@ from typing import Any
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-from lit_gans.common.lightning import Callback, LightningModule, MixedPrecision, Trainer, rank_zero_warn
+from lit_gans.common.errors import RefusedInput
+from lit_gans.common.lightning import (
+    Callback,
+    GradientAccumulationScheduler,
+    LightningModule,
+    MixedPrecision,
+    Trainer,
+    TrainerFn,
+    rank_zero_warn,
+)
 from lit_gans.strategies.grad_scaling import NetworkScaling, ScaledGradients
 from lit_gans.strategies.module_networks import parameters_of
+
+_CLIP = (
+    'clip in the training step, before a step, self.clip_gradients(optimizer, VALUE, "norm"), or with'
+    ' NetworkDeepSpeed(config={"gradient_clipping": VALUE})'
+)
+_IN_TRAINING_STEP = {
+    "gradient_clip_val": _CLIP,
+    "gradient_clip_algorithm": _CLIP,
+    "accumulate_grad_batches": (
+        "divide each loss by VALUE, run all backwards before a step but the last one in `with"
+        " self.trainer.strategy.block_backward_sync():`, and step after the last one"
+    ),
+}
+
+
+def refuse_automatic_arguments(module: LightningModule, trainer: Trainer) -> None:
+    """Raises `RefusedInput` for arguments of the Trainer that only automatic optimization follows.
+
+    Lightning raises an error for some of them that advises automatic optimization, which has one optimizer, and ignores
+    the others. The error here says what a module with manual optimization does instead: what its mapping
+    `instead_of_trainer` has for the name of the argument, where VALUE stands for the value.
+    """
+    if module.automatic_optimization or trainer.state.fn != TrainerFn.FITTING:
+        return
+    algorithm = trainer.gradient_clip_algorithm
+    given = {
+        "gradient_clip_val": trainer.gradient_clip_val,
+        "gradient_clip_algorithm": None if algorithm is None else str(getattr(algorithm, "value", algorithm)),
+        "accumulate_grad_batches": None if trainer.accumulate_grad_batches == 1 else trainer.accumulate_grad_batches,
+    }
+    used = [(f"Trainer({name}={value!r})", name, str(value)) for name, value in given.items() if value]
+    callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    if any(isinstance(each, GradientAccumulationScheduler) for each in callbacks):
+        used.append(("GradientAccumulationScheduler", "accumulate_grad_batches", "NUMBER"))
+    for what, name, value in used:
+        instead = getattr(module, "instead_of_trainer", _IN_TRAINING_STEP)[name].replace("VALUE", value)
+        raise RefusedInput(
+            f"{what} has no effect on {type(module).__name__}, whose training step runs its own backwards and steps:"
+            f" leave it out, and {instead}."
+        )
 
 
 class CountIterations(Callback):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int64
-from lightning.pytorch import LightningModule
+from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, nn
@@ -70,7 +70,7 @@ from lit_gans.training.finite import LOSS, PENALTY, SCALE, FiniteCheck
 from lit_gans.training.losses import Scored, flat_scores, loss_of, scores_of
 from lit_gans.training.optim import Optimizer, OptionScheduler, arrange_as_weights
 from lit_gans.training.penalties import r1_penalty, zero_centered_penalty
-from lit_gans.training.refusals import refuse_trainer
+from lit_gans.training.refusals import INSTEAD_OF_TRAINER, refuse_arguments, refuse_trainer
 from lit_gans.training.resuming import (
     begin_epoch_after_resume,
     changed_settings,
@@ -139,6 +139,7 @@ class AdversarialModule(LightningModule):
     generator: nn.Module
     discriminator: nn.Module  # or one attribute for each of `discriminator_names`
     discriminator_names: ClassVar[tuple[str, ...]] = ("discriminator",)
+    instead_of_trainer: ClassVar[Mapping[str, str]] = INSTEAD_OF_TRAINER
     reuses_fake: ClassVar[bool] = False  # the generator's step reuses the last generated images
     generator_first: ClassVar[bool] = False  # the generator steps before the discriminators, on those same images
     num_classes: int = 0  # number of classes that the generator is conditioned on
@@ -596,6 +597,12 @@ class AdversarialModule(LightningModule):
             torch.nn.utils.clip_grad_norm_(parameters_of(optimizer), self.clip_gradients_to)
 
     # ---- Lightning's hooks
+
+    def configure_callbacks(
+        self,
+    ) -> Sequence[Callback]:  # before Lightning checks the Trainer's arguments
+        refuse_arguments(self, self.trainer)
+        return []
 
     def setup(self, stage: str) -> None:
         refuse_trainer(self, self.trainer)

@@ -8,12 +8,39 @@ from typing import Any
 from lightning.fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from lit_gans.common._compat.lightning import finds_unused_parameters
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import as_size
 from lit_gans.strategies.base import NetworkStrategy
+from lit_gans.strategies.manual_optimization import refuse_automatic_arguments
 from lit_gans.training.callback import data_of
+
+_CLIP = (
+    "use model.clip_gradients=VALUE, in Python the model's argument clip_gradients=VALUE, the maximum norm of each"
+    " network's gradient"
+)
+INSTEAD_OF_TRAINER = {  # see `refuse_automatic_arguments`
+    "gradient_clip_val": _CLIP,
+    "gradient_clip_algorithm": _CLIP.replace("VALUE", "NORM"),
+    "accumulate_grad_batches": (
+        "use model.accumulate_gradients=VALUE, in Python the model's argument accumulate_gradients=VALUE"
+    ),
+}
+
+
+def refuse_arguments(module: LightningModule, trainer: Trainer) -> None:
+    """Raises `RefusedInput` for arguments of the Trainer that a GAN does not follow, before Lightning checks them."""
+    refuse_automatic_arguments(module, trainer)
+    for name in ("val_check_interval", "check_val_every_n_epoch"):
+        value = getattr(trainer, name)
+        if value not in (None, 1) and not is_overridden("validation_step", module):
+            raise RefusedInput(
+                f"Trainer({name}={value!r}) has no effect on {type(module).__name__}, which has no validation_step:"
+                " leave it out, and set how often scores are measured by metrics.every_n_steps=NUMBER, in Python"
+                " GenerativeMetrics(every_n_steps=NUMBER)."
+            )
 
 
 def refuse_trainer(module: LightningModule, trainer: Trainer) -> None:

@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+from lightning.pytorch.callbacks import GradientAccumulationScheduler
 
+from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.ddp import NetworkDDP
 from lit_gans.strategies.manual_optimization import CountIterations, WatchManualOptimization
 
-from .own_modules import Own
+from .own_modules import Automatic, Own
 from .test_grad_scaling import WithoutAutocast, stock_scaling
 from .test_own_module import train
 
@@ -36,6 +38,25 @@ def test_schedulers_that_never_step_are_said():
     train(Stepped, devices=1, strategy=NetworkDDP())  # any warning is an error
     with pytest.warns(UserWarning, match="a ExponentialLR was configured and never stepped"):
         train(Scheduled, devices=1, callbacks=[WatchManualOptimization()])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"gradient_clip_val": 0.5}, r'clip in the training step, .* self.clip_gradients\(optimizer, 0.5, "norm"\)'),
+        ({"gradient_clip_algorithm": "value"}, r"gradient_clip_algorithm='value'\) has no effect on Own"),
+        ({"accumulate_grad_batches": 2}, r"divide each loss by 2, .* self.trainer.strategy.block_backward_sync\(\)"),
+        ({"callbacks": [GradientAccumulationScheduler({0: 2})]}, "divide each loss by NUMBER"),
+    ],
+)
+def test_arguments_that_only_automatic_optimization_follows_name_what_a_module_can_do(arguments, sentence):
+    with pytest.raises(RefusedInput, match=sentence):
+        train(devices=1, strategy=NetworkDDP(), **arguments)
+
+
+@pytest.mark.parametrize("arguments", [{"gradient_clip_val": 0.5}, {"accumulate_grad_batches": 2}])
+def test_automatic_optimization_follows_them(arguments):
+    train(Automatic, devices=1, strategy=NetworkDDP(), **arguments)
 
 
 def test_max_steps_that_counts_every_optimizer_is_said():

@@ -5,6 +5,7 @@ import pytest
 import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.accelerators import CPUAccelerator
+from lightning.pytorch.callbacks import GradientAccumulationScheduler
 from lightning.pytorch.strategies import DDPStrategy
 
 from lit_gans.common.errors import RefusedInput
@@ -31,6 +32,49 @@ def test_settings(tiny_gan, settings, sentence):
 def test_data_and_model_must_have_the_same_channels(tiny_gan, random_images, fit):
     with pytest.raises(RefusedInput, match="the data has channels=3 and the model channels=1"):
         fit(tiny_gan(), random_images(channels=3), max_steps=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"gradient_clip_val": 1}, r"Trainer\(gradient_clip_val=1\) .* use model.clip_gradients=1, in Python"),
+        ({"gradient_clip_algorithm": "norm"}, r"gradient_clip_algorithm='norm'\) .* use model.clip_gradients=NORM"),
+        ({"accumulate_grad_batches": 3}, r"accumulate_grad_batches=3\) .* use model.accumulate_gradients=3, in Python"),
+        (
+            {"callbacks": [GradientAccumulationScheduler({0: 2})]},
+            "GradientAccumulationScheduler has .* use model.accumulate_gradients=NUMBER",
+        ),
+        ({"val_check_interval": 10}, r"val_check_interval=10\) .* no validation_step: .* metrics.every_n_steps=NUMBER"),
+        ({"check_val_every_n_epoch": 2}, r"check_val_every_n_epoch=2\) has no effect"),
+    ],
+)
+@pytest.mark.parametrize("strategy", ["auto", "network_ddp"])
+def test_arguments_of_the_trainer_that_have_no_effect_name_those_of_the_model(
+    tiny_gan, random_images, fit, arguments, sentence, strategy
+):
+    with pytest.raises(RefusedInput, match=sentence):
+        fit(tiny_gan(), random_images(), max_steps=1, strategy=strategy, **arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"gradient_clip_val": 0},
+        {"val_check_interval": 1.0},
+        {"check_val_every_n_epoch": None},
+        {"num_sanity_val_steps": 0, "limit_val_batches": 0},
+        {"limit_train_batches": 0.5},
+        {"detect_anomaly": True},
+        {"use_distributed_sampler": False},
+        {"max_epochs": -1},
+        {"reload_dataloaders_every_n_epochs": 1},
+        {"sync_batchnorm": True},
+        {"inference_mode": False},
+    ],
+    ids=str,
+)
+def test_other_arguments_of_the_trainer_train(tiny_gan, random_images, fit, arguments):
+    assert fit(tiny_gan(), random_images(), max_steps=1, **arguments).global_step == 1
 
 
 def trainer_of(device="cpu", precision="32-true", world_size=1, strategy=None):
