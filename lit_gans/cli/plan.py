@@ -8,6 +8,7 @@ Examples:
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import re
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from jaxtyping import Int64, UInt8
 from torch import Tensor
 
@@ -294,8 +296,15 @@ def _line(name: str, what: str, keys: str) -> str:
 
 
 def _path(given: Mapping[Any, Any]) -> Path:
-    folder = Path(str(given.get("data.root", EXPERIMENT))).expanduser().absolute().name
-    return Path(f"planned/experiment/plan_{re.sub(r'[^A-Za-z0-9]+', '_', folder).strip('_')}.yaml")
+    """Returns the file of a plan: that of the folder's name, unless it is the plan of another folder of this name."""
+    folder = Path(str(given.get("data.root", EXPERIMENT))).expanduser().absolute()
+    name = f"plan_{re.sub(r'[^A-Za-z0-9]+', '_', folder.name).strip('_')}"
+    path = Path(f"planned/experiment/{name}.yaml")
+    planned_for = yaml.safe_load(path.read_text()).get("data", {}).get("root") if path.is_file() else None
+    other = folder if planned_for is None else Path(planned_for).expanduser().absolute()
+    if other.resolve() == folder.resolve() or not other.is_dir():  # or a folder that was moved
+        return path
+    return path.with_name(f"{name}_{hashlib.sha256(str(folder).encode()).hexdigest()[:6]}.yaml")
 
 
 def _is_written(item: str) -> bool:

@@ -36,6 +36,7 @@ from lit_gans.common._compat.lightning import use_by_default
 from lit_gans.common.annotations import converts_numbers
 from lit_gans.common.compilation import uncompiled
 from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positive
+from lit_gans.common.identity import digest_of_object, is_versioned
 from lit_gans.common.noise import Noise, forked, mix, seed_dropout
 from lit_gans.common.size import Size, as_size, sides
 from lit_gans.networks.spectral import SpectralNorm, one_power_iteration
@@ -78,6 +79,7 @@ from lit_gans.training.resuming import (
     refuse_other_architecture,
     refuse_other_optimizers,
     reopen_epoch,
+    warn_if_code_changed,
 )
 from lit_gans.training.sampling import GeneratorCopies, Weights, evaluating
 from lit_gans.training.schedules import Number, Progress, is_zero, refuse_weights, value_at
@@ -696,6 +698,8 @@ class AdversarialModule(LightningModule):
             "class_path": class_path(type(self)),
             "images": self.progress.images_seen,
         }
+        if not is_versioned(type(self)):
+            mark["code_sha256"] = digest_of_object(type(self))
         checkpoint[FORMAT_KEY] = checkpoint.get(FORMAT_KEY, {}) | mark
         if "loops" in checkpoint:  # of a trainer
             reopen_epoch(checkpoint)
@@ -715,6 +719,7 @@ class AdversarialModule(LightningModule):
         changed = changed_settings(self, checkpoint)
         if changed:
             rank_zero_warn(f"the checkpoint was trained with other settings: {changed}.")
+        warn_if_code_changed(type(self), checkpoint)
         if EMA_KEY in checkpoint:
             self.start_average().load_state_dict(checkpoint[EMA_KEY]["state_dict"])
         ours = checkpoint.get(FORMAT_KEY, {})

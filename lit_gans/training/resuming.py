@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.utilities import rank_zero_warn
 
 from lit_gans.checkpoints.format import FORMAT_KEY, FORMAT_VERSION, flat, to_plain
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.identity import digest_of_object, is_versioned
 
 
 def refuse_other_architecture(module: LightningModule, checkpoint: dict[str, Any]) -> None:
@@ -66,6 +68,16 @@ def _settings(hyper_parameters: Any) -> dict[str, Any]:
 def made_by(checkpoint: dict[str, Any]) -> str:
     """Returns the name of the class that a checkpoint is of, or nothing if it does not say it."""
     return str(checkpoint.get(FORMAT_KEY, {}).get("class_path", "")).rpartition(".")[2]
+
+
+def warn_if_code_changed(cls: type, checkpoint: dict[str, Any]) -> None:
+    """Warns if a class outside the package has another code than the class of the same name that wrote a checkpoint."""
+    theirs = checkpoint.get(FORMAT_KEY, {}).get("code_sha256")
+    if theirs is not None and not is_versioned(cls) and theirs != digest_of_object(cls):
+        rank_zero_warn(
+            f"the checkpoint was trained with other code of {cls.__name__}: its file has changed since, so that losses"
+            " and networks may differ."
+        )
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """`lit-gans evaluate` of a checkpoint, a folder and between two folders, and `lit-gans compare`."""
 
 import copy
+import importlib
 import json
 import sys
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 from torchvision.utils import save_image
 
 from lit_gans.callbacks import GenerativeMetrics
@@ -27,6 +29,7 @@ from lit_gans.metrics import (
     PrecisionRecallDensityCoverage,
 )
 from lit_gans.metrics.evaluator import Evaluator
+from lit_gans.metrics.extractors.base import ModuleExtractor
 from lit_gans.metrics.extractors.digits import DigitsExtractor
 from lit_gans.metrics.protocol import differences
 from lit_gans.models.dcgan import DCGAN
@@ -305,6 +308,7 @@ def test_a_judge_that_a_generator_was_trained_against_is_refused(measured, files
     ("field", "value"),
     [
         ("data_sha256", "0" * 64),
+        ("labels_sha256", "0" * 64),
         ("num_real", 31),
         ("num_fake", 31),
         ("image_size", [32, 32]),
@@ -324,3 +328,40 @@ def test_refuses_what_does_not_compare_and_says_why(measured, files, field, valu
 
 def test_two_files_are_compared(refused):
     assert "two files of lit-gans evaluate, not 1" in refused("compare", "a.json")
+
+
+SCORE = """
+from lit_gans.metrics.scores.base import StoredFeatures
+
+class Spread(StoredFeatures):
+    directions = {"spread": "max"}
+
+    def compute(self):
+        return self.stored()[1].std() * 1
+"""
+
+
+def test_scores_and_extractors_of_one_name_with_another_code_do_not_compare(tmp_path, monkeypatch):
+    for seed, name in enumerate(("real", "fake")):
+        write(tmp_path / name, pictures(30, seed))
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def record(name, text, extractor=None):
+        (tmp_path / "users_score.py").write_text(text)
+        monkeypatch.delitem(sys.modules, "users_score", raising=False)
+        importlib.invalidate_caches()
+        score = importlib.import_module("users_score").Spread()
+        own = GenerativeMetrics(extractor or DigitsExtractor(), num_samples=30, scores={"spread": score})
+        folders = {key: str(tmp_path / key) for key in ("real", "fake")}
+        evaluate(**folders, metrics=own, device="cpu", output=str(tmp_path / name))
+        return str(tmp_path / name)
+
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    first = record("a.json", SCORE)
+    assert compare(first, record("b.json", SCORE)) == {"metric/spread_digits": ""}
+    with pytest.raises(RefusedInput, match="not comparable: scores"):
+        compare(first, record("c.json", SCORE.replace("* 1", "* 2")))
+    flat, pooled = nn.Flatten(), nn.Sequential(nn.AvgPool2d(2), nn.Flatten())  # neither has weights
+    one, other = (record(f"{i}.json", SCORE, ModuleExtractor(module)) for i, module in enumerate((flat, pooled)))
+    with pytest.raises(RefusedInput, match="not comparable: extractor_sha256"):
+        compare(one, other)

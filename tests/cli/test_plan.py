@@ -1,6 +1,7 @@
 """`lit-gans plan` and `experiment=photos`: what is chosen, kept, said and trained."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -137,3 +138,19 @@ def test_several_runs_or_processes_need_one_plan_before(train, photos, monkeypat
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert train("data=folder", photos) == 2
     assert "data=folder without model= and experiment= chooses settings for one run of one process" in train.err
+
+
+def test_folders_of_one_name_have_plans_of_their_own(ran, photos, speeds):
+    given = ["minutes=20", "metrics=none", "data.image_size=16"]
+    Path("other").mkdir()
+    shutil.copytree("photos", "other/photos")
+    ran("plan", photos, *given)
+    out = ran("plan", "data.root=other/photos", *given)
+    first, second = sorted(Path("planned/experiment").iterdir())
+    assert first.name == "plan_photos.yaml"
+    assert out.rstrip().endswith(f"experiment={second}")
+    for root, path in (("photos", first), ("other/photos", second)):
+        assert yaml.safe_load(path.read_text())["data"]["root"] == root
+        assert planning._path({"data.root": root}) == path, "also when the run is resumed"
+    Path("photos").rename("moved")
+    assert planning._path({"data.root": "moved/../other/../photos"}) == first

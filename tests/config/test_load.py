@@ -1,3 +1,4 @@
+import importlib
 import sys
 import types
 
@@ -82,3 +83,29 @@ def test_a_class_of_this_process_is_loaded_without_being_registered(random_image
     assert type(load(tmp_path / "mine.ckpt")) is first
     second = define(2)
     assert type(load(tmp_path / "mine.ckpt")) is second, "the newer of two classes of the same path"
+
+
+OWN = """
+from lit_gans import DCGAN
+
+class Own(DCGAN):
+    def generator_loss(self, fake, batch):
+        return super().generator_loss(fake, batch) * 1
+"""
+
+
+def test_a_class_whose_file_has_changed_since_is_said(tmp_path, monkeypatch, random_images, fit):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def own(text):
+        (tmp_path / "users_gan.py").write_text(text)
+        monkeypatch.delitem(sys.modules, "users_gan", raising=False)
+        importlib.invalidate_caches()
+        return importlib.import_module("users_gan").Own
+
+    small = {"image_size": 16, "channels": 1, "generator_width": 4, "discriminator_width": 4}
+    fit(own(OWN)(**small), random_images(), 1).save_checkpoint(tmp_path / "last.ckpt")
+    own(OWN).load_from_checkpoint(tmp_path / "last.ckpt")
+    with pytest.warns(UserWarning, match="trained with other code of Own: its file has changed since"):
+        own(OWN.replace("* 1", "* 2")).load_from_checkpoint(tmp_path / "last.ckpt")

@@ -154,3 +154,14 @@ def test_a_failed_write_leaves_the_former_weights(trained, tmp_path, monkeypatch
         save_networks(content(trained()), folder, "raw")
     torch.testing.assert_close(load_file(folder / WEIGHTS), before, rtol=0, atol=0)
     assert sorted(path.name for path in folder.iterdir()) == sorted((WEIGHTS, CONFIG, CARD))
+
+
+def test_optimizers_of_other_networks_of_the_same_iteration_are_refused(trained, tmp_path):
+    one, other = trained(seed=0), trained(seed=1)
+    for name, module in (("one", one), ("other", other)):
+        save_networks(content(module), tmp_path / name, optimizers=True)
+    assert read_checkpoint(tmp_path / "one")["global_step"] == 3
+    assert "networks_sha256" not in read_checkpoint(tmp_path / "one")
+    (tmp_path / "other" / TRAINING).rename(tmp_path / "one" / TRAINING)
+    with pytest.raises(RefusedInput, match=f"{TRAINING} does not belong to the networks beside it, of iteration 3"):
+        read_checkpoint(tmp_path / "one")

@@ -105,7 +105,11 @@ class Huggingface(PackedData):
         where = {key: self.files} if self.files else {}
         columns = [self.picture_column, *([self.label_column] if self.label_column else [])]
         with refusing(f"data.name={self.dataset_name}"):
-            rows = datasets.load_dataset(self.dataset_name, split=self.split, revision=self.revision, **where)
+            # `datasets` caches local files by path and time; this is called only for contents that are not packed yet
+            mode = "force_redownload" if _files_at(self.files or "") else None
+            rows = datasets.load_dataset(
+                self.dataset_name, split=self.split, revision=self.revision, download_mode=mode, **where
+            )
             rows = rows.select_columns(columns).cast_column(self.picture_column, datasets.Image(decode=False))
         return _Rows(rows, self.dataset_name, self.picture_column, self.label_column, self.frame.decoding)
 

@@ -1,4 +1,5 @@
 import io
+import os
 
 import numpy as np
 import pytest
@@ -46,3 +47,15 @@ def test_names_of_classes_are_numbered_in_their_order(make):
 def test_a_gan_trains_with_the_classes_of_a_column(make, tiny_gan, fit):
     """It was refused: the data was taken for data without classes."""
     fit(tiny_gan("dcgan", channels=3, num_classes=3), make(label_column="animal"), 1)
+
+
+def test_a_file_of_another_content_with_the_same_size_and_times_is_read_again(make, tmp_path):
+    path = tmp_path / "train.parquet"
+    images = make().packed.images.clone()
+    stat = path.stat()
+    table = datasets.Dataset.from_parquet(str(path), cache_dir=str(tmp_path / "other"))
+    rows = table.cast_column("image", datasets.Image(decode=False)).to_dict()
+    rows["image"] = rows["image"][::-1]
+    datasets.Dataset.from_dict(rows, features=table.features).to_parquet(path)
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert make().packed.images.tolist() == images.flip(0).tolist()

@@ -1,12 +1,17 @@
 """A local folder as the remote: the same order on any ranks, with any workers, after any resume."""
 
+import json
+import shutil
 from importlib.util import find_spec
 
 import pytest
 import torch
+from PIL import Image
 
 from lit_gans.common.errors import RefusedInput
+from lit_gans.data.digests import fingerprint
 from lit_gans.data.sources import streaming
+from lit_gans.data.sources.folder import Folder
 from lit_gans.data.sources.streaming import Streaming, write_stream
 from tests.checkpoints.hostile import Payload
 from tests.data.conftest import NUM, steps
@@ -120,3 +125,51 @@ def test_an_index_names_no_code_and_no_file_elsewhere(stream, tmp_path, old, new
     index.write_text(text.replace(old, new))
     with pytest.raises(RefusedInput, match=f"index.json: .*{sentence}"):
         stream().setup("fit")
+
+
+class Reads:
+    """Counts the rows that are read of all streams."""
+
+    def __init__(self, monkeypatch):
+        self.rows, item = [], streaming._item
+        monkeypatch.setattr(streaming, "_item", lambda stream, row: self.rows.append(row) or item(stream, row))
+
+
+def test_the_stream_has_its_digest_and_its_labels_and_a_share_reads_only_its_rows(packed, stream, monkeypatch):
+    reads = Reads(monkeypatch)
+    data = stream()
+    assert data.real_fingerprint() == packed.real_fingerprint() == fingerprint([packed.packed.images])
+    assert data.digests()["images"] == packed.digests()["images"]
+    assert torch.equal(data.real_labels(), packed.packed.labels)
+    assert reads.rows == []
+    share = torch.cat(list(data.real_batches(4, start=8, stop=15)))
+    assert torch.equal(share, packed.packed.images[8:15])
+    assert reads.rows == [*range(8, 15)]
+
+
+def test_a_stream_without_a_digest_is_read_once(packed, stream, tmp_path, monkeypatch):
+    monkeypatch.setenv("LIT_GANS_CACHE", str(tmp_path / "digests"))
+    index = tmp_path / "remote/index.json"
+    content = json.loads(index.read_text())
+    del content["lit_gans"]
+    index.write_text(json.dumps(content))
+    reads = Reads(monkeypatch)
+    for _ in range(2):
+        data = stream()
+        assert data.digests()["images"] == packed.digests()["images"]
+        assert torch.equal(data.real_labels(), packed.packed.labels)
+    assert reads.rows == [*range(NUM)]
+
+
+def test_another_stream_at_the_same_address_is_refused(make, stream, tmp_path):
+    state = stream().train_dataloader().state_dict()
+    stream().train_dataloader().load_state_dict(state)
+    shutil.rmtree(tmp_path / "remote")
+    for path in sorted((tmp_path / "photos").rglob("*.png")):
+        with Image.open(path) as picture:
+            mirrored = picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        mirrored.save(path)
+    other = Folder(str(tmp_path / "photos"), image_size=10, batch_size=4, cache=str(tmp_path / "cache"))
+    write_stream(other, tmp_path / "remote", chunk_bytes=1600)
+    with pytest.raises(RefusedInput, match="trained on other images than the 40 of this run"):
+        stream().train_dataloader().load_state_dict(state)

@@ -2,12 +2,14 @@
 
 import hashlib
 import io
+import os
 import pickle
 import re
 
 import lmdb
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from scipy.io import savemat
 from torchvision import datasets
@@ -57,6 +59,16 @@ def test_the_family_of_mnist(make, tmp_path, name):
         assert np.array_equal(packed.images.squeeze(1).numpy(), expected)
         assert packed.labels.tolist() == LABELS[::order].tolist()
     assert make(SOURCES[name], channels=3, image_size=16).packed.images.shape == (NUM, 3, 16, 16)
+
+
+def test_replaced_files_are_packed_again(make, tmp_path):
+    write_mnist(tmp_path, "MNIST", GRAY, LABELS)
+    first = make(MNIST).packed.images.clone()
+    path = tmp_path / "MNIST/raw/train-images-idx3-ubyte"
+    content, stat = path.read_bytes(), path.stat()
+    path.write_bytes(content[:16] + content[16:][::-1])
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert not torch.equal(make(MNIST).packed.images, first)
 
 
 @pytest.mark.parametrize("subset", ["digits", "letters"])
