@@ -38,25 +38,30 @@ class Look:
         accuracy: of each discriminator whose scores have a threshold, the share of real images or of samples that it
             classifies correctly, whichever is smaller.
         distance: energy distance between samples and real images (Székely and Rizzo 2013), about 0 if they are
-            distributed alike.
-        change: mean distance between images of the same latents at this look and at the one before, None at the first.
+            distributed alike; None if the batch has no two different real images.
+        change: mean distance between images of the same latents at this look and at the one before, None at the first
+            look and if the batch has no two different real images.
         twins: share of samples with another one, of the same class, closer than `TWIN`, minus that share of the real
-            images; 0 for translations, which vary as much as their inputs.
+            images; 0 for translations, which vary as much as their inputs; None if the batch has no two different real
+            images.
         classes: classes of which most samples are twins.
         copies: share of samples that are copies of training images, see `copied`; None if it was not measured.
     """
 
     iteration: int
     accuracy: dict[str, float]
-    distance: float
+    distance: float | None
     change: float | None = None
-    twins: float = 0.0
+    twins: float | None = 0.0
     classes: tuple[int, ...] = ()
     copies: float | None = None
 
 
 def energy_distance(real: Float[Tensor, "n d"], fake: Float[Tensor, "m d"]) -> Float[Tensor, ""]:
-    """Returns twice the mean distance between the kinds, minus those within them, over that between real ones."""
+    """Returns twice the mean distance between the kinds, minus those within them, over that between real ones.
+
+    NaN or infinite without two different real images.
+    """
     within = torch.pdist(real).mean()
     return (2 * torch.cdist(real, fake).mean() - within - torch.pdist(fake).mean()) / within
 
@@ -101,6 +106,8 @@ def verdict(looks: Sequence[Look], patience: int, stale: str | None = None) -> t
     - stalled, too: samples are far from real images and come no closer, or the last `STALE` measurements of a metric
       had no better value.
 
+    Looks without a distance do not count where one is needed; without any, only copies and the metric tell a failure.
+
     Args:
         looks: all looks of the training, or the last ones; one at least.
         patience: number of iterations.
@@ -109,16 +116,18 @@ def verdict(looks: Sequence[Look], patience: int, stale: str | None = None) -> t
     last = looks[-1]
     recent = [look for look in looks if look.iteration > last.iteration - patience]
     if len(recent) == len(looks):
-        return "learning", f"distance to the real images {max(0.0, last.distance):.2f}, too early to say more"
+        return "learning", f"{_in_words(last.distance)}, too early to say more"
     copies = [look.copies for look in recent if look.copies is not None]
     if copies and fmean(copies) > MANY_COPIES:
         return "memorizing", (
             f"{copies[-1]:.0%} of the samples are copies of training images. Try more images, model.augmentation, or"
             " an earlier checkpoint."
         )
-    distances = [look.distance for look in recent]
+    distances = _measured(recent)
+    if not distances:
+        return ("learning", _in_words(None)) if stale is None else ("stalled", _without_better(stale))
     distance, closer = median(distances), _falls(distances)
-    best = min(look.distance for look in looks[: -len(recent)])
+    best = min(_measured(looks[: -len(recent)]), default=distance)
     if not closer and distance > max(FAR, 2 * best):
         return "diverging", (
             f"the distance to the real images is {distance:.2f} and does not fall; it was {best:.2f} at best. Try a"
@@ -137,10 +146,11 @@ def verdict(looks: Sequence[Look], patience: int, stale: str | None = None) -> t
             f"samples have changed by less than {STILL:.0%} of the distance between real images from look to look. If"
             " they are good, the training has converged; otherwise try a larger learning rate."
         )
-    if min(look.twins for look in recent) > MANY_TWINS:
+    alike = [look.twins for look in recent if look.twins is not None]
+    if alike and min(alike) > MANY_TWINS:
         where = f", in class {', '.join(map(str, last.classes))}" if last.classes else ""
         return "collapsing", (
-            f"{last.twins:.0%} of the samples look like another one{where}: the generator makes few different images."
+            f"{alike[-1]:.0%} of the samples look like another one{where}: the generator makes few different images."
             " Try a larger r1_gamma (2 to 4 times), a smaller learning rate, or model.augmentation if there are few"
             " images."
         )
@@ -150,13 +160,25 @@ def verdict(looks: Sequence[Look], patience: int, stale: str | None = None) -> t
             " r1_gamma, or a larger network."
         )
     if stale is not None:
-        return "stalled", (
-            f"the last {STALE} measurements had no better {stale}. If samples are good, the training has converged;"
-            " otherwise try a larger network, or a smaller learning rate from an earlier checkpoint on."
-        )
-    return "learning", (
-        f"distance to the real images {max(0.0, distance):.2f}, at first {looks[0].distance:.2f};"
-        f" {max(0.0, last.twins):.0%} of the samples look like another one"
+        return "stalled", _without_better(stale)
+    also = f"; {max(0.0, alike[-1]):.0%} of the samples look like another one" if alike else ""
+    return "learning", f"{_in_words(distance)}, at first {_measured(looks)[0]:.2f}{also}"
+
+
+def _measured(looks: Sequence[Look]) -> list[float]:
+    return [look.distance for look in looks if look.distance is not None]
+
+
+def _in_words(distance: float | None) -> str:
+    if distance is None:
+        return "no distance to the real images, since a batch has no two different ones"
+    return f"distance to the real images {max(0.0, distance):.2f}"
+
+
+def _without_better(key: str) -> str:
+    return (
+        f"the last {STALE} measurements had no better {key}. If samples are good, the training has converged; otherwise"
+        " try a larger network, or a smaller learning rate from an earlier checkpoint on."
     )
 
 

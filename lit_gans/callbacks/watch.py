@@ -34,7 +34,8 @@ class Watch(GenerativeCallback):
 
     `learning`, at level INFO; `stalled`, `collapsing`, `discriminator wins`, `diverging` or `memorizing`, at level
     WARNING, with what to try: see `lit_gans.callbacks.health.verdict`. Looks at up to 64 real images of the iteration
-    and as many samples, which takes less time than an iteration. (The module itself stops a training whose losses or
+    and as many samples, which takes less time than an iteration. A batch of one image has no distances between images:
+    they are left out, and a line says so once. (The module itself stops a training whose losses or
     weights are not finite, see `lit_gans.training.finite`.)
 
     Args:
@@ -57,16 +58,19 @@ class Watch(GenerativeCallback):
         self._images: Tensor | None = None  # made of them at the last look
         self._real: list[Tensor] = []  # training images of the last looks
         self._said, self._said_at = "learning", 0.0  # kind of the last line, and seconds of the clock
+        self._says_left_out = True  # whether a line about missing distances is still to come
 
     def state_dict(self) -> dict[str, Any]:
         return {"looks": [asdict(look) | {"classes": list(look.classes)} for look in self.looks]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.looks = [Look(**look | {"classes": tuple(look["classes"])}) for look in state_dict["looks"]]
+        looks = state_dict["looks"]  # with NaN where earlier versions had no distance
+        finite = ({name: None if value != value else value for name, value in each.items()} for each in looks)
+        self.looks = [Look(**look | {"classes": tuple(look["classes"])}) for look in finite]
 
     def on_train_start(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
         self._inputs, self._images, self._real = None, None, []
-        self._said, self._said_at = "learning", time.monotonic()
+        self._said, self._said_at, self._says_left_out = "learning", time.monotonic(), True
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: AdversarialModule, outputs: Any, batch: Any, batch_idx: int
@@ -112,18 +116,26 @@ class Watch(GenerativeCallback):
             generated = module.generate(module.generator, made_of)
             accuracy = self._accuracy(module, batch, generated, made_of)
         real, fake = _reduced(module, module.real_images(batch)), _reduced(module, generated)
-        unit = torch.pdist(real).mean()
-        look = Look(trainer.global_step, accuracy, energy_distance(real, fake).item())
-        if self._images is not None:
-            look = replace(look, change=((images - self._images).norm(dim=1).mean() / unit).item())
+        unit, translates = torch.pdist(real).mean(), "latents" not in made_of
+        look = Look(trainer.global_step, accuracy, None, twins=0.0 if translates else None)
+        if unit > 0:  # not of a single image, nor of equal ones
+            look = replace(look, distance=energy_distance(real, fake).item())
+            if self._images is not None:
+                look = replace(look, change=((images - self._images).norm(dim=1).mean() / unit).item())
+            if not translates:
+                labels = batch.get("label") if module.num_classes else None
+                own, theirs = (twins(each, TWIN * unit, labels) for each in (fake, real))
+                excess = own.float().mean() - theirs.float().mean()
+                collapsed = () if labels is None else _collapsed(own, theirs, labels)
+                look = replace(look, twins=excess.item(), classes=collapsed)
+        elif self._says_left_out and trainer.is_global_zero:
+            self._says_left_out = False
+            logger.info(
+                "health at iteration %d: its batch has no two different images, so that distances between images are"
+                " left out: a larger batch allows them.",
+                trainer.global_step,
+            )
         self._images = images
-        translates = "latents" not in made_of
-        if not translates:
-            labels = batch.get("label") if module.num_classes else None
-            own, theirs = (twins(each, TWIN * unit, labels) for each in (fake, real))
-            excess = own.float().mean() - theirs.float().mean()
-            collapsed = () if labels is None else _collapsed(own, theirs, labels)
-            look = replace(look, twins=excess.item(), classes=collapsed)
         self.looks = [*self.looks, look][-_MOST_LOOKS:]
         if translates or not trainer.is_global_zero:
             return None

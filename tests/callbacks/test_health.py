@@ -69,6 +69,26 @@ def test_a_discriminator_may_be_right_while_samples_come_closer():
     assert verdict([replace(look, distance=300.0 / look.iteration) for look in looks()], PATIENCE)[0] == "learning"
 
 
+LEFT_OUT = {"distance": None, "change": None, "twins": None}
+
+
+def test_looks_without_a_distance_tell_nothing_that_needs_one():
+    sentence = "no distance to the real images, since a batch has no two different ones"
+    assert verdict(looks(accuracy={"discriminator": 1.0}, **LEFT_OUT), PATIENCE) == ("learning", sentence)
+    assert verdict(looks(3, **LEFT_OUT), PATIENCE) == ("learning", f"{sentence}, too early to say more")
+    assert verdict(looks(copies=0.5, **LEFT_OUT), PATIENCE)[0] == "memorizing"
+    assert verdict(looks(**LEFT_OUT), PATIENCE, "fid_digits")[0] == "stalled"
+
+
+@pytest.mark.parametrize("kind", ["stalled", "collapsing"])
+def test_looks_without_a_distance_do_not_hide_what_the_others_tell(kind):
+    broken = [replace(look, **LEFT_OUT) if index % 4 == 0 else look for index, look in enumerate(looks(**BROKEN[kind]))]
+    assert verdict(broken, PATIENCE)[0] == kind
+    assert verdict([*looks(10, **LEFT_OUT), *then(0.02, 0.4)[10:]], PATIENCE)[0] == "stalled", "it was never closer"
+    kind, why = verdict([replace(looks()[0], **LEFT_OUT), *looks()[1:]], PATIENCE)
+    assert (kind, why.split(", ")[1][:13]) == ("learning", "at first 0.02")
+
+
 def then(before, after):
     """Looks at a training whose distance has changed for 500 iterations."""
     return [

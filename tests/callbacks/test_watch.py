@@ -179,6 +179,33 @@ def test_translations_vary_as_much_as_their_inputs(tiny_gan, random_images, line
     assert {(look.twins, look.copies) for look in lines.looks} == {(0.0, None)}
 
 
+@pytest.mark.parametrize("name", ["pix2pix", "dcgan"])
+def test_a_batch_of_one_image_has_no_distances_and_a_line_says_so_once(tiny_gan, random_images, lines, name):
+    (first, *others) = lines(tiny_gan(name), random_images(batch_size=1), 6, minutes=1e-9)
+    assert first.startswith("health at iteration 1: its batch has no two different images, so that distances between")
+    sentence = "learning: no distance to the real images, since a batch has no two different ones"
+    early = [f"health at iteration {step}: {sentence}, too early to say more" for step in (1, 2, 3)]
+    assert others == [*early, *(f"health at iteration {step}: {sentence}" for step in (4, 5, 6))]
+    assert lines.levels == ["INFO"] * 7
+    twins = 0.0 if name == "pix2pix" else None
+    assert {(look.distance, look.change, look.twins) for look in lines.looks} == {(None, None, twins)}
+    assert all(len(look.accuracy) == 1 for look in lines.looks), "which one image has"
+
+
+def test_equal_images_have_no_distances(rigged, lines):
+    data = Shown()
+    data.images[:] = 200
+    lines(rigged(), data, 2)
+    assert [(look.distance, look.change) for look in lines.looks] == [(None, None)] * 2
+
+
+def test_an_incomplete_last_batch_of_one_image_is_left_out_alone(tiny_gan, fit):
+    watch = Watch(every_n_steps=1)
+    loader = torch.utils.data.DataLoader(list(torch.rand(5, 1, 16, 16)), batch_size=2)
+    fit(tiny_gan(), loader, 3, callbacks=[watch])
+    assert [look.distance is None for look in watch.looks] == [False, False, True]
+
+
 def test_a_metric_that_stays_as_it_is_has_stalled(tiny_gan, random_images, lines):
     metrics = PairedMetrics(every_n_steps=1, num_samples=4)
     metrics.measure = lambda trainer, module: {"metric/l1": max(0.5, 1.0 - 0.1 * trainer.global_step)}
@@ -201,6 +228,10 @@ def test_a_resumed_watch_goes_on_from_its_looks(rigged, lines, fit):
     again.load_state_dict(first.state_dict())
     assert again.looks == first.looks
     assert len(again.looks) == 3
+    state = first.state_dict()
+    state["looks"][0]["distance"] = float("nan")
+    again.load_state_dict(state)
+    assert again.looks[0].distance is None, "earlier versions had NaN for a batch of one image"
 
 
 @pytest.mark.filterwarnings("ignore:Found .* in eval mode")

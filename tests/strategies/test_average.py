@@ -4,7 +4,8 @@ from functools import cache, partial
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import LambdaCallback
+from lightning.pytorch.callbacks import Callback, LambdaCallback, OnExceptionCheckpoint
+from torch.utils.data import DataLoader
 
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.average import NetworkAverage
@@ -119,6 +120,147 @@ def test_a_checkpoint_continues_it(tmp_path):
     train(Own, devices=1, callbacks=[resumed])
     expected = by_hand(saved["average"], resumed.weights, first=7)
     torch.testing.assert_close(resumed.full_average(), expected, rtol=1e-5, atol=1e-7)
+
+
+class Validated(Own):
+    """Notes what the generator computes in its validations, and the trained weights before each of them."""
+
+    raises: BaseException | None = None
+
+    def __init__(self):
+        super().__init__()
+        self.validated, self.trained = [], {}
+
+    def on_train_batch_end(self, *arguments):
+        super().on_train_batch_end(*arguments)
+        self.trained = {name: value.clone() for name, value in self.generator.state_dict().items()}
+
+    def validation_step(self, batch, batch_idx):
+        self.validated.append(self.generator(batch).detach())
+        if self.raises is not None and batch_idx == 1 and not self.trainer.sanity_checking:
+            raise self.raises
+
+    def val_dataloader(self):
+        return DataLoader([torch.ones(1, 3)] * 3, batch_size=None)
+
+
+class SavesAtOnce(Callback):
+    """Saves a checkpoint in `on_exception`; unlike Lightning's, at its place in the list of callbacks."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def on_exception(self, trainer, *_):
+        trainer.save_checkpoint(self.path)
+
+
+def generator_in(checkpoint):
+    state = torch.load(checkpoint, weights_only=True)["state_dict"]
+    return {key.removeprefix("generator."): value for key, value in state.items() if key.startswith("generator.")}
+
+
+def computed(weights):
+    return torch.func.functional_call(Own().generator, weights, torch.ones(1, 3))
+
+
+@pytest.mark.filterwarnings("ignore:.*was called without a model|.*there is no last checkpoint")  # Lightning's
+@pytest.mark.parametrize("error", [ValueError("here"), KeyboardInterrupt(), SystemExit(143)])
+@pytest.mark.parametrize("first", [True, False], ids=["average-first", "average-last"])
+def test_an_exception_in_a_validation_leaves_the_trained_weights(tmp_path, error, first):
+    module, average = Validated(), NetworkAverage("generator", 0.5)
+    module.raises = error
+    saves = [SavesAtOnce(tmp_path / "own.ckpt"), OnExceptionCheckpoint(tmp_path)]
+    callbacks = [average, *saves] if first else [*saves, average]
+    trainer = ranks.quiet_trainer(max_epochs=1, devices=1, callbacks=callbacks, enable_checkpointing=True)
+    with pytest.raises(SystemExit if isinstance(error, KeyboardInterrupt) else type(error)):
+        trainer.fit(module)
+    for saved in (generator_in(tmp_path / "own.ckpt"), generator_in(tmp_path / "on_exception.ckpt")):
+        torch.testing.assert_close(saved, module.trained, rtol=0, atol=0)
+    torch.testing.assert_close(dict(module.generator.state_dict()), module.trained, rtol=0, atol=0)
+    in_file = torch.load(tmp_path / "own.ckpt", weights_only=True)["callbacks"][average.state_key]["average"]
+    torch.testing.assert_close(in_file, average.full_average(), rtol=0, atol=0)
+    torch.testing.assert_close(module.validated[-1], computed(in_file), rtol=0, atol=1e-6)
+    assert not torch.equal(computed(in_file), computed(module.trained))
+    assert not module.generator._state_dict_pre_hooks, "a copy of the module would copy the callback"
+
+
+def test_a_checkpoint_in_a_validation_has_the_trained_weights_and_the_validation_goes_on(tmp_path):
+    module, average = Validated(), NetworkAverage("generator", 0.5)
+    path = tmp_path / "a.ckpt"
+    save = LambdaCallback(on_validation_batch_end=lambda trainer, *_: trainer.save_checkpoint(path, weights_only=True))
+    ranks.quiet_trainer(max_epochs=1, devices=1, num_sanity_val_steps=0, callbacks=[save, average]).fit(module)
+    torch.testing.assert_close(generator_in(path), module.trained, rtol=0, atol=0)
+    expected = computed(average.full_average())
+    assert len(module.validated) == 3
+    for value in module.validated:
+        torch.testing.assert_close(value, expected, rtol=0, atol=1e-6)
+
+
+def test_after_an_exception_the_same_trainer_goes_on_with_the_average(tmp_path):
+    module, average = Validated(), Trajectory("generator", 0.5)
+    trainer = ranks.quiet_trainer(max_epochs=2, devices=1, callbacks=[average])
+    module.raises = ValueError("here")
+    with pytest.raises(ValueError, match="here"):
+        trainer.fit(module)
+    module.raises = None
+    trainer.fit(module.train())  # Lightning leaves it in evaluation mode
+    expected = by_hand(dict(Own().generator.named_parameters()), average.weights, first=1)
+    torch.testing.assert_close(average.full_average(), expected, rtol=1e-5, atol=1e-7)
+
+
+def test_validate_alone_uses_the_average_of_an_earlier_fit_or_of_a_checkpoint(tmp_path):
+    module, average = Validated(), NetworkAverage("generator", 0.5)
+    trainer = ranks.quiet_trainer(max_epochs=1, devices=1, callbacks=[average])
+    trainer.fit(module)
+    trainer.save_checkpoint(tmp_path / "a.ckpt")
+    expected = computed(average.full_average())
+    trainer.validate(module, verbose=False)
+    torch.testing.assert_close(module.validated[-1], expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(dict(module.generator.state_dict()), module.trained, rtol=0, atol=0)
+    other, fresh = Validated(), NetworkAverage("generator", 0.5)
+    other.load_state_dict(module.state_dict())
+    with pytest.warns(UserWarning, match="there is no average of generator, so that its trained weights are validated"):
+        ranks.quiet_trainer(devices=1, callbacks=[fresh]).validate(other, verbose=False)
+    torch.testing.assert_close(other.validated[-1], computed(module.trained), rtol=0, atol=1e-6)
+    ranks.quiet_trainer(devices=1, callbacks=[fresh]).validate(other, ckpt_path=tmp_path / "a.ckpt", verbose=False)
+    torch.testing.assert_close(other.validated[-1], expected, rtol=0, atol=1e-6)
+
+
+def test_another_module_begins_an_average_anew():
+    average = NetworkAverage("generator", 0.5)
+    for _ in range(2):
+        train(Own, devices=1, callbacks=[average])
+        torch.testing.assert_close(average.full_average(), alone()[1], rtol=0, atol=0)
+
+
+def validated():
+    """Returns by strategy what two validations in a training compute, and the weights afterwards."""
+    found = {}
+    for name in SHOWN:
+        module, average = Validated(), NetworkAverage("generator", 0.5)
+        strategy = STRATEGIES[name]()
+        keep = {}
+        save = LambdaCallback(
+            on_validation_batch_start=lambda trainer, *_: keep.update(trainer.strategy.lightning_module_state_dict())
+        )
+        ranks.quiet_trainer(
+            max_epochs=2, devices=2, num_sanity_val_steps=0, strategy=strategy, callbacks=[average, save]
+        ).fit(module)
+        found[name] = module.validated, {key: value.clone() for key, value in keep.items()}, average.full_average()
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:The total number of parameters")
+def test_validations_compute_with_it_under_every_strategy_and_training_goes_on(tmp_path):
+    module, average = Validated(), NetworkAverage("generator", 0.5)
+    trainer = ranks.quiet_trainer(max_epochs=2, devices=1, num_sanity_val_steps=0, callbacks=[average])
+    trainer.fit(module)
+    for rank in ranks.run(f"{__name__}.validated", tmp_path):
+        for name, (values, saved, full) in rank.items():
+            assert len(values) == len(module.validated), name
+            torch.testing.assert_close(full, average.full_average(), rtol=0, atol=1e-6)
+            for key, value in module.trained.items():
+                torch.testing.assert_close(saved[f"generator.{key}"], value, rtol=0, atol=1e-6)
 
 
 def test_a_decay_that_diverges_is_refused():
