@@ -20,10 +20,11 @@ from lit_gans.callbacks.throughput import paused
 from lit_gans.checkpoints.locate import FOLDER
 from lit_gans.common._compat.lightning import row_of_iteration
 from lit_gans.common.atomic import duplicate, remove, sweep
-from lit_gans.common.errors import FailedWrite, refuse_below, refuse_not_positive
+from lit_gans.common.errors import FailedWrite, RefusedInput, refuse_below, refuse_not_positive
 from lit_gans.common.folder_lock import locked
-from lit_gans.training.callback import GenerativeCallback
+from lit_gans.training.callback import GenerativeCallback, callbacks_of, continues_run, is_last_iteration
 
+_WRITES = ("last", "step-*", "best", "best-*")  # names of checkpoints
 _EXCHANGE_SECONDS = 1.0  # of training between two exchanges over the ranks, about
 
 Item = TypeVar("Item")
@@ -54,8 +55,11 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         save_top_k: number of the best checkpoints to keep.
 
     Raises:
-        RefusedInput: a number is out of range, nothing logs the metric, or another training writes to the folder.
+        RefusedInput: a number is out of range, nothing logs the metric, another training writes to the folder, or the
+            folder has checkpoints of another run, from which the training does not resume.
     """
+
+    conflict = "write last.ckpt and best.ckpt (Lightning's ModelCheckpoint keeps the best by a second metric)"
 
     def __init__(
         self,
@@ -83,6 +87,8 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         self._exchange_at = self._iterations = 1  # of the next exchange over the ranks, and since the last one
         self._exchanged_at = 0.0  # seconds of the clock
         self._measured_at = -1  # iteration of the last measurement of this process
+        self._last_at = -1  # iteration of the last checkpoint with all measured values
+        self.stopped_by_signal = False  # whether a signal stopped the training early, the same on every rank
 
     @staticmethod
     def folder(trainer: Trainer) -> Path:
@@ -113,6 +119,10 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         worse = untrained is not None and rank(trainer, self.best_value) >= rank(trainer, untrained)
         return f"{text}; untrained: {untrained:.2f}" if worse else text
 
+    @property
+    def state_key(self) -> str:
+        return self._monitor.state_key("Checkpoint")
+
     def state_dict(self) -> dict[str, Any]:
         return {"top": self._top, "untrained_value": self.untrained_value}
 
@@ -126,11 +136,16 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
             if trainer.is_global_zero:
                 self._lock.enter_context(locked(Path(trainer.default_root_dir)))
             self._measured_at, self._requeue_signal = -1, requeue_signal(trainer)
+            self.stopped_by_signal = False
+            if trainer.global_step == 0 and self._wrote:  # a new training with the callback of an earlier one
+                self._top, self.untrained_value, self._wrote = {}, None, False
             requeues = () if self._requeue_signal is None else (self._requeue_signal,)
             self._signals.start(signal.SIGINT, signal.SIGTERM, *requeues, says=trainer.is_global_zero)
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._monitor.refuse_unmeasured(trainer)  # every callback knows by now what it measures
+        if not trainer.strategy.restore_checkpoint_after_setup:  # else Lightning has not read the checkpoint yet
+            refuse_other_run(trainer)
 
     # ---- a measurement
 
@@ -139,7 +154,7 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         self._signals.share(trainer)
 
     def on_measure_end(self, trainer: Trainer) -> None:
-        self._measured_at = trainer.global_step
+        self._measured_at, self._last_at = trainer.global_step, -1
 
     def until_stopped(self, trainer: Trainer, batches: Iterable[Item]) -> Iterator[Item]:
         """Yields batches of a measurement until a signal has come to any rank; in the last iteration, all batches:
@@ -150,7 +165,7 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         Raises:
             Abandoned: a signal came, on every rank alike.
         """
-        if trainer.global_step == trainer.max_steps:
+        if is_last_iteration(trainer):
             yield from batches
             return
         for batch in batches:
@@ -168,6 +183,12 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         self._signals.again()
         self._saved_at = self._exchanged_at = monotonic()
         self._exchange_at, self._iterations = trainer.global_step + 1, 1
+        self._last_at = trainer.global_step
+        refuse_other_run(trainer)
+        if not continues_run(trainer):
+            for logger in trainer.loggers:
+                if isinstance(logger, CSVMetrics):
+                    logger.begin_run()
         self._monitor.start(trainer)
         value = self._monitor.value(trainer)
         if trainer.global_step == 0:
@@ -196,6 +217,7 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         stops, late = self._stops_or_is_late(trainer)
         if stops:
+            self.stopped_by_signal = not is_last_iteration(trainer)
             trainer.should_stop = True
         self._monitor.refuse_unlogged(trainer)
         step = trainer.global_step
@@ -203,11 +225,17 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         value = self._monitor.new(trainer) if self.reads_logged or self._measured_at == step else None
         if value is not None:
             self._write_best(trainer, value)
-        if late or step % self.every_n_train_steps == 0 or self._is_permanent(step) or self._is_last(trainer):
-            self._write(trainer, "last")
-            self._saved_at = monotonic()
-            if trainer.is_global_zero:
-                self._keep_last(trainer)
+        if late or step % self.every_n_train_steps == 0 or self._is_permanent(step) or is_last_iteration(trainer):
+            self._write_last(trainer)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Saves the last iteration if it was not known as the last one, or if it was measured since it was saved."""
+        if self._last_at == trainer.global_step:
+            return
+        value = self._monitor.new(trainer) if self._measured_at == trainer.global_step else None
+        if value is not None:
+            self._write_best(trainer, value)
+        self._write_last(trainer)
 
     def _stops_or_is_late(self, trainer: Trainer) -> tuple[bool, bool]:
         """Returns whether a signal stops the training, and whether the time since the last save is up by the clock of
@@ -220,7 +248,7 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         late = self.train_time_interval is not None and now - self._saved_at >= self.train_time_interval
         if trainer.world_size == 1:
             return self.received_signal is not None, late
-        if step < self._exchange_at and not self._is_last(trainer):
+        if step < self._exchange_at and not is_last_iteration(trainer):
             return False, False
         in_time = int(self._iterations * _EXCHANGE_SECONDS / max(now - self._exchanged_at, 1e-9))
         iterations = max(1, min(in_time, 2 * self._iterations))  # a few fast ones say little about the next ones
@@ -231,11 +259,6 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         self._exchange_at = step + self._iterations
         self._signals.received = number or None
         return bool(number), bool(is_late)
-
-    def _is_last(self, trainer: Trainer) -> bool:
-        # not at the end of the fit, when Lightning has already closed the epoch that a resumed run continues
-        ends = trainer.is_last_batch and trainer.current_epoch + 1 == trainer.max_epochs
-        return trainer.should_stop or ends or trainer.global_step == trainer.max_steps
 
     def _is_permanent(self, step: int) -> bool:
         return self.keep_every_n_train_steps is not None and step % self.keep_every_n_train_steps == 0
@@ -256,6 +279,12 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
                 duplicate(folder / "best.ckpt", name)
             for each in ranked[self.save_top_k :]:
                 remove(numbered(folder, "best", each))
+
+    def _write_last(self, trainer: Trainer) -> None:
+        self._write(trainer, "last")
+        self._saved_at, self._last_at = monotonic(), trainer.global_step
+        if trainer.is_global_zero:
+            self._keep_last(trainer)
 
     def _keep_last(self, trainer: Trainer) -> None:
         """Keeps the last checkpoint, which was just written, under its number, and removes those that are no longer
@@ -290,6 +319,25 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
                 f"{folder} was deleted during the training, with what else was in the folder of the run. {name}.ckpt"
                 " was written again."
             )
+
+
+def refuse_other_run(trainer: Trainer) -> None:
+    """Raises `RefusedInput` if a `Checkpoint` would replace the checkpoints of another run.
+
+    Every callback that writes into the folder of the run calls this function first, when the training starts.
+    """
+    if not trainer.is_global_zero or not callbacks_of(trainer, Checkpoint) or continues_run(trainer):
+        return
+    folder = Checkpoint.folder(trainer)
+    names = [f"{name}.ckpt{end}" for name in _WRITES for end in ("", ".old")]  # also of an interrupted replacement
+    found = [path for name in names for path in sorted(folder.glob(name), reverse=True)]
+    if found:
+        raise RefusedInput(
+            f"{folder} has the checkpoints of another run, which this training would replace. To continue that run,"
+            f' resume it: trainer.fit(..., ckpt_path="{found[0]}"), in a command --ckpt_path {found[0]}, or resume=auto'
+            f" of lit-gans train. To start a new run, choose another folder (trainer.default_root_dir), or delete"
+            f" {folder}."
+        )
 
 
 def numbered(folder: Path, kind: str, step: int) -> Path:

@@ -44,6 +44,7 @@ class CSVMetrics(Logger):
         self._columns: list[str] | None = None  # of the file, once this process has written it
         self._tail: dict[int, Row] = {}  # its last rows, which may still receive values
         self._offset = 0  # byte where they begin
+        self._continues = True  # whether the rows of an existing file belong to this run
 
     @property
     def save_dir(self) -> str:
@@ -52,6 +53,10 @@ class CSVMetrics(Logger):
     @rank_zero_only
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
         """Does nothing: the run folder holds the configuration."""
+
+    def begin_run(self) -> None:
+        """Lets the first row that is written replace an existing file, which belongs to another run."""
+        self._continues = False
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
@@ -89,7 +94,8 @@ class CSVMetrics(Logger):
         if self._columns is not None:
             rows = self._read() | self._tail
         else:  # of a resumed run, the row of `step` has what was measured before the checkpoint
-            rows = {number: values for number, values in self._read().items() if number <= step} if step else {}
+            earlier = self._read() if step and self._continues else {}
+            rows = {number: values for number, values in earlier.items() if number <= step}
         rows[step] = rows.get(step, {}) | row
         self._columns = sorted({name for values in rows.values() for name in values})
         header, lines = _line(["step", *self._columns]), self._lines(rows)

@@ -32,6 +32,7 @@ class EMA(GenerativeCallback):
     """
 
     updates_average = True
+    conflict = "update the averaged generator"
 
     def __init__(self, decay: float = 0.999, half_life: Number | None = None) -> None:
         refuse_decay(decay)

@@ -16,7 +16,7 @@ from jaxtyping import Int64
 from lightning.pytorch import Trainer
 from torch import Tensor
 
-from lit_gans.callbacks.checkpoint import Checkpoint
+from lit_gans.callbacks.checkpoint import Checkpoint, refuse_other_run
 from lit_gans.callbacks.signals import Abandoned
 from lit_gans.callbacks.throughput import paused
 from lit_gans.common.atomic import replacing, writing
@@ -34,7 +34,7 @@ from lit_gans.metrics.scores.base import FeatureScore
 from lit_gans.metrics.scores.modes import ModeCoverage
 from lit_gans.metrics.scores.paired_l1 import PairedL1
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.callback import GenerativeCallback, callbacks_of, data_of
+from lit_gans.training.callback import GenerativeCallback, callbacks_of, data_of, is_last_iteration
 from lit_gans.training.translator import Translator
 
 PROTOCOL = "protocol.json"
@@ -49,8 +49,9 @@ class Measurement(GenerativeCallback):
 
     The values are logged, stored in checkpoints, and can select the best checkpoint. Their protocol is stored in
     checkpoints and in `protocol.json` in the run folder. A measurement uses its own random numbers, so that the
-    training is bit-identical with and without it. One that a signal ends has no values; it is made when the training is
-    resumed. None of the last iteration ends so. Subclasses implement `measure`, which every rank calls.
+    training is bit-identical with and without it. A signal ends a measurement without values, and the resumed training
+    makes it; a training that a signal stops has none at its last iteration. Subclasses implement `measure`, which every
+    rank calls.
 
     Args:
         every_n_steps: number of generator iterations between two measurements.
@@ -109,6 +110,7 @@ class Measurement(GenerativeCallback):
     # ---- when it measures, and where the values go
 
     def on_train_start(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
+        refuse_other_run(trainer)
         self._begun = False
         self._log(trainer)
         if trainer.global_step == 0:
@@ -118,7 +120,13 @@ class Measurement(GenerativeCallback):
             self._measure(trainer, pl_module)  # a signal had ended it
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: AdversarialModule, *_: Any) -> None:
-        if trainer.global_step % self.every_n_steps == 0 or trainer.global_step == trainer.max_steps:
+        if trainer.global_step % self.every_n_steps == 0 or is_last_iteration(trainer):
+            self._measure(trainer, pl_module)
+
+    def on_train_end(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
+        """Measures the last iteration if it was not known as the last one, as with `max_time`."""
+        stopped = any(each.stopped_by_signal for each in callbacks_of(trainer, Checkpoint))
+        if self.measured_at != trainer.global_step and not stopped:
             self._measure(trainer, pl_module)
 
     def _measure(self, trainer: Trainer, module: AdversarialModule) -> None:
@@ -148,6 +156,9 @@ class Measurement(GenerativeCallback):
         if trainer.is_global_zero:
             path = Path(trainer.default_root_dir) / PROTOCOL
             others = _read(path) if path.is_file() else {}
+            if trainer.global_step == 0:  # another run may have left some
+                here = {each.headline for each in callbacks_of(trainer, Measurement)}
+                others = {headline: protocol for headline, protocol in others.items() if headline in here}
             with writing(path), replacing(path) as part:
                 part.write_text(json.dumps(others | {self.headline: self.protocol}, indent=2) + "\n")
 
@@ -280,6 +291,15 @@ class GenerativeMetrics(Measurement):
     ) -> None:
         super().__init__(every_n_steps, num_samples, batch_size, seed)
         self.extractor, self.scores, self.cache = extractor, scores, cache
+
+    @property
+    def state_key(self) -> str:
+        scores = [] if self.scores is None else [name for name, score in self.scores.items() if score is not None]
+        return f"GenerativeMetrics({', '.join([self.extractor.name, *scores, str(self.num_samples), str(self.seed)])})"
+
+    def loads_state_of(self, key: str, state: dict[str, Any]) -> bool:
+        """Returns whether a state has values of these scores, also of other settings or of an earlier version."""
+        return key.partition("(")[0] == "GenerativeMetrics" and not self.directions.keys().isdisjoint(state["values"])
 
     def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
         """Chooses what is measured, before any callback follows a value of it."""

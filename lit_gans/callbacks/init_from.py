@@ -34,6 +34,8 @@ class InitFrom(GenerativeCallback):
             `hf://owner/name`.
     """
 
+    conflict = "initialize the networks"
+
     def __init__(self, checkpoint: str) -> None:
         self.checkpoint = checkpoint
 

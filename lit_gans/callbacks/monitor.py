@@ -17,7 +17,7 @@ class Monitor:
     """Reads each new value of a metric once and compares it with others.
 
     Args:
-        name: key of the metric; `auto` uses the FID if it is measured, None reads nothing.
+        name: key of the metric; `auto` uses the FID if it is measured, the first of several; None reads nothing.
         mode: whether smaller (`min`) or larger (`max`) values are better; `auto` uses the direction that the
             measurement declares, and `min` for other values, such as losses.
     """
@@ -27,6 +27,10 @@ class Monitor:
         self.reads_logged = name not in (None, "auto") and not name.startswith(_METRIC)  # see `GenerativeCallback`
         self._seen: torch.Tensor | None = None
         self._iterated = False  # whether this training has had an iteration
+
+    def state_key(self, name: str) -> str:
+        """Returns the state key of a callback, given by its name, that reads this metric."""
+        return name if self.name in (None, "auto") else f"{name}({self.name})"
 
     def start(self, trainer: Trainer) -> None:
         """Marks the value at the start of a new or resumed training as read."""
@@ -68,7 +72,8 @@ class Monitor:
     def _key(self, trainer: Trainer) -> str | None:
         if self.name != "auto":
             return self.name
-        return next((name for name in trainer.callback_metrics if name.startswith("metric/fid_")), None)
+        known = [*directions_of(trainer), *trainer.callback_metrics]  # in an order that a resumed training has, too
+        return next((name for name in known if name.startswith("metric/fid_")), None)
 
     def _value(self, trainer: Trainer) -> torch.Tensor | None:
         key = self._key(trainer)
@@ -97,6 +102,11 @@ class EarlyStopping(GenerativeCallback):
         self.reads_logged = self._monitor.reads_logged
         self.best_value: float | None = None
         self.waited = 0
+        self._has_measured = False
+
+    @property
+    def state_key(self) -> str:
+        return self._monitor.state_key("EarlyStopping")
 
     def state_dict(self) -> dict[str, Any]:
         return {"best_value": self.best_value, "waited": self.waited}
@@ -107,6 +117,10 @@ class EarlyStopping(GenerativeCallback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._monitor.refuse_unmeasured(trainer)  # every callback knows by now what it measures
 
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if trainer.global_step == 0 and self._has_measured:  # a new training with the callback of an earlier one
+            self.best_value, self.waited = None, 0
+
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         self._monitor.refuse_unlogged(trainer)
 
@@ -114,6 +128,7 @@ class EarlyStopping(GenerativeCallback):
         value = self._monitor.new(trainer)
         if value is None or self.patience is None:
             return
+        self._has_measured = True
         rank = self._monitor.rank(trainer, value)
         if self.best_value is None or rank < self._monitor.rank(trainer, self.best_value):
             self.best_value, self.waited = value, 0

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from lightning.pytorch import LightningModule, Trainer
 
+from lit_gans.callbacks.checkpoint import refuse_other_run
 from lit_gans.checkpoints.format import FORMAT_KEY, flat
 from lit_gans.common.atomic import replacing, writing
 from lit_gans.common.errors import RefusedInput
@@ -53,6 +54,7 @@ class RunConfig(GenerativeCallback):
                     )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        refuse_other_run(trainer)
         if trainer.is_global_zero:
             for name, text in self.files.items():
                 path = Path(trainer.default_root_dir) / name

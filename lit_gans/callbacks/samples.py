@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,14 @@ from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, W
 from PIL import Image
 from torchvision.transforms.functional import pil_to_tensor
 
+from lit_gans.callbacks.checkpoint import refuse_other_run
 from lit_gans.callbacks.throughput import paused
 from lit_gans.common.atomic import replacing, writing
 from lit_gans.common.errors import refuse_below, refuse_not_positive
 from lit_gans.data.contracts import Plottable
 from lit_gans.data.images import write_grid
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.callback import GenerativeCallback, data_of
+from lit_gans.training.callback import GenerativeCallback, continues_run, data_of
 
 FILM = "training.gif"
 _KEY = "samples"  # of the grids in loggers
@@ -27,6 +28,8 @@ _MAX_FRAMES, _MAX_FRAME_SIZE = 100, 768  # of the film; a frame's size in pixels
 
 class Samples(GenerativeCallback):
     """Writes sample grids to `samples/<iteration>.png` in the run folder, and at the end `samples/training.gif`.
+
+    The animation shows the grids of this run, and those before the checkpoint that it resumed from.
 
     The loggers of TensorBoard, Weights & Biases and MLflow receive the same grids, see `log_grid`. Samples of
     `Plottable` data, such as points, are plotted; grids of pix2pix show inputs, translations and targets, those of
@@ -42,12 +45,28 @@ class Samples(GenerativeCallback):
         RefusedInput: a number below 1.
     """
 
+    conflict = "write the same sample grids"
+
     def __init__(self, every_n_steps: int = 100, num: int = 64, seed: int = 0, frames_per_second: float = 4.0) -> None:
         refuse_below(1, every_n_steps=every_n_steps, num=num)
         refuse_not_positive(frames_per_second=frames_per_second)
         self.every_n_steps, self.num, self.seed = every_n_steps, num, seed
         self.frames_per_second = frames_per_second
-        self._written = -1
+        self._iterations: list[int] = []  # of the grids of this run
+
+    @property
+    def state_key(self) -> str:
+        return f"Samples({self.num}, {self.seed})"
+
+    def loads_state_of(self, key: str, state: dict[str, Any]) -> bool:
+        """Returns whether a state is of sample grids, even of other settings."""
+        return key.partition("(")[0] == "Samples"
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"iterations": self._iterations}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._iterations = list(state_dict["iterations"])
 
     @staticmethod
     def folder(trainer: Trainer) -> Path:
@@ -55,6 +74,13 @@ class Samples(GenerativeCallback):
         return Path(trainer.default_root_dir) / "samples"
 
     def on_train_start(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
+        refuse_other_run(trainer)
+        step = trainer.global_step
+        if not continues_run(trainer):
+            self._iterations = []
+        elif not self._iterations:  # a checkpoint of an earlier version has none
+            self._iterations = [each for each in grids_in(self.folder(trainer)) if each <= step]
+        self._iterations = [each for each in self._iterations if each <= step]
         if trainer.global_step == 0:
             self._write(trainer, pl_module)
 
@@ -63,13 +89,14 @@ class Samples(GenerativeCallback):
             self._write(trainer, pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
-        if self._written != trainer.global_step:
+        if trainer.global_step not in self._iterations:
             self._write(trainer, pl_module)
         if trainer.is_global_zero:
-            write_film(self.folder(trainer), self.frames_per_second)
+            write_film(self.folder(trainer), self.frames_per_second, self._iterations)
 
     def _write(self, trainer: Trainer, module: AdversarialModule) -> None:
-        self._written = trainer.global_step
+        if trainer.global_step not in self._iterations:
+            self._iterations.append(trainer.global_step)
         module.gather_generator()
         if not trainer.is_global_zero:
             return
@@ -104,13 +131,24 @@ def log_grid(logger: Logger, path: Path, step: int) -> None:
                 logger.experiment.log_image(logger.run_id, grid, key=_KEY, step=step)
 
 
-def write_film(folder: Path, frames_per_second: float) -> Path:
+def grids_in(folder: Path) -> dict[int, Path]:
+    """Returns the paths of the grids in a folder by iteration, in order."""
+    found = {int(path.stem): path for path in folder.glob("[0-9]*.png") if path.stem.isdecimal()}
+    return dict(sorted(found.items()))
+
+
+def write_film(folder: Path, frames_per_second: float, iterations: Collection[int] | None = None) -> Path:
     """Writes `training.gif` from the grids in `folder`, ordered by iteration; the last frame lasts two seconds.
 
     If there are more than 100 grids, the animation shows 100 evenly spaced ones, including the first and the last.
     Frames are at most 768 pixels wide and high, and are read one at a time.
+
+    Args:
+        folder: folder of the grids and of the animation.
+        frames_per_second: frame rate of the animation.
+        iterations: iterations whose grids are shown; None shows all grids in the folder.
     """
-    paths = sorted(folder.glob("[0-9]*.png"), key=lambda path: (len(path.stem), path.stem))
+    paths = [path for step, path in grids_in(folder).items() if iterations is None or step in iterations]
     if len(paths) > _MAX_FRAMES:
         paths = [paths[round(index * (len(paths) - 1) / (_MAX_FRAMES - 1))] for index in range(_MAX_FRAMES)]
     frames = _frames(paths)

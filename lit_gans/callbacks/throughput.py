@@ -41,6 +41,8 @@ class Throughput(GenerativeCallback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._step_end = None
+        if trainer.global_step == 0:  # a new training with the callback of an earlier one
+            self._all_images, self._all_seconds, self._earlier_seconds = 0, 0.0, 0.0
         self._restart()
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:

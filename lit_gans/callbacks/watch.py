@@ -64,11 +64,11 @@ class Watch(GenerativeCallback):
         return {"looks": [asdict(look) | {"classes": list(look.classes)} for look in self.looks]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        looks = state_dict["looks"]  # with NaN where earlier versions had no distance
-        finite = ({name: None if value != value else value for name, value in each.items()} for each in looks)
-        self.looks = [Look(**look | {"classes": tuple(look["classes"])}) for look in finite]
+        self.looks = [_loaded(look) for look in state_dict["looks"]]
 
     def on_train_start(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
+        if trainer.global_step == 0:  # a new training with the callback of an earlier one
+            self.looks = []
         self._inputs, self._images, self._real = None, None, []
         self._said, self._said_at, self._says_left_out = "learning", time.monotonic(), True
 
@@ -154,6 +154,12 @@ class Watch(GenerativeCallback):
             if on_real is not None and on_fake is not None:
                 found[name] = min(on_real.float().mean().item(), 1 - on_fake.float().mean().item())
         return found
+
+
+def _loaded(look: dict[str, Any]) -> Look:
+    """Returns a look that was saved; earlier versions saved NaN where there is no distance."""
+    values: dict[str, Any] = {name: None if value != value else value for name, value in look.items()}
+    return Look(**values | {"classes": tuple(look["classes"])})
 
 
 def _reduced(module: AdversarialModule, images: Tensor) -> Tensor:

@@ -8,15 +8,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from importlib.resources import files
-from pathlib import Path
 
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Timer
 
 from lit_gans.callbacks.evaluation import GenerativeMetrics
-from lit_gans.checkpoints.locate import checkpoints_of
 from lit_gans.cli.train_arguments import OF_DIGITS
-from lit_gans.common.paths import shown
 from lit_gans.config.registry import gans
 from lit_gans.config.signatures import schema
 from lit_gans.data.base import ImageData
@@ -46,13 +43,6 @@ class Notices(GenerativeCallback):
             said += [*slow_networks(pl_module), *unused_classes(pl_module, data_of(trainer))]
         for sentence in said:
             logger.info("%s", sentence)
-
-
-def replaced_run(folder: Path, checkpoint: Path | None) -> list[str]:
-    """Returns a sentence about a run whose files a new one replaces, since both have the same folder."""
-    if checkpoint is not None or not checkpoints_of(folder):
-        return []
-    return [f"{shown(folder)} has checkpoints of an earlier run, which this one replaces; resume=auto continues it"]
 
 
 def unsuitable_metrics(trainer: Trainer) -> list[str]:

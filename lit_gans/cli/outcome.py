@@ -108,8 +108,7 @@ def entry_of(trainer: Trainer, overrides: list[str], seconds: float) -> Run:
 
 def _is_stopped(trainer: Trainer) -> bool:
     """Returns whether a signal has stopped a training; one in the last iteration leaves nothing to be resumed."""
-    signaled = any(each.received_signal for each in callbacks_of(trainer, Checkpoint))
-    return signaled and trainer.global_step != trainer.max_steps
+    return any(each.stopped_by_signal for each in callbacks_of(trainer, Checkpoint))
 
 
 def write_summary(runs: list[Run], folder: Path) -> list[str]:

@@ -31,7 +31,7 @@ from omegaconf import DictConfig
 from lit_gans.callbacks import Checkpoint, Mirror, RunConfig
 from lit_gans.checkpoints.locate import FOLDER, find_checkpoint, resume_point
 from lit_gans.checkpoints.remote import Remote
-from lit_gans.cli.notices import Notices, replaced_run
+from lit_gans.cli.notices import Notices
 from lit_gans.cli.outcome import Run, entry_of, report, write_summary
 from lit_gans.cli.plan import planned
 from lit_gans.cli.train_arguments import (
@@ -157,7 +157,7 @@ def _outcome(composed: DictConfig, typed: list[str], notices: list[str], address
         with _failures_said():
             with _own_environment():
                 module, data, trainer = build(config)
-                notes = Notices([*notices, *replaced_run(folder, checkpoint)])
+                notes = Notices(notices)
                 callbacks = [RunConfig(config, _files(composed, config)), notes]
                 fit(module, data, trainer, config, callbacks + ([Mirror(address)] if address else []))
             run = entry_of(trainer, overrides, time.perf_counter() - start)

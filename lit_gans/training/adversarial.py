@@ -75,6 +75,7 @@ from lit_gans.training.refusals import INSTEAD_OF_TRAINER, refuse_arguments, ref
 from lit_gans.training.resuming import (
     begin_epoch_after_resume,
     changed_settings,
+    claim_states,
     of_class,
     refuse_other_architecture,
     refuse_other_optimizers,
@@ -713,6 +714,8 @@ class AdversarialModule(LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         refuse_other_architecture(self, checkpoint)
         trainer = attached_trainer(self)
+        if trainer is not None:
+            claim_states(trainer, checkpoint)
         fits = trainer is not None and trainer.state.fn == TrainerFn.FITTING
         if fits and checkpoint.get("optimizer_states"):
             refuse_other_optimizers(self, self.network_names, checkpoint)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from lit_gans.checkpoints.locate import run_of
+from lit_gans.common._compat.lightning import may_stop
 from lit_gans.common.errors import RefusedInput, nearest
 
 Kind = TypeVar("Kind", bound=Callback)
@@ -38,6 +41,29 @@ def num_iterations(trainer: Trainer) -> int:
     return int(total) if math.isfinite(total) else 0
 
 
+def is_last_iteration(trainer: Trainer) -> bool:
+    """Returns whether the training ends with the current iteration, as far as is known by now.
+
+    Called in a hook of an iteration, it does not know what a later hook will ask for by `trainer.should_stop`, such as
+    Lightning's `Timer` of `max_time`. In `on_train_end` it knows all reasons.
+    """
+    if trainer.global_step == trainer.max_steps or (trainer.should_stop and may_stop(trainer)):
+        return True
+    last = trainer.max_epochs
+    return last not in (None, -1) and trainer.current_epoch + trainer.is_last_batch >= last
+
+
+def continues_run(trainer: Trainer) -> bool:
+    """Returns whether a training continues the run in its folder; for `on_train_start`.
+
+    It does if it resumes from a checkpoint of the run, or if this trainer has trained before.
+    """
+    if trainer.ckpt_path is None:
+        return trainer.global_step > 0
+    checkpoint, folder = Path(trainer.ckpt_path).resolve(), Path(trainer.default_root_dir).resolve()
+    return folder in (checkpoint, run_of(checkpoint))
+
+
 class GenerativeCallback(Callback):
     """Base class of callbacks, with empty hooks around measurements and for the averaged generator.
 
@@ -51,6 +77,14 @@ class GenerativeCallback(Callback):
     # last row of the loggers; `module.losses` always holds those of the last iteration
     reads_logged: bool = False
     left_out: Mapping[str, str] = {}  # why a score that was asked for is not measured, by name
+    conflict: str = ""  # what two callbacks of this kind would both do; empty if a trainer may have several
+
+    def loads_state_of(self, key: str, state: dict[str, Any]) -> bool:
+        """Returns whether the callback loads a checkpoint's state under another key than its `state_key`.
+
+        By default, it loads the state that earlier versions stored under the name of the class.
+        """
+        return key == type(self).__qualname__
 
     def on_measure_start(self, trainer: Trainer, description: str) -> None:
         """Called on every rank before a measurement begins; `description` is a readable name for it."""

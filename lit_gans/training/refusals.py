@@ -15,7 +15,7 @@ from lit_gans.common.errors import RefusedInput
 from lit_gans.common.size import as_size
 from lit_gans.strategies.base import NetworkStrategy
 from lit_gans.strategies.manual_optimization import refuse_automatic_arguments
-from lit_gans.training.callback import data_of
+from lit_gans.training.callback import GenerativeCallback, callbacks_of, data_of
 
 _CLIP = (
     "use model.clip_gradients=VALUE, in Python the model's argument clip_gradients=VALUE, the maximum norm of each"
@@ -46,11 +46,24 @@ def refuse_arguments(module: LightningModule, trainer: Trainer) -> None:
 def refuse_trainer(module: LightningModule, trainer: Trainer) -> None:
     """Raises `RefusedInput` if device, precision, processes, data and module do not fit together.
 
-    The data's `num_classes`, `image_size` and `channels`, where it has them, must be those of the module.
+    The data's `num_classes`, `image_size` and `channels`, where it has them, must be those of the module. Two
+    callbacks must neither measure the same key nor write the same files.
     """
     _refuse_precision(trainer.strategy.root_device.type, str(trainer.precision))
     _refuse_processes(trainer)
     _refuse_data(module, data_of(trainer))
+    _refuse_callbacks(trainer)
+
+
+def _refuse_callbacks(trainer: Trainer) -> None:
+    conflicts: dict[str, str] = {}
+    for callback in callbacks_of(trainer, GenerativeCallback):
+        name = type(callback).__name__
+        measured = {f"measure {key}: keep one of them, or give them other scores": name for key in callback.directions}
+        for conflict in [*measured, *([f"{callback.conflict}: keep one of them"] if callback.conflict else [])]:
+            if conflict in conflicts:
+                raise RefusedInput(f"two callbacks, {conflicts[conflict]} and {name}, would both {conflict}.")
+            conflicts[conflict] = name
 
 
 def _refuse_precision(device: str, precision: str) -> None:

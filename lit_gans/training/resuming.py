@@ -6,12 +6,24 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lit_gans.checkpoints.format import FORMAT_KEY, FORMAT_VERSION, flat, to_plain
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.identity import digest_of_object, is_versioned
+from lit_gans.training.callback import GenerativeCallback, callbacks_of
+
+
+def claim_states(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
+    """Renames the states of callbacks that a checkpoint stores under another key, see `loads_state_of`."""
+    states = checkpoint.get("callbacks", {})
+    keys = {callback.state_key for callback in callbacks_of(trainer, Callback)}
+    for callback in callbacks_of(trainer, GenerativeCallback):
+        unclaimed = (key for key, state in states.items() if key not in keys and callback.loads_state_of(key, state))
+        found = None if callback.state_key in states else next(unclaimed, None)
+        if found is not None:
+            states[callback.state_key] = states.pop(found)
 
 
 def refuse_other_architecture(module: LightningModule, checkpoint: dict[str, Any]) -> None:

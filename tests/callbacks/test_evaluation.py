@@ -118,7 +118,7 @@ def test_values_carry_their_protocol_in_the_folder_and_in_checkpoints(tiny_gan, 
     trainer.save_checkpoint(tmp_path / "a.ckpt")
     content = torch.load(tmp_path / "a.ckpt", weights_only=True)
     again = GenerativeMetrics(DigitsExtractor())
-    again.load_state_dict(content["callbacks"]["GenerativeMetrics"])
+    again.load_state_dict(content["callbacks"][metrics.state_key])
     assert (again.protocol, again.best) == (protocol, metrics.best)
     assert not any("classifier" in name for name in content["state_dict"])
 

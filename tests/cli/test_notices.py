@@ -10,7 +10,6 @@ from lit_gans.callbacks.evaluation import GenerativeMetrics
 from lit_gans.cli import notices
 from lit_gans.cli.notices import (
     long_training,
-    replaced_run,
     slow_networks,
     unsuitable_metrics,
     unused_classes,
@@ -74,13 +73,3 @@ def test_a_classifier_of_digits_that_judges_other_images_is_said(folder):
         assert unsuitable_metrics(trainer) == []
     trainer.callbacks, trainer.datamodule = [], folder("flat.png")
     assert unsuitable_metrics(trainer) == []
-
-
-def test_a_run_that_replaces_another_is_said(tmp_path):
-    (tmp_path / "checkpoints").mkdir()
-    assert replaced_run(tmp_path, None) == []
-    last = tmp_path / "checkpoints/last.ckpt"
-    last.touch()
-    (said,) = replaced_run(tmp_path, None)
-    assert said.startswith(f"{tmp_path} has checkpoints of an earlier run, which this one replaces")
-    assert replaced_run(tmp_path, last) == [], "it is continued"

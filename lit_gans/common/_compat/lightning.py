@@ -114,6 +114,14 @@ def row_of_iteration(trainer: Trainer) -> tuple[int, dict[str, Any]] | None:
     return int(step), {"epoch": trainer.current_epoch, **values}
 
 
+def may_stop(trainer: Trainer) -> bool:
+    """Returns whether a training whose `should_stop` is set ends now, from `FitLoop._can_stop_early`.
+
+    With `min_steps` or `min_epochs` it goes on until then. No issue found.
+    """
+    return trainer.fit_loop._can_stop_early
+
+
 class KeepsGivenSettings:
     """Base class, before `LightningCLI`, of one that trains a model with the settings of its command.
 
