@@ -41,14 +41,11 @@ class SpectralNorm(nn.Module):
         super().__init__()
         self.output_axis = output_axis
         matrix = self._matrix(weight.detach())
-        # In float64, whose results round to the same float32 vectors on every processor.
-        wide = matrix if matrix.is_meta else matrix.cpu().double()
         for name, size in (("left", len(matrix)), ("right", matrix.shape[1])):
-            vector = torch.randn(size, dtype=matrix.dtype, device=matrix.device).to(wide)
+            vector = torch.randn(size, dtype=matrix.dtype, device=matrix.device)
             self.register_buffer(name, vector if vector.is_meta else functional.normalize(vector, dim=0))
         for _ in range(_WARM_UP):
-            self._iterate(wide)
-        self.to(matrix)
+            self._iterate(matrix)
 
     def forward(self, weight: Tensor) -> Tensor:
         with without_autocast(weight):
@@ -87,9 +84,7 @@ def spectrally_normalized(network: nn.Module) -> nn.Module:
     for layer in list(network.modules()):
         if isinstance(layer, _LAYERS) and layer not in left_out:
             output_axis = 1 if isinstance(layer, nn.ConvTranspose2d) and layer.groups == 1 else 0
-            norm = SpectralNorm(layer.weight, output_axis)
-            # The checks that `unsafe` skips call forward, which would iterate in float32.
-            parametrize.register_parametrization(layer, "weight", norm, unsafe=True)
+            parametrize.register_parametrization(layer, "weight", SpectralNorm(layer.weight, output_axis))
     return network
 
 

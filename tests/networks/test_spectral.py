@@ -93,20 +93,6 @@ def test_the_largest_singular_value_is_about_1_at_once_and_1_after_many_iteratio
     assert axis == (1 if kind == "up" else 0), "a depthwise layer has its outputs in front"
 
 
-def test_the_first_vectors_are_those_of_float64_rounded_once():
-    """So a seed gives the same vectors on every processor."""
-    layer = nn.Linear(40, 60)
-    wide = layer.weight.detach().double()
-    torch.manual_seed(1)
-    norm = spectrally_normalized(layer).parametrizations.weight[0]
-    torch.manual_seed(1)
-    _, right = torch.randn(60), torch.randn(40).double()
-    for _ in range(15):
-        left = normalize(wide @ right, dim=0)
-        right = normalize(wide.T @ left, dim=0)
-    assert all(same((norm.left, norm.right), (left.float(), right.float())))
-
-
 def test_one_forward_in_training_is_one_power_iteration_and_one_in_evaluation_is_none():
     layer, norm, original = single()
     left, right = iterated(norm, original.detach(), 1)
