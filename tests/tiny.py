@@ -49,11 +49,16 @@ def tiny_gan(name="dcgan", **settings):
     return gans()[name](**{**SMALL, **WIDTHS, **SETTINGS.get(name, {}), **settings})
 
 
+def quiet_trainer(**arguments):
+    """Makes a trainer on the CPU without logger, bar and checkpoints."""
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    return Trainer(**{"accelerator": "cpu", **quiet, **arguments})
+
+
 def fit(module, data, max_steps, resume=None, **arguments):
     """Trains on the CPU for some iterations of a datamodule or a loader, without logger, bar and checkpoints, and
     returns the trainer.
     """
-    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-    trainer = Trainer(**{"max_steps": max_steps, "max_epochs": -1, "accelerator": "cpu", **quiet, **arguments})
+    trainer = quiet_trainer(max_steps=max_steps, max_epochs=-1, **arguments)
     trainer.fit(module, data, ckpt_path=resume, weights_only=True)
     return trainer

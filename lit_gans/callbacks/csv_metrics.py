@@ -116,7 +116,7 @@ class CSVMetrics(Logger):
         """Returns the rows of the file without empty cells; leaves out damaged lines with a warning."""
         if not self._path.is_file():
             return {}
-        header, *lines = self._path.read_text(errors="replace").splitlines(keepends=True) or [""]
+        header, *lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True) or [""]
         whole = header.startswith("step") and header.endswith("\n") and header[:-1].isprintable()
         if not whole or "\ufffd" in header:
             logger.warning("%s is damaged: its header cannot be read, and its rows are left out.", self._path)

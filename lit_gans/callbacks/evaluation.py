@@ -160,7 +160,7 @@ class Measurement(GenerativeCallback):
                 here = {each.headline for each in callbacks_of(trainer, Measurement)}
                 others = {headline: protocol for headline, protocol in others.items() if headline in here}
             with writing(path), replacing(path) as part:
-                part.write_text(json.dumps(others | {self.headline: self.protocol}, indent=2) + "\n")
+                part.write_text(json.dumps(others | {self.headline: self.protocol}, indent=2) + "\n", encoding="utf-8")
 
     def _keep_best(self) -> None:
         for name, direction in self.directions.items():
@@ -459,7 +459,7 @@ def _short(key: str) -> str:
 def _read(path: Path) -> dict[str, Any]:
     """Returns the protocols of a file; none, with a warning, if it is damaged: a training does not end for it."""
     try:
-        return dict(json.loads(path.read_text()))
+        return dict(json.loads(path.read_bytes()))
     except (ValueError, TypeError, RecursionError):
         logger.warning("%s is damaged and is written again, with the protocols of this run alone.", path)
         return {}

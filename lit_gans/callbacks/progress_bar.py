@@ -15,7 +15,7 @@ from rich.text import Text
 
 from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.callbacks.throughput import Throughput
-from lit_gans.common.paths import shown
+from lit_gans.common.paths import printable, shown
 from lit_gans.common.progress import in_words
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.callback import GenerativeCallback, callbacks_of
@@ -67,7 +67,7 @@ class ProgressBar(GenerativeCallback, LightningProgressBar):
         self._total = int(total) if total != float("inf") else None
         first, last = trainer.global_step + 1, self._total or "?"
         name, folder = type(pl_module).__name__, shown(trainer.default_root_dir)
-        self._console.print(f"{name}: iterations {first} to {last}, in {folder}", soft_wrap=True, markup=False)
+        self._print(f"{name}: iterations {first} to {last}, in {folder}", markup=False)
         if not (self._console.is_terminal or self._console.is_jupyter):
             return
         self._progress = _TwoLines(
@@ -80,6 +80,9 @@ class ProgressBar(GenerativeCallback, LightningProgressBar):
         )
         self._progress.start()
         self._task = self._progress.add_task("", total=self._total, completed=trainer.global_step, left="")
+
+    def _print(self, line: str, **kwargs: Any) -> None:
+        self._console.print(printable(line, self._console.encoding), soft_wrap=True, **kwargs)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         if not self._enabled:
@@ -94,7 +97,7 @@ class ProgressBar(GenerativeCallback, LightningProgressBar):
         elif self._is_due(step):
             self._said_at = self._time_left.clock()
             parts = [f"iteration {step}/{self._total or '?'}", self._left(trainer), self._numbers(trainer)]
-            self._console.print("  ".join(part for part in parts if part), soft_wrap=True)
+            self._print("  ".join(part for part in parts if part))
 
     def _is_due(self, step: int) -> bool:
         """Whether to print a line after this iteration."""

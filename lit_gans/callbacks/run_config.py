@@ -59,7 +59,7 @@ class RunConfig(GenerativeCallback):
             for name, text in self.files.items():
                 path = Path(trainer.default_root_dir) / name
                 with writing(path), replacing(path) as part:
-                    part.write_text(text)
+                    part.write_text(text, encoding="utf-8")
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Raises `RefusedInput` if the resumed checkpoint was trained on other data."""

@@ -123,7 +123,8 @@ def requeue_job() -> None:
     if "SLURM_ARRAY_JOB_ID" in os.environ:
         job = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
     try:
-        subprocess.run(["scontrol", "requeue", job], check=True, capture_output=True, text=True)
+        command = ["scontrol", "requeue", job]
+        subprocess.run(command, check=True, capture_output=True, encoding="utf-8", errors="replace")
     except (OSError, subprocess.CalledProcessError) as error:
         output = error.stderr if isinstance(error, subprocess.CalledProcessError) else ""
         logger.warning("job %s could not be queued again: %s %s", job, error, output)

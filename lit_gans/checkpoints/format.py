@@ -66,23 +66,27 @@ def from_plain(value: Any) -> Any:
     return found(**{key: from_plain(item) for key, item in value["init_args"].items()})
 
 
-def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Reads a checkpoint on the CPU, without executing code from it: a file; a sharded folder, as full tensors; a
-    folder of `lit-gans export`; or the best or last checkpoint in the folder of a run.
+def read_checkpoint(path: str | Path, map_location: Any = "cpu") -> dict[str, Any]:
+    """Reads a checkpoint, by default on the CPU, without executing code from it: a file; a sharded folder, as full
+    tensors; a folder of `lit-gans export`; or the best or last checkpoint in the folder of a run.
 
     Args:
         path: see `find_checkpoint`.
+        map_location: see `torch.load`; sharded and exported checkpoints are read on the CPU.
 
     Raises:
         RefusedInput: the path is not a checkpoint, or the checkpoint is damaged.
     """
     if is_address(path):
         with TemporaryDirectory(prefix="lit_gans_") as folder:
-            return read_checkpoint(Remote(str(path)).download(Path(folder) / Path(path).name))
+            return read_checkpoint(Remote(str(path)).download(Path(folder) / Path(path).name), map_location)
     path = find_checkpoint(path)
     if path.is_dir() and not is_exported(path):
         return read_sharded(path)
-    checkpoint = _joined(*read_exported(path)) if is_exported(path) else read_torch_file(path)
+    if is_exported(path):
+        checkpoint = _joined(*read_exported(path))
+    else:
+        checkpoint = read_torch_file(path, map_location=map_location)
     if not (isinstance(checkpoint, dict) and isinstance(checkpoint.get("state_dict"), dict)):
         raise RefusedInput(
             f"{path} is not a Lightning checkpoint: it has no state_dict; give a file that a training"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from importlib.resources import files
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from lit_gans.checkpoints.remote import downloaded_here, is_address
 from lit_gans.checkpoints.sharded import REST, read_rest, verify_shards
 from lit_gans.checkpoints.torch_files import read_torch_file
 from lit_gans.common.atomic import kept
-from lit_gans.common.errors import RefusedInput, nearest
+from lit_gans.common.errors import RefusedInput, nearest, refusing
 from lit_gans.common.lightning import rank_zero_only
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,11 @@ def find_checkpoint(path: str | Path) -> Path:
     if str(path).startswith(HUB):
         return downloaded(str(path))
     path = downloaded_here(str(path)) if is_address(path) else Path(path)
+    with refusing(f"{path} cannot be opened"):  # a name that is too long, or permissions
+        return _at(path)
+
+
+def _at(path: Path) -> Path:
     if path.parent == Path(ZOO) and not path.exists():
         return _of_the_zoo(path.name)
     if path.is_file() or (path / REST).is_file() or is_exported(path):
@@ -50,10 +56,21 @@ def find_checkpoint(path: str | Path) -> Path:
             if found is not None:
                 logger.info("checkpoint  %s", found)
                 return found
+        others = _of_lightning(folder)
+        if others:
+            logger.info("checkpoint  %s", others[-1])
+            return others[-1]
     raise RefusedInput(
         f"{path} is neither the folder of a run nor a sharded checkpoint: it has no {FOLDER}/{_BEST}, no"
         f" {FOLDER}/{_LAST} and no {REST}{_newest_in(path)}."
     )
+
+
+def _of_lightning(folder: Path) -> list[Path]:
+    """Returns the checkpoints of Lightning's own `ModelCheckpoint` in a folder, such as `epoch=0-step=10.ckpt`, the
+    newest last.
+    """
+    return sorted(folder.glob("*step=*.ckpt"), key=lambda path: (path.stat().st_mtime_ns, path.name))
 
 
 def _newest_in(folder: Path) -> str:
@@ -82,6 +99,8 @@ def _of_the_zoo(name: str) -> Path:
 def checkpoints_of(run: Path) -> list[Path]:
     """Returns all checkpoints in the folder of a run, whether they are good or damaged."""
     folder = run / FOLDER
+    if not os.path.isdir(folder):
+        return []
     return sorted([*folder.glob("*.ckpt"), *folder.glob("*.ckpt.old")])
 
 
@@ -149,9 +168,10 @@ def resume_point(resume: str, folder: Path) -> tuple[Path | None, int]:
     if is_address(resume):
         raise RefusedInput(f"resume={resume}: hydra.run.dir=ADDRESS resume=auto continues the run at an address.")
     path = folder if resume == "auto" else Path(resume)
-    if not path.exists() and resume != "auto":
-        raise RefusedInput(f"resume={resume}: there is no such checkpoint; resume=auto takes the newest run.")
-    return newest_good(path) or ((None, 0) if resume == "auto" else (path, verified_iteration(path)))
+    with refusing(f"resume={resume} cannot be opened"):
+        if not path.exists() and resume != "auto":
+            raise RefusedInput(f"resume={resume}: there is no such checkpoint; resume=auto takes the newest run.")
+        return newest_good(path) or ((None, 0) if resume == "auto" else (path, verified_iteration(path)))
 
 
 def _loss(run: Path, path: Path, iteration: int) -> str:

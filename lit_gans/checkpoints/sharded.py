@@ -141,7 +141,7 @@ def checksums(folder: Path, rank: int = 0, world_size: int = 1) -> dict[str, Ent
 
 def write_commit(folder: Path, entries: dict[str, Entry]) -> None:
     """Marks a folder as complete."""
-    (folder / COMMIT).write_text(json.dumps({"files": dict(sorted(entries.items()))}, indent=1))
+    (folder / COMMIT).write_bytes(json.dumps({"files": dict(sorted(entries.items()))}, indent=1).encode())
 
 
 def _committed(folder: Path) -> list[tuple[str, Entry]]:

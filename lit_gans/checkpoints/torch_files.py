@@ -12,14 +12,15 @@ import torch
 from lit_gans.common.errors import RefusedInput
 
 
-def read_torch_file(path: Path, kind: str = "a checkpoint") -> Any:
-    """Loads tensors and plain values on the CPU.
+def read_torch_file(path: Path, kind: str = "a checkpoint", map_location: Any = "cpu") -> Any:
+    """Loads tensors and plain values, by default on the CPU.
 
     The file is a zip archive, with a CRC-32 of each entry, which torch itself does not verify.
 
     Args:
         path: path of the file.
         kind: what the file should be, for the message.
+        map_location: see `torch.load`.
 
     Raises:
         RefusedInput: the file is missing or damaged, or holds anything else than tensors and plain values.
@@ -28,7 +29,7 @@ def read_torch_file(path: Path, kind: str = "a checkpoint") -> Any:
         with zipfile.ZipFile(path) as archive:
             if archive.testzip():
                 raise zipfile.BadZipFile
-        return torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location=map_location, weights_only=True)
     except Exception as error:  # a hostile file may raise anything
         raise RefusedInput(f"{path} cannot be read as {kind}: {_reason(error)}") from error
 

@@ -127,7 +127,7 @@ def bench(
     text = "\n".join([*_table(result), "", *(f"- {note}" for note in _notes(result))])
     print(text)
     if output is not None:
-        Path(output).with_suffix(".md").write_text(f"{text}\n")
+        Path(output).with_suffix(".md").write_text(f"{text}\n", encoding="utf-8")
     return result
 
 
@@ -140,7 +140,7 @@ def machine(device: torch.device) -> dict[str, Any]:
         found |= {"capability": f"{card.major}.{card.minor}", "cudnn": torch.backends.cudnn.version()}
     else:
         information = Path("/proc/cpuinfo")
-        lines = information.read_text().splitlines() if information.is_file() else []
+        lines = information.read_text(encoding="utf-8").splitlines() if information.is_file() else []
         names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
         found["device_name"] = names[0] if names else platform.processor() or platform.machine()
     return found | {"torch": torch.__version__}
@@ -163,7 +163,7 @@ def _run(
             # with a reserve: the next one may be of a larger network
             estimates[compiles] = 1.5 * (time.monotonic() - begun)
         if output is not None:
-            Path(output).write_text(json.dumps(result, indent=2) + "\n")
+            Path(output).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
 # ---- one cell
@@ -177,7 +177,7 @@ def _measured(cell: Cell, sizes: dict[str, Any], device: str) -> dict[str, Any]:
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
         torch.multiprocessing.spawn(_rank, (cell, sizes, device, folder, port), cell.processes)
-        return dict(json.loads(Path(folder, "result.json").read_text()))
+        return dict(json.loads(Path(folder, "result.json").read_bytes()))
 
 
 def _rank(rank: int, cell: Cell, sizes: dict[str, Any], device: str, folder: str, port: int) -> None:
@@ -189,7 +189,7 @@ def _rank(rank: int, cell: Cell, sizes: dict[str, Any], device: str, folder: str
     quiet()
     found = _train(cell, sizes, device, folder)
     if rank == 0:
-        Path(folder, "result.json").write_text(json.dumps(found))
+        Path(folder, "result.json").write_text(json.dumps(found), encoding="utf-8")
 
 
 def _train(cell: Cell, sizes: dict[str, Any], device: str, folder: str) -> dict[str, Any]:

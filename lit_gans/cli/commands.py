@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -36,7 +37,7 @@ class Command:
 def find(name: str) -> Command | None:
     """Returns the command of a name, or None if there is none."""
     path = Path(__file__).with_name(f"{name}.py")
-    said = ast.get_docstring(ast.parse(path.read_text())) if name.isidentifier() and path.is_file() else None
+    said = ast.get_docstring(ast.parse(path.read_bytes())) if name.isidentifier() and os.path.isfile(path) else None
     if not said or not said.startswith(f"`lit-gans {name}"):
         return None
     usage, _, summary = said.splitlines()[0].partition("`: ")

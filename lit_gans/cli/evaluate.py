@@ -25,6 +25,7 @@ from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.sample import refuse_truncation, turn
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput
+from lit_gans.common.paths import short_name
 from lit_gans.common.progress import follow
 from lit_gans.common.size import Size, as_size, size_text
 from lit_gans.config.load import module_from, trained_with
@@ -194,7 +195,7 @@ def _measured(
 
 def _save(record: dict[str, Any], path: Path) -> None:
     """Writes the record and prints it in readable form."""
-    path.write_text(json.dumps(record, indent=2) + "\n")
+    path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     shown = {name: value for name, value in record.items() if name not in ("left_out", "directions", "protocol")}
     lines = [f"{key}: {value:.6g}" if isinstance(value, float) else f"{key}: {value}" for key, value in shown.items()]
     lines += [f"left out: {name}: {reason}" for name, reason in record.get("left_out", {}).items()]
@@ -264,4 +265,4 @@ def _place(checkpoint: Path | None, source: str, direction: Direction) -> Path:
     measured = checkpoint or Path(source)
     folder = results_folder(source, measured) if checkpoint and is_exported(measured) else measured.parent
     back = "_b_to_a" if direction == "b_to_a" else ""
-    return folder / f"evaluation_{measured.stem}{back}.json"
+    return folder / f"evaluation_{short_name(measured.stem)}{back}.json"

@@ -44,7 +44,7 @@ _MORE = (
 def command_help(name: str) -> str:
     """Returns the help of a command other than training: the docstring and signature of the function of its name."""
     path = Path(__file__).with_name(f"{name}.py")
-    functions = (node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef))
+    functions = (node for node in ast.parse(path.read_bytes()).body if isinstance(node, ast.FunctionDef))
     function = next(node for node in functions if node.name == name)
     said = docstring_parser.parse(ast.get_docstring(function) or "", docstring_parser.DocstringStyle.GOOGLE)
     meanings = {parameter.arg_name: parameter.description or "" for parameter in said.params}
@@ -93,7 +93,7 @@ def _of_options(chosen: dict[str, str], overrides: list[str]) -> Iterator[str]:
         node = OmegaConf.select(config, place)
         yield f"{key}={option}"
         if group == "experiment":
-            yield from (files(CONFIG_PACKAGE) / group / f"{option}.yaml").read_text().splitlines()
+            yield from (files(CONFIG_PACKAGE) / group / f"{option}.yaml").read_text(encoding="utf-8").splitlines()
         elif isinstance(node, DictConfig):
             yield from _table(_rows(OmegaConf.to_container(node), place))
         else:

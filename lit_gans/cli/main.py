@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -36,6 +37,9 @@ def overview() -> str:
 
 def run(arguments: list[str]) -> int:
     """Runs a command line and returns the exit code. Classes of the current folder are found, after installed ones."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # the locale may lack characters of a path
+            stream.reconfigure(errors="backslashreplace")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     if not arguments or arguments[0] in (*_FLAGS, "help"):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
+from textwrap import shorten
 
 import numpy as np
 from lightning.pytorch import Trainer
@@ -18,7 +19,7 @@ from lit_gans.callbacks import Checkpoint, Samples, Throughput
 from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.callbacks.samples import FILM
 from lit_gans.cli.tables import markdown
-from lit_gans.common.paths import shown
+from lit_gans.common.paths import printable, shown
 from lit_gans.config.mistakes import DONE, STOPPED
 from lit_gans.config.registry import IMPORT_VARIABLE
 from lit_gans.training.callback import callbacks_of
@@ -28,6 +29,7 @@ _METRIC = "metric/"
 _ALWAYS = ("loss/", "throughput/", "utilization/")  # logged by every run and reported elsewhere
 _INCHES, _TITLE = 3.2, 0.3  # of each run's samples in the image, and of its name, of 100 pixels
 _COLUMNS = 8
+_LONGEST = 200  # characters of a title
 
 
 @dataclass
@@ -134,7 +136,7 @@ def write_summary(runs: list[Run], folder: Path) -> list[str]:
         rows = [[name, str(len(own)), *(_mean(own, column) for column in columns)] for name, own in by_seed.items()]
         lines += ["", "mean ± standard deviation over the seeds", "", *markdown([["run", "seeds", *columns], *rows])]
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "table.md").write_text("\n".join(lines) + "\n")
+    (folder / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8", errors="backslashreplace")
     grids = [(name, run.samples) for name, run in zip(names, runs, strict=True) if run.samples.is_file()]
     if grids:
         _side_by_side(grids, folder / "samples.png")
@@ -167,5 +169,5 @@ def _side_by_side(grids: list[tuple[str, Path]], path: Path) -> None:
     for axes, (name, grid) in zip(figure.axes, grids, strict=False):
         with Image.open(grid) as image:
             axes.imshow(image.convert("RGB"))
-        axes.set_title(name, fontsize="small", wrap=True)
+        axes.set_title(shorten(printable(name), _LONGEST), fontsize="small", wrap=True, parse_math=False)
     figure.savefig(path)

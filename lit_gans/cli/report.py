@@ -9,6 +9,7 @@ Examples:
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 import torch
@@ -18,7 +19,7 @@ from lit_gans.checkpoints.locate import find_checkpoint
 from lit_gans.cli.sample import refuse_without_latents
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.paths import shown
-from lit_gans.config.load import module_from, trained_with
+from lit_gans.config.load import config_of, module_from, trained_with
 from lit_gans.config.run_folder import output_file
 from lit_gans.data.contracts import RealImages
 from lit_gans.report.page import Run, page
@@ -45,7 +46,7 @@ def report(run: str, num: int = 64, neighbors: bool = True, seed: int = 0, outpu
         The path of the page.
     """
     folder = Path(run)
-    if not (folder / "config.yaml").is_file():
+    if not os.path.isfile(folder / "config.yaml"):
         raise RefusedInput(f"run={run}: there is no config.yaml in it: give the folder of a run.")
     target = output_file(output or folder / "report.html")
     checkpoint = find_checkpoint(folder)
@@ -59,7 +60,9 @@ def report(run: str, num: int = 64, neighbors: bool = True, seed: int = 0, outpu
         latents = module.latents(_ROWS, seed).repeat_interleave(module.num_classes, 0)
         by_class = module.decode(latents, labels=torch.arange(module.num_classes).repeat(_ROWS))
     real = None
-    if neighbors:
+    if neighbors and "data" not in config_of(content):  # of a script, or of Lightning's own CLI
+        logger.info("the nearest real images are left out: the checkpoint does not say its data")
+    elif neighbors:
         data = trained_with(content, "data")
         real = data.real_batches() if isinstance(data, RealImages) else None
     commands = (
@@ -68,6 +71,7 @@ def report(run: str, num: int = 64, neighbors: bool = True, seed: int = 0, outpu
         f"lit-gans directions checkpoint={shown(folder)}",
         f"lit-gans demo checkpoint={shown(folder)}",
     )
-    target.write_text(page(Run.read(folder), samples, by_class, module.num_classes, real, commands))
+    text = page(Run.read(folder), samples, by_class, module.num_classes, real, commands)
+    target.write_text(text, encoding="utf-8", errors="backslashreplace")
     print(f"the report of {folder}: {target}")
     return target

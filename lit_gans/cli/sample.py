@@ -183,7 +183,7 @@ def _write_points(points: Tensor, folder: Path) -> Path:
     plot = output_file(folder / "points.png")
     figure.savefig(plot)
     lines = [",".join(f"{value:.6g}" for value in point) for point in points.flatten(1).tolist()]
-    (folder / "points.csv").write_text("\n".join(["x,y", *lines]) + "\n")
+    (folder / "points.csv").write_text("\n".join(["x,y", *lines]) + "\n", encoding="utf-8")
     print(f"{len(points)} points: {folder / 'points.csv'}, {plot}")
     return plot
 

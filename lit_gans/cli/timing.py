@@ -55,7 +55,7 @@ def timed(module: AdversarialModule, data: Any, trainer: Trainer, seconds: float
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     elif Path("/proc/self/clear_refs").exists():
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew: proc(5)
+        Path("/proc/self/clear_refs").write_bytes(b"5")  # the peak begins anew: proc(5)
     trainer.fit(module, data)
     return Timing(clock.times, clock.images * trainer.world_size, _peak(device))
 
@@ -119,5 +119,5 @@ def _peak(device: str) -> int | None:
     if device == "cuda":
         return torch.cuda.max_memory_allocated()
     status = Path("/proc/self/status")
-    lines = status.read_text().splitlines() if status.exists() else []
+    lines = status.read_text(encoding="utf-8", errors="replace").splitlines() if status.exists() else []
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM")), None)

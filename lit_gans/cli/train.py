@@ -93,7 +93,7 @@ def main(arguments: list[str]) -> int:
 def _further_process(resolved: Path) -> int:
     """Trains as a further process of a run; returns the exit code."""
     with _failures_said():
-        return report(train(yaml.safe_load(resolved.read_text())))
+        return report(train(yaml.safe_load(resolved.read_bytes())))
     return FAILED
 
 
@@ -275,7 +275,7 @@ def _resolved(config: dict[str, Any]) -> Iterator[Path]:
     with folder:
         path = Path(folder.name) / "resolved.yaml"
         with writing(path):
-            path.write_text(yaml.safe_dump(config, sort_keys=False))
+            path.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
         yield path
 
 

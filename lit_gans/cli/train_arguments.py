@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -91,7 +92,7 @@ def experiment_file(arguments: list[str]) -> list[str]:
     if not found:
         return arguments
     path = Path(found[-1].partition("=")[2].strip("'\""))
-    if not path.is_file() or path.absolute().parent.name != "experiment":
+    if not os.path.isfile(path) or path.absolute().parent.name != "experiment":
         raise RefusedInput(f"experiment={path}: expected an existing YAML file in a folder named experiment.")
     ours = files("lit_gans.conf") / "experiment" / f"{path.stem}.yaml"
     if ours.is_file() and not path.samefile(str(ours)):
@@ -126,7 +127,8 @@ def write_experiment(path: Path, notes: Sequence[str], values: Mapping[str, Any]
         values: options by group and values by dotted key.
     """
     text = yaml.safe_dump(content(values), sort_keys=False)
-    path.write_text("\n".join(["# @package _global_", *(f"# {line}" for line in notes), text]))
+    lines = ["# @package _global_", *(f"# {line}" for line in notes), text]
+    path.write_text("\n".join(lines), encoding="utf-8", errors="backslashreplace")
 
 
 def content(values: Mapping[str, Any]) -> dict[str, Any]:

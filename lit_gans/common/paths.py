@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -18,6 +19,24 @@ def cache_folder(given: str | Path | None = None) -> Path:
         return Path(given or os.environ[VARIABLE]).expanduser()
     xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (xdg if xdg.is_absolute() else Path.home() / ".cache") / "lit_gans"
+
+
+def short_name(name: str, longest: int = 200) -> str:
+    """Returns a name of a file or folder with at most `longest` bytes and a few more: a longer name ends with a hash.
+
+    Most file systems allow 255 bytes.
+    """
+    content = os.fsencode(name)
+    if len(content) <= longest:
+        return name
+    return f"{content[:longest].decode(errors='ignore')}-{hashlib.sha256(content).hexdigest()[:6]}"
+
+
+def printable(text: object, encoding: str = "utf-8") -> str:
+    """Returns a text with escapes in place of characters that an encoding lacks, and of bytes in file names that are no
+    UTF-8.
+    """
+    return str(text).encode(encoding, "backslashreplace").decode(encoding)
 
 
 def shown(path: str | Path) -> Path:

@@ -13,12 +13,13 @@ from typing import Any
 
 from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.pytorch import Callback, LightningDataModule, Trainer, seed_everything
-from lightning.pytorch.loggers import Logger
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.strategies import DDPStrategy
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lit_gans.common.errors import RefusedInput, refusing
+from lit_gans.common.paths import printable
 from lit_gans.config.mistakes import said
 from lit_gans.config.signatures import construct, is_node, to_class_path
 from lit_gans.training.adversarial import AdversarialModule
@@ -87,6 +88,7 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
     callbacks = [construct(node, name, Callback) for name, node in nodes.items() if node]
     logger_nodes = (config.get("logger") or {}).items()
     loggers = [construct(node, f"logger.{name}", Logger) for name, node in logger_nodes if node]
+    _refuse_log_folders(loggers)
     node = dict(config["trainer"])
     for name, instead in _ELSEWHERE.items():
         if node.pop(name, None):
@@ -111,6 +113,17 @@ def _refuse_nothing(trainer: Trainer) -> None:
     for name in ("max_steps", "max_epochs", "limit_train_batches"):
         if getattr(trainer, name) == 0:
             raise RefusedInput(f"trainer.{name}=0 trains nothing: it must be greater than 0.")
+
+
+def _refuse_log_folders(loggers: list[Logger]) -> None:
+    """Raises `RefusedInput` for TensorBoard in a folder whose name is no UTF-8, which it cannot open."""
+    for logger in loggers:
+        folder = str(logger.save_dir)
+        if isinstance(logger, TensorBoardLogger) and printable(folder) != folder:
+            raise RefusedInput(
+                f"TensorBoard cannot write into the folder {folder}, whose name is no UTF-8 here: use logger=csv, or"
+                " another folder (hydra.run.dir=FOLDER)."
+            )
 
 
 def _refuse_processes(trainer: Trainer) -> None:

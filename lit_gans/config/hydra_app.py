@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from hydra import compose as hydra_compose
@@ -156,7 +156,7 @@ def _hint(error: Exception, config_name: str, arguments: Sequence[str]) -> str:
     if not (isinstance(error, MissingConfigException) and error.options and error.missing_cfg_file):
         return _nearest_keys(config_name, arguments)
     name = str(error.missing_cfg_file).rpartition("/")[2]
-    if Path(f"{name}.py").is_file():
+    if os.path.isfile(f"{name}.py"):
         return f"{IMPORT_VARIABLE}={name} before the command imports your {name}.py."
     return nearest(name, [option for option in error.options if not option.startswith("_")])
 

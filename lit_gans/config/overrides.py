@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -39,7 +39,7 @@ def _quoted(argument: str, sweeping: bool) -> str:
     key, _, value = argument.partition("=")
     if key_of(argument) is None or re.fullmatch(r"[\w.+-]*", value):
         return argument
-    if Path(value).exists():
+    if os.path.exists(value):  # False for text that is too long for a path
         return f"{key}={quote(value)}"
     try:
         OverridesParser.create().parse_override(argument)

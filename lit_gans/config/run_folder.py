@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import logging
 import os
 import re
@@ -21,6 +22,7 @@ from lit_gans.checkpoints.locate import ZOO, checkpoints_of, run_of, zoo
 from lit_gans.checkpoints.remote import is_address
 from lit_gans.common.errors import RefusedInput, refusing
 from lit_gans.common.folder_lock import locked
+from lit_gans.common.paths import short_name
 from lit_gans.config.signatures import schema, target_class
 
 logger = logging.getLogger(__name__)
@@ -29,6 +31,7 @@ OUTPUTS = Path("outputs")
 LAST = Path("checkpoints") / "last.ckpt"
 _PROCESSING = ("cache", "crop", "on_error", "placement")  # arguments of a data source that do not choose its images
 _RANKS = ("RANK", "GROUP_RANK", "NODE_RANK", "SLURM_PROCID")  # of torchrun, nodes and srun
+_LONGEST_ORIGIN = 60  # bytes of the last component of an origin in a run's name
 _choices = itertools.count()  # choices broadcast between the processes of torchrun
 
 
@@ -43,7 +46,8 @@ def run_name(choices: Mapping[str, str | None], own: Mapping[str, str | None], o
     """
     experiment = choices["experiment"]
     named = [choices[group] for group in ("model", "data") if experiment is None or choices[group] != own[group]]
-    return "_".join([*filter(None, [experiment, *named]), *map(_short, origins)])
+    name = "_".join([*filter(None, [experiment, *named]), *map(_short, origins)])
+    return short_name(name)
 
 
 def data_origins(data: dict[str, Any]) -> list[str]:
@@ -67,8 +71,8 @@ def data_origins(data: dict[str, Any]) -> list[str]:
 def _short(origin: str) -> str:
     """Returns the last component of a path or address and a short hash of all of it."""
     complete = os.path.abspath(origin) if os.path.exists(origin) else origin
-    last = re.sub(r"[^A-Za-z0-9]+", "-", complete.rstrip("/").rpartition("/")[2]).strip("-")
-    return f"{last}-{hashlib.sha256(complete.encode()).hexdigest()[:6]}"
+    last = re.sub(r"[^A-Za-z0-9]+", "-", complete.rstrip("/").rpartition("/")[2]).strip("-")[:_LONGEST_ORIGIN]
+    return f"{last}-{hashlib.sha256(os.fsencode(complete)).hexdigest()[:6]}"
 
 
 def run_folder(name: str, resume: str) -> Path:
@@ -127,11 +131,12 @@ def refuse_folder(path: str | Path, key: str) -> None:
     first = Path(path).absolute()
     while not os.path.lexists(first):
         first = first.parent
-    with (
-        refusing(f"{key}={path}: the folder cannot be created or written"),
-        TemporaryDirectory(dir=first, prefix=".lit_gans_"),  # whatever the permissions say
-    ):
-        pass
+    with refusing(f"{key}={path}: the folder cannot be created or written"):
+        for part in Path(path).absolute().relative_to(first).parts:
+            with suppress(FileNotFoundError):
+                os.lstat(first / part)  # raises another error if the name is too long
+        with TemporaryDirectory(dir=first, prefix=".lit_gans_"):  # whatever the permissions say
+            pass
 
 
 def output_file(path: str | Path) -> Path:
@@ -141,11 +146,13 @@ def output_file(path: str | Path) -> Path:
         RefusedInput: the file can be neither overwritten nor created.
     """
     path = Path(path)
-    if path.is_dir():
+    if os.path.isdir(path):
         raise RefusedInput(f"output={path} is a folder: give the path of a file in it.")
     refuse_folder(path.parent, "output")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists():
+    with refusing(f"output={path}: the file cannot be created"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        exists = path.exists()
+    if exists:
         if not os.access(path, os.W_OK):
             raise RefusedInput(f"output={path}: the file cannot be overwritten, its permissions do not allow it.")
         logger.info("%s will be replaced", path)
@@ -223,5 +230,5 @@ def broadcast_from_rank_0(choose: Callable[[], str]) -> str:
         return choose()
     key = f"run_folder/{next(_choices)}"
     if os.environ["RANK"] == "0":
-        store.set(key, choose())
-    return store.get(key).decode()
+        store.set(key, json.dumps(choose()))  # ASCII, whatever bytes a path has
+    return str(json.loads(store.get(key)))

@@ -252,7 +252,7 @@ def read_image(path: Path, frame: Frame) -> Shaped[Tensor, "1 c h w"]:
 
 def images_at(path: str | Path) -> list[Path]:
     """Returns a file as it is given, or the images in a folder; see `images_in`."""
-    return [Path(path)] if Path(path).is_file() else images_in(Path(path))
+    return [Path(path)] if os.path.isfile(path) else images_in(Path(path))
 
 
 def read_at(path: Path, frame: Frame, whole: bool = False) -> Float[Tensor, "1 c h w"]:

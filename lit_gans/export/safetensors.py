@@ -66,7 +66,7 @@ def save_networks(
     card = _card(config, dict.fromkeys(name.partition(".")[0] for name in tensors), optimizers)
     for name, text in {CONFIG: json.dumps(config, indent=2) + "\n", CARD: card}.items():
         with replacing(folder / name) as part:
-            part.write_text(text)
+            part.write_text(text, encoding="utf-8", errors="backslashreplace")
     if optimizers:
         with replacing(folder / TRAINING) as part:
             torch.save(rest | {NETWORKS: networks_digest(tensors)}, part)

@@ -26,7 +26,7 @@ from lit_gans.networks.autoencoder import Autoencoder, DiagonalGaussian, VectorQ
 from lit_gans.networks.blocks import Norm, cut, padded
 from lit_gans.networks.patchgan import PatchGAN
 from lit_gans.training.adaptive_weight import LARGEST, adaptive_weight, gradient_at, weight_gradient, with_gradient
-from lit_gans.training.batch import Batch
+from lit_gans.training.batch import Batch, refuse_layout
 from lit_gans.training.losses import Scored, critic_generator, hinge_discriminator
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.sampling import Weights, evaluating
@@ -185,6 +185,7 @@ class AutoencoderKL(Translator):
 
     def refuse_batch(self, batch: Batch) -> None:
         """Raises `RefusedInput` if images are not those that the model expects."""
+        refuse_layout(batch["image"], self.image_shape, any_size=True)
         shape, expected = tuple(batch["image"].shape[1:]), self.image_shape
         if shape[0] != expected[0] or shape[1] < expected[1] or shape[2] < expected[2]:
             raise RefusedInput(

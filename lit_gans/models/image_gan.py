@@ -11,7 +11,7 @@ from lit_gans.common.noise import Noise
 from lit_gans.networks import NetworkName, build_discriminator, build_generator, refuse_options
 from lit_gans.networks.blocks import Block
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.batch import Batch
+from lit_gans.training.batch import Batch, refuse_layout
 
 
 class ImageGAN(AdversarialModule):
@@ -100,12 +100,7 @@ class ImageGAN(AdversarialModule):
 
     def refuse_batch(self, batch: Batch) -> None:
         """Raises `RefusedInput` if images or labels are not those that the model expects."""
-        shape, expected = tuple(batch["image"].shape[1:]), self.image_shape
-        if shape != expected:
-            raise RefusedInput(
-                f"the loader yields images of shape {shape} and the model expects {expected}: resize them, or set"
-                " channels and image_size of the model."
-            )
+        refuse_layout(batch["image"], self.image_shape)
         if self.num_classes and "label" not in batch:
             raise RefusedInput(
                 f"the model has num_classes={self.num_classes} and the loader yields no labels: it must yield pairs"

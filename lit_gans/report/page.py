@@ -56,10 +56,10 @@ class Run:
     @classmethod
     def read(cls, folder: Path) -> Run:
         """Reads a run's configuration and metrics."""
-        config = yaml.safe_load((folder / "config.yaml").read_text())
+        config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
         rows = []
         if (folder / "metrics.csv").is_file():
-            with (folder / "metrics.csv").open() as file:
+            with (folder / "metrics.csv").open(encoding="utf-8") as file:
                 rows = [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
         return cls(folder, config, rows)
 
@@ -127,7 +127,9 @@ def page(
 
 
 def _name(node: Any) -> str:
-    return str(node.get("_target_", "")).rpartition(".")[2] if isinstance(node, dict) else str(node)
+    """Returns the name of a node's class; nothing for arguments of Lightning's CLI alone."""
+    path = node.get("_target_", node.get("class_path", "")) if isinstance(node, dict) else node
+    return str(path).rpartition(".")[2]
 
 
 def _url(png: bytes) -> str:

@@ -54,6 +54,7 @@ from lit_gans.training.batch import (
     Batch,
     doubt_about_range,
     prepare_batch,
+    refuse_data,
     repeat_batch,
     share_of_loss,
     split_batch,
@@ -638,6 +639,7 @@ class AdversarialModule(LightningModule):
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         if self.losses:  # not the first batch; a look at its range waits for the device
             return
+        refuse_data(batch, self.channels)
         self.refuse_batch(prepare_batch(batch, channels_last=False))
         doubt = doubt_about_range(batch)
         if doubt is not None and self.trainer.is_global_zero:
@@ -657,7 +659,7 @@ class AdversarialModule(LightningModule):
     def load_from_checkpoint(
         cls,
         checkpoint_path: str | Path,
-        map_location: torch.device | str | None = None,
+        map_location: torch.device | str | dict[str, str] | Callable[..., Any] | None = None,
         *,
         strict: bool = True,
         weights_only: bool = True,
@@ -667,16 +669,20 @@ class AdversarialModule(LightningModule):
 
         Args:
             checkpoint_path: path of a checkpoint, or folder of a run, which loads its best checkpoint, or the last.
-            map_location: device of the module; null is the CPU.
+            map_location: device of the module, or a function or mapping of devices, see `torch.load`; None for the CPU.
             strict, weights_only: arguments of Lightning; loading is always strict and never executes code.
             **kwargs: settings that override those of the checkpoint.
 
         Raises:
             RefusedInput: the file is missing or damaged, or is of another class or architecture.
         """
-        checkpoint = read_checkpoint(checkpoint_path)
+        remaps = callable(map_location) or isinstance(map_location, dict)
+        checkpoint = read_checkpoint(checkpoint_path, map_location if remaps else "cpu")
         with of_class(checkpoint, cls):
-            return cls.from_checkpoint(checkpoint, **kwargs).to(map_location or "cpu")
+            module = cls.from_checkpoint(checkpoint, **kwargs)
+        if remaps:
+            map_location = next(iter(checkpoint["state_dict"].values())).device
+        return module.to(map_location or "cpu")
 
     @classmethod
     def from_checkpoint(cls, checkpoint: dict[str, Any], **kwargs: Any) -> Any:
@@ -785,6 +791,42 @@ class AdversarialModule(LightningModule):
             seed=seed,
         )
 
+    def forward(self, inputs: Tensor, labels: Tensor | None = None) -> Float[Tensor, "n c h w"]:
+        """Generates the images in [0, 1] that `decode` generates, with their graph: `gan(z)`.
+
+        The averaged generator is used if it exists. A training step calls the networks instead.
+
+        Args:
+            inputs: latents (n, z); of a GAN that translates images, images in [0, 1].
+            labels: class of each image of a conditional generator; `None` cycles through all classes.
+
+        Raises:
+            RefusedInput: the generator takes other inputs.
+        """
+        self.refuse_inputs(inputs, labels)
+        labels = self.labels(len(inputs)) if labels is None else labels
+        own = None if labels is None else labels.to(self.device)
+        return self._images([self.sampling_batch(self.to_generator(inputs), own, mix(0, 0))])
+
+    def predict_step(self, data: Any, batch_idx: int, dataloader_idx: int = 0) -> Float[Tensor, "n c h w"]:
+        """Generates images in [0, 1] from a batch of `Trainer.predict`: latents (n, z), or pairs (latents, labels)."""
+        inputs, *labels = data if isinstance(data, list | tuple) else [data]
+        images: Tensor = self(inputs, *labels[:1])
+        return images
+
+    def refuse_inputs(self, inputs: Any, labels: Tensor | None) -> None:
+        """Raises `RefusedInput` for inputs of `forward` that are no latents, and for labels of a generator
+        without classes.
+        """
+        shape = tuple(inputs.shape) if isinstance(inputs, Tensor) else type(inputs).__name__
+        if not isinstance(inputs, Tensor) or shape[1:] != (self.latent_dim,) or not inputs.is_floating_point():
+            raise RefusedInput(
+                f"{type(self).__name__} generates images from latents, floats of shape (n, {self.latent_dim}), and got"
+                f" {shape}: use latents(n), or torch.randn(n, {self.latent_dim})."
+            )
+        if labels is not None and not self.num_classes:
+            raise RefusedInput("labels: the model was trained without classes; leave them out.")
+
     def decode(
         self,
         inputs: Float[Tensor, "n *shape"],
@@ -816,6 +858,9 @@ class AdversarialModule(LightningModule):
     @torch.no_grad()
     def decode_batches(self, batches: Iterable[Batch], weights: Weights | None = None) -> Float[Tensor, "n c h w"]:
         """Generates images in [0, 1] from batches for `generate`, in evaluation mode and float32; see `decode`."""
+        return self._images(batches, weights)
+
+    def _images(self, batches: Iterable[Batch], weights: Weights | None = None) -> Tensor:
         network = self.sampling_generator(weights)
         with evaluating(network), torch.autocast(self.device.type, enabled=False):
             images = [self.generate(network, batch) for batch in batches]

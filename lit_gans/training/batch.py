@@ -31,11 +31,12 @@ def prepare_batch(data: Any, channels_last: bool) -> Batch:
         data: a dict with "image", a pair (image, label), or images alone.
         channels_last: whether images use the channels-last memory layout.
     """
-    batch = _by_name(data)
+    batch = {name: value for name, value in named(data).items() if isinstance(value, Tensor)}
     return {name: _prepared(tensor, channels_last) if tensor.dim() == 4 else tensor for name, tensor in batch.items()}
 
 
-def _by_name(data: Any) -> dict[str, Any]:
+def named(data: Any) -> dict[str, Any]:
+    """Returns the output of a loader by the names of a `Batch`."""
     if isinstance(data, dict):
         return dict(data)
     return dict(zip(("image", "label"), data, strict=False)) if isinstance(data, Sequence) else {"image": data}
@@ -44,7 +45,81 @@ def _by_name(data: Any) -> dict[str, Any]:
 def _prepared(images: Tensor, channels_last: bool) -> Tensor:
     if images.dtype == torch.uint8:
         images = images.to(torch.get_default_dtype()).div_(127.5).sub_(1)
+    elif images.dtype == torch.float64:  # of NumPy
+        images = images.to(torch.get_default_dtype())
     return images.contiguous(memory_format=torch.channels_last) if channels_last else images
+
+
+_OTHER_NAMES = ("pixel_values", "images", "img", "imgs", "jpg", "jpeg", "png", "webp", "pixels", "x", "data")
+
+
+def refuse_data(data: Any, channels: int) -> None:
+    """Raises `RefusedInput` if the output of a loader has no images, or images that are no tensor of uint8 or floats.
+
+    Args:
+        data: the first output of a loader, see `prepare_batch`.
+        channels: number of channels of the images.
+    """
+    batch = named(data)
+    if "image" not in batch:
+        names = [*map(str, batch)]
+        other = next((name for name in _OTHER_NAMES if name in batch), None)
+        labels = ", 'label': batch['labels']" if "labels" in batch else ""
+        how = f", for example {{'image': batch['{other}']{labels}}}" if other else ""
+        raise RefusedInput(
+            f"the loader yields a dict with {', '.join(names) or 'nothing'}, and no image: name the images 'image' and"
+            f" their classes 'label'{how}."
+        )
+    images = batch["image"]
+    if not isinstance(images, Tensor):
+        kind = type(images[0] if isinstance(images, list | tuple) and images else images).__name__
+        raise RefusedInput(
+            f"the loader yields images of type {kind}: expected a tensor (n, {channels}, height, width) of uint8, or of"
+            " floats in [-1, 1]; torchvision.transforms.functional.pil_to_tensor converts images of Pillow,"
+            " torch.from_numpy(images).permute(0, 3, 1, 2) arrays (n, height, width, channels)."
+        )
+    if images.dtype != torch.uint8 and not images.is_floating_point():
+        raise RefusedInput(
+            f"the loader yields images of {images.dtype}: expected uint8, or floats in [-1, 1]: for values from 0 to"
+            " 255, images.to(torch.uint8)."
+        )
+
+
+def refuse_layout(images: Tensor, expected: tuple[int, int, int], name: str = "images", any_size: bool = False) -> None:
+    """Raises `RefusedInput` if images do not have the shape that the networks expect.
+
+    The message has the conversion: a permutation, an axis that is missing, or other settings.
+
+    Args:
+        images: images of a batch.
+        expected: channels, height and width.
+        name: name of the images, for the message.
+        any_size: whether to compare the channels alone.
+    """
+    shape = tuple(images.shape)
+    if len(shape) == 4 and (shape[1] == expected[0] if any_size else shape[1:] == expected):
+        return
+    channels, *size = expected
+    usual = (channels, 1, 3, 4)
+    if len(shape) == 3 and (shape == expected or (any_size and shape[0] == channels)):
+        how = "the batch has no first axis: give DataLoader a batch_size, or use images[None]"
+    elif len(shape) == 3 and shape[2] == channels and list(shape[:2]) == size:
+        how = "the batch has no first axis, and the channels are last: use images.permute(2, 0, 1)[None]"
+    elif len(shape) == 3 and channels == 1:
+        how = "the axis of the channels is missing: use images[:, None]"
+    elif len(shape) != 4:
+        how = "expected a batch (n, channels, height, width)"
+    elif (shape[1] not in usual and shape[3] in usual) or list(shape[1:]) == [*size, channels]:
+        how = "the channels are last: use images.permute(0, 3, 1, 2)"
+    elif (shape[1], channels) == (1, 3):
+        how = "set channels=1 of the model, or use images.expand(-1, 3, -1, -1)"
+    elif (shape[1], channels) == (3, 1):
+        how = "set channels=3 of the model, or use images of one channel (torchvision.transforms.Grayscale)"
+    else:
+        how = "resize them, or set channels and image_size of the model"
+    what = "images" if name == "images" else f"images of {name}"
+    shown = shape[1:] if len(shape) == 4 else shape
+    raise RefusedInput(f"the loader yields {what} of shape {shown} and the model expects {expected}: {how}.")
 
 
 def doubt_about_range(data: Any) -> str | None:
@@ -53,7 +128,7 @@ def doubt_about_range(data: Any) -> str | None:
     Args:
         data: the first output of a loader, see `prepare_batch`; points may have any range.
     """
-    images = _by_name(data).get("image")
+    images = named(data).get("image")
     if not isinstance(images, Tensor) or not images.is_floating_point() or images.dim() != 4 or images.shape[-1] == 1:
         return None
     low, high = (float(value) for value in images.aminmax())

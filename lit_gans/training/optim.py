@@ -11,11 +11,14 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 import torch
+import yaml
+from jsonargparse import ArgumentParser
 from jsonargparse.typing import register_type
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from lit_gans.checkpoints.format import class_path, from_plain, to_plain
+from lit_gans.common._compat.jsonargparse import nested_argument, previous_value
 from lit_gans.common.annotations import converted
 from lit_gans.common.errors import RefusedInput, nearest, one_line, refuse_not_positive
 from lit_gans.training.schedules import Constant, Progress, Schedule
@@ -90,7 +93,11 @@ class Optimizer:
             arguments = {**arguments.pop("init_args", {}), **arguments.pop("dict_kwargs", {}), **arguments}
             if path != class_path(cls):
                 arguments = {"name": path, **arguments}
-        if isinstance(arguments.get("name"), str):
+        if "name" not in arguments:
+            raise RefusedInput(
+                f"{plain} has no name: give the name of an optimizer of torch.optim, such as name: Adam."
+            )
+        if isinstance(arguments["name"], str):
             arguments["name"] = arguments["name"].removeprefix("torch.optim.")
         return cls(**{str(key): from_plain(value) for key, value in arguments.items()})
 
@@ -167,17 +174,53 @@ def _annotation(default: Any) -> Any:
     return bool if isinstance(default, bool) else float
 
 
-def _from_jsonargparse(plain: Any) -> Optimizer:
-    if not isinstance(plain, str | dict):
-        raise ValueError(f"{plain!r}: expected the name of an optimizer of torch.optim, or a mapping of its arguments")
+def _from_jsonargparse(value: Any) -> Optimizer:
+    """Returns the optimizer that a command line or a configuration describes: by its name, by a mapping, or by one
+    changed argument. A mapping without a name changes the previous optimizer.
+    """
+    nested = nested_argument(value)
+    if nested is None and not isinstance(value, str | dict):
+        raise ValueError(f"{value!r}: expected the name of an optimizer of torch.optim, or a mapping of its arguments")
+    previous = previous_value(Optimizer)
     try:
-        return Optimizer.from_plain(plain)
+        if nested is not None:
+            return _changed(previous or Optimizer(), *nested)
+        if isinstance(value, dict) and previous is not None and not {"name", "class_path"} & value.keys():
+            value = {**previous.init_args, **value}
+        return Optimizer.from_plain(value)
     except RefusedInput as error:
         raise ValueError(str(error)) from error  # to which jsonargparse adds the key
 
 
+def _changed(previous: Optimizer, path: str, text: Any) -> Optimizer:
+    """Returns an optimizer with one argument changed; another name brings torch's defaults.
+
+    Args:
+        previous: the optimizer.
+        path: name of the argument; names of a schedule's arguments begin with `schedule.`.
+        text: its value on a command line.
+    """
+    path = path.removeprefix("dict_kwargs.")
+    key = path.partition(".")[0]
+    if key == "name":
+        changed = Optimizer.from_plain(text)
+        return previous if changed.name == previous.name else changed
+    if key == "schedule":
+        parser = ArgumentParser(exit_on_error=False)
+        parser.add_argument("--schedule", type=Schedule, default=to_plain(previous.schedule))
+        value = parser.instantiate(parser.parse_args([f"--{path}={text}"])).schedule
+    else:
+        value = yaml.safe_load(text) if isinstance(text, str) else text
+    return Optimizer(**{**previous.init_args, key: value})
+
+
+def _to_jsonargparse(optimizer: Optimizer) -> dict[str, Any]:
+    plain: dict[str, Any] = to_plain(optimizer.init_args)
+    return plain
+
+
 # its arguments are those of torch's class, which a signature cannot say
-register_type(Optimizer, to_plain, _from_jsonargparse)
+register_type(Optimizer, _to_jsonargparse, _from_jsonargparse)
 
 
 class OptionScheduler(LRScheduler):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
@@ -16,10 +17,12 @@ from lit_gans.data.contracts import Paired, Unpaired
 from lit_gans.data.images import to_networks
 from lit_gans.networks.blocks import Norm
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.batch import Batch
+from lit_gans.training.batch import Batch, doubt_about_range, named, prepare_batch, refuse_data, refuse_layout
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.sampling import Weights
 from lit_gans.training.schedules import ConstantThenLinear
+
+logger = logging.getLogger(__name__)
 
 Direction = Literal["a_to_b", "b_to_a"]
 _ENLARGED = 286 / 256  # then a random crop of the original size (Isola et al. 2017, section 6.2)
@@ -90,6 +93,8 @@ class Translator(AdversarialModule):
                 f"{self.name} translates images, and the loader yields none to translate: it must yield dicts with"
                 " input, images of A, and image, those of B."
             )
+        for name, channels in (("input", self.input_channels), ("image", self.channels)):
+            refuse_layout(batch[name], (channels, *sides(self.image_size)), name, any_size=True)
 
     def dummy_batch(self, num: int) -> Batch:
         return {"input": torch.empty(num, self.input_channels, *sides(self.image_size))}
@@ -126,6 +131,33 @@ class Translator(AdversarialModule):
         if direction not in self.directions:
             raise RefusedInput(f"direction={direction}: {self.name} translates {' and '.join(self.directions)} only.")
         return self.decode_in(direction, pictures * 2 - 1, seed=seed, weights=weights, batch_size=batch_size)
+
+    def forward(self, inputs: Tensor, labels: Tensor | None = None) -> Float[Tensor, "n c h w"]:
+        """Translates images in [0, 1] of A to images in [0, 1] of B, as `translate` does, with their graph."""
+        self.refuse_inputs(inputs, labels)
+        return super().forward(inputs * 2 - 1, labels)
+
+    def predict_step(self, data: Any, batch_idx: int, dataloader_idx: int = 0) -> Float[Tensor, "n c h w"]:
+        """Translates a batch of `Trainer.predict`, as a training takes it: `input` of a dict, or images, as uint8 or in
+        [-1, 1]; of another loader, its first output.
+        """
+        batch = named(data)
+        images = {"image": batch["input"] if "input" in batch else batch.get("image")}
+        refuse_data(images, self.input_channels)
+        doubt = doubt_about_range(images) if batch_idx == 0 else None
+        if doubt is not None:
+            logger.warning(doubt)
+        translations: Tensor = self(self.to_unit_range(prepare_batch(images, self.channels_last)["image"]))
+        return translations
+
+    def refuse_inputs(self, inputs: Any, labels: Tensor | None) -> None:
+        """Raises `RefusedInput` for inputs of `forward` that are no images, and for labels."""
+        if not isinstance(inputs, Tensor) or not inputs.is_floating_point():
+            kind = inputs.dtype if isinstance(inputs, Tensor) else type(inputs).__name__
+            raise RefusedInput(f"{self.name} translates images, floats (n, c, h, w), and got {kind}.")
+        refuse_layout(inputs, (self.input_channels, *sides(self.image_size)), "input", any_size=True)
+        if labels is not None:
+            raise RefusedInput(f"labels: {self.name} has no classes; leave them out.")
 
     def decode_in(
         self,

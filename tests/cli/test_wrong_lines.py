@@ -14,6 +14,27 @@ from tests.commands import TINY
 # arguments of a command and a part of what it says; TINY stands for the overrides of a tiny run
 TABLE = """
 validate | did you mean 'evaluate'?
+LONG | there is no command 'xxx
+train TINY model=LONG | Could not find 'model/xxx
+train TINY data=folder data.root=LONG | xxx: there is no such folder; give one that contains images.
+train TINY data=folder data.root=LONG/LONG | xxx: there is no such folder; give one that contains images.
+train TINY data=paired_folder data.root=LONG model=pix2pix | xxx: there is no such folder
+train TINY data=folder data.root=here data.labels=LONG.csv | here: there is no such folder
+train TINY resume=LONG.ckpt | resume=xxx
+train TINY resume=LONG/LONG.ckpt | cannot be opened
+train TINY init_from=LONG.ckpt | File name too long
+train TINY hydra.run.dir=LONG | File name too long
+train TINY hydra.run.dir=new/LONG | File name too long
+train experiment=LONG/experiment/mine.yaml | expected an existing YAML file in a folder named experiment
+train TINY metrics=inception metrics.extractor.weights=LONG | File name too long
+sample checkpoint=LONG | File name too long
+sample checkpoint=run output=LONG | File name too long
+interpolate checkpoint=run output=LONG.gif | File name too long
+evaluate fake=LONG real=LONG metrics=digits | xxx: there is no such folder
+project checkpoint=run input=LONG | xxx: there is no such folder
+report run=LONG | there is no config.yaml in it
+compare LONG.json LONG.json | File name too long
+fit -c LONG.yaml | xxx
 train TINY model=dcgam | Could not find 'model/dcgam'; did you mean 'dcgan'?
 train TINY model.n_critc=3 | lit-gans: Could not override 'model.n_critc'; did you mean 'model.n_critic'?
 train experiment=dcgan_digits batch_size=32 | did you mean 'data.batch_size' or 'metrics.batch_size'?
@@ -113,7 +134,7 @@ def test_the_table_covers_every_command():
 
 @pytest.mark.parametrize(("line", "sentence"), LINES, ids=[line for line, _ in LINES])
 def test_a_wrong_line_says_what_is_wrong(refused_line, line, sentence):
-    assert sentence in refused_line(line.replace("TINY", shlex.join(TINY)))
+    assert sentence in refused_line(line.replace("TINY", shlex.join(TINY)).replace("LONG", "x" * 300))
 
 
 def test_a_traceback_is_printed_on_request(command, monkeypatch):

@@ -5,9 +5,10 @@ from contextlib import nullcontext
 import pytest
 import yaml
 from jsonargparse import ArgumentParser
+from jsonargparse.typing import register_type
 
 from lit_gans.cli import fit as lightning_cli
-from lit_gans.common._compat.jsonargparse import descriptions
+from lit_gans.common._compat.jsonargparse import descriptions, nested_argument, previous_value
 
 
 @pytest.mark.parametrize("ours", [True, False])
@@ -40,3 +41,28 @@ def test_jsonargparse_still_lists_inherited_descriptions_in_a_private_attribute(
     parser.add_class_arguments(Child, "it")
     assert descriptions(parser)["it.size"] == "how large."
     assert not hasattr(parser, "actions"), "a public list"
+
+
+def test_jsonargparse_still_hides_the_previous_value_from_a_registered_type():
+    """`previous_value` can go once a deserializer gets it."""
+    seen = []
+
+    class Point:
+        def __init__(self, x):
+            self.x = x
+
+    def read(value):
+        seen.append((nested_argument(value), previous_value(Point)))
+        return Point(2)
+
+    register_type(Point, lambda point: point.x, read)
+    parser = ArgumentParser(exit_on_error=False)
+    first = Point(1)
+    parser.add_argument("--point", type=Point, default=first)
+    second = parser.parse_args(["--point.x", "3", "--point.y=4"]).point
+    assert seen[0] == (("x", "3"), first), "the default"
+    assert seen[-1][0] == ("y", "4")
+    assert seen[-1][1] not in (None, first), "the value of the first argument"
+    assert nested_argument("3") is None
+    assert previous_value(Point) is None, "outside of a parser"
+    assert second.x == 2

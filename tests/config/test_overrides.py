@@ -71,3 +71,26 @@ def test_in_a_sweep_a_comma_separates_unless_a_file_has_that_name(tmp_path, monk
 )
 def test_the_source_of_classes_comes_last_on_the_search_path(given, expected):
     assert with_search_path(given, last="ours") == expected
+
+
+LONG = {
+    "a sweep": ",".join(map(str, range(1000))),
+    "a list": f"[{','.join(map(str, range(1000)))}]",
+    "a mapping": "{" + ",".join(f"class_{number}:1.5" for number in range(300)) + "}",
+    "a component": "a" * 300 + "/b,c",
+    "a path": "/".join(["a,b"] * 3000),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_value_that_is_too_long_for_a_path_is_passed_on_as_it_is(name):
+    for flags in ([], ["-m"]):
+        assert quoted([f"key={LONG[name]}", *flags]) == [f"key={LONG[name]}", *flags]
+
+
+def test_long_values_are_composed():
+    weights = {f"class_{number}": 1.5 for number in range(300)}
+    text = ",".join(f"{name}:{weight}" for name, weight in weights.items())
+    config = compose("data=folder", "data.root=here", f"data.class_weights={{{text}}}", f"seed={'1' * 300}")
+    assert config.data.class_weights == weights
+    assert config.seed == int("1" * 300)

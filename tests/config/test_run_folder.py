@@ -179,3 +179,12 @@ def test_a_root_is_the_same_name_before_and_after_its_download():
     before = named(origins=origins("data=mnist", "data.root=data/mnist"))
     Path("data/mnist").mkdir(parents=True)
     assert before == named(origins=origins("data=mnist", "data.root=./data/mnist"))
+
+
+def test_a_name_has_a_length_that_file_systems_allow_and_stays_unique():
+    long = [f"/data/{'é' * 120}/{'photos' * 40}{number}" for number in range(2)]
+    names = [named(origins=[origin]) for origin in long] + [named("my_experiment" * 20), named("my_experiment" * 21)]
+    assert len(set(names)) == 4
+    for name in names:
+        assert len(os.fsencode(name)) <= 220
+        Path(name).mkdir()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 from jsonargparse import ArgumentParser
+from jsonargparse._typehints import ActionTypeHint
 
 
 def descriptions(parser: ArgumentParser) -> dict[str, str]:
@@ -16,6 +19,30 @@ def descriptions(parser: ArgumentParser) -> dict[str, str]:
     found.
     """
     return {action.dest: " ".join((action.help or "").split()) for action in parser._actions}
+
+
+def nested_argument(value: Any) -> tuple[str, Any] | None:
+    """Returns the key and the text of an argument inside a registered type, such as `lr` of `--optimizer.lr 0.1`; None
+    for another value.
+
+    jsonargparse passes a `_common.NestedArg` to the deserializer of a registered type. No issue found.
+    """
+    return (value.key, value.val) if type(value).__name__ == "NestedArg" else None
+
+
+def previous_value(kind: type) -> Any:
+    """Returns the value of a type that the argument had before, or its default, for the deserializer of a registered
+    type; None for none.
+
+    Reads `prev_val` and `self.default` in `_typehints.ActionTypeHint._check_type`, which passes the previous value to
+    nested types only: without it, `--optimizer.lr 0.1` would reset all other arguments of the optimizer. No issue
+    found.
+    """
+    frame: FrameType | None = inspect.currentframe()
+    while frame is not None and frame.f_code is not ActionTypeHint._check_type.__code__:
+        frame = frame.f_back
+    found = () if frame is None else (frame.f_locals.get("prev_val"), frame.f_locals["self"].default)
+    return next((value for value in found if isinstance(value, kind)), None)
 
 
 @contextmanager

@@ -405,5 +405,5 @@ def _free_memory() -> float:
     information = Path("/proc/meminfo")
     if not information.is_file():
         return float("inf")
-    lines = dict(line.split(":", 1) for line in information.read_text().splitlines())
+    lines = dict(line.split(":", 1) for line in information.read_text(encoding="utf-8", errors="replace").splitlines())
     return int(lines["MemAvailable"].split()[0]) * 1024

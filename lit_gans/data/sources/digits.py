@@ -50,7 +50,7 @@ def opaque(images: UInt8[Tensor, "n 1 h w"], channels: int) -> UInt8[Tensor, "n 
 
 @cache  # 4 MB, read in 0.2 s: notebooks and sweeps train several times in one process
 def _table() -> UInt8[Tensor, "5000 785"]:
-    with gzip.open(_file(), "rt") as file:
+    with gzip.open(_file(), "rt", encoding="utf-8") as file:
         return torch.from_numpy(np.loadtxt(file, delimiter=",", dtype=np.uint8))
 
 

@@ -41,7 +41,7 @@ _HELD_OUT_OF_BOTH = 5  # of so many emoji that both fonts draw, one is held out
 @cache
 def _ranges() -> tuple[list[int], list[int]]:
     """Returns the first code points of the ranges in `emoji_groups.txt`, and their groups."""
-    lines = _GROUPS_FILE.read_text().splitlines()
+    lines = _GROUPS_FILE.read_text(encoding="utf-8").splitlines()
     rows = [line.split()[:2] for line in lines if not line.startswith("#")]
     return [int(start, 16) for start, _ in rows], [GROUPS.index(group) for _, group in rows]
 

@@ -118,4 +118,4 @@ class Folder(PackedData):
 def part_of(root: Path, held_out: bool) -> Path:
     """Returns the folder `train`, or the held-out `val` or `test`, in a folder; the folder itself if it has none."""
     names = ("val", "test", "train") if held_out else ("train",)
-    return next((root / name for name in names if (root / name).is_dir()), root)
+    return next((root / name for name in names if os.path.isdir(root / name)), root)

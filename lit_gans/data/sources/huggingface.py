@@ -101,7 +101,7 @@ class Huggingface(PackedData):
 
     def source(self) -> Source:
         datasets = import_extra("datasets", "huggingface")
-        key = "data_dir" if self.files and Path(self.files).is_dir() else "data_files"
+        key = "data_dir" if self.files and os.path.isdir(self.files) else "data_files"
         where = {key: self.files} if self.files else {}
         columns = [self.picture_column, *([self.label_column] if self.label_column else [])]
         with refusing(f"data.name={self.dataset_name}"):
@@ -126,5 +126,5 @@ class Huggingface(PackedData):
 
 def _files_at(files: str) -> list[Path]:
     """Returns the existing local files that a file, folder or pattern names, sorted."""
-    inside = Path(files).rglob("*") if files and Path(files).is_dir() else map(Path, glob(files, recursive=True))
+    inside = Path(files).rglob("*") if files and os.path.isdir(files) else map(Path, glob(files, recursive=True))
     return sorted(path for path in inside if path.is_file())

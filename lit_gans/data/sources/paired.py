@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -138,7 +139,7 @@ class PairedFolder(PackedPairs):
     def _trees(self, held_out: bool) -> list[Path]:
         """Returns the folders of A and B, or one folder of pictures A|B."""
         trees = [self.root / name for name in ("A", "B")]
-        return [part_of(tree, held_out) for tree in (trees if all(tree.is_dir() for tree in trees) else [self.root])]
+        return [part_of(tree, held_out) for tree in (trees if all(map(os.path.isdir, trees)) else [self.root])]
 
 
 def _partners(first: list[Path], second: list[Path]) -> tuple[list[tuple[Path, ...]], list[Path]]:

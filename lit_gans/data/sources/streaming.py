@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -38,7 +39,7 @@ _FORMAT = re.compile(r"(no_header_)?(numpy|tensor)(:\d+)?|int")  # of LitData; o
 def _opened(root: str, cache: str | None, cache_bytes: int) -> Any:
     litdata = import_extra("litdata", "streaming")
     local = Path(root.removeprefix("local:")) / _INDEX
-    if local.is_file():
+    if os.path.isfile(local):
         _refuse_code(local)  # LitData reads it at once
     stream = litdata.StreamingDataset(root, cache_dir=cache, max_cache_size=cache_bytes)
     _refuse_code(Path(stream.input_dir.path) / _INDEX)  # rows are read later
@@ -211,7 +212,7 @@ class Streaming(ImageData):
 
 def refuse_filled(folder: Path) -> None:
     """Raises `RefusedInput` if a folder for a stream contains anything."""
-    if folder.is_dir() and any(folder.iterdir()):
+    if os.path.isdir(folder) and any(folder.iterdir()):
         raise RefusedInput(f"stream={folder} is not empty: a stream needs a new or empty folder.")
 
 

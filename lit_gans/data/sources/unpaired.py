@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,9 @@ class Unpaired(UnpairedData):
 
     def _files(self, domain: str, held_out: bool) -> Files:
         train, test = self.root / f"train{domain}", self.root / f"test{domain}"
-        if train.is_dir():
-            folder = test if held_out and test.is_dir() else train
-        elif (self.root / domain).is_dir():
+        if os.path.isdir(train):
+            folder = test if held_out and os.path.isdir(test) else train
+        elif os.path.isdir(self.root / domain):
             folder = part_of(self.root / domain, held_out)
         else:
             raise RefusedInput(

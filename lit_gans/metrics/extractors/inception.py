@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
 import torch
@@ -44,7 +45,7 @@ class InceptionExtractor(Extractor):
     def __init__(self, weights: str | None = None, sha256: str | None = SHA256) -> None:
         super().__init__()
         path = Path(weights).expanduser() if weights else usual_place()
-        if weights is None and not path.is_file():
+        if weights is None and not os.path.isfile(path):
             raise RefusedInput(
                 f"the Inception weights are missing: fetch {URL} and put it at {path}, or give its place as"
                 " metrics.extractor.weights=PATH."

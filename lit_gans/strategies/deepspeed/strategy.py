@@ -107,7 +107,7 @@ class NetworkDeepSpeed(NetworkStrategy):
         process_group_backend: Literal["nccl", "gloo"] | None = None,
     ) -> None:
         super().__init__(timeout=timeout, process_group_backend=process_group_backend)
-        settings = json.loads(Path(config).read_text()) if isinstance(config, str) else config or {}
+        settings = json.loads(Path(config).read_bytes()) if isinstance(config, str) else config or {}
         for key in settings:
             if key not in _KEYS:
                 raise RefusedInput(
