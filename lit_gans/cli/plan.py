@@ -300,7 +300,9 @@ def _path(given: Mapping[Any, Any]) -> Path:
     folder = Path(str(given.get("data.root", EXPERIMENT))).expanduser().absolute()
     name = f"plan_{re.sub(r'[^A-Za-z0-9]+', '_', folder.name).strip('_')}"
     path = Path(f"planned/experiment/{name}.yaml")
-    planned_for = yaml.safe_load(path.read_text()).get("data", {}).get("root") if path.is_file() else None
+    planned_for = (
+        yaml.safe_load(path.read_text(encoding="utf-8")).get("data", {}).get("root") if path.is_file() else None
+    )
     other = folder if planned_for is None else Path(planned_for).expanduser().absolute()
     if other.resolve() == folder.resolve() or not other.is_dir():  # or a folder that was moved
         return path

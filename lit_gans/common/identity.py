@@ -63,7 +63,7 @@ def _name(cls: type) -> str:
 def _code(cls: type) -> str:
     methods = (thing for thing in vars(cls).values() if inspect.isfunction(thing))
     try:
-        text = Path(inspect.getfile(cls)).read_text()
+        text = Path(inspect.getfile(cls)).read_text(encoding="utf-8")
     except (OSError, TypeError, UnicodeDecodeError):  # in a notebook, or defined by a function of a library
         text = "\n".join(map(_source, methods))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -64,7 +64,7 @@ def remembered(path: Path, key: str, compute: Callable[[], Any]) -> Any:
             suppress(OSError),
             replacing(path, path.with_name(f"{path.name}.{os.getpid()}.part")) as part,  # processes may write at once
         ):
-            part.write_text(json.dumps(known))
+            part.write_text(json.dumps(known), encoding="utf-8")
     return known[key]
 
 

@@ -229,7 +229,7 @@ def find_images(folder: Path, nested: bool = False) -> Found:
     Raises:
         RefusedInput: the folder does not exist, cannot be opened, or contains no images that can be read.
     """
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise RefusedInput(f"{folder}: there is no such folder; give one that contains images.")
     readable = {*readable_endings(), *ARRAYS}
     images, unread = [], {}

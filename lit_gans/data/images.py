@@ -5,6 +5,7 @@ A `picture` is an image as stored in a file; an `image` is an array of fixed siz
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal

@@ -245,4 +245,4 @@ def write_stream(data: PackedData, folder: str | Path, chunk_bytes: int = 64_000
     index = folder / _INDEX
     content = json.loads(index.read_bytes()) | {_ABOUT: about}
     with replacing(index) as part:
-        part.write_text(json.dumps(content, sort_keys=True))
+        part.write_text(json.dumps(content, sort_keys=True), encoding="utf-8")
