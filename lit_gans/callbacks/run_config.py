@@ -24,8 +24,8 @@ class RunConfig(GenerativeCallback):
     """Stores the resolved configuration of a run and compares it over all ranks.
 
     Writes its files to the run folder when the training begins, so that an invalid run changes nothing, and the
-    configuration to checkpoints, from which `lit-gans evaluate` reads data and metrics. Different configurations on
-    different ranks raise an error before the first step.
+    configuration to checkpoints, from which `lit-gans evaluate` reads data and metrics. Loggers receive it as
+    hyperparameters. Different configurations on different ranks raise an error before the first step.
 
     Args:
         config: resolved configuration.
@@ -37,7 +37,7 @@ class RunConfig(GenerativeCallback):
 
     def __init__(self, config: dict[str, Any], files: dict[str, str] | None = None) -> None:
         self.files = files or {}
-        self.config = config
+        self.config = self.hyperparameters = config
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         if trainer.world_size == 1:

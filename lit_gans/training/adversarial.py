@@ -69,6 +69,7 @@ from lit_gans.training.callback import (
 from lit_gans.training.construction import constructor_arguments
 from lit_gans.training.diffaugment import Augmentation
 from lit_gans.training.finite import LOSS, PENALTY, SCALE, FiniteCheck
+from lit_gans.training.hyperparameters import log_hyperparameters
 from lit_gans.training.losses import Scored, flat_scores, loss_of, scores_of
 from lit_gans.training.optim import Optimizer, OptionScheduler, arrange_as_weights
 from lit_gans.training.penalties import r1_penalty, zero_centered_penalty
@@ -621,6 +622,7 @@ class AdversarialModule(LightningModule):
         if self.averaged_generator is not None and not updates_average:
             rank_zero_warn("no EMA callback: the checkpoint's averaged generator would go stale and is dropped.")
             self._copies.averaged = None
+        log_hyperparameters(self.trainer, self)
 
     def on_train_start(self) -> None:
         begin_epoch_after_resume(self.trainer)

@@ -76,6 +76,8 @@ class GenerativeCallback(Callback):
     # whether it reads the losses of every iteration from `trainer.callback_metrics`, which otherwise holds those of the
     # last row of the loggers; `module.losses` always holds those of the last iteration
     reads_logged: bool = False
+    # resolved configuration of the run, which loggers receive; None unless the callback knows it
+    hyperparameters: Mapping[str, Any] | None = None
     left_out: Mapping[str, str] = {}  # why a score that was asked for is not measured, by name
     conflict: str = ""  # what two callbacks of this kind would both do; empty if a trainer may have several
 
