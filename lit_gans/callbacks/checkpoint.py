@@ -110,6 +110,10 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         """Number of the signal that ended the training, or None."""
         return self._signals.received
 
+    def monitored(self, trainer: Trainer) -> tuple[str, str] | None:
+        """Returns the key of the metric that selects the best checkpoint, and whether its `min` or `max` is best."""
+        return self._monitor.monitored(trainer)
+
     def describe_best(self, trainer: Trainer) -> str | None:
         """Returns the best value and its iteration in words, or None; says if untrained networks had a better one."""
         if self.best_value is None:

@@ -64,10 +64,19 @@ class Monitor:
             return value if value is None else float(value)
         return float(trainer.strategy.reduce(value.to(trainer.strategy.root_device, torch.double, copy=True)))
 
+    def monitored(self, trainer: Trainer) -> tuple[str, str] | None:
+        """Returns the key of the metric and whether its `min` or its `max` is best, once every callback knows what it
+        measures; None if there is no metric.
+        """
+        key = self._key(trainer)
+        return None if key is None else (key, self._mode(trainer) or "min")
+
     def rank(self, trainer: Trainer, value: float) -> tuple[bool, float]:
         """Returns what is smaller for better values; NaN is the worst."""
-        direction = directions_of(trainer).get(self._key(trainer) or "") if self.mode == "auto" else self.mode
-        return value != value, -value if direction == "max" else value
+        return value != value, -value if self._mode(trainer) == "max" else value
+
+    def _mode(self, trainer: Trainer) -> str | None:
+        return directions_of(trainer).get(self._key(trainer) or "") if self.mode == "auto" else self.mode
 
     def _key(self, trainer: Trainer) -> str | None:
         if self.name != "auto":

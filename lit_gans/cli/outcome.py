@@ -11,6 +11,7 @@ from shlex import quote
 from textwrap import shorten
 
 import numpy as np
+import yaml
 from lightning.pytorch import Trainer
 from matplotlib.figure import Figure
 from PIL import Image
@@ -142,6 +143,16 @@ def write_summary(runs: list[Run], folder: Path) -> list[str]:
         _side_by_side(grids, folder / "samples.png")
         lines.append(f"side by side: {folder / 'samples.png'}")
     return lines
+
+
+def found_by_sweeper(folder: Path) -> list[str]:
+    """Returns a line about the best values that a sweeper of Hydra has found, if it has written them."""
+    path = folder / "optimization_results.yaml"
+    found = yaml.safe_load(path.read_text()) if path.is_file() else {}
+    if "best_params" not in found:
+        return []
+    values = " ".join(f"{key}={value}" for key, value in found["best_params"].items())
+    return [f"best: {values}, with {_number(found['best_value'])} ({path})"]
 
 
 def _name(overrides: list[str]) -> str:

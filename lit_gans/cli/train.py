@@ -8,6 +8,7 @@ Examples:
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import sys
@@ -32,8 +33,9 @@ from lit_gans.callbacks import Checkpoint, Mirror, RunConfig
 from lit_gans.checkpoints.locate import FOLDER, find_checkpoint, resume_point
 from lit_gans.checkpoints.remote import Remote
 from lit_gans.cli.notices import Notices
-from lit_gans.cli.outcome import Run, entry_of, report, write_summary
+from lit_gans.cli.outcome import Run, entry_of, found_by_sweeper, report, write_summary
 from lit_gans.cli.plan import planned
+from lit_gans.cli.sweep_score import RefusedSweep, sweep_score
 from lit_gans.cli.train_arguments import (
     RUN_FOLDER,
     arguments_of_job,
@@ -46,11 +48,13 @@ from lit_gans.cli.train_arguments import (
 from lit_gans.common._compat.lightning import start_others_with
 from lit_gans.common.atomic import writing
 from lit_gans.common.errors import FailedWrite, RefusedInput, out_of_memory
+from lit_gans.common.loggers import end_loggers
 from lit_gans.common.paths import shown
+from lit_gans.common.process_state import process_state_restored
 from lit_gans.common.quiet import quiet
 from lit_gans.config.build import build, refuse_start, resolve, to_cli
 from lit_gans.config.hydra_app import hydra_command
-from lit_gans.config.mistakes import DONE, FAILED, STOPPED, refused_is_2, said
+from lit_gans.config.mistakes import DONE, FAILED, REFUSED, STOPPED, refused_is_2, said
 from lit_gans.config.overrides import key_of, quote
 from lit_gans.config.run_folder import (
     broadcast_from_rank_0,
@@ -75,11 +79,13 @@ class RunOutcome:
         code: exit code.
         run: its entry in the table of a sweep; None where nothing was trained.
         signal: number of the signal that stopped it; None for none.
+        score: value of its best checkpoint, if it is finite and the training was not stopped.
     """
 
     code: int
     run: Run | None = None
     signal: int | None = None
+    score: float | None = None
 
 
 def main(arguments: list[str]) -> int:
@@ -113,18 +119,23 @@ def _sweep(arguments: list[str], typed: list[str], notices: list[str]) -> int:
     """Returns the exit code of a sweep; prints its table."""
     runs: list[Run] = []
 
-    def job(composed: DictConfig) -> int:
-        outcome = _outcome(composed, typed, notices)
+    def job(composed: DictConfig) -> tuple[int, float | None]:
+        try:
+            outcome = _outcome(composed, typed, notices)
+        except RefusedSweep as error:
+            print(f"lit-gans: {error}", file=sys.stderr)
+            sys.exit(REFUSED)
         runs.extend([] if outcome.run is None else [outcome.run])
         if outcome.signal:  # ends the sweep, also where the run's checkpoint could not be written
             sys.exit(STOPPED + outcome.signal)
-        return outcome.code
+        return outcome.code, outcome.score
 
     try:
         return hydra_command("train", job, arguments)
     finally:
         if len(runs) > 1 and os.environ.get("RANK", "0") == "0":
-            print("\n".join(["", *write_summary(runs, shown(runs[0].folder.parent))]), flush=True)
+            folder = shown(runs[0].folder.parent)
+            print("\n".join(["", *write_summary(runs, folder), *found_by_sweeper(folder)]), flush=True)
 
 
 def _outcome(composed: DictConfig, typed: list[str], notices: list[str], address: str | None = None) -> RunOutcome:
@@ -155,15 +166,18 @@ def _outcome(composed: DictConfig, typed: list[str], notices: list[str], address
             )
             return RunOutcome(DONE)
         with _failures_said():
-            with _own_environment():
+            with process_state_restored():
                 module, data, trainer = build(config)
-                notes = Notices(notices)
-                callbacks = [RunConfig(config, _files(composed, config)), notes]
-                fit(module, data, trainer, config, callbacks + ([Mirror(address)] if address else []))
+                more = [sweep_score(), Mirror(address) if address else None]
+                callbacks = [RunConfig(config, _files(composed, config)), Notices(notices), *filter(None, more)]
+                fit(module, data, trainer, config, callbacks)
             run = entry_of(trainer, overrides, time.perf_counter() - start)
             code = report(trainer, [shlex.quote(item) for item in arguments_of_job(typed, overrides)])
     saving = callbacks_of(trainer, Checkpoint) if trainer is not None else []
-    return RunOutcome(code, run, next((each.received_signal for each in saving if each.received_signal), None))
+    signal = next((each.received_signal for each in saving if each.received_signal), None)
+    best = next((each.best_value for each in saving), None)
+    score = best if code == DONE and best is not None and math.isfinite(best) else None
+    return RunOutcome(code, run, signal, score)
 
 
 def _folder(composed: DictConfig, sweeping: bool, address: str | None) -> Path:
@@ -216,27 +230,11 @@ def _failures_said() -> Iterator[None]:
         print(f"lit-gans: {out_of_memory(error)}", file=sys.stderr)
 
 
-@contextmanager
-def _own_environment() -> Iterator[None]:
-    """Restores the environment variables and process group that Lightning changes when it starts further processes: in
-    a sweep, the next run would attribute them to a launcher. (Lightning has no public option to prevent this.)
-    """
-    environment, threads = dict(os.environ), torch.get_num_threads()
-    try:
-        yield
-    finally:
-        if "LOCAL_RANK" not in environment:
-            if torch.distributed.is_initialized():
-                torch.distributed.destroy_process_group()
-            os.environ.clear()
-            os.environ.update(environment)
-            torch.set_num_threads(threads)
-
-
 def train(config: dict[str, Any]) -> Trainer:
     """Trains with a resolved configuration and returns the trainer; see `fit`."""
-    module, data, trainer = build(config)
-    fit(module, data, trainer, config, [RunConfig(config)])
+    with process_state_restored():
+        module, data, trainer = build(config)
+        fit(module, data, trainer, config, [RunConfig(config)])
     return trainer
 
 
@@ -247,7 +245,7 @@ def fit(
     config: dict[str, Any],
     callbacks: Sequence[Callback],
 ) -> None:
-    """Trains what `build` returned for a resolved configuration.
+    """Trains what `build` returned for a resolved configuration, and ends its loggers.
 
     Args:
         module, data, trainer: what to train, on what and how.
@@ -261,10 +259,14 @@ def fit(
     trainer.ckpt_path = None if config["resume"] == "none" else config["resume"]  # callbacks see it in their `setup`
     with _resolved(config) as file:
         start_others_with(trainer, [sys.executable, "-m", "lit_gans", "train", _RESOLVED, str(file)])
+        failed = True
         try:
             trainer.fit(module, datamodule=data, weights_only=True)
+            failed = False
         except MisconfigurationException as error:  # what Lightning refuses before the first step
             raise RefusedInput(f"trainer: {said(error)}") from error
+        finally:
+            end_loggers(trainer.loggers, failed)
 
 
 @contextmanager

@@ -29,6 +29,7 @@ _PACKAGES = {  # of metrics: the package that they need, and our extra
 _OTHER_JUDGE = "efficientnet_lite2"  # of a model that is trained against the default one
 RUN_FOLDER = "hydra.run.dir"
 _OWN, _GIVEN = ("minutes", "output"), frozenset(("config", "overrides"))  # of `plan` and `tune`
+_OF_SWEEPS = ("hydra.sweep", "hydra/sweeper", "hydra.launcher", "hydra/launcher")  # also of `hydra.sweeper.`
 _FOLDERS = (RUN_FOLDER, "hydra.sweep.dir", "trainer.default_root_dir")
 
 
@@ -159,8 +160,9 @@ def arguments_of_job(typed: list[str], overrides: list[str]) -> list[str]:
     if not is_sweep(typed):
         return typed
     own = {key_of(item): item for item in overrides}
-    kept = (item for item in typed if item not in SWEEP_FLAGS and not item.startswith("hydra.sweep"))
-    return [item if _is_experiment_file(item) else own.get(key_of(item), item) for item in kept]
+    kept = [item for item in typed if item not in SWEEP_FLAGS and not item.startswith(_OF_SWEEPS)]
+    chosen = [item for key, item in own.items() if key not in map(key_of, kept)]  # by hydra.sweeper.params
+    return [*(item if _is_experiment_file(item) else own.get(key_of(item), item) for item in kept), *chosen]
 
 
 def is_sweep(arguments: list[str]) -> bool:

@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lit_gans.common.errors import RefusedInput, refusing
+from lit_gans.common.loggers import end_earlier_training
 from lit_gans.common.paths import printable
 from lit_gans.config.mistakes import said
 from lit_gans.config.signatures import construct, is_node, to_class_path
@@ -89,6 +90,7 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
     logger_nodes = (config.get("logger") or {}).items()
     loggers = [construct(node, f"logger.{name}", Logger) for name, node in logger_nodes if node]
     _refuse_log_folders(loggers)
+    end_earlier_training(loggers)
     node = dict(config["trainer"])
     for name, instead in _ELSEWHERE.items():
         if node.pop(name, None):

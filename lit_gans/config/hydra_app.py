@@ -46,27 +46,35 @@ def _compose(config_name: str, overrides: list[str]) -> DictConfig:
     return config
 
 
-def hydra_command(config_name: str, job: Callable[[DictConfig], int | None], arguments: list[str]) -> int:
+def hydra_command(
+    config_name: str, job: Callable[[DictConfig], int | tuple[int, float | None] | None], arguments: list[str]
+) -> int:
     """Composes a configuration from `arguments`, runs `job` with it and returns the exit code.
 
     Args:
         config_name: name of the primary configuration.
-        job: called with the configuration, once for each combination in a sweep; returns an exit code or None.
+        job: called with the configuration, once for each combination in a sweep; returns an exit code, None for 0, or
+            an exit code and the score that a sweeper of Hydra optimizes, None for a job without a score.
         arguments: overrides and Hydra's own options.
     """
     codes: list[int] = []
     failures: list[Exception] = []
 
-    def caught(config: DictConfig) -> None:  # inside the job, so that an invalid run does not end a sweep
+    def caught(config: DictConfig) -> float | None:  # inside the job, so that an invalid run does not end a sweep
+        scores: list[float | None] = [None]  # of a job that fails: Optuna's sweeper ends at NaN, and goes on at None
+
         def checked() -> int:
             _refuse_without_effect(config, HydraConfig.get().overrides.task)
-            return job(config) or DONE
+            ended = job(config)
+            code, scores[0] = ended if isinstance(ended, tuple) else (ended or DONE, None)
+            return code
 
         try:
             codes.append(refused_is_2(checked))
         except Exception as error:
             failures.append(error)
             raise
+        return scores[0]
 
     def run() -> int:
         register()

@@ -1,9 +1,11 @@
 import csv
 import shutil
 import signal
+import warnings
 
 import numpy as np
 import pytest
+import yaml
 from PIL import Image
 
 from lit_gans.callbacks import EMA
@@ -139,3 +141,54 @@ def test_a_signal_ends_a_sweep_whose_folder_is_deleted(train, tmp_path, monkeypa
     assert train("-m", *TINY, "seed=0,1,2", "trainer.max_steps=3") == 128 + signal.SIGTERM
     assert seeds == [0]
     assert "cannot be written" in train.err
+
+
+@pytest.fixture
+def optuna(monkeypatch):
+    """Optuna's sweeper, for a GAN whose value is best at 6 latents and which diverges at 5; what was trained."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its own, and of the database that it does not use
+        pytest.importorskip("hydra_plugins.hydra_optuna_sweeper._impl")
+    trained, generator_loss = [], GAN.generator_loss
+
+    def loss(self, fake, batch):
+        trained.append(self.latent_dim)
+        self.log("own", 10.0 - abs(6 - self.latent_dim) - self.global_step)
+        return generator_loss(self, fake, batch) + (float("nan") if self.latent_dim == 5 else 0.0)
+
+    monkeypatch.setattr(GAN, "generator_loss", loss)
+    points = ["model=gan", "data=ring", "data.num_points=200", "data.batch_size=50", "metrics=none", "logger=none"]
+    small = ["trainer.accelerator=cpu", "trainer.max_steps=2", "model.latent_dim=choice(4,5,6)"]
+    sweeper = [
+        "hydra/sweeper=optuna",
+        "hydra/sweeper/sampler=grid",
+        "hydra.sweeper.n_trials=3",
+        "hydra.sweeper.n_jobs=1",
+    ]
+    return ["-m", *points, *small, *sweeper], trained
+
+
+OWN = ["callbacks.checkpoint.monitor=own", "callbacks.checkpoint.mode=max"]
+
+
+def test_a_sweeper_gets_the_value_of_the_best_checkpoint_and_goes_on_after_a_job_that_fails(train, tmp_path, optuna):
+    arguments, trained = optuna
+    assert train(*arguments, *OWN, "hydra.sweeper.direction=maximize") == 1, train.err
+    assert {*trained} == {4, 5, 6}
+    assert "not finite" in train.err
+    found = yaml.safe_load((tmp_path / "outputs/sweeps/version_0/optimization_results.yaml").read_text())
+    assert found == {"name": "optuna", "best_params": {"model.latent_dim": 6}, "best_value": 10.0}
+    assert "best: model.latent_dim=6, with 10 (outputs/sweeps/version_0/optimization_results.yaml)" in train.out
+
+
+def test_a_sweeper_without_a_score_or_in_the_wrong_direction_ends_before_the_first_iteration(train, optuna):
+    arguments, trained = optuna
+    assert train(*arguments) == 2
+    assert "hydra/sweeper optimizes a score, and this training has none" in train.err
+    assert train(*arguments, *OWN) == 2
+    assert (
+        "hydra/sweeper looks for the min of own, whose max is best: choose hydra.sweeper.direction=maximize"
+        in train.err
+    )
+    assert not trained
+    assert train.err.count("lit-gans:") == 1, "said once"

@@ -66,3 +66,5 @@ def test_a_stopped_job_is_started_again_with_what_was_typed():
     job = ["experiment=fast", "seed=0"]
     assert arguments_of_job(typed, job) == typed
     assert arguments_of_job([*typed[:2], "seed=0,1", "-m", "hydra.sweep.dir=all"], job) == typed
+    sweeper = ["hydra/sweeper=optuna", "hydra.sweeper.params.seed=choice(0,1)", "hydra/launcher=joblib"]
+    assert arguments_of_job(["-m", *sweeper, "model=gan"], ["model=gan", "seed=1"]) == ["model=gan", "seed=1"]

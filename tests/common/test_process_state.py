@@ -1,0 +1,91 @@
+"""What a training leaves in its process: nothing that the next one would find."""
+
+import os
+import random
+import signal
+import threading
+import warnings
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+
+from lit_gans.common.process_state import process_state_restored
+
+
+def read_state():
+    return {
+        "environment": dict(os.environ),
+        "folder": os.getcwd(),
+        "handler": signal.getsignal(signal.SIGTERM),
+        "dtype": torch.get_default_dtype(),
+        "device": torch.get_default_device(),
+        "deterministic": (torch.are_deterministic_algorithms_enabled(), torch.get_deterministic_debug_mode()),
+        "anomaly": torch.is_anomaly_enabled(),
+        "threads": torch.get_num_threads(),
+        "matmul": torch.get_float32_matmul_precision(),
+        "cudnn": (torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic, torch.backends.cudnn.enabled),
+        "filters": [*warnings.filters],
+        "rc": dict(matplotlib.rcParams),
+        "numbers": (random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[1].tolist()),
+    }
+
+
+def change_state(folder):
+    os.environ.update(LIT_GANS_TEST="new", HOME="elsewhere")
+    del os.environ["PATH"]
+    os.chdir(folder)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    torch.set_default_dtype(torch.float64)
+    torch.set_default_device("meta")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.autograd.set_detect_anomaly(True)
+    torch.set_num_threads(torch.get_num_threads() + 1)
+    torch.set_float32_matmul_precision("medium")
+    torch.backends.cudnn.benchmark = torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.enabled = False
+    warnings.simplefilter("always")
+    matplotlib.rcParams["figure.dpi"] = 7
+    random.random(), torch.rand(1, device="cpu"), np.random.rand()
+
+
+@pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt, SystemExit])
+def test_the_state_of_the_process_is_restored(tmp_path, error):
+    before = read_state()
+    try:
+        with process_state_restored():
+            change_state(tmp_path)
+            changed = read_state()
+            if error is not None:
+                raise error
+    except (ValueError, KeyboardInterrupt, SystemExit) as raised:
+        assert type(raised) is error  # noqa: PT017
+    assert read_state() == before
+    assert not {name for name in before if changed[name] == before[name]}, "each of them was changed"
+
+
+def test_a_precision_that_was_set_for_one_backend_is_restored():
+    """torch raises for `get_float32_matmul_precision` then."""
+    with process_state_restored():
+        torch.backends.cuda.matmul.fp32_precision = "tf32"
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_threads_never_find_the_environment_empty():
+    missing, ends = [], threading.Event()
+
+    def watch():
+        while not ends.is_set():
+            if "PATH" not in os.environ:
+                missing.append("PATH")
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    for number in range(40):
+        with process_state_restored():
+            os.environ["LIT_GANS_TEST"] = str(number)
+    ends.set()
+    thread.join()
+    assert not missing
+    assert "LIT_GANS_TEST" not in os.environ
