@@ -40,9 +40,17 @@ class InitFrom(GenerativeCallback):
         self.checkpoint = checkpoint
 
     def setup(self, trainer: Trainer, pl_module: AdversarialModule, stage: str) -> None:
-        if stage != "fit" or trainer.ckpt_path is not None:
-            return
-        checkpoint = read_checkpoint(self.checkpoint)
+        if stage == "fit" and trainer.ckpt_path is None:
+            for sentence in self.load(pl_module):
+                logger.info("init_from: %s", sentence)
+
+    def load(self, pl_module: AdversarialModule) -> list[str]:
+        """Loads the networks of the checkpoint into a module; returns a sentence about each.
+
+        Raises:
+            RefusedInput: a network has too little in common with its checkpoint, or a frozen layer learned nothing.
+        """
+        checkpoint, sentences = read_checkpoint(self.checkpoint), []
         for name in pl_module.network_names:
             prefix = f"{name}."
             state = {
@@ -62,10 +70,11 @@ class InitFrom(GenerativeCallback):
                 )
             if pl_module.freeze_discriminator:
                 self._refuse_frozen(pl_module.freeze_discriminator, name, network, found)
-            logger.info("init_from: %s: %s", name, found)
+            sentences.append(f"{name}: {found}")
         average = checkpoint.get(EMA_KEY)
         if average is not None:
             transfer(pl_module.start_average(), average["state_dict"])
+        return sentences
 
     def _refuse_frozen(self, num: int, name: str, network: nn.Module, found: Transferred) -> None:
         """Raises `RefusedInput` if a frozen layer of a network has learned nothing."""

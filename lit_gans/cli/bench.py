@@ -29,9 +29,10 @@ from torch import Tensor
 from lit_gans.callbacks import EMA, Throughput
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.cli.tables import markdown
-from lit_gans.cli.timing import ENDLESS, timed
+from lit_gans.cli.timing import ENDLESS, busy_machine, timed
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput, nearest, one_line, refuse_below
+from lit_gans.common.process_state import process_state_restored
 from lit_gans.common.quiet import quiet
 from lit_gans.config.registry import gans as registered
 from lit_gans.config.run_folder import output_file
@@ -122,7 +123,8 @@ def bench(
     cells = [Cell(*values, processes) for values in product(gans, modes, batch_sizes, strategies)]
     cells.sort(key=lambda cell: (cell.mode == "compile", cell.batch_size))  # stable
     sizes = {"image_size": image_size, "width": width, "seconds": seconds}
-    result: dict[str, Any] = {**sizes, "minutes": minutes, **machine(where), "cells": [], "failed": {}, "not_run": []}
+    result: dict[str, Any] = {**sizes, "minutes": minutes, **machine(where), "cells": [], "busy": {}, "failed": {}}
+    result["not_run"] = []
     _run(cells, sizes, where.type, time.monotonic() + 60 * minutes, result, output)
     text = "\n".join([*_table(result), "", *(f"- {note}" for note in _notes(result))])
     print(text)
@@ -157,7 +159,9 @@ def _run(
             result["not_run"].append(str(cell))
         else:
             try:
-                result["cells"].append(asdict(cell) | _measured(cell, sizes, device))
+                found = _measured(cell, sizes, device)
+                result["busy"] |= {str(cell): sentence for sentence in found.pop("busy")}
+                result["cells"].append(asdict(cell) | found)
             except (RefusedInput, RuntimeError, torch.multiprocessing.ProcessRaisedException) as error:
                 result["failed"][str(cell)] = one_line(str(error).strip().splitlines()[-1])[:300]
             # with a reserve: the next one may be of a larger network
@@ -202,7 +206,7 @@ def _train(cell: Cell, sizes: dict[str, Any], device: str, folder: str) -> dict[
         given |= {"generator_width": width, "discriminator_width": width}
     if cell.gan in ("pix2pix", "cyclegan", "autoencoder_kl") and image_size < 64:
         given["patch_depth"] = 1  # three layers leave no patch of so small an image
-    with _tf32(tf32):
+    with process_state_restored(), _tf32(tf32):
         module = registered()[cell.gan](**given)
         trainer = Trainer(
             accelerator=device,
@@ -222,7 +226,8 @@ def _train(cell: Cell, sizes: dict[str, Any], device: str, folder: str) -> dict[
         images = _Images(module, cell.batch_size * module.batches_per_step, torch.device(device))
         timing = timed(module, images, trainer, sizes["seconds"])
     step = statistics.median(timing.times)
-    return {"images_per_second": timing.images / step, "seconds": step, "peak_memory": timing.peak_memory}
+    measured = {"images_per_second": timing.images / step, "seconds": step, "peak_memory": timing.peak_memory}
+    return measured | {"busy": busy_machine([timing])}
 
 
 class _Images:
@@ -273,5 +278,6 @@ def _table(result: dict[str, Any]) -> list[str]:
 def _notes(result: dict[str, Any]) -> list[str]:
     lines = ["images/s, ms of an iteration, peak memory"]
     lines += [f"on {result['device_name']}, {result['threads']} threads, torch {result['torch']}"]
+    lines += [f"{name}: {sentence}" for name, sentence in result["busy"].items()]
     lines += [f"failed: {name}: {sentence}" for name, sentence in result["failed"].items()]
     return lines + ([f"not run, for want of time: {', '.join(result['not_run'])}"] if result["not_run"] else [])

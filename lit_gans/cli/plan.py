@@ -9,11 +9,14 @@ Examples:
 from __future__ import annotations
 
 import hashlib
+import inspect
 import math
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +26,11 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from lit_gans.callbacks.evaluation import GenerativeMetrics
+from lit_gans.callbacks.init_from import InitFrom
+from lit_gans.checkpoints.format import FORMAT_KEY, class_path, read_checkpoint, to_plain
 from lit_gans.cli import rules
 from lit_gans.cli.help import as_typed
-from lit_gans.cli.timing import speed
+from lit_gans.cli.timing import Timing, busy_machine, speed
 from lit_gans.cli.train_arguments import (
     experiment_output,
     is_sweep,
@@ -35,6 +40,7 @@ from lit_gans.cli.train_arguments import (
 )
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput, refuse_not_positive
+from lit_gans.common.process_state import process_state_restored
 from lit_gans.common.progress import in_words
 from lit_gans.common.quiet import quiet
 from lit_gans.common.size import Size, as_size, sides, size_text
@@ -43,13 +49,15 @@ from lit_gans.config.groups import options
 from lit_gans.config.hydra_app import compose
 from lit_gans.config.mistakes import refused_is_2
 from lit_gans.config.overrides import key_of, value_of
+from lit_gans.config.registry import gans
 from lit_gans.data.base import ImageData
 from lit_gans.data.images import to_uint8
 from lit_gans.data.sources.folder import Folder
 from lit_gans.data.survey import LOOKED_AT, Survey, survey
+from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.callback import callbacks_of
 
-EXPERIMENT = "photos"
+EXPERIMENT, MODEL = "photos", "dcgan"  # the experiment of a plan, and its model
 _NOT_WRITTEN = ("experiment", "resume", "init_from", "minutes", "output")
 _TRIAL = 3.0  # seconds of a timing
 _OUTSIDE = 0.05  # share of the time for what is no iteration: samples, checkpoints, the start
@@ -60,7 +68,13 @@ _FEW = 500  # pictures
 def main(arguments: list[str]) -> int:
     """Runs the command with the arguments of a training, and of `plan`; returns the exit code."""
     quiet()
-    return refused_is_2(lambda: print(f"next:      lit-gans train experiment={_plan(arguments)}", flush=True))
+    return refused_is_2(lambda: print(f"next:      {_next(_plan(arguments), arguments)}", flush=True))
+
+
+def _next(path: Path, arguments: list[str]) -> str:
+    """Returns the command that trains as planned; an experiment does not hold the run that a training begins with."""
+    more = [item for item in arguments if key_of(item) == "init_from"]
+    return " ".join(map(shlex.quote, ["lit-gans", "train", f"experiment={path}", *more]))
 
 
 def planned(arguments: list[str]) -> list[str]:
@@ -79,9 +93,10 @@ def planned(arguments: list[str]) -> list[str]:
     processes = max(int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "SLURM_NTASKS"))
     if is_sweep(arguments) or processes > 1:
         what = "experiment=photos" if not alone else "data=folder without model= and experiment="
+        root = shlex.quote(f"data.root={chosen.get('data.root', 'FOLDER')}")
         raise RefusedInput(
-            f"{what} chooses settings for one run of one process by timing it: choose once with `lit-gans plan"
-            f" data.root={chosen.get('data.root', 'FOLDER')}`, then give the file that it writes as experiment=FILE."
+            f"{what} chooses settings for one run of one process by timing it: choose once with `lit-gans plan {root}`,"
+            " then give the file that it writes as experiment=FILE."
         )
     resumes = chosen.get("resume", "none") != "none"
     path = _path(chosen) if resumes else _plan(arguments)  # a plan made before may differ from what is given
@@ -108,11 +123,12 @@ def plan(overrides: list[str], minutes: float = 60.0, output: str | None = None)
     if "data.root" not in given:
         raise RefusedInput("data.root is required: the folder of the pictures, as in data.root=photos.")
     path = experiment_output(output or _path(given))
-    choice = Choice(given)
+    choice = Choice(given, beginning(overrides))
     lines = []
-    for line in _chosen(choice, 60 * minutes):
-        lines.append(line)
-        print(line, flush=True)
+    with process_state_restored():
+        for line in _chosen(choice, 60 * minutes):
+            lines.append(line)
+            print(line, flush=True)
     notes = [f"lit-gans plan {' '.join(overrides)} minutes={minutes:g}", *lines]
     write_experiment(path, notes, choice.values)
     print(f"written:   {path}", flush=True)
@@ -128,14 +144,56 @@ def _plan(arguments: list[str]) -> Path:
     return plan(overrides, **own)
 
 
+@dataclass(frozen=True)
+class Beginning:
+    """The run whose networks a training begins with.
+
+    Args:
+        checkpoint: path of its checkpoint.
+        model: option of `model`.
+        values: size of its images, network and widths, by key.
+    """
+
+    checkpoint: str
+    model: str
+    values: dict[str, Any]
+
+
+def beginning(overrides: list[str]) -> Beginning | None:
+    """Returns the run that `init_from` names, or None.
+
+    Raises:
+        RefusedInput: it does not exist, or is not of a GAN that has a name.
+    """
+    given = next((value_of(item) for item in overrides if key_of(item) == "init_from"), None)
+    if given is None:
+        return None
+    checkpoint = read_checkpoint(given)
+    name = checkpoint.get(FORMAT_KEY, {}).get("class_path")
+    model = next((option for option, cls in gans().items() if class_path(cls) == name), None)
+    if model is None:
+        raise RefusedInput(f"init_from={given}: it is not a run of a GAN that model= names, but of {name}.")
+    loop = inspect.signature(AdversarialModule.__init__).parameters.keys() - {"latent_dim"}
+    settings = to_plain(dict(checkpoint["hyper_parameters"]))
+    plain = {key: value for key, value in settings.items() if not isinstance(value, dict)}
+    own = {f"model.{key}": value for key, value in plain.items() if key not in {*loop, "num_classes"}}
+    return Beginning(given, model, own | {"data.image_size": settings.get("image_size", 64)})
+
+
 class Choice:
     """Options and values of an experiment, by key: those that the user gives stay as they are.
 
     Args:
         given: options and values.
+        begins: the run whose networks the training begins with, whose size, network and widths are then given, too.
     """
 
-    def __init__(self, given: dict[str, Any]) -> None:
+    def __init__(self, given: dict[str, Any], begins: Beginning | None = None) -> None:
+        self.begins = begins
+        if begins is not None:
+            own = begins.values if begins.model == MODEL else begins.values | {"model": begins.model}
+            if given.get("model", begins.model) == begins.model:  # another one is refused, with both names
+                given = own | given
         self.given = given
         model = given.get("model")
         # the settings of a GAN on the digits, where there are some: those of its paper are for large networks
@@ -170,7 +228,7 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
         f"{pictures.num:,} {color} pictures of {pictures.width}x{pictures.height} pixels (width x height)"
         f"{f', {classes} classes (model.num_classes={classes} uses them)' if classes else ''}, {device.type}"
     )
-    if pictures.num < _FEW:
+    if pictures.num < _FEW and choice.begins is None:
         yield f"few pictures: with fewer than {_FEW}, init_from= a run on similar ones repeats them less"
     if pictures.unreadable:
         opened = f"{pictures.unreadable} of {min(pictures.num, LOOKED_AT)} pictures that were opened"
@@ -180,8 +238,11 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
         yield f"{len(lines)} files are left out (data.on_error=skip), such as: {lines[0]}"
 
     choice.prefer({"data.channels": pictures.channels})
+    if choice.begins is not None:
+        yield _line("begins", _begun(choice), "init_from=")
     for_iterations = (1 - rules.EVALUATION_SHARE - _OUTSIDE) * seconds
-    per_image = _fitted(choice, pictures, for_iterations)
+    timing = _fitted(choice, pictures, for_iterations)
+    per_image = 1 / timing.images_per_second
     size, width = as_size(choice.values["data.image_size"]), choice.values["model.generator_width"]
     cut = "cropped to the center" if pictures.same_shape else "cropped to the central square"
     yield _line("images", f"{size_text(size)}, {cut}", "data.image_size= data.crop= data.channels= data.flip=true")
@@ -199,6 +260,7 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
         choice.prefer(rules.r3gan(size))
     choice.prefer({"callbacks.samples.every_n_steps": rules.grids_every(max_steps)})
     gamma = f", R1 gamma {choice.values['model.r1_gamma']}" if "model.r1_gamma" in choice.values else ""
+    yield from busy_machine([timing])
     yield _line("learning", f"batches of {batch}{gamma}", "data.batch_size= model.r1_gamma= model.augmentation=")
 
     measured, said, notices = _measured(choice, pictures, images * per_image, module.trains_against)
@@ -215,13 +277,27 @@ def _chosen(choice: Choice, seconds: float) -> Iterator[str]:
         yield f"too short to learn shapes at this size: minutes={math.ceil(needed)}, or smaller images"
 
 
-def _fitted(choice: Choice, pictures: Survey, seconds: float) -> float:
-    """Chooses size, width and batch for a training of some seconds; returns the seconds of a real image."""
+def _begun(choice: Choice) -> str:
+    """Returns what the training begins with, in words.
+
+    Raises:
+        RefusedInput: networks of the given settings have too little in common with it.
+    """
+    assert choice.begins is not None
+    module, _, _ = build(choice.config(metrics="none"))
+    InitFrom(choice.begins.checkpoint).load(module)
+    size = size_text(as_size(choice.values["data.image_size"]))
+    width = choice.values.get("model.generator_width")
+    return f"with {choice.begins.checkpoint}: {choice.begins.model}, {size}, width {width}"
+
+
+def _fitted(choice: Choice, pictures: Survey, seconds: float) -> Timing:
+    """Chooses size, width and batch for a training of some seconds; returns its timing."""
     given = "data.image_size" in choice.given
     sizes = [as_size(choice.values["data.image_size"])] if given else rules.possible_sizes(pictures)
     widths = (choice.values["model.generator_width"],) if "model.generator_width" in choice.given else rules.WIDTHS
 
-    def timed(size: Size, width: int) -> float:
+    def timed(size: Size, width: int) -> Timing:
         shorter = min(sides(size))
         choice.prefer(
             {"data.image_size": list(sides(size)), "data.batch_size": rules.batch_size(shorter, pictures.num)}
@@ -229,12 +305,12 @@ def _fitted(choice: Choice, pictures: Survey, seconds: float) -> float:
         choice.prefer({"model.generator_width": width, "model.discriminator_width": width})
         config = choice.config(metrics="none")
         noise = Noise(size, config["data"]["channels"], config["data"]["batch_size"])
-        return 1 / speed(config, torch.get_num_threads(), _TRIAL, noise)
+        return speed(config, torch.get_num_threads(), _TRIAL, noise)
 
     first = sizes[min(1, len(sizes) - 1)], widths[0]
-    seconds_each = timed(*first)
-    best = rules.network(sizes, widths, seconds, rules.scaled(seconds_each, first))
-    return seconds_each if best == first else timed(*best)
+    timing = timed(*first)
+    best = rules.network(sizes, widths, seconds, rules.scaled(1 / timing.images_per_second, first))
+    return timing if best == first else timed(*best)
 
 
 def _measured(choice: Choice, pictures: Survey, seconds: float, seen: tuple[str, ...]) -> tuple[float, str, list[str]]:

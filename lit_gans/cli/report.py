@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
+from shlex import quote
 
 import torch
 
@@ -65,11 +66,12 @@ def report(run: str, num: int = 64, neighbors: bool = True, seed: int = 0, outpu
     elif neighbors:
         data = trained_with(content, "data")
         real = data.real_batches() if isinstance(data, RealImages) else None
+    named = quote(f"checkpoint={shown(folder)}")  # for a shell
     commands = (
-        f"lit-gans sample checkpoint={shown(folder)} num=64",
-        f"lit-gans evaluate checkpoint={shown(folder)}",
-        f"lit-gans directions checkpoint={shown(folder)}",
-        f"lit-gans demo checkpoint={shown(folder)}",
+        f"lit-gans sample {named} num=64",
+        f"lit-gans evaluate {named}",
+        f"lit-gans directions {named}",
+        f"lit-gans demo {named}",
     )
     text = page(Run.read(folder), samples, by_class, module.num_classes, real, commands)
     target.write_text(text, encoding="utf-8", errors="backslashreplace")

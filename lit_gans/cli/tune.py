@@ -14,13 +14,14 @@ from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from lit_gans.cli.timing import speed
+from lit_gans.cli.timing import Timing, busy_machine, speed
 from lit_gans.cli.train_arguments import (
     experiment_file,
     experiment_output,
@@ -87,15 +88,23 @@ def tune(config: Config, overrides: list[str], minutes: float = 2.0, output: str
     path = experiment_output(output or f"tuned/experiment/tuned_{stem}.yaml")
     build(config)  # refuses values that the trials replace, too
     logger.info("short trainings for up to %g min: larger batches first, then one setting after the other", minutes)
-    search = Search(config, 60 * minutes, speed)
+    timings: list[Timing] = []
+
+    def measured(config: Config, threads: int, seconds: float) -> float:
+        timings.append(speed(config, threads, seconds))
+        return timings[-1].images_per_second
+
+    search = Search(config, 60 * minutes, measured)
     search.run()
+    for sentence in busy_machine(timings):
+        search.say(sentence)
     values = given | {key: value for key, value in search.found.items() if key != "trainer.precision"}
     if "trainer.precision" in search.found:
         values["precision"] = _PRECISIONS[search.found["trainer.precision"]]
     notes = [f"lit-gans tune {' '.join(overrides)}", *search.lines, f"threads: {search.threads}"]
     write_experiment(path, notes, values)
     threads = f"OMP_NUM_THREADS={search.threads} " if search.threads != torch.get_num_threads() else ""
-    print(f"\nwritten: {path}\nnext:    {threads}lit-gans train experiment={path}", flush=True)
+    print(f"\nwritten: {path}\nnext:    {threads}lit-gans train {quote(f'experiment={path}')}", flush=True)
     return path
 
 
@@ -168,10 +177,10 @@ class Search:
         tried = ", ".join(f"{size}: {speed:.0f} images/s" for size, speed in speeds.items())
         self._choose("data.batch_size", chosen)
         share = f"{100 * _WORTH:.0f} % of the best speed"
-        self._say(f"batch      {chosen}, the largest with {share} ({tried}); {size}: {reason}")
+        self.say(f"batch      {chosen}, the largest with {share} ({tried}); {size}: {reason}")
         if chosen > first:
             times = chosen // first
-            self._say(f"{'':10} trainer.max_steps counts iterations: as many see {times} times as many images")
+            self.say(f"{'':10} trainer.max_steps counts iterations: as many see {times} times as many images")
 
     def _compare(self, key: str, value: Any) -> None:
         """Chooses a value if it is faster than the current one in two rounds."""
@@ -179,7 +188,7 @@ class Search:
         left = self._end - time.monotonic()
         needed = max(self._limit, 2 * _ROUNDS * self._trial, _COMPILING if key == "model.compile" else 0.0)
         if left < needed:
-            self._say(f"{label}: not tried, which takes {needed:.0f} s, and {max(left, 0):.0f} s are left")
+            self.say(f"{label}: not tried, which takes {needed:.0f} s, and {max(left, 0):.0f} s are left")
             return
         if key == "threads":
             trial = partial(self._timed, self.config, value)
@@ -191,11 +200,11 @@ class Search:
                 before = self._timed(self.config, self.threads)
                 ratios.append(trial() / before)
         except (RefusedInput, RuntimeError) as error:
-            self._say(f"{label}: does not work here: {one_line(error)}")
+            self.say(f"{label}: does not work here: {one_line(error)}")
             return
         chosen = min(ratios) >= _GAIN
         verdict = "chosen" if chosen else "not chosen"
-        self._say(f"{label}: {min(ratios):.2f} to {max(ratios):.2f} times as fast, {verdict}")
+        self.say(f"{label}: {min(ratios):.2f} to {max(ratios):.2f} times as fast, {verdict}")
         if chosen and key == "threads":
             self.threads = value
         elif chosen:
@@ -204,7 +213,8 @@ class Search:
     def _choose(self, key: str, value: Any) -> None:
         self.config, self.found[key] = _with(self.config, key, value), value
 
-    def _say(self, line: str) -> None:
+    def say(self, line: str) -> None:
+        """Prints a line that the file keeps."""
         self.lines.append(line)
         print(line, flush=True)
 

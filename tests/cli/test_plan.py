@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import yaml
 from torchvision.utils import save_image
 
 from lit_gans.cli import plan as planning
+from lit_gans.cli.timing import Timing, _Clock, busy_machine
 from lit_gans.common.size import as_size
 
 
@@ -22,9 +24,9 @@ def photos(tmp_path):
 
 
 @pytest.fixture
-def speeds(monkeypatch):
+def speeds(monkeypatch, request):
     """A device that takes 20 ms for an image of 32 pixels at a width of 32; what it timed."""
-    timed = []
+    timed, computing = [], getattr(request, "param", 1.0)
 
     def speed(config, threads, seconds, images):
         assert (images.image_size, images.channels) == (
@@ -33,7 +35,8 @@ def speeds(monkeypatch):
         )
         height, width = images.dataset.images.shape[-2:]
         timed.append((height, width, config["model"]["generator_width"]))
-        return 50 * 32 * 32 / (height * width) * 32 / config["model"]["generator_width"]
+        per_image = 0.02 * height * width / (32 * 32) * config["model"]["generator_width"] / 32
+        return Timing([per_image], 1, None, computing)
 
     monkeypatch.setattr(planning, "speed", speed)
     return timed
@@ -154,3 +157,61 @@ def test_folders_of_one_name_have_plans_of_their_own(ran, photos, speeds):
         assert planning._path({"data.root": root}) == path, "also when the run is resumed"
     Path("photos").rename("moved")
     assert planning._path({"data.root": "moved/../other/../photos"}) == first
+
+
+@pytest.fixture
+def earlier(train, tmp_path):
+    """A run whose size, width, latents and layers are not those that a plan chooses."""
+    tiny = [
+        "model=dcgan",
+        "data=digits",
+        "metrics=none",
+        "logger=none",
+        "trainer.accelerator=cpu",
+        "data.image_size=16",
+    ]
+    widths = ["model.generator_width=6", "model.discriminator_width=5", "model.latent_dim=7", "model.dense_stem=true"]
+    assert train(*tiny, *widths, "data.batch_size=500", "trainer.max_steps=1", "hydra.run.dir=earlier") == 0, train.err
+
+
+def test_a_plan_takes_size_network_and_widths_of_the_run_that_it_begins_with(ran, train, photos, speeds, earlier):
+    """It planned networks of its own, and was then refused: only 0% of the generator's weights fit."""
+    out = ran("plan", photos, "minutes=0.01", "metrics=none", "init_from=earlier")
+    assert speeds == [(16, 16, 6)]
+    assert "begins     with earlier: dcgan, 16x16, width 6" in out
+    assert "init_from= a run on similar ones" not in out, "it begins with one"
+    written = yaml.safe_load(Path("planned/experiment/plan_photos.yaml").read_text())
+    assert written["data"]["image_size"] == 16
+    taken = ("generator_width", "discriminator_width", "latent_dim", "dense_stem")
+    assert [written["model"][name] for name in taken] == [6, 5, 7, True]
+    assert "lr" not in str(written["model"]), "learning is planned"
+    (line,) = [line for line in out.splitlines() if line.startswith("next:")]
+    typed = line.split()[1:]
+    assert typed[:2] == ["lit-gans", "train"]
+    assert train(*typed[2:], "trainer.max_steps=1") == 0, train.err
+    assert "init_from: generator: 100% of the weights; other color channels" in train.err
+
+
+def test_keys_that_contradict_the_run_are_refused_before_anything_is_timed(refused, photos, speeds, earlier):
+    assert "only" in refused("train", "experiment=photos", photos, "init_from=earlier", "model.generator_width=64")
+    assert "of a DCGAN, this is a SNGAN" in refused("plan", photos, "init_from=earlier", "model=sngan")
+    assert "there is no checkpoint at nothing" in refused("plan", photos, "init_from=nothing")
+    assert not speeds
+
+
+@pytest.mark.parametrize("speeds", [0.4], indirect=True)
+def test_a_plan_that_was_timed_on_a_busy_machine_says_so(ran, photos, speeds):
+    out = ran("plan", photos, "minutes=20", "metrics=none")
+    sentence = "timed on a busy machine: the training waited 60% of the time for a core"
+    assert sentence in out
+    assert sentence in Path("planned/experiment/plan_photos.yaml").read_text()
+
+
+@pytest.mark.parametrize(("computed", "busy"), [(1.0, False), (0.95, False), (0.5, True)])
+def test_the_share_of_the_time_in_which_a_training_computed(tiny_gan, random_images, fit, computed, busy):
+    """A clock that goes on by a second at each look, and a thread that has a part of it."""
+    wall, cpu = count(), (computed * second for second in count())
+    clock = _Clock(5.0, lambda: next(wall), lambda: next(cpu))
+    fit(tiny_gan(), random_images(), max_steps=20, callbacks=[clock])
+    assert clock.computing == pytest.approx(computed)
+    assert bool(busy_machine([Timing([1.0], 1, None, clock.computing)])) == busy
