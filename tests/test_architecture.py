@@ -1,13 +1,28 @@
 """Rules of the code, read from the code: imports go down, private parts of other libraries are in one place."""
 
 import ast
+import importlib
+import inspect
 import re
 import subprocess
 import sys
+import textwrap
+from functools import cache
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "lit_gans").rglob("*.py"))
+OUTSIDE = [file for file in FILES if file.parent.name != "_compat"]
+# without an underscore, but protected or not documented
+UNDOCUMENTED = {
+    *("fit_loop", "epoch_loop", "validate_loop", "optim_step_progress", "batch_progress", "epoch_progress"),
+    *("restarted_mid_epoch", "is_resuming"),  # of Lightning's loops
+    *("bit16_groups", "averaged_gradients", "ds_tensor", "ds_shape", "ds_persist"),  # of DeepSpeed
+}
+SET_BY_METACLASS = {"_abc_impl", "_is_protocol", "_is_runtime_protocol", "_backward_cls"}
+LIVE = ("callback_metrics", "logged_metrics", "progress_bar_metrics")  # dictionaries that a trainer keeps
 
 
 def test_imports_go_down_and_nowhere_in_a_circle():
@@ -19,7 +34,7 @@ def test_imports_go_down_and_nowhere_in_a_circle():
 
 def test_private_parts_of_other_libraries_are_in_compat_alone():
     found = set()
-    for file in (file for file in FILES if file.parent.name != "_compat"):
+    for file in OUTSIDE:
         where = str(file.relative_to(ROOT / "lit_gans"))
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("lit_gans"):
@@ -28,6 +43,55 @@ def test_private_parts_of_other_libraries_are_in_compat_alone():
             if elsewhere and _is_private(node.attr):
                 found.add((where, node.attr))
     assert found == set()
+
+
+def test_undocumented_parts_of_lightning_and_deepspeed_are_in_compat_alone():
+    """Names without an underscore cannot be told from public ones: those that were once used are listed."""
+    found = set()
+    for file in OUTSIDE:
+        where = str(file.relative_to(ROOT / "lit_gans"))
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Attribute):
+                text = ast.unparse(node)
+                changes = node.attr in ("update", "pop", "clear", "setdefault") and text.split(".")[-2] in LIVE
+                of_engine = "engine" in text and ".optimizer." in text  # ZeRO's own optimizer
+                if node.attr in UNDOCUMENTED or changes or of_engine:
+                    found.add((where, text))
+            stores = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+            if stores and isinstance(node.value, ast.Attribute) and node.value.attr in LIVE:
+                found.add((where, ast.unparse(node)))
+    assert found == set()
+
+
+@cache
+def _private_names(cls):
+    """Returns the private names that a class defines, or assigns to its instances."""
+    names = {name for name in vars(cls) if _is_private(name)}
+    try:
+        nodes = ast.walk(ast.parse(textwrap.dedent(inspect.getsource(cls))))
+    except (OSError, TypeError):  # not written in Python
+        return names
+    assigned = (node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store))
+    return names | {node.attr for node in assigned if ast.unparse(node.value) == "self" and _is_private(node.attr)}
+
+
+@pytest.mark.parametrize(
+    "room", sorted({file.relative_to(ROOT).parts[1] for file in OUTSIDE} - {"demo", "__main__.py"})
+)
+def test_no_class_uses_or_overrides_a_private_part_of_a_base_class_of_another_library(room):
+    """Through `self`, where names alone do not say whose part it is; `_compat` has such classes, too."""
+    found = set()
+    for file in (file for file in OUTSIDE if file.relative_to(ROOT).parts[1] == room):
+        name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        module = importlib.import_module(name)
+        for cls in (each for each in vars(module).values() if inspect.isclass(each) and each.__module__ == name):
+            nodes = ast.walk(ast.parse(textwrap.dedent(inspect.getsource(cls))))
+            used = {node.attr for node in nodes if isinstance(node, ast.Attribute) and _is_private(node.attr)}
+            for base in cls.__mro__:
+                if base.__module__.partition(".")[0] not in {"lit_gans", *sys.stdlib_module_names}:
+                    theirs = (used | vars(cls).keys()) & _private_names(base)
+                    found |= {(cls.__qualname__, base.__qualname__, each) for each in theirs}
+    assert {each for each in found if each[-1] not in SET_BY_METACLASS} == set()
 
 
 def _is_private(name):

@@ -59,6 +59,6 @@ def fit(module, data, max_steps, resume=None, **arguments):
     """Trains on the CPU for some iterations of a datamodule or a loader, without logger, bar and checkpoints, and
     returns the trainer.
     """
-    trainer = quiet_trainer(max_steps=max_steps, max_epochs=-1, **arguments)
+    trainer = quiet_trainer(**{"max_steps": max_steps, "max_epochs": -1, **arguments})
     trainer.fit(module, data, ckpt_path=resume, weights_only=True)
     return trainer

@@ -17,7 +17,7 @@ from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.callbacks.monitor import Monitor
 from lit_gans.callbacks.signals import Abandoned, StopSignals, requeue_job, requeue_signal
 from lit_gans.callbacks.throughput import paused
-from lit_gans.checkpoints.locate import FOLDER
+from lit_gans.checkpoints.locate import FOLDER, verified_iteration
 from lit_gans.common._compat.lightning import row_of_iteration
 from lit_gans.common.atomic import duplicate, remove, sweep
 from lit_gans.common.errors import FailedWrite, RefusedInput, refuse_below, refuse_not_positive
@@ -328,13 +328,16 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
 def refuse_other_run(trainer: Trainer) -> None:
     """Raises `RefusedInput` if a `Checkpoint` would replace the checkpoints of another run.
 
-    Every callback that writes into the folder of the run calls this function first, when the training starts.
+    A training that resumes from a checkpoint elsewhere may replace checkpoints of no more iterations. Every callback
+    that writes into the folder of the run calls this function first, when the training starts.
     """
     if not trainer.is_global_zero or not callbacks_of(trainer, Checkpoint) or continues_run(trainer):
         return
-    folder = Checkpoint.folder(trainer)
+    folder, start = Checkpoint.folder(trainer), trainer.global_step
     names = [f"{name}.ckpt{end}" for name in _WRITES for end in ("", ".old")]  # also of an interrupted replacement
     found = [path for name in names for path in sorted(folder.glob(name), reverse=True)]
+    if trainer.ckpt_path is not None:  # before `on_train_start`, its iteration is not known
+        found = [path for path in found if start and verified_iteration(path) > start]
     if found:
         raise RefusedInput(
             f"{folder} has the checkpoints of another run, which this training would replace. To continue that run,"

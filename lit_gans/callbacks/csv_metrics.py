@@ -140,4 +140,4 @@ class CSVMetrics(Logger):
 def _line(cells: list[Any]) -> bytes:
     text = io.StringIO()
     csv.writer(text).writerow(cells)
-    return text.getvalue().encode()
+    return text.getvalue().encode(errors="backslashreplace")

@@ -19,6 +19,7 @@ from torch import Tensor
 from lit_gans.callbacks.checkpoint import Checkpoint, refuse_other_run
 from lit_gans.callbacks.signals import Abandoned
 from lit_gans.callbacks.throughput import paused
+from lit_gans.common._compat.lightning import publish_values
 from lit_gans.common.atomic import replacing, writing
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.rank_zero import computed_once
@@ -156,9 +157,6 @@ class Measurement(GenerativeCallback):
         if trainer.is_global_zero:
             path = Path(trainer.default_root_dir) / PROTOCOL
             others = _read(path) if path.is_file() else {}
-            if trainer.global_step == 0:  # another run may have left some
-                here = {each.headline for each in callbacks_of(trainer, Measurement)}
-                others = {headline: protocol for headline, protocol in others.items() if headline in here}
             with writing(path), replacing(path) as part:
                 part.write_text(json.dumps(others | {self.headline: self.protocol}, indent=2) + "\n", encoding="utf-8")
 
@@ -174,10 +172,7 @@ class Measurement(GenerativeCallback):
         `self.log` is not allowed at the start of a training, and would write to loggers every `log_every_n_steps`.
         """
         values = {name: torch.tensor(value) for name, value in self.values.items()}
-        trainer.callback_metrics.update(values)
-        trainer.logged_metrics.update(values)
-        if self.headline in self.values:
-            trainer.progress_bar_metrics[self.headline] = self.values[self.headline]
+        publish_values(trainer, values, {self.headline: self.values[self.headline]} if self.headline in values else {})
 
     # ---- the images of this rank, for subclasses
 

@@ -53,6 +53,7 @@ class Samples(GenerativeCallback):
         self.every_n_steps, self.num, self.seed = every_n_steps, num, seed
         self.frames_per_second = frames_per_second
         self._iterations: list[int] = []  # of the grids of this run
+        self._written = -1  # iteration of the last grid in this process
 
     @property
     def state_key(self) -> str:
@@ -75,12 +76,14 @@ class Samples(GenerativeCallback):
 
     def on_train_start(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
         refuse_other_run(trainer)
-        step = trainer.global_step
+        step, self._written = trainer.global_step, -1
+        grids = [each for each in grids_in(self.folder(trainer)) if each <= step]
         if not continues_run(trainer):
             self._iterations = []
         elif not self._iterations:  # a checkpoint of an earlier version has none
-            self._iterations = [each for each in grids_in(self.folder(trainer)) if each <= step]
-        self._iterations = [each for each in self._iterations if each <= step]
+            self._iterations = grids
+        else:  # the last grid of a training comes after its last checkpoint
+            self._iterations = [each for each in grids if each in self._iterations or each == step]
         if trainer.global_step == 0:
             self._write(trainer, pl_module)
 
@@ -89,14 +92,14 @@ class Samples(GenerativeCallback):
             self._write(trainer, pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
-        if trainer.global_step not in self._iterations:
+        if self._written != trainer.global_step:
             self._write(trainer, pl_module)
         if trainer.is_global_zero:
             write_film(self.folder(trainer), self.frames_per_second, self._iterations)
 
     def _write(self, trainer: Trainer, module: AdversarialModule) -> None:
-        if trainer.global_step not in self._iterations:
-            self._iterations.append(trainer.global_step)
+        self._written = trainer.global_step
+        self._iterations.append(trainer.global_step)
         module.gather_generator()
         if not trainer.is_global_zero:
             return

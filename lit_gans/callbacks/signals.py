@@ -106,7 +106,7 @@ def _say(number: int) -> None:
     name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
     text = f"\n{name}: the training stops after this iteration, with a checkpoint; a second one stops it at once.\n"
     with suppress(OSError):
-        os.write(2, text.encode())
+        os.write(2, text.encode(errors="backslashreplace"))
 
 
 def requeue_signal(trainer: Trainer) -> int | None:

@@ -32,7 +32,6 @@ from lit_gans.config.load import module_from, trained_with
 from lit_gans.config.run_folder import output_file, results_folder
 from lit_gans.data.base import ImageData
 from lit_gans.data.contracts import Labeled
-from lit_gans.data.decoding import MAX_PIXELS
 from lit_gans.data.images import to_uint8
 from lit_gans.data.packed.unpaired import UnpairedData
 from lit_gans.latents.truncation import truncated
@@ -83,7 +82,7 @@ def evaluate(
     metrics: GenerativeMetrics | None = None,
     image_size: Size | None = None,
     value_range: tuple[float, float] | None = None,
-    max_pixels: int | None = MAX_PIXELS,
+    max_pixels: int | None = 178_956_970,
     direction: Direction = "a_to_b",
     truncation: float | None = None,
     weights: Weights | None = None,

@@ -148,7 +148,7 @@ def write_summary(runs: list[Run], folder: Path) -> list[str]:
 def found_by_sweeper(folder: Path) -> list[str]:
     """Returns a line about the best values that a sweeper of Hydra has found, if it has written them."""
     path = folder / "optimization_results.yaml"
-    found = yaml.safe_load(path.read_text()) if path.is_file() else {}
+    found = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
     if "best_params" not in found:
         return []
     values = " ".join(f"{key}={value}" for key, value in found["best_params"].items())

@@ -40,6 +40,7 @@ from lit_gans.cli.train_arguments import (
 )
 from lit_gans.common.device import chosen_device
 from lit_gans.common.errors import RefusedInput, refuse_not_positive
+from lit_gans.common.paths import short_name
 from lit_gans.common.process_state import process_state_restored
 from lit_gans.common.progress import in_words
 from lit_gans.common.quiet import quiet
@@ -374,15 +375,13 @@ def _line(name: str, what: str, keys: str) -> str:
 def _path(given: Mapping[Any, Any]) -> Path:
     """Returns the file of a plan: that of the folder's name, unless it is the plan of another folder of this name."""
     folder = Path(str(given.get("data.root", EXPERIMENT))).expanduser().absolute()
-    name = f"plan_{re.sub(r'[^A-Za-z0-9]+', '_', folder.name).strip('_')}"
+    name = short_name(f"plan_{re.sub(r'[^A-Za-z0-9]+', '_', folder.name).strip('_')}")
     path = Path(f"planned/experiment/{name}.yaml")
-    planned_for = (
-        yaml.safe_load(path.read_text(encoding="utf-8")).get("data", {}).get("root") if path.is_file() else None
-    )
+    planned_for = yaml.safe_load(path.read_bytes()).get("data", {}).get("root") if path.is_file() else None
     other = folder if planned_for is None else Path(planned_for).expanduser().absolute()
     if other.resolve() == folder.resolve() or not other.is_dir():  # or a folder that was moved
         return path
-    return path.with_name(f"{name}_{hashlib.sha256(str(folder).encode()).hexdigest()[:6]}.yaml")
+    return path.with_name(f"{name}_{hashlib.sha256(os.fsencode(folder)).hexdigest()[:6]}.yaml")
 
 
 def _is_written(item: str) -> bool:

@@ -17,7 +17,6 @@ from lit_gans.cli.sample import frame_of, opened, read_with, refuse_without_late
 from lit_gans.common.progress import follow
 from lit_gans.config.load import module_from
 from lit_gans.config.run_folder import output_file
-from lit_gans.data.decoding import MAX_PIXELS
 from lit_gans.data.images import images_at, read_at, write_grid
 from lit_gans.latents.projection import project as found_latents
 from lit_gans.training.sampling import Weights
@@ -32,7 +31,7 @@ def project(
     prior: float = 1e-3,
     seed: int = 0,
     value_range: tuple[float, float] | None = None,
-    max_pixels: int | None = MAX_PIXELS,
+    max_pixels: int | None = 178_956_970,
     weights: Weights | None = None,
     output: str | None = None,
 ) -> Path:

@@ -27,7 +27,6 @@ from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.progress import follow
 from lit_gans.config.load import config_of, module_from
 from lit_gans.config.run_folder import output_file, refuse_folder, results_folder
-from lit_gans.data.decoding import MAX_PIXELS
 from lit_gans.data.images import WHITE, Frame, images_at, read_at, write_grid
 from lit_gans.latents.truncation import truncated
 from lit_gans.models.cyclegan import CycleGAN
@@ -47,7 +46,7 @@ def sample(
     direction: Direction = "a_to_b",
     whole: bool | None = None,
     value_range: tuple[float, float] | None = None,
-    max_pixels: int | None = MAX_PIXELS,
+    max_pixels: int | None = 178_956_970,
     truncation: float | None = None,
     weights: Weights | None = None,
     output: str | None = None,

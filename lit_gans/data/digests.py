@@ -106,7 +106,7 @@ def _digest_of_contents(paths: Sequence[Path]) -> str:
 
 
 def _digest_of_content(path: Path) -> bytes:
-    digest = hashlib.sha256(path.suffix.lower().encode())  # which decides how the file is read
+    digest = hashlib.sha256(os.fsencode(path.suffix.lower()))  # which decides how the file is read
     try:
         with path.open("rb") as file:
             while block := file.read(2**20):

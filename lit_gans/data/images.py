@@ -155,7 +155,7 @@ class Frame:
             part = functional.interpolate(part, sides(self.image_size), mode="bilinear", antialias=True)
         unit = (part[0].numpy() - computed(low)) / computed(high - low)
         if unit.min() < -_RANGE_NOISE or unit.max() > 1 + _RANGE_NOISE:
-            notes.append("with values outside data.value_range, which are clipped")
+            notes.append(f"with values outside {self.keys}value_range, which are clipped")
         unit = unit.clip(0, 1).astype(np.float32)
         if len(unit) == 1 and self.channels in (3, 4):  # gray as colors, opaque
             unit = np.concatenate([unit] * 3 + [np.ones_like(unit)] * (self.channels - 3))

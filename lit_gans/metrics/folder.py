@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,9 +91,16 @@ class PictureFolder:
             images = torch.cat(batch)
             low, high = min(low, int(images.min())), max(high, int(images.max()))
             yield images
-        if len(own) < len(self.paths):
-            return
-        if not self._is_checked and IN_16_BITS in notes and high - low < 128:
+        if len(own) == len(self.paths) and not self._is_checked:
+            self._is_checked = True
+            self._warn(Counter(notes), low, high)
+
+    def _warn(self, notes: Counter[str], low: int, high: int) -> None:
+        """Logs what a reader of the scores should know of the values of the files: clipped, or far from the range."""
+        for note, num in notes.items():
+            if note.endswith("clipped"):
+                logger.warning("%s: %d files %s", self.folder, num, note)
+        if notes[IN_16_BITS] and high - low < 128:
             logger.warning(
                 "%s: its files of 16 bits use only %d to %d of 0 to 255: value_range=[LOW,HIGH] names the values that"
                 " become black and white.",
@@ -100,7 +108,6 @@ class PictureFolder:
                 low,
                 high,
             )
-        self._is_checked = True
 
     def _read(self, path: Path, notes: list[str]) -> UInt8[Tensor, "1 3 h w"]:
         picture = read_picture(path, notes, self.frame.decoding)

@@ -126,6 +126,10 @@ class ProjectedGAN(ImageGAN):
     def _map_noise(self, noise: Noise, num: int) -> Batch:
         return {f"noise_{index}": noise.normal(f"noise {index}", num, *s) for index, s in enumerate(self._noise_shapes)}
 
+    def dummy_batch(self, num: int) -> Batch:
+        noise = {f"noise_{index}": torch.empty(num, *shape) for index, shape in enumerate(self._noise_shapes)}
+        return {**super().dummy_batch(num), **noise}
+
     @property
     def _noise_shapes(self) -> list[tuple[int, ...]]:
         return self.generator.noise_shapes if isinstance(self.generator, FastGANGenerator) else []

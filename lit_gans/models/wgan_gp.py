@@ -39,7 +39,7 @@ class WGANGP(ImageGAN):
         dequantize: whether uniform noise of one of 256 levels is added to real images; points are left as they are.
         sum_features: whether the critic sums its last map over all positions, which makes scores and gradients larger,
             instead of averaging it (resnet).
-        generator_width: see `ImageGAN`; null for 128 below 48 pixels (resnet).
+        generator_width: see `ImageGAN`; null uses 128 below 48 pixels (resnet).
         critic_norm: `none`, `layer` or `instance`. Batch norm raises an error: it makes the critic's score of an image
             depend on the other images, but the gradient is penalized for each image independently (section 4). R1
             allows batch norm, see `r1_penalty`.
@@ -54,6 +54,7 @@ class WGANGP(ImageGAN):
         dequantize: bool = True,
         sum_features: bool = False,
         critic_norm: Norm = "none",
+        generator_width: int | None = None,
         network: NetworkName = "resnet",
         latent_dim: int = 128,
         n_critic: int = 5,
@@ -66,6 +67,7 @@ class WGANGP(ImageGAN):
         self.gradient_penalty, self.critic_norm = gradient_penalty, critic_norm
         self.dequantize, self.sum_features = dequantize, sum_features
         super().__init__(
+            generator_width=generator_width,
             network=network,
             latent_dim=latent_dim,
             n_critic=n_critic,

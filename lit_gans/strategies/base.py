@@ -52,7 +52,7 @@ from torch.utils.hooks import RemovableHandle
 
 from lit_gans.checkpoints.format import CheckpointFiles
 from lit_gans.checkpoints.sharded import write_sharded
-from lit_gans.common._compat.lightning import process_group_backend, use_by_default
+from lit_gans.common._compat.lightning import batch_index, process_group_backend, use_by_default
 from lit_gans.common._compat.torch import NormBase, copy_all, default_store
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.lightning import (
@@ -250,7 +250,7 @@ class NetworkStrategy(DDPStrategy):
     # ---- a step
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
-        self.positions.begin(self.lightning_module.trainer.fit_loop.total_batch_idx)
+        self.positions.begin(batch_index(self.lightning_module.trainer))
         output = super().training_step(*args, **kwargs)
         self.positions.end()
         first = self._statistics is None

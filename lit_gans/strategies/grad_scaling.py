@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lit_gans.common._compat.lightning import run_hooks_before_step
 from lit_gans.common._compat.torch import scale_of, version_of
 from lit_gans.common.lightning import LightningModule, MixedPrecision, Strategy, rank_zero_warn
 from lit_gans.strategies.module_networks import (
@@ -106,7 +107,7 @@ class NetworkScaling(MixedPrecision):
         network = stepped_network(self._networks, optimizer)
         closure()  # which may run a backward
         self._unscale(network)
-        self._after_closure(model, optimizer)
+        run_hooks_before_step(self, model, optimizer)
         if network.name not in self._unscaled:  # without gradients, where Lightning's scaler fails
             return optimizer.step(**kwargs)
         self._unscaled.discard(network.name)

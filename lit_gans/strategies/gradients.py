@@ -76,8 +76,9 @@ class Gradients:
     def watch(self, parameters: Iterable[nn.Parameter]) -> tuple[RemovableHandle, ...]:
         """Makes the state local whenever a parameter accumulates a gradient; returns the handles of the hooks."""
 
-        def accumulated(_: Tensor) -> None:
-            self.state = LOCAL
+        def accumulated(parameter: Tensor) -> None:
+            if parameter.requires_grad:  # a graph from before the parameter was frozen runs the hook, but adds nothing
+                self.state = LOCAL
 
         return tuple(parameter.register_post_accumulate_grad_hook(accumulated) for parameter in parameters)
 

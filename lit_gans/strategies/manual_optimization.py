@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
+from lit_gans.common._compat.lightning import batch_index, set_steps
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.lightning import (
     Callback,
@@ -80,8 +81,7 @@ class CountIterations(Callback):
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         if pl_module.automatic_optimization:
             return
-        progress = trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
-        progress.total.ready = progress.total.completed = min(trainer.global_step, self._before + 1)
+        set_steps(trainer, min(trainer.global_step, self._before + 1))
 
 
 class WatchManualOptimization(Callback):
@@ -105,7 +105,7 @@ class WatchManualOptimization(Callback):
         )
         epochs = [(each, each.state_dict().get("last_epoch")) for each in schedulers]
         self._schedulers = [(scheduler, epoch) for scheduler, epoch in epochs if epoch is not None]
-        self._first, self._first_batch = trainer.global_step, trainer.fit_loop.total_batch_idx
+        self._first, self._first_batch = trainer.global_step, batch_index(trainer)
         plugin = trainer.precision_plugin
         scales = isinstance(plugin, MixedPrecision) and plugin.scaler is not None
         if scales and not isinstance(plugin, NetworkScaling) and not pl_module.automatic_optimization:
@@ -124,7 +124,7 @@ class WatchManualOptimization(Callback):
             self._gradients.check(first, stepped)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        steps, batches = trainer.global_step - self._first, trainer.fit_loop.total_batch_idx - self._first_batch
+        steps, batches = trainer.global_step - self._first, batch_index(trainer) - self._first_batch
         if steps == 0 or pl_module.automatic_optimization:
             return
         for scheduler, epoch in self._schedulers:

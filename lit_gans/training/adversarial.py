@@ -32,7 +32,7 @@ from lit_gans.checkpoints.format import (
     read_checkpoint,
     to_plain,
 )
-from lit_gans.common._compat.lightning import use_by_default
+from lit_gans.common._compat.lightning import begin_epoch_after_resume, count_step, reopen_epoch, use_by_default
 from lit_gans.common.annotations import converts_numbers
 from lit_gans.common.compilation import uncompiled
 from lit_gans.common.errors import RefusedInput, refuse_below, refuse_not_positive
@@ -75,13 +75,11 @@ from lit_gans.training.optim import Optimizer, OptionScheduler, arrange_as_weigh
 from lit_gans.training.penalties import r1_penalty, zero_centered_penalty
 from lit_gans.training.refusals import INSTEAD_OF_TRAINER, refuse_arguments, refuse_trainer
 from lit_gans.training.resuming import (
-    begin_epoch_after_resume,
     changed_settings,
     claim_states,
     of_class,
     refuse_other_architecture,
     refuse_other_optimizers,
-    reopen_epoch,
     warn_if_code_changed,
 )
 from lit_gans.training.sampling import GeneratorCopies, Weights, evaluating
@@ -534,9 +532,7 @@ class AdversarialModule(LightningModule):
         Raises:
             FloatingPointError: the training has diverged.
         """
-        steps = self.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
-        steps.increment_ready()
-        steps.increment_completed()  # which is `trainer.global_step`
+        count_step(self.trainer)
         self._refuse_divergence(iteration)
         self.augmentations.adapt(self.progress, self.mean_over_ranks)
         for config in self.trainer.lr_scheduler_configs:

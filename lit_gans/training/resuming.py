@@ -1,4 +1,4 @@
-"""What a checkpoint must have in common with the module that loads it, and what of it Lightning restores wrongly."""
+"""What a checkpoint must have in common with the module that loads it."""
 
 from __future__ import annotations
 
@@ -105,36 +105,3 @@ def of_class(checkpoint: dict[str, Any], cls: type) -> Iterator[None]:
             f"the checkpoint is of the class {there}, not {cls.__name__}: use {there}.load_from_checkpoint, or"
             " lit_gans.load, which finds the class."
         ) from error
-
-
-def begin_epoch_after_resume(trainer: Trainer) -> None:
-    """Counts the epoch that a run begins with if its checkpoint was saved after the last batch of the epoch before.
-
-    Lightning then closes the old epoch, but does not count the new one as begun (`FitLoop.on_advance_start`). All later
-    checkpoints of that run have one epoch too few, and a run that resumes from one of them would begin its epoch anew,
-    on images that it has already seen. No issue found.
-    """
-    loop = trainer.fit_loop
-    progress, end = loop.epoch_progress, trainer.max_epochs
-    closed = loop.restarted_mid_epoch and progress.total.ready == progress.total.completed
-    if closed and (end in (None, -1) or trainer.current_epoch < end):
-        progress.increment_ready()
-        progress.increment_started()
-
-
-def reopen_epoch(checkpoint: dict[str, Any]) -> None:
-    """Lets a run that resumes from a checkpoint, saved when a fit had ended, continue where that fit ended.
-
-    Lightning then counts the last epoch as completed, even if the fit ended in the middle of it: the resumed run would
-    leave out the rest of the epoch or, after its last batch, see another one. The counters become those of the hook
-    `on_train_batch_end` of the last batch. No issue found.
-    """
-    fit_loop = checkpoint["loops"]["fit_loop"]
-    epochs, batches = fit_loop["epoch_progress"], fit_loop["epoch_loop.batch_progress"]
-    if not epochs["total"]["ready"] == epochs["total"]["completed"] > 0:
-        return
-    for counts in (epochs["total"], epochs["current"]):
-        counts["processed"] = counts["completed"] = counts["ready"] - 1
-    for counts in (batches["total"], batches["current"]):
-        counts["completed"] = counts["ready"] - 1
-    fit_loop["epoch_loop.state_dict"]["_batches_that_stepped"] -= 1

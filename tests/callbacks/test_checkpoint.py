@@ -1,5 +1,6 @@
 """Checkpoints that a training keeps: by iterations, by time, the last few, some permanently, and the best few."""
 
+import shutil
 import signal
 from unittest.mock import patch
 
@@ -70,12 +71,12 @@ def test_the_last_few_and_every_nth_for_ever(kept, tmp_path):
 def test_checkpoints_of_an_abandoned_training_stay(kept, tmp_path):
     kept(6, every_n_train_steps=2, keep_last=3)
     beside = tmp_path / "checkpoints"
-    seen = kept(3, every_n_train_steps=1, keep_last=2)
+    seen = kept(3, resume=beside / "step-00000002.ckpt", every_n_train_steps=1, keep_last=2)
     assert seen[3] == {"last": 3, "step-00000002": 2, "step-00000003": 3, "step-00000004": 4, "step-00000006": 6}
     assert not list(beside.glob("*.part"))
 
 
-def test_the_best_few_are_kept_in_either_direction(kept):
+def test_the_best_few_are_kept_in_either_direction(kept, tmp_path):
     values = (1.0, 5.0, 7.0, 3.0, 4.0, 2.0, 9.0)  # from iteration 0 on, which is not saved
     seen = kept(6, Given(values), every_n_train_steps=6, monitor="metric/given", save_top_k=2)
     assert seen[1] == {"best": 1, **numbered("best", 1)}
@@ -83,6 +84,7 @@ def test_the_best_few_are_kept_in_either_direction(kept):
     assert seen[3] == {"best": 3, **numbered("best", 1, 3)}
     assert seen[4] == {"best": 3, **numbered("best", 3, 4)}
     assert seen[6] == {"best": 5, "last": 6, **numbered("best", 3, 5)}
+    shutil.rmtree(tmp_path / "checkpoints")  # a new run replaces no other one
     seen = kept(6, Given(values, "max"), every_n_train_steps=6, monitor="metric/given", save_top_k=2)
     assert seen[6] == {"best": 6, "last": 6, **numbered("best", 2, 6)}
 

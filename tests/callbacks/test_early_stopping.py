@@ -48,7 +48,7 @@ def test_a_resumed_run_waits_on(tiny_gan, random_images, fit):
 
 
 @pytest.mark.parametrize("callback", [EarlyStopping, Checkpoint])
-def test_a_value_that_nothing_logs_is_refused_at_once(tiny_gan, random_images, fit, callback):
+def test_a_value_that_nothing_logs_is_refused_at_once(tiny_gan, random_images, fit, callback, tmp_path):
     settings = {"patience": 1} if callback is EarlyStopping else {}
 
     def refused(name, valid, *others):
@@ -63,4 +63,5 @@ def test_a_value_that_nothing_logs_is_refused_at_once(tiny_gan, random_images, f
     own = LambdaCallback(on_train_batch_end=lambda trainer, module, *_: module.log("own", 1.0))  # of another project
     for name in ("loss/generator", "own"):
         callbacks = [own, callback(monitor=name, **settings)]
+        here["default_root_dir"] = tmp_path / name
         assert fit(tiny_gan(), random_images(), 2, callbacks=callbacks, **here).global_step == 2

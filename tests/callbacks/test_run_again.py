@@ -1,7 +1,6 @@
 """A training that is started again in the folder of another run neither replaces that run nor mixes with it."""
 
 import csv
-import json
 
 import pytest
 import torch
@@ -86,11 +85,17 @@ def test_any_checkpoint_that_would_be_replaced_is_protected(again, tmp_path, lef
     assert again(1, Checkpoint()).global_step == 1, "a checkpoint of another name would not be replaced"
 
 
-def test_a_run_resumed_from_another_folder_does_not_replace_the_run_in_its_own(again, tmp_path):
+def test_a_run_resumed_from_another_folder_does_not_replace_a_longer_run_in_its_own(again, tmp_path):
     again(2, Checkpoint())
-    again(1, Checkpoint(), folder="other")
+    again(3, Samples(num=4), Checkpoint(), folder="other")
+    before = contents(tmp_path / "other")
+    resumed = {"folder": "other", "resume": "../../run/checkpoints/last"}
     with pytest.raises(RefusedInput, match="checkpoints of another run"):
-        again(3, Checkpoint(), folder="other", resume="../../run/checkpoints/last")
+        again(4, Samples(num=4), Checkpoint(), **resumed)
+    assert contents(tmp_path / "other") == before
+    (tmp_path / "other/checkpoints/last.ckpt").unlink()
+    again(1, Checkpoint(), folder="other")
+    assert again(4, Checkpoint(), **resumed).global_step == 4
 
 
 def test_a_further_fit_of_a_trainer_goes_on(again, random_images):
@@ -115,11 +120,11 @@ def test_a_film_has_the_grids_of_its_own_run(again, tmp_path):
 
 def test_a_film_has_the_grids_of_the_run_that_was_resumed(again, tmp_path):
     folder = tmp_path / "run"
-    again(4, Samples(every_n_steps=2, num=4))  # killed before its first checkpoint
-    again(3, Samples(every_n_steps=3, num=4), Checkpoint())
+    again(4, Samples(every_n_steps=1, num=4))  # without a checkpoint
+    again(3, Samples(every_n_steps=2, num=4), Checkpoint())
     Image.new("RGB", (8, 8)).save(folder / "samples/000009.png")
     again(5, Samples(every_n_steps=5, num=4, seed=1), Checkpoint(), resume="last")
-    assert frames(folder / "samples/training.gif") == 3, "of iterations 0, 3 and 5"
+    assert frames(folder / "samples/training.gif") == 4, "of iterations 0, 2, 3 and 5"
 
 
 def test_a_film_of_a_run_that_an_earlier_version_began(again, tmp_path):
@@ -138,15 +143,13 @@ def steps(path):
         return [int(row["step"]) for row in csv.DictReader(file)]
 
 
-def test_rows_and_protocols_of_another_run_are_not_mixed_with_those_of_a_new_one(again, tmp_path):
+def test_rows_of_another_run_are_not_mixed_with_those_of_a_new_one(again, tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "metrics.csv").write_text("step,loss/other\n1,1.0\n2,2.0\n3,3.0\n")
-    (folder / "protocol.json").write_text('{"metric/of_another_run": {}}')
     callbacks = [PairedMetrics(num_samples=4, every_n_steps=9), Checkpoint(monitor=None)]
     again(3, *callbacks, model="pix2pix", logger=CSVMetrics(str(folder)), log_every_n_steps=2)
     assert steps(folder / "metrics.csv") == [0, 1, 3], "Lightning counts rows of losses from 0"
-    assert [*json.loads((folder / "protocol.json").read_text())] == ["metric/l1"]
     again(2, Checkpoint(monitor=None), folder="bare", logger=CSVMetrics(str(folder)), log_every_n_steps=2)
     assert steps(folder / "metrics.csv") == [1], "without a measurement at iteration 0"
 

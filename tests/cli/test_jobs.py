@@ -120,8 +120,9 @@ def test_each_job_has_a_wandb_run_of_its_own(train, wandb, monkeypatch):
 
 
 def test_trainings_in_one_notebook_have_wandb_runs_of_their_own(wandb, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for _ in range(2):
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        folder.mkdir()
+        monkeypatch.chdir(folder)
         module, data, trainer = build(compose(*WANDB))
         trainer.fit(module, data)
         logger_of(trainer).experiment.log({"after": 1.0})  # the run is open until the next training

@@ -57,11 +57,13 @@ def test_a_signal_in_the_last_iteration_leaves_nothing_to_be_resumed(tiny_gan, r
     assert entry_of(trainer, [], 1.0).is_finished
 
 
-def test_a_value_that_untrained_networks_had_already_is_not_called_the_best(tiny_gan, random_images, fit, capsys):
+def test_a_value_that_untrained_networks_had_already_is_not_called_the_best(
+    tiny_gan, random_images, fit, capsys, tmp_path
+):
     for values, beside in (((9.0, 3.0, 4.0), ""), ((1.0, 3.0, 4.0), "; untrained: 1.00")):
         callbacks = [Given(values), Checkpoint(monitor="metric/given")]
-        trainer = fit(tiny_gan(), random_images(), max_steps=2, callbacks=callbacks, enable_checkpointing=True)
-        report(trainer)
+        arguments = {"enable_checkpointing": True, "default_root_dir": tmp_path / str(values[0])}
+        report(fit(tiny_gan(), random_images(), max_steps=2, callbacks=callbacks, **arguments))
         printed = capsys.readouterr().out
         assert f"best.ckpt (3.00 at iteration 1, the best of the trained networks{beside})\n" in printed
         assert ("best: given 3 at iteration 1" in printed) == (not beside)
@@ -70,10 +72,11 @@ def test_a_value_that_untrained_networks_had_already_is_not_called_the_best(tiny
 def test_a_stopped_run_says_of_which_iteration_sample_takes_weights(tiny_gan, random_images, fit, tmp_path, capsys):
     for others, name, step in (([Given((9.0, 3.0, 4.0))], "best", 1), ([], "last", 2)):
         callbacks = [*others, Interrupted(2), Checkpoint(monitor="metric/given" if others else "auto")]
-        trainer = fit(tiny_gan(), random_images(), max_steps=3, callbacks=callbacks, enable_checkpointing=True)
+        folder = tmp_path / name
+        arguments = {"enable_checkpointing": True, "default_root_dir": folder}
+        trainer = fit(tiny_gan(), random_images(), max_steps=3, callbacks=callbacks, **arguments)
         report(trainer)
         printed = capsys.readouterr().out
-        assert f"sample checkpoint={tmp_path} takes {name}.ckpt, iteration {step}" in printed
-        assert find_checkpoint(tmp_path).name == f"{name}.ckpt"
-        find_checkpoint(tmp_path).unlink()
+        assert f"sample checkpoint={folder} takes {name}.ckpt, iteration {step}" in printed
+        assert find_checkpoint(folder).name == f"{name}.ckpt"
         assert "last.ckpt (iteration 2)" in printed

@@ -50,7 +50,7 @@ train TINY data.image_size=[40,50] | lit-gans: data.image_size=[40,50]: the dcga
 train TINY data.batch_size=5001 | the data has 5000 images, one step needs 5001
 train TINY trainer.devices=1000 | cores: use at most trainer.devices=
 train TINY trainer.accelerator=cuda | `CUDAAccelerator` can not run on your system
-train TINY trainer.gradient_clip_val=1 | Automatic gradient clipping is not supported for manual optimization
+train TINY trainer.gradient_clip_val=1 | use model.clip_gradients=1
 train TINY trainer.logger=true | trainer.logger cannot be set: use logger=NAME, or logger=none.
 train TINY trainer.num_nodes=2 | trainer.num_nodes=2: nothing says where the other nodes are
 train TINY precision=fp16 | AMP with fp16 is not supported on CPU

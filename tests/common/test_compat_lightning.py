@@ -1,6 +1,7 @@
 """Lightning's private parts are still there, and still needed."""
 
 import inspect
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from lightning.pytorch.cli import LightningCLI
 from lightning.pytorch.demos.boring_classes import BoringModel
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.plugins.io import TorchCheckpointIO
+from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.strategies.launchers import subprocess_script
 from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
@@ -19,6 +21,8 @@ from lightning.pytorch.strategies.launchers.subprocess_script import _Subprocess
 from lit_gans.common._compat import lightning as _compat
 from lit_gans.common._compat.lightning import CommandLauncher, start_others_with
 from lit_gans.strategies.fsdp import NetworkFSDP
+from tests.tiny import quiet_trainer
+from tests.training import test_epochs
 
 
 def test_lightning_still_starts_others_with_sys_argv():
@@ -125,3 +129,81 @@ def test_the_command_line_still_trains_with_the_settings_of_a_checkpoint():
     """`KeepsGivenSettings` can go once Lightning's command line leaves a choice, or no longer reads the checkpoint."""
     assert "self.parser.parse_object(hparams" in inspect.getsource(LightningCLI._parse_ckpt_path)
     assert "adapt_checkpoint_hparams" not in dir(LightningCLI)
+
+
+class Alternates(BoringModel):
+    """Two optimizers, both of which step in each of three batches."""
+
+    def __init__(self, count=lambda trainer: None):
+        super().__init__()
+        self.automatic_optimization, self.count, self.batches = False, count, []
+
+    def training_step(self, batch, batch_idx):
+        self.batches.append(_compat.batch_index(self.trainer))
+        for optimizer in self.optimizers():
+            self.manual_backward(super().training_step(batch, batch_idx)["loss"])
+            optimizer.step()
+        self.count(self.trainer)
+
+    def configure_optimizers(self):
+        return [torch.optim.SGD([parameter], 0.1) for parameter in self.parameters()]
+
+
+def fitted(tmp_path, module, **arguments):
+    quiet = dict.fromkeys(("enable_progress_bar", "enable_model_summary", "enable_checkpointing", "logger"), False)
+    settings = {"max_epochs": 1, "limit_train_batches": 3, "limit_val_batches": 0, "default_root_dir": tmp_path}
+    trainer = Trainer(accelerator="cpu", **settings | quiet | arguments)
+    trainer.fit(module)
+    return trainer
+
+
+def test_lightning_counts_the_steps_of_all_optimizers_and_no_batches(tmp_path):
+    """`batch_index`, `count_step` and `set_steps` can go once it counts batches."""
+    module = Alternates()
+    assert fitted(tmp_path, module).global_step == 6, "use the public one"
+    assert module.batches == [0, 1, 2]
+    assert fitted(tmp_path, Alternates(_compat.count_step)).global_step == 9
+    assert fitted(tmp_path, Alternates(lambda trainer: _compat.set_steps(trainer, 1))).global_step == 1
+
+
+def test_published_values_are_those_that_callbacks_read(tmp_path):
+    """`publish_values` can go once `self.log` is allowed at the start of a training."""
+
+    class Publishes(Callback):
+        def on_train_start(self, trainer, *_):
+            _compat.publish_values(trainer, {"metric/a": torch.tensor(1.0)}, {"b": 2.0})
+            with pytest.raises(MisconfigurationException, match=r"You can't `self.log\("):
+                trainer.lightning_module.log_dict({"metric/a": 1.0}, on_step=True, on_epoch=False, logger=False)
+
+    trainer = fitted(tmp_path, BoringModel(), callbacks=[Publishes()])
+    assert trainer.callback_metrics["metric/a"] == trainer.logged_metrics["metric/a"] == 1.0
+    assert trainer.progress_bar_metrics["b"] == 2.0
+
+
+def test_a_plugin_runs_the_hooks_before_a_step_by_a_private_method(tmp_path):
+    seen = []
+
+    class Sees(Callback):
+        def on_before_optimizer_step(self, trainer, module, optimizer):
+            seen.append(optimizer)
+
+        def on_train_end(self, trainer, module):
+            seen.clear()
+            _compat.run_hooks_before_step(trainer.precision_plugin, module, trainer.optimizers[0])
+            assert seen == [trainer.optimizers[0]]
+
+    fitted(tmp_path, BoringModel(), callbacks=[Sees()])
+    assert seen
+    assert not [name for name in dir(Precision) if "before" in name or ("closure" in name and not name.startswith("_"))]
+
+
+def test_a_training_with_a_minimum_does_not_stop_before_it():
+    assert _compat.may_stop(quiet_trainer(max_steps=4))
+    assert not _compat.may_stop(quiet_trainer(max_steps=4, min_steps=2))
+
+
+def test_epochs_after_a_resume_are_tested_where_they_are_needed():
+    """`begin_epoch_after_resume` and `reopen_epoch`, in `tests/training/test_epochs.py`."""
+    text = Path(test_epochs.__file__).read_text()
+    assert "begin_epoch_after_resume" in text
+    assert inspect.signature(_compat.reopen_epoch).parameters.keys() == {"checkpoint"}

@@ -32,8 +32,9 @@ def holder(folder):
 def test_a_second_training_in_a_folder_is_refused_until_the_first_is_dead(tiny_gan, random_images, fit, tmp_path):
     pid = holder(tmp_path)
 
-    def train():
-        return fit(tiny_gan("gan"), random_images(), 1, callbacks=[Checkpoint()], enable_checkpointing=True)
+    def train(max_steps=1, resume=None):
+        arguments = {"callbacks": [Checkpoint()], "enable_checkpointing": True}
+        return fit(tiny_gan("gan"), random_images(), max_steps, resume, **arguments)
 
     try:
         with pytest.raises(
@@ -45,7 +46,7 @@ def test_a_second_training_in_a_folder_is_refused_until_the_first_is_dead(tiny_g
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
     train()
-    train()
+    train(2, tmp_path / "checkpoints/last.ckpt")
     assert [path.name for path in tmp_path.rglob("*")] == ["checkpoints", "last.ckpt"]
 
 

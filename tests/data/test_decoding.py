@@ -244,6 +244,9 @@ def test_an_evaluated_folder_follows_the_rule_and_names_its_own_keys(tmp_path, c
         next(PictureFolder(tmp_path).real_batches(1))
     (image,) = PictureFolder(tmp_path, value_range=(-1024.0, 3056.0)).real_batches(1)
     assert (image.min(), image.max(), image.shape) == (0, 255, (1, 3, *SHAPE))
+    assert "clipped" not in caplog.text
+    assert len([*PictureFolder(tmp_path, value_range=(0.0, 3056.0)).real_batches(1)]) == 1
+    assert f"{tmp_path}: 1 files with values outside value_range, which are clipped" in caplog.text
     (tmp_path / "ct.tif").unlink()
     (tmp_path / "dark.png").write_bytes(deep_png(np.linspace(0, 4095, 80).astype(np.uint16).reshape(SHAPE)))
     folder = PictureFolder(tmp_path)

@@ -41,7 +41,9 @@ def test_counts_generator_iterations_and_trains_only_whose_turn_it_is(
     recorded, trained = Recorded(module), [each.requires_grad for each in module.parameters()]
     trainer = fit(module, random_images(batch_size=4), max_steps=4)  # past the first epoch where n_critic is large
     assert trainer.global_step == 4
-    turn = [*module.discriminator_names] * n_critic + ["generator"]
+    discriminators = [*module.discriminator_names]
+    last = ["generator", *discriminators] if module.generator_first else [*discriminators, "generator"]
+    turn = discriminators * (n_critic - 1) + last
     assert [network for network, _, _ in recorded.updates] == turn * 4
     for network, with_gradient, changed in recorded.updates:
         others = set(module.discriminator_names) - {network} if network != "generator" else set()

@@ -80,7 +80,7 @@ def test_other_arguments_of_the_trainer_train(tiny_gan, random_images, fit, argu
 def trainer_of(device="cpu", precision="32-true", world_size=1, strategy=None):
     """Returns what `refuse_trainer` sees of a trainer, also on devices and in worlds that are not here."""
     trainer = create_autospec(Trainer, instance=True)
-    trainer.datamodule, trainer.precision = None, precision
+    trainer.datamodule, trainer.precision, trainer.callbacks = None, precision, []
     trainer.world_size = trainer.num_devices = world_size
     if strategy is None:
         trainer.strategy.root_device = torch.device(device)

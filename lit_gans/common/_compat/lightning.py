@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lit_gans.common.lightning import CheckpointIO, ClusterEnvironment, DDPStrategy, Strategy, Trainer, launchers
+import torch
+
+from lit_gans.common.lightning import (
+    CheckpointIO,
+    ClusterEnvironment,
+    DDPStrategy,
+    LightningModule,
+    Precision,
+    Strategy,
+    Trainer,
+    launchers,
+)
 
 
 class CommandLauncher(launchers._SubprocessScriptLauncher):
@@ -132,3 +143,81 @@ class KeepsGivenSettings:
 
     def _parse_ckpt_path(self) -> None:
         pass
+
+
+def batch_index(trainer: Trainer) -> int:
+    """Returns the index of the current training batch, counted over all epochs, from `Trainer.fit_loop`.
+
+    The loops are protected since https://github.com/Lightning-AI/pytorch-lightning/pull/16445; the public `global_step`
+    counts the steps of all optimizers.
+    """
+    return trainer.fit_loop.total_batch_idx
+
+
+def count_step(trainer: Trainer) -> None:
+    """Adds 1 to `Trainer.global_step` under manual optimization, which is `optim_step_progress` of a loop.
+
+    There is no public API (https://github.com/Lightning-AI/pytorch-lightning/issues/17958).
+    """
+    steps = trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
+    steps.increment_ready()
+    steps.increment_completed()
+
+
+def set_steps(trainer: Trainer, number: int) -> None:
+    """Sets `Trainer.global_step` under manual optimization; see `count_step`."""
+    total = trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress.total
+    total.ready = total.completed = number
+
+
+def publish_values(trainer: Trainer, values: Mapping[str, Any], shown: Mapping[str, Any]) -> None:
+    """Adds values to `Trainer.callback_metrics` and `logged_metrics`, and `shown` to `progress_bar_metrics`.
+
+    The properties return the dictionaries that the trainer keeps, which is not documented. `self.log` is not allowed in
+    every hook. No issue found.
+    """
+    trainer.callback_metrics.update(values)
+    trainer.logged_metrics.update(values)
+    trainer.progress_bar_metrics.update(shown)
+
+
+def run_hooks_before_step(plugin: Precision, model: LightningModule, optimizer: torch.optim.Optimizer) -> None:
+    """Runs the hooks `on_before_optimizer_step`, and clips as the Trainer's arguments ask, by
+    `Precision._after_closure`.
+
+    A plugin that overrides `optimizer_step` has no public way to run them. No issue found.
+    """
+    plugin._after_closure(model, optimizer)
+
+
+def begin_epoch_after_resume(trainer: Trainer) -> None:
+    """Counts the epoch that a run begins with if its checkpoint was saved after the last batch of the epoch before.
+
+    Lightning then closes the old epoch, but does not count the new one as begun (`FitLoop.on_advance_start`). All later
+    checkpoints of that run have one epoch too few, and a run that resumes from one of them would begin its epoch anew,
+    on images that it has already seen. No issue found.
+    """
+    loop = trainer.fit_loop
+    progress, end = loop.epoch_progress, trainer.max_epochs
+    closed = loop.restarted_mid_epoch and progress.total.ready == progress.total.completed
+    if closed and (end in (None, -1) or trainer.current_epoch < end):
+        progress.increment_ready()
+        progress.increment_started()
+
+
+def reopen_epoch(checkpoint: dict[str, Any]) -> None:
+    """Lets a run that resumes from a checkpoint, saved when a fit had ended, continue where that fit ended.
+
+    Lightning then counts the last epoch as completed, even if the fit ended in the middle of it: the resumed run would
+    leave out the rest of the epoch or, after its last batch, see another one. The counters become those of the hook
+    `on_train_batch_end` of the last batch. No issue found.
+    """
+    fit_loop = checkpoint["loops"]["fit_loop"]
+    epochs, batches = fit_loop["epoch_progress"], fit_loop["epoch_loop.batch_progress"]
+    if not epochs["total"]["ready"] == epochs["total"]["completed"] > 0:
+        return
+    for counts in (epochs["total"], epochs["current"]):
+        counts["processed"] = counts["completed"] = counts["ready"] - 1
+    for counts in (batches["total"], batches["current"]):
+        counts["completed"] = counts["ready"] - 1
+    fit_loop["epoch_loop.state_dict"]["_batches_that_stepped"] -= 1

@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from lit_gans.common._compat.deepspeed import (
+    clear_gradients,
     flat_groups,
     link_optimizer_states,
     prepare_backward,
+    read_parameters,
     stored_gradients,
     zero3_shape,
     zero3_shard,
@@ -151,7 +153,7 @@ class EngineOptimizer(torch.optim.Optimizer):
                 f"a parameter of {self.name} got another tensor than the one that its engine steps: change it in place,"
                 " as parameter.data.copy_(value) does, instead of setting parameter.data."
             )
-        self.engine.optimizer.refresh_fp32_params()
+        read_parameters(self.engine)
 
     def refuse_changes(self) -> None:
         """Raises `RefusedInput` if parameters that stage 3 has gathered are others than it stores."""
@@ -167,7 +169,7 @@ class EngineOptimizer(torch.optim.Optimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.remove_gradients()
         self._forget()
-        self.engine.optimizer.zero_grad(set_to_none)
+        clear_gradients(self.engine, set_to_none)
 
     def _forget(self) -> None:
         self.gradients.state = NONE

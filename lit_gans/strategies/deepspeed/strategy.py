@@ -25,6 +25,7 @@ from lit_gans.common._compat.deepspeed import (
     zero3_shape,
     zero3_shard,
 )
+from lit_gans.common._compat.lightning import batch_index
 from lit_gans.common.errors import RefusedInput, import_extra, nearest
 from lit_gans.common.lightning import LightningModule, MixedPrecision, Precision, Trainer
 from lit_gans.strategies.base import NetworkStrategy
@@ -276,7 +277,7 @@ class NetworkDeepSpeed(NetworkStrategy):
     def _looks_for_changes(self) -> bool:
         """Returns whether stage 3 is in one of its first iterations: later it would wait for the device too often."""
         trainer = self.lightning_module.trainer
-        return self.stage == 3 and trainer.training and trainer.fit_loop.total_batch_idx < 100
+        return self.stage == 3 and trainer.training and batch_index(trainer) < 100
 
     def before_step(self, network: OptimizedNetwork) -> None:
         super().before_step(network)
