@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from lit_gans.data.files import find_images, is_no_folder_of_images, leave_out
 from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.format import Source
 from lit_gans.data.sources.labels import classes_in
+
+logger = logging.getLogger(__name__)
 
 
 class Files(Source):
@@ -88,7 +91,11 @@ class Folder(PackedData):
         return self.classes
 
     def _classes(self, paths: list[Path]) -> list[str]:
-        if any(path.parent == self.root for path in paths):
+        direct = [path for path in paths if path.parent == self.root]
+        if direct:
+            if len(direct) < len(paths):
+                what = "%s contains images itself, such as %s: its subfolders are no classes"
+                logger.info(what, self.root, direct[0].name)
             return []
         # composed, so that names from macOS are the same classes, in the same order
         filled = {composed(path.relative_to(self.root).parts[0]) for path in paths}

@@ -11,6 +11,7 @@ from lit_gans.common.errors import RefusedInput, import_extra, refusing
 from lit_gans.common.names import composed
 from lit_gans.data.decoding import Decoding, Picture, read_picture
 from lit_gans.data.digests import digest_of_files, digest_of_parts
+from lit_gans.data.files import find_images, leave_out
 from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.format import Source
 
@@ -24,10 +25,13 @@ class _Rows(Source):
         picture: column of the images.
         label: column of the classes, if any: numbers from 0, or names, which are numbered in their order.
         decoding: see `Decoding`.
+        left_out: see `Source`.
     """
 
-    def __init__(self, rows: Any, name: str, picture: str, label: str | None, decoding: Decoding) -> None:
-        self.rows, self._name, self.column, self.decoding = rows, name, picture, decoding
+    def __init__(
+        self, rows: Any, name: str, picture: str, label: str | None, decoding: Decoding, left_out: list[str]
+    ) -> None:
+        self.rows, self._name, self.column, self.decoding, self.left_out = rows, name, picture, decoding, left_out
         self.labels = _numbers(list(rows[label])) if label else None
 
     def __len__(self) -> int:
@@ -111,7 +115,25 @@ class Huggingface(PackedData):
                 self.dataset_name, split=self.split, revision=self.revision, download_mode=mode, **where
             )
             rows = rows.select_columns(columns).cast_column(self.picture_column, datasets.Image(decode=False))
-        return _Rows(rows, self.dataset_name, self.picture_column, self.label_column, self.frame.decoding)
+        names = self.dataset_name, self.picture_column, self.label_column
+        return _Rows(rows, *names, self.frame.decoding, self._left_out())
+
+    def _left_out(self) -> list[str]:
+        """Returns a line about each image in a local folder whose extension the package `datasets` does not know.
+
+        Raises:
+            RefusedInput: there is such an image, and `on_error` is `raise`.
+        """
+        folder = Path(self.files or "")
+        if self.dataset_name != "imagefolder" or not (self.files and folder.is_dir()):
+            return []
+        reader = import_extra("datasets.packaged_modules.imagefolder.imagefolder", "huggingface").ImageFolder
+        found = find_images(folder, nested=True)
+        images = [path for path in (*found.images, *found.unread) if path.suffix.lower() not in reader.EXTENSIONS]
+        if images:
+            what = f"data.name=imagefolder does not read {len(images)} images in {folder}, such as {images[0]}"
+            leave_out(f"{what} (data=folder reads all formats of Pillow)", self.on_error)
+        return [f"{path.relative_to(folder)} is not read by data.name=imagefolder." for path in images]
 
     def identity(self) -> dict[str, Any]:
         names = ("dataset_name", "split", "revision", "picture_column", "label_column")

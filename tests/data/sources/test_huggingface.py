@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from lit_gans.common.errors import RefusedInput
 from lit_gans.data.sources.huggingface import Huggingface
 
 datasets = pytest.importorskip("datasets")
@@ -59,3 +60,58 @@ def test_a_file_of_another_content_with_the_same_size_and_times_is_read_again(ma
     datasets.Dataset.from_dict(rows, features=table.features).to_parquet(path)
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     assert make().packed.images.tolist() == images.flip(0).tolist()
+
+
+def test_rows_without_a_class_or_an_image_are_refused_or_left_out_and_names_are_composed(make, tmp_path):
+    names = ["Gr\u00fcn", None, "Gru\u0308n ", "Rot", "Rot", "Rot"]
+    images = [{"bytes": png(pixels), "path": None} for pixels in PIXELS[:5]] + [None]
+    features = datasets.Features({"image": datasets.Image(), "color": datasets.Value("string")})
+    rows = datasets.Dataset.from_dict({"image": images, "color": names}, features=features)
+    rows.to_parquet(tmp_path / "train.parquet")
+    with pytest.raises(RefusedInput, match=r"parquet row 1 has no class: its label is None"):
+        _ = make(label_column="color").packed
+    packed = make(label_column="color", on_error="skip").packed
+    assert packed.labels.tolist() == [0, 0, 1, 1]
+    assert [line.partition(" has")[0] for line in packed.about["skipped"]] == ["parquet row 1", "parquet row 5"]
+
+
+def test_negative_labels_are_no_classes(make, tmp_path):
+    images = [{"bytes": png(pixels), "path": None} for pixels in PIXELS]
+    features = datasets.Features({"image": datasets.Image(), "kind": datasets.Value("int64")})
+    rows = datasets.Dataset.from_dict({"image": images, "kind": [-1] * 6}, features=features)
+    rows.to_parquet(tmp_path / "train.parquet")
+    with pytest.raises(RefusedInput, match=r"parquet row 0 has no class: its label is -1"):
+        _ = make(label_column="kind").packed
+
+
+def test_images_that_the_package_does_not_list_are_counted(make, tmp_path):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for index in range(3):
+        (folder / f"{index}.png").write_bytes(png(PIXELS[index]))
+    (folder / "a.heic").write_bytes(b"\0\0\0\x18ftypheic")
+    (folder / "notes.txt").write_text("no image")
+    given = {"name": "imagefolder", "files": str(folder)}
+    with pytest.raises(RefusedInput, match=r"data.name=imagefolder does not read 1 images in .*, such as .*a.heic"):
+        _ = make(**given).packed
+    packed = make(**given, on_error="skip").packed
+    assert (len(packed.images), packed.about["skipped"]) == (3, ["a.heic is not read by data.name=imagefolder."])
+
+
+def test_depth_is_kept_and_its_range_is_known_or_refused(make, tmp_path):
+    values = np.arange(256).reshape(16, 16)
+    content = io.BytesIO()
+    Image.fromarray((values * 250).astype(np.uint16)).save(content, "png")
+    signed = io.BytesIO()
+    Image.fromarray((values - 128).astype(np.int32)).save(signed, "tiff")
+    features = datasets.Features({"image": datasets.Image()})
+    for encoded in (content, signed):
+        images = [{"bytes": encoded.getvalue(), "path": None}] * 2
+        datasets.Dataset.from_dict({"image": images}, features=features).to_parquet(tmp_path / "train.parquet")
+        data = make(channels=1, dtype="float32")
+        if encoded is signed:
+            with pytest.raises(RefusedInput, match=r"parquet row 0 has int32 values, here from -128 to 127"):
+                _ = data.packed
+        else:
+            unit = (data.packed.images[0, 0].numpy() + 1) / 2
+            assert np.abs(unit - values * 250 / 65535).max() < 1e-6

@@ -200,3 +200,12 @@ def test_images_without_a_partner_are_counted(tmp_path):
         str(tmp_path / "pairs"), image_size=8, channels=1, cache=str(tmp_path / "cache"), on_error="skip"
     )
     assert data.packed.about["skipped"] == [f"{name} has no partner of its name." for name in ("A/b.png", "B/c.png")]
+
+
+def test_images_beside_class_folders_are_said_to_end_the_classes(tmp_path, caplog):
+    caplog.set_level("INFO")
+    for name in ("cover.png", "cat/a.png", "dog/b.png"):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8)).save(tmp_path / "photos" / name)
+    assert Folder(str(tmp_path / "photos"), cache=str(tmp_path / "cache")).num_classes == 0
+    assert "contains images itself, such as cover.png: its subfolders are no classes" in caplog.text
