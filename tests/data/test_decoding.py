@@ -1,5 +1,6 @@
 """Every reader of a file follows one rule: the range of its values is known, or is refused until it is given."""
 
+import inspect
 import io
 import re
 from functools import partial
@@ -11,8 +12,11 @@ import tifffile
 import torch
 from PIL import Image
 
+from lit_gans.cli.evaluate import evaluate
+from lit_gans.cli.project import project
+from lit_gans.cli.sample import sample
 from lit_gans.common.errors import RefusedInput
-from lit_gans.data.decoding import Decoding, read_picture
+from lit_gans.data.decoding import MAX_PIXELS, Decoding, read_picture
 from lit_gans.data.images import Frame, read_at
 from lit_gans.data.sources.folder import Folder
 from lit_gans.data.sources.paired import PairedFolder
@@ -299,6 +303,12 @@ def test_a_smaller_limit_holds_for_files_of_any_kind(tmp_path):
     for name in ("a.png", "b.tif"):
         with pytest.raises(RefusedInput, match=rf"{name} is 1.x.* data.max_pixels=79 is the largest"):
             read_picture(tmp_path / name, [], Decoding(True, 79))
+
+
+@pytest.mark.parametrize("command", [evaluate, sample, project])
+def test_commands_have_the_same_limit(command):
+    """The default is written out in their signatures, from which `--help` is read without an import."""
+    assert inspect.signature(command).parameters["max_pixels"].default == MAX_PIXELS
 
 
 def test_pillow_s_own_limit_does_not_matter(tmp_path, monkeypatch):
