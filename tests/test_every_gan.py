@@ -30,6 +30,7 @@ def overrides(name):
 COMPLETE = ("d2gan", "pix2pix")  # latents to images with two discriminators, and images to images
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     "name", [name if name in COMPLETE else pytest.param(name, marks=pytest.mark.slow) for name in GANS]
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import inspect
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import is_dataclass
 from functools import cache
 from typing import Any
@@ -90,14 +90,20 @@ def without_remains(cls: type, arguments: dict[str, Any]) -> dict[str, Any]:
     previous one (Adam's betas under RMSprop). Those that none of them has stay, and are refused.
     """
     if cls is Optimizer and arguments.get("name") in optimizer_names():
-        known = schema(Optimizer(arguments["name"]))
-        others = {name for each in optimizer_names() for name in schema(Optimizer(each))}
+        known = _of_optimizers()[arguments["name"]]
+        others = set().union(*_of_optimizers().values())
     elif issubclass(cls, Schedule):
-        known = _schema(cls)
+        known = _schema(cls).keys()
         others = {name for each in classes("lit_gans.training.schedules", Schedule).values() for name in _schema(each)}
     else:
         return arguments
     return {name: value for name, value in arguments.items() if name in known or name not in others}
+
+
+@cache
+def _of_optimizers() -> dict[str, Set[str]]:
+    """Returns the names of the arguments of each optimizer."""
+    return {name: schema(Optimizer(name)).keys() for name in optimizer_names()}
 
 
 def construct(node: Any, key: str, base: type = object, **made: Any) -> Any:

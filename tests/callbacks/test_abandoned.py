@@ -87,6 +87,7 @@ def test_no_batch_follows_and_no_row_is_written(train, tmp_path, capfd, signal_i
     assert "SIGTERM: the training stops after this iteration, with a checkpoint" in capfd.readouterr().err
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("mode", ["min", "max"])
 def test_the_resumed_training_measures_what_was_abandoned(train, tmp_path, mode):
     whole, _ = train("whole", mode=mode)
@@ -106,6 +107,7 @@ def test_the_resumed_training_measures_what_was_abandoned(train, tmp_path, mode)
     assert resumed.checkpoint_callback.state_dict() == whole.checkpoint_callback.state_dict()
 
 
+@pytest.mark.runs
 def test_of_the_last_iteration_the_measurement_is_made_to_its_end(train, tmp_path):
     train("whole")
     trainer, batches = train("signaled", 3 * BATCHES + 5)

@@ -46,6 +46,7 @@ class MultiScaleGAN(AdversarialModule):
         return sum(softplus(-scores).mean() for scores in tensors_of(self.discriminator(fake)))
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(("shares", "threshold"), [(False, True), (True, False)])
 def test_a_multi_scale_discriminator_trains_with_every_default_callback(random_images, fit, shares, threshold):
     class GAN(MultiScaleGAN):

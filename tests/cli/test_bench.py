@@ -7,6 +7,7 @@ import pytest
 TINY = ["device=cpu", "batch_sizes=[4]", "image_size=16", "width=4", "seconds=0.01"]
 
 
+@pytest.mark.runs
 def test_cells_are_measured_written_and_shown(ran, tmp_path):
     out = ran("bench", "gans=[dcgan,wgan_gp]", "modes=[fp32,bf16,fp16]", "output=new/a.json", *TINY)
     result = json.loads((tmp_path / "new/a.json").read_text())

@@ -31,6 +31,7 @@ def test_what_was_exported_is_a_checkpoint(ran, run):
     assert (run.parent / "generated/interpolation.png").is_file()
 
 
+@pytest.mark.runs
 def test_an_onnx_file(ran, run):
     onnxruntime = pytest.importorskip("onnxruntime")
     out = ran("export", "checkpoint=run", "format=onnx")
@@ -47,6 +48,7 @@ def test_onnx_is_the_generator_in_float32_alone(refused, run):
         assert "format=onnx writes a generator in float32" in refused("export", "checkpoint=run", "format=onnx", word)
 
 
+@pytest.mark.runs
 def test_others_go_on_with_the_run_as_if_it_had_not_ended(train, ran, tmp_path):
     tiny = [word for word in TINY if word != "model=dcgan"] + ["model=d2gan"]
     for steps, resume in ((8, "none"), (5, "none"), (8, "mine")):  # an epoch has ten

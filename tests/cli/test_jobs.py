@@ -38,6 +38,7 @@ def change_process_state():
     matplotlib.rcParams["figure.dpi"] = 7
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_job_after_one_that_changes_the_process_equals_the_same_job_alone(train, tmp_path, monkeypatch, fails):
     """Lightning sets the flags of its Trainer for the process; a callback of a user may set more."""
@@ -107,6 +108,7 @@ def logger_of(trainer):
 WANDB = [*TINY[:-1], "logger=wandb", "trainer.max_steps=1"]
 
 
+@pytest.mark.runs
 def test_each_job_has_a_wandb_run_of_its_own(train, wandb, monkeypatch):
     def diverge(self, trainer, *_):
         if trainer.lightning_module.seed == 1:
@@ -119,6 +121,7 @@ def test_each_job_has_a_wandb_run_of_its_own(train, wandb, monkeypatch):
     assert all(run.logged for run in wandb.runs)
 
 
+@pytest.mark.runs
 def test_trainings_in_one_notebook_have_wandb_runs_of_their_own(wandb, tmp_path, monkeypatch):
     for folder in (tmp_path / "first", tmp_path / "second"):
         folder.mkdir()

@@ -14,6 +14,7 @@ from lit_gans.training.optim import Optimizer
 from tests.commands import TINY, TINY_CLI
 
 
+@pytest.mark.runs
 def test_the_lightning_cli_runs_an_exported_file_with_identical_values(ran, tmp_path):
     ran("train", *TINY, "trainer.max_steps=4", "seed=7", "hydra.run.dir=hydra")
     exported = yaml.safe_load(Path("hydra/run.yaml").read_text())

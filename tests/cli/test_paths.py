@@ -27,6 +27,7 @@ def odd(tmp_path, monkeypatch):
     return pictures
 
 
+@pytest.mark.runs
 def test_every_command_takes_a_path_as_it_is_typed(ran, odd):
     tiny = [item for item in TINY if not item.startswith(("data", "metrics"))]
     images = ["data=folder", f"data.root={odd}", "data.image_size=16"]
@@ -45,6 +46,7 @@ def test_every_command_takes_a_path_as_it_is_typed(ran, odd):
     assert json.loads(Path(f"runs, {ODD}/a=b.json").read_text())["fake"] == ODD
 
 
+@pytest.mark.runs
 def test_a_sweep_takes_an_odd_path_and_commas_of_other_keys(ran, odd):
     tiny = [item for item in TINY if not item.startswith(("data", "metrics"))]
     images = ["data=folder", f"data.root={odd}", "data.image_size=16", "data.batch_size=4", "metrics=none"]
@@ -52,6 +54,7 @@ def test_a_sweep_takes_an_odd_path_and_commas_of_other_keys(ran, odd):
     assert sorted(path.parent.name for path in Path().glob("outputs/sweeps/version_0/*/config.yaml")) == ["0", "1"]
 
 
+@pytest.mark.runs
 def test_runs_on_other_folders_are_not_resumed(ran, odd):
     tiny = [item for item in TINY if not item.startswith(("data", "metrics"))]
     images = ["data=folder", "data.image_size=16", "data.batch_size=4", "metrics=none", "trainer.max_steps=1"]
@@ -82,6 +85,7 @@ def not_utf8(tmp_path, monkeypatch):
     return tmp_path / BYTES
 
 
+@pytest.mark.runs
 def test_every_command_takes_names_that_are_no_utf_8(ran, refused, not_utf8):
     tiny = [item for item in TINY if not item.startswith(("data", "metrics"))]
     images = ["data=folder", f"data.root={BYTES}", "model.num_classes=2"]
@@ -104,6 +108,7 @@ def test_every_command_takes_names_that_are_no_utf_8(ran, refused, not_utf8):
     )
 
 
+@pytest.mark.runs
 def test_an_ascii_locale_trains_and_says_everything(not_utf8, tmp_path):
     tiny = [item for item in TINY if not item.startswith(("data", "metrics"))]
     images = ["data=folder", f"data.root={BYTES}", "model.num_classes=2", *SHORT]

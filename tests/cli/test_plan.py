@@ -90,6 +90,7 @@ def test_another_gan_keeps_its_settings_and_pictures_that_cannot_be_read_are_sai
     assert written["model"]["r1_gamma"]["start"] == pytest.approx(2 * (32 * 48 / 64**2) ** 1.56, rel=0.05)
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("first", [["experiment=photos"], ["data=folder"]])
 def test_training_begins_with_a_plan(train, photos, first, monkeypatch):
     monkeypatch.setattr(planning, "_TRIAL", 0.05)
@@ -112,6 +113,7 @@ def test_training_begins_with_a_plan(train, photos, first, monkeypatch):
     assert "another architecture" in train.err
 
 
+@pytest.mark.runs
 def test_evaluations_are_planned_within_a_tenth_of_the_time(ran, photos, speeds, monkeypatch):
     monkeypatch.setattr(planning, "_seconds", lambda work: 0.32)  # for 32 images, each of sampling and judging
     small = ["data.image_size=16", "model.generator_width=4", "model.discriminator_width=4", "data.channels=1"]
@@ -127,6 +129,7 @@ def test_evaluations_are_planned_within_a_tenth_of_the_time(ran, photos, speeds,
     assert "evaluation none: two would take over a tenth of the time (10 ms an image)" in " ".join(out.split())
 
 
+@pytest.mark.runs
 def test_no_gan_is_judged_by_the_network_that_it_trains_against(ran, photos, speeds, monkeypatch):
     monkeypatch.setattr(planning, "_seconds", lambda work: 0.32)
     small = ["data.image_size=32", "model.generator_width=4", "model.discriminator_width=4", "model.feature_size=32"]
@@ -143,6 +146,7 @@ def test_several_runs_or_processes_need_one_plan_before(train, photos, monkeypat
     assert "data=folder without model= and experiment= chooses settings for one run of one process" in train.err
 
 
+@pytest.mark.runs
 def test_folders_of_one_name_have_plans_of_their_own(ran, photos, speeds):
     given = ["minutes=20", "metrics=none", "data.image_size=16"]
     Path("other").mkdir()
@@ -174,6 +178,7 @@ def earlier(train, tmp_path):
     assert train(*tiny, *widths, "data.batch_size=500", "trainer.max_steps=1", "hydra.run.dir=earlier") == 0, train.err
 
 
+@pytest.mark.runs
 def test_a_plan_takes_size_network_and_widths_of_the_run_that_it_begins_with(ran, train, photos, speeds, earlier):
     """It planned networks of its own, and was then refused: only 0% of the generator's weights fit."""
     out = ran("plan", photos, "minutes=0.01", "metrics=none", "init_from=earlier")
@@ -192,6 +197,7 @@ def test_a_plan_takes_size_network_and_widths_of_the_run_that_it_begins_with(ran
     assert "init_from: generator: 100% of the weights; other color channels" in train.err
 
 
+@pytest.mark.runs
 def test_keys_that_contradict_the_run_are_refused_before_anything_is_timed(refused, photos, speeds, earlier):
     assert "only" in refused("train", "experiment=photos", photos, "init_from=earlier", "model.generator_width=64")
     assert "of a DCGAN, this is a SNGAN" in refused("plan", photos, "init_from=earlier", "model=sngan")

@@ -64,6 +64,7 @@ def test_auto_and_the_folder_of_the_run_are_the_same(train, finished, resume):
     assert [*Path("outputs/dcgan_digits").iterdir()] == [RUN]
 
 
+@pytest.mark.runs
 def test_auto_does_not_take_the_run_of_another_gan(train, finished):
     other = "experiment=dcgan_digits", "model=sngan", "trainer.max_steps=1", "resume=auto"
     assert train(*TINY, "logger=default", *other) == 0
@@ -71,12 +72,14 @@ def test_auto_does_not_take_the_run_of_another_gan(train, finished):
     assert finished.items() <= contents().items()
 
 
+@pytest.mark.runs
 def test_one_refused_run_of_a_sweep_does_not_end_the_others(train):
     assert train(*TINY, "-m", "model.n_critic=0,1", "trainer.max_steps=1") == 2
     assert "n_critic=0 must be at least 1" in train.err
     assert [path.parent.name for path in Path().glob("outputs/sweeps/version_0/*/config.yaml")] == ["1"]
 
 
+@pytest.mark.runs
 def test_a_damaged_last_checkpoint_costs_only_the_iterations_since_the_best(train):
     """It was refused, while a good checkpoint lay beside it."""
     few = ["metrics=digits", "metrics.num_samples=40", "metrics.batch_size=20", "metrics.every_n_steps=2"]
@@ -115,6 +118,7 @@ def line(address):
     return [*TINY, "logger=default", f"hydra.run.dir={address}"]
 
 
+@pytest.mark.runs
 def test_a_run_at_an_address_goes_on_in_a_new_folder(train, line, address):
     assert train(*line, "trainer.max_steps=3") == 0
     assert train(*line, "trainer.max_steps=5", "resume=auto") == 0
@@ -127,6 +131,7 @@ def test_a_run_at_an_address_goes_on_in_a_new_folder(train, line, address):
     assert losses[0].count("\n") == losses[1].count("\n")
 
 
+@pytest.mark.runs
 def test_a_run_at_an_address_is_not_replaced_and_no_copy_stays_of_a_refused_one(train, line, address):
     assert train(*line, "trainer.max_steps=1") == 0
     for other in ("resume=none", f"resume={RUN}/checkpoints/last.ckpt"):

@@ -83,6 +83,7 @@ def test_the_picture_has_every_grid_side_by_side(tmp_path):
         assert (half < 128).all(axis=-1).any(), "the name of the run is above its grid"
 
 
+@pytest.mark.runs
 def test_a_sweep_ends_with_its_table_and_picture(train, tmp_path, monkeypatch):
     def loss(self, fake, batch):
         self.log("gradient_size", float(self.global_step))
@@ -112,6 +113,7 @@ def test_a_sweep_ends_with_its_table_and_picture(train, tmp_path, monkeypatch):
     assert (folder / "samples.png").is_file()
 
 
+@pytest.mark.runs
 def test_a_run_that_diverges_stays_in_the_table_and_the_sweep_goes_on(train, tmp_path):
     tiny = ["model=gan", "data=ring", "metrics=none", "logger=none", "data.num_points=500", "data.batch_size=50"]
     sgd = [f"optimizer@model.{name}_optimizer=sgd" for name in ("generator", "discriminator")]

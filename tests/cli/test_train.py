@@ -23,6 +23,7 @@ def read(folder: Path) -> dict:
     return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
 
 
+@pytest.mark.runs
 def test_a_run_writes_its_folder_and_the_next_one_another(train, tmp_path):
     assert train("experiment=dcgan_digits", *TINY[2:], "trainer.max_steps=3", "logger=default") == 0
     folder = tmp_path / "outputs" / "dcgan_digits" / "version_0"
@@ -106,6 +107,7 @@ def test_ranks_of_different_configurations_are_refused(tmp_path):
     assert not list(tmp_path.glob("outputs/dcgan_digits/version_0/checkpoints/*"))
 
 
+@pytest.mark.runs
 def test_fine_tuning_begins_with_the_networks_of_a_checkpoint(train, tmp_path):
     assert train(*TINY, "trainer.max_steps=2", "hydra.run.dir=first") == 0
     path = "first/checkpoints/last.ckpt"

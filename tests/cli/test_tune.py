@@ -64,6 +64,7 @@ def test_a_first_batch_that_does_not_fit_is_refused():
         Search(CONFIG, 1e6, never).run()
 
 
+@pytest.mark.runs
 def test_the_file_trains(ran, tmp_path):
     small = ["model.generator_width=2", "model.discriminator_width=2", "data.image_size=16"]
     chosen = ["model=gan", "data=digits", *small, "trainer.accelerator=cpu", "minutes=0.005"]

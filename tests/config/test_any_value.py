@@ -77,7 +77,7 @@ def accepted_or_refused(path, key, value):
     return True
 
 
-@pytest.mark.parametrize("num", [6, MANY])
+@pytest.mark.parametrize("num", [4, MANY])
 @pytest.mark.parametrize("path", OPTIONS)
 def test_a_value_is_accepted_or_refused(path, num):
     drawn(num, [path], accepted_or_refused)
@@ -138,6 +138,7 @@ def trains_or_is_refused(path, key, value):
     return False
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("num", [25, MANY])  # two of 25 are accepted
 def test_what_is_accepted_trains_a_step_or_is_refused(num):
     drawn(num, TRAINS, lambda *value: accepted_or_refused(*value) and trains_or_is_refused(*value))

@@ -70,6 +70,7 @@ def test_metrics_none_also_leaves_out_the_settings_of_an_experiment_s_metrics():
     assert resolve(OmegaConf.to_container(config, resolve=True))["metrics"] is None, "as YAML that was read"
 
 
+@pytest.mark.runs
 def test_a_schedule_of_the_command_line_replaces_that_of_every_experiment():
     for experiment in options("experiment"):
         optimizer = compose(f"experiment={experiment}", f"{KEYS['schedule']}=constant").model.generator_optimizer

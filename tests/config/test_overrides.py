@@ -22,6 +22,7 @@ PATHS = [
 ]
 
 
+@pytest.mark.runs
 def test_a_path_arrives_in_a_configuration_as_it_was_typed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for path in PATHS:

@@ -50,6 +50,7 @@ def mine(tmp_path, monkeypatch, forget):
         sys.modules.pop(name, None)
 
 
+@pytest.mark.runs
 def test_a_gan_and_a_source_from_outside_are_one_python_file_each(mine, ran, refused):
     tiny = [item for item in TINY if not item.startswith(("model=", "data=", "data.batch", "metrics="))]
     own = ["model=lsgan", "data=stripes", "model.target=0.9", "data.num=20", "data.batch_size=8", "seed=3"]

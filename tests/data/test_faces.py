@@ -71,6 +71,7 @@ def test_what_a_top_has_no_place_for_is_none(top, hidden):
     assert face(**top, **{hidden: option})[hidden] == NONE
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("name", ATTRIBUTES)
 def test_an_attribute_is_visible_exactly_where_its_options_draw_differently(name):
     """Compares drawings of the package, in which a face differs in one attribute."""

@@ -28,6 +28,7 @@ def run(path, inputs):
     return torch.from_numpy(session.run(None, {name: value.numpy() for name, value in inputs.items()})[0])
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(("name", "settings"), CASES)
 def test_onnxruntime_agrees(tiny_gan, tmp_path, name, settings):
     module = tiny_gan(name, **settings).eval()

@@ -13,6 +13,7 @@ def test_the_distance_is_the_mean_difference_at_every_scale():
     assert pyramid_distance(one, one).tolist() == [0, 0, 0]
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("num_classes", [0, 10])
 def test_finds_images_that_the_generator_can_make(tiny_gan, num_classes):
     module = tiny_gan("gan", num_classes=num_classes, generator_width=32)

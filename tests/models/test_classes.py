@@ -29,6 +29,7 @@ def shares_of_real_deviation(module, data):
     return torch.stack(shares)
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     ("name", "batch_size", "settings"),
     [

@@ -71,6 +71,7 @@ def test_refusals(tiny_gan, settings, sentence):
         tiny_gan("dcgan", **settings)
 
 
+@pytest.mark.runs
 def test_a_conditional_gan_learns_what_a_label_means(fit):
     """Two classes, black and white: after some steps the label decides the brightness."""
 

@@ -125,6 +125,7 @@ def test_refusals(module, fit, tiny_gan):
             tiny_gan("pix2pix", **settings)
 
 
+@pytest.mark.runs
 def test_l1_falls_by_half_on_held_out_digits(fit):
     fast = Optimizer("Adam", lr=2e-3, betas=(0.5, 0.999))
     sizes = {"image_size": 16, "channels": 1, "generator_width": 8, "discriminator_width": 4, "patch_depth": 2}

@@ -16,6 +16,7 @@ def largest(layer):
     return torch.linalg.svdvals(layer.weight.detach().movedim(axis, 0).flatten(1))[0].item()
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     "settings", [{"network": "resnet"}, {"network": "dcgan", "block": "separable", "num_classes": 10}]
 )

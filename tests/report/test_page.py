@@ -78,6 +78,7 @@ def test_nothing_is_cut_off_in_a_browser(run, tmp_path, width):
     assert wide <= window
 
 
+@pytest.mark.runs
 def test_a_report_of_a_run_with_classes(train, ran, tmp_path):
     overrides = ["model.num_classes=10", "trainer.max_steps=2", "callbacks.samples.every_n_steps=1"]
     assert train(*TINY, *overrides, "hydra.run.dir=run") == 0

@@ -96,6 +96,7 @@ def test_is_the_recursion_written_by_hand():
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.ranks
 @pytest.mark.filterwarnings("ignore:The total number of parameters")
 def test_is_the_same_under_every_strategy_without_a_gather_in_a_step(tmp_path):
     trained, average, _ = alone()
@@ -252,6 +253,7 @@ def validated():
     return found
 
 
+@pytest.mark.ranks
 @pytest.mark.filterwarnings("ignore:The total number of parameters")
 def test_validations_compute_with_it_under_every_strategy_and_training_goes_on(tmp_path):
     module, average = Validated(), NetworkAverage("generator", 0.5)

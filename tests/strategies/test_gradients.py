@@ -389,12 +389,14 @@ def found(tmp_path_factory):
     return ranks.run(f"{__name__}.on_a_rank", tmp_path_factory.mktemp("gradients"))
 
 
+@pytest.mark.ranks
 @pytest.mark.parametrize(("case", "name"), REFUSED)
 def test_no_step_uses_gradients_of_one_rank_alone(found, case, name):
     for _, refusals in found:
         assert REFUSED[case, name] in refusals[case, name]
 
 
+@pytest.mark.ranks
 @pytest.mark.parametrize(("case", "name"), CELLS)
 def test_two_ranks_train_the_weights_of_one_process(found, case, name):
     alone = trained_alone(case)

@@ -116,6 +116,7 @@ def trained(tmp_path_factory):
     return ranks.run("tests.strategies.test_own_module.on_a_rank", folder, where=folder), folder
 
 
+@pytest.mark.ranks
 @pytest.mark.filterwarnings("ignore:The total number of parameters")
 @pytest.mark.parametrize(("module", "name"), CELLS)
 def test_two_ranks_train_the_weights_of_one_process(trained, module, name):
@@ -131,6 +132,7 @@ def saved_alone(tmp_path_factory):
     return saved(tmp_path_factory.mktemp("alone") / "alone.ckpt", devices=1)
 
 
+@pytest.mark.ranks
 @pytest.mark.filterwarnings("ignore:The total number of parameters")
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_a_checkpoint_has_tied_layers_and_the_moments_of_what_is_frozen(trained, saved_alone, name):
@@ -141,6 +143,7 @@ def test_a_checkpoint_has_tied_layers_and_the_moments_of_what_is_frozen(trained,
         torch.testing.assert_close(one["state"], other["state"], rtol=0, atol=1e-6)
 
 
+@pytest.mark.ranks
 @pytest.mark.parametrize(("module", "name"), REFUSED)
 def test_mistakes_are_refused_on_every_rank(trained, module, name):
     for _, refusals in trained[0]:

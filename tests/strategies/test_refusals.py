@@ -14,6 +14,7 @@ from .cells import Cell, build
 from .matrix import table, written
 
 
+@pytest.mark.runs
 def test_the_table_of_the_guide_is_the_one_that_the_command_writes():
     text, begin, end = written()
     assert text[begin:end] == table(), "run: python -m tests.strategies.matrix"

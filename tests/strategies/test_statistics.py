@@ -74,6 +74,7 @@ def trained(tmp_path_factory):
     return ranks.run("tests.strategies.test_statistics.on_a_rank", tmp_path_factory.mktemp("statistics"))
 
 
+@pytest.mark.ranks
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_ranks_go_on_from_the_mean_of_what_each_found(trained, name):
     (own, ends), (others, their_ends) = (found[name] for found in trained)

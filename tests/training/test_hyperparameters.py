@@ -59,6 +59,7 @@ def hparams_of(folder):
     return {name: getattr(values[name], values[name].WhichOneof("kind")) for name in values}
 
 
+@pytest.mark.runs
 def test_a_run_has_its_configuration_in_tensorboard_and_a_resumed_run_too(train, tmp_path):
     arguments = [*TINY[:-1], "logger=tensorboard", "model.r1_gamma=0.25", "hydra.run.dir=run"]
     assert train(*arguments, "trainer.max_steps=1") == 0, train.err

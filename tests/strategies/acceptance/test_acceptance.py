@@ -78,6 +78,7 @@ def check(outcome, cell):
         assert sentence in outcome
 
 
+@pytest.mark.ranks
 @pytest.mark.parametrize("cell", FIRST, ids=str)
 def test_two_ranks_train_like_one_process(found, cell):
     for rank in found:

@@ -62,6 +62,7 @@ def check(folder, names, resumed=()):
             near(one["state"], other["state"])
 
 
+@pytest.mark.ranks
 def test_a_checkpoint_has_the_names_and_tensors_of_one_process(tmp_path):
     check(tmp_path, FIRST)
 
