@@ -50,7 +50,8 @@ def test_importing_a_gan_brings_little_beside_lightning():
         return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
     more = {name.partition(".")[0] for name in modules("from lit_gans import DCGAN") - modules("import lightning")}
-    assert more <= {"lit_gans", "torch", "safetensors", "jaxtyping", "wadler_lindig"}, "no other package"
+    for_the_cli = {"jsonargparse", "typeshed_client"}  # which Lightning's own CLI reads optimizers by
+    assert more <= {"lit_gans", "torch", "safetensors", "jaxtyping", "wadler_lindig"} | for_the_cli, "no other package"
 
 
 def test_every_public_name_is_there():

@@ -16,7 +16,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Int64
@@ -28,6 +28,21 @@ from lit_gans.common.size import Size, sides
 
 ATTRIBUTION = "Avataaars, designed by Pablo Stanley (https://avataaars.com), drawn with python-avatars"
 
+Label = Literal[
+    "hat",
+    "hair",
+    "hair_color",
+    "hat_color",
+    "glasses",
+    "beard",
+    "eyes",
+    "eyebrows",
+    "mouth",
+    "nose",
+    "skin",
+    "clothing",
+    "clothing_color",
+]
 Face = dict[str, str]  # the option of every attribute
 Rule = Mapping[str, str | Sequence[str]]
 
@@ -65,7 +80,7 @@ class Attribute:
         return names[int((uniform - self.absent) / (1 - self.absent) * len(names))]
 
 
-ATTRIBUTES: dict[str, Attribute] = {
+ATTRIBUTES: dict[Label, Attribute] = {
     "hat": Attribute(
         "hat hijab turban winter_hat_1 winter_hat_2 winter_hat_3 winter_hat_4 chef_cap jedi gladiator_helmet",
         absent=0.7,

@@ -41,8 +41,7 @@ class WGANGP(ImageGAN):
             instead of averaging it (resnet).
         generator_width: see `ImageGAN`; null uses 128 below 48 pixels (resnet).
         critic_norm: `none`, `layer` or `instance`. Batch norm raises an error: it makes the critic's score of an image
-            depend on the other images, but the gradient is penalized for each image independently (section 4). R1
-            allows batch norm, see `r1_penalty`.
+            depend on the other images, but the gradient is penalized for each image independently (section 4).
         network, latent_dim, n_critic, generator_batch_multiple, generator_optimizer, discriminator_optimizer: see
             `ImageGAN` and `AdversarialModule`.
         **kwargs: see `ImageGAN`.

@@ -36,7 +36,7 @@ class Translator(AdversarialModule):
 
     Args:
         jitter: whether to enlarge images by 286/256, crop them back at a random position and mirror them at random;
-            images that are larger than `image_size` are always cropped at random instead, and not enlarged.
+            larger images are cropped at random instead.
         generator_width: channels of the generator's finest map.
         discriminator_width: channels of the discriminator's finest map.
         patch_depth: number of downsampling layers in the discriminator; 3 classifies patches of 70x70 pixels.

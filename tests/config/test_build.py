@@ -25,6 +25,7 @@ def lines(*groups):
 LINES = [*lines("experiment", *AROUND), *lines("model", "data", "score"), *lines("metrics", "trainer")]
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize("line", LINES, ids=" ".join)
 def test_every_option_composes(line):
     assert compose(*line).model

@@ -156,6 +156,7 @@ def origins(*overrides):
     return data_origins(OmegaConf.to_container(compose(*overrides).data, resolve=True))
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     "others",
     [

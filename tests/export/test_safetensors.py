@@ -113,6 +113,7 @@ def test_the_hub_delivers_it(trained, tmp_path, monkeypatch):
         load("hf://nobody/nothing")
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
     ("name", "task"),
     [

@@ -13,6 +13,8 @@ from lit_gans.strategies.ddp import Nodes, communicate
 
 from . import ranks
 
+pytestmark = pytest.mark.ranks
+
 ROWS, COLUMNS = 40, 48  # large enough that PowerSGD finds the matrix worth compressing
 KINDS = [*itertools.product(("none", "fp16", "bf16"), (False, True))]
 POWERSGD_RANKS = [4, 2]  # the mean gradient of four ranks with one picture each has rank 4
@@ -93,7 +95,6 @@ def distance(gradient):
     return ((gradient - mean()).abs().max() / mean().abs().max()).item()
 
 
-@pytest.mark.ranks
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_every_rank_has_the_mean_gradient_to_the_rounding_of_its_kind(found, kind):
     rounding = {"none": 1e-6, "fp16": 2**-10, "bf16": 2**-7}[kind[0]]
@@ -121,7 +122,6 @@ def test_powersgd_of_a_smaller_rank_makes_up_for_what_it_left_out(found):
         assert distance(torch.stack(compressed).mean(0)) < 0.05
 
 
-@pytest.mark.ranks
 def test_powersgd_reduces_one_bucket_after_the_other(tmp_path):
     """Each has three all-reduces: were they mixed, ranks would add up different tensors."""
     first, second = ranks.run("tests.strategies.test_comm_hooks.on_a_rank_with_buckets", tmp_path)

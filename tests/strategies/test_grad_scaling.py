@@ -81,6 +81,7 @@ def on_a_rank():
     return strategy.lightning_module_state_dict(), scales
 
 
+@pytest.mark.ranks
 def test_ddp_gives_each_network_a_scaler_and_trains_in_float16(tmp_path):
     alone = trained_alone("LightningGAN", 1, None, False)
     for weights, scales in ranks.run("tests.strategies.test_grad_scaling.on_a_rank", tmp_path):

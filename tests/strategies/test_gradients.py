@@ -273,6 +273,16 @@ class DropsBlocked(Trained):
         self.optimizer.step()
 
 
+class DropsAveraged(Trained):
+    """Forgets averaged gradients, which ZeRO stores besides those of the parameters."""
+
+    def update(self, batch):
+        self.manual_backward(self.loss(3 * batch))
+        self.optimizer.zero_grad()
+        self.manual_backward(self.loss(batch))
+        self.finish()
+
+
 class DropsToZero(DropsBlocked):
     def finish_nothing(self):
         self.optimizer.zero_grad(set_to_none=False)
@@ -347,6 +357,7 @@ LEGAL = {
     StepsTwice: ("ddp", "fsdp"),
     KeepsZeros: ("ddp", "fsdp"),
     DropsBlocked: DDP,
+    DropsAveraged: ("ddp", "fsdp", "zero_0", "zero_2", "zero_3"),
     DropsToZero: ("ddp", "copies"),
     AssignsMeans: ("ddp",),
     Clips: ("ddp", "fsdp"),

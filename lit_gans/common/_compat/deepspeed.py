@@ -62,14 +62,6 @@ def stored_gradients(engine: Any, stage: int) -> list[Tensor]:
     return [tensor for tensors in stored if tensors is not None for tensor in tensors]
 
 
-def clear_gradients(engine: Any, set_to_none: bool) -> None:
-    """Clears the gradients of the parameters and those that an engine stores, by `zero_grad` of its optimizer.
-
-    The public `engine.zero_grad` clears those of the parameters only. No issue found.
-    """
-    engine.optimizer.zero_grad(set_to_none)
-
-
 def read_parameters(engine: Any) -> None:
     """Copies changed parameters to the shards that stages 1 and 2 step, by `refresh_fp32_params` of their optimizer.
 

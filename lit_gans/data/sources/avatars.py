@@ -17,27 +17,12 @@ from torch import Tensor
 from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.size import Size, sides
 from lit_gans.data import faces
-from lit_gans.data.faces import ATTRIBUTES, NONE, Face, Rule
+from lit_gans.data.faces import ATTRIBUTES, NONE, Face, Label, Rule
 from lit_gans.data.images import Background
 from lit_gans.data.packed.datamodule import PackedData, PackedPairs
 from lit_gans.data.packed.format import Packed, Source
 from lit_gans.data.packed.unpaired import TruePairs
 
-Label = Literal[
-    "hat",
-    "hair",
-    "hair_color",
-    "hat_color",
-    "glasses",
-    "beard",
-    "eyes",
-    "eyebrows",
-    "mouth",
-    "nose",
-    "skin",
-    "clothing",
-    "clothing_color",
-]
 Removed = Literal["glasses", "beard", "hat"]
 _HELD_OUT = 10  # of so many faces, one is held out
 _MOST_DRAWS = 1000  # number of faces that are drawn at most for one that a rule admits
@@ -139,33 +124,22 @@ class _With(Faces):
 
 
 class _FaceData(PackedData):
-    """Base of the sources of faces: their number, seed and rule.
+    """Base class of the sources of faces.
 
     Args:
         num_images: number of faces.
-        image_size: height and width of the images; in rectangles, faces are as large as the shorter side allows.
-        faces_seed: seed of the faces, which differ between two seeds.
-        held_out: option, or list of options, by attribute: faces with all of them are not drawn, such as
-            {hat: winter_hat_1, glasses: round}; null draws all faces.
+        image_size: see `PackedData`; faces fit the shorter side.
+        faces_seed: seed of the faces.
         **kwargs: see `PackedData`; `crop` has no effect.
     """
 
-    def __init__(
-        self,
-        *,
-        num_images: int = 10_000,
-        image_size: Size = 64,
-        faces_seed: int = 0,
-        held_out: dict[str, str | list[str]] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    rule: Rule | None = None  # faces with all its options are not drawn
+
+    def __init__(self, *, num_images: int = 10_000, image_size: Size = 64, faces_seed: int = 0, **kwargs: Any) -> None:
         super().__init__(image_size=image_size, **kwargs)
         refuse_below(1, num_images=num_images)
-        self.num_images, self.faces_seed, self.rule = num_images, faces_seed, held_out
+        self.num_images, self.faces_seed = num_images, faces_seed
         faces.identity_of_faces()  # raises without the packages
-        if held_out is not None:
-            faces.raise_if_unknown(held_out, "data.held_out")
-            Faces(range(1), 1, None, faces_seed, held_out).attributes(0)  # raises if the rule leaves none
 
     def _arguments(self, indices: range) -> tuple[Any, ...]:
         """Returns the arguments of `Faces`."""
@@ -179,14 +153,16 @@ class _FaceData(PackedData):
 
 
 class Avatars(_FaceData):
-    """Cartoon faces at random, each a function of `faces_seed` and its index: hat, hair, glasses, beard, expression,
-    skin, clothes and their colors are known (Avataaars by Pablo Stanley).
+    """Cartoon faces whose attributes are known, such as hat, hair, glasses and beard (Avataaars by Pablo Stanley).
 
-    Attributes are independent. 30 % of the faces have a hat, 40 % glasses, 30 % a beard; their kinds are equally
-    likely. What cannot be seen, such as hair under a hat, counts as `none`.
+    Each face is a function of `faces_seed` and its index. Attributes are independent. 30 % of the faces have a hat,
+    40 % glasses, 30 % a beard; their kinds are equally likely. What cannot be seen, such as hair under a hat, counts as
+    `none`.
 
     Args:
         label: attribute whose options are the classes; null for none.
+        held_out: option, or list of options, by attribute: faces with all of them are not drawn, such as
+            {hat: winter_hat_1, glasses: round}.
         **kwargs: see `PackedData`; `crop` has no effect.
 
     Raises:
@@ -194,10 +170,15 @@ class Avatars(_FaceData):
             or no face is left.
     """
 
-    def __init__(self, *, label: Label | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, *, label: Label | None = None, held_out: dict[str, str | list[str]] | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
-        self.label = label
+        self.label, self.rule = label, held_out
         self.num_classes = len(self.class_names)
+        if held_out is not None:
+            faces.raise_if_unknown(held_out, "data.held_out")
+            Faces(range(1), 1, None, self.faces_seed, held_out).attributes(0)  # raises if the rule leaves none
 
     @property
     def class_names(self) -> list[str]:
