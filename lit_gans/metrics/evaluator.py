@@ -41,8 +41,8 @@ class Evaluator:
     Args:
         extractor: extractor of features and logits; keys end with its name.
         scores: scores by name, None for those that are disabled; their copies take the extractor, the seed and the
-            device of the evaluator. None measures FID, Inception Score and, where there are classes, their coverage,
-            FID inside each class and the share of samples of the class that was asked for.
+            device of the evaluator. None measures FID, Inception Score and, where there are classes, the scores of
+            these.
         num_samples: number of generated images on all ranks.
         batch_size: number of images extracted at once.
         seed: seed of splits and subsets.

@@ -14,6 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.utils.parametrize import ParametrizationList
+from torch.utils.checkpoint import CheckpointFunction
 from torch.utils.hooks import RemovableHandle
 
 from lit_gans.checkpoints.remote import downloaded_to_node, is_address
@@ -106,6 +107,7 @@ class NetworkFSDP(NetworkStrategy):
         self._roots: dict[str, FSDPModule] = {}
         self._copies: dict[str, FSDPModule] = {}
         self._penalized: dict[str, nn.Module] = {}
+        self._searched: set[str] = set()  # networks the graph of whose first backward was searched
 
     # ---- setup and end
 
@@ -127,6 +129,7 @@ class NetworkFSDP(NetworkStrategy):
 
     def _wrap(self, trainer: Trainer) -> None:
         module = self.lightning_module
+        self._searched.clear()
         mesh = self._mesh()
         self.limit_waiting()
         if trainer.state.fn == TrainerFn.FITTING:  # before sharding, since an optimizer defines a network
@@ -218,6 +221,7 @@ class NetworkFSDP(NetworkStrategy):
             )
         named = None if network is None else network_named(self.networks, network)
         trained = [named] if named else [each for each in self.networks.values() if each.trains]
+        self._refuse_reentrant(closure_loss, trained)
         others = [each for each in self.networks.values() if named and each is not named]
         kept = [(p, None if p.grad is None else p.grad.clone()) for each in others for p in each.parameters]
         with self.backward_of(trained):
@@ -232,6 +236,28 @@ class NetworkFSDP(NetworkStrategy):
                 self._average_loose()
                 self._check_penalized()
         return loss
+
+    def _refuse_reentrant(self, loss: Tensor, trained: list[OptimizedNetwork]) -> None:
+        """Raises `RefusedInput` for a reentrant checkpoint in the first backward of a network that is one shard: its
+        backward inside the backward frees gradients that other parts of the network have accumulated.
+        """
+        new = {network.name for network in trained} - self._searched
+        if self.wrap == "layer" or not new:
+            return
+        self._searched |= new
+        nodes, known = [loss.grad_fn], set()
+        while nodes:
+            node = nodes.pop()
+            if node is None or node in known:
+                continue
+            if node.name() == f"{CheckpointFunction.__name__}Backward":
+                raise RefusedInput(
+                    f"a backward of {', '.join(sorted(new))} passes through torch.utils.checkpoint with"
+                    ' use_reentrant=True, which loses gradients under NetworkFSDP(wrap="network"): set'
+                    ' use_reentrant=False, or wrap="layer".'
+                )
+            known.add(node)
+            nodes += [before for before, _ in node.next_functions]
 
     def _pass_backward(self, network: OptimizedNetwork, _: Tensor) -> None:
         """Sets the state of a network that a backward passes through, since FSDP sets gradients without hooks."""

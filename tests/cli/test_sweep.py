@@ -147,7 +147,10 @@ def test_a_signal_ends_a_sweep_whose_folder_is_deleted(train, tmp_path, monkeypa
 
 @pytest.fixture
 def optuna(monkeypatch):
-    """Optuna's sweeper, for a GAN whose value is best at 6 latents and which diverges at 5; what was trained."""
+    """Optuna's sweeper, for a GAN whose value is best at 6 latents and which diverges at 5; what was trained.
+
+    The seed chooses 5, 4 and 6. The grid of the package fails in some orders, which it draws at random.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of its own, and of the database that it does not use
         pytest.importorskip("hydra_plugins.hydra_optuna_sweeper._impl")
@@ -163,7 +166,7 @@ def optuna(monkeypatch):
     small = ["trainer.accelerator=cpu", "trainer.max_steps=2", "model.latent_dim=choice(4,5,6)"]
     sweeper = [
         "hydra/sweeper=optuna",
-        "hydra/sweeper/sampler=grid",
+        "hydra.sweeper.sampler.seed=1",
         "hydra.sweeper.n_trials=3",
         "hydra.sweeper.n_jobs=1",
     ]

@@ -33,6 +33,7 @@ STRATEGIES = {
     "unused": partial(NetworkDDP, find_unused_parameters=True),
     "copies": partial(NetworkDDP, gradient_as_bucket_view=False),
     "fsdp": NetworkFSDP,
+    "fsdp_layer": partial(NetworkFSDP, wrap="layer"),
     **{f"zero_{stage}": partial(NetworkDeepSpeed, stage=stage) for stage in (0, 2, 3)},
 }
 DDP = ("ddp", "unused", "copies")
@@ -363,9 +364,10 @@ LEGAL = {
     Clips: ("ddp", "fsdp"),
     ReplacesGradients: ("ddp", "fsdp"),
     Unused: ("unused", "fsdp"),
-    Checkpoints: ("ddp", "copies"),  # DDP searches no graph with a reentrant checkpoint
+    Checkpoints: ("ddp", "copies", "fsdp_layer"),  # DDP searches no graph with a reentrant checkpoint
     TrainsAnother: ("ddp", "fsdp", "zero_2", "zero_3"),
 }
+REFUSED[Checkpoints, "fsdp"] = "passes through torch.utils.checkpoint with use_reentrant=True, which loses gradients"
 CELLS = [(case, name) for case, names in LEGAL.items() for name in names]
 
 

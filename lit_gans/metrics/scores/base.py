@@ -61,8 +61,7 @@ class FeatureScore(Score):
 
     Attributes:
         directions: whether the best value of each name is the `min` or the `max`; None for neither, such as a spread.
-        needs_covariance: whether the score fits Gaussians, whose covariances have full rank only with more images than
-            features.
+        needs_covariance: whether the score fits Gaussians.
         needs_logits: whether the score requires an extractor with class logits.
         needs_known_classes: whether the score requires an extractor whose logits are those of the data's classes.
         needs_classes: whether the score requires a generator with classes.

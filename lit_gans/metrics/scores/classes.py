@@ -180,8 +180,7 @@ class IntraFID(LabeledScore):
 
     Args:
         num_classes: number of classes; None leaves it to an `Evaluator`.
-        rank_deficient: whether to measure classes with no more images than features, whose covariances do not have full
-            rank, so that values are far too large to compare with those of more images.
+        rank_deficient: whether to measure classes with no more images than features, whose values are far too large.
 
     Raises:
         RefusedInput: `num_classes` is below 1.
