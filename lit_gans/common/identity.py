@@ -5,11 +5,19 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import io
 import json
+import logging
+import pickle
+import pickletools
 import re
 import sys
+import threading
 import types
+import uuid
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -21,6 +29,7 @@ from torch import Tensor, nn
 _VERSIONED = {"torch", "torchvision", "torchmetrics", "lightning", "numpy", "lit_gans", *sys.stdlib_module_names}
 # attributes of a module that change neither its outputs nor what it is: hooks, flags, its compiled form
 _OF_COMPILED = {"_compiled_call_impl", "_is_torch_compile", "_compile_kwargs"}
+_WITHOUT_CONTENT = (type(threading.Lock()), type(threading.RLock()), logging.Logger)
 _OF_MODULES = {*vars(nn.Module()), *_OF_COMPILED} - {"_parameters", "_buffers", "_modules"}
 
 
@@ -90,7 +99,7 @@ def _described(thing: Any, seen: dict[int, tuple[int, Any]]) -> Any:
     if thing is None or isinstance(thing, bool | int | float | complex | str | bytes | torch.dtype | torch.device):
         return [type(thing).__name__, repr(thing)]
     if isinstance(thing, PurePath):
-        return ["path", thing.name]  # the same file elsewhere
+        return ["path", *_file(thing)]
     if isinstance(thing, Tensor):
         return ["tensor", digest_of({"": thing.as_subclass(Tensor)})]
     if isinstance(thing, np.ndarray | np.generic):
@@ -99,6 +108,8 @@ def _described(thing: Any, seen: dict[int, tuple[int, Any]]) -> Any:
         return ["class", code_of(thing)]
     if isinstance(thing, types.ModuleType):
         return ["module", thing.__name__]
+    if isinstance(thing, _WITHOUT_CONTENT):
+        return [_name(type(thing))]
     if type(thing).__name__ == "OptimizedModule":  # of torch.compile
         return _described(dict(thing.named_children())["_orig_mod"], seen)
     if id(thing) in seen:
@@ -114,31 +125,85 @@ def _described(thing: Any, seen: dict[int, tuple[int, Any]]) -> Any:
         return [_name(type(thing)), each(thing)]
     if isinstance(thing, set | frozenset):
         return [_name(type(thing)), sorted(map(repr, thing))]
+    if isinstance(thing, torch.jit.ScriptModule | torch.jit.ScriptFunction):
+        return ["compiled", _archive(thing.save_to_buffer(_extra_files={}))]
     if isinstance(thing, functools.partial):
         return ["partial", each((thing.func, thing.args, thing.keywords))]
     if isinstance(thing, types.MethodType):
         return ["method", thing.__name__, _described(thing.__self__, seen)]
     if isinstance(thing, types.FunctionType):
-        cells = [cell.cell_contents for cell in thing.__closure__ or ()]
-        return ["function", thing.__module__, thing.__qualname__, _source(thing), each((thing.__defaults__, *cells))]
+        cells = [cell.cell_contents for cell in thing.__closure__ or () if cell != types.CellType()]
+        more = thing.__defaults__, thing.__kwdefaults__, vars(thing), *cells
+        return ["function", thing.__module__, thing.__qualname__, _source(thing), each(more)]
+    if isinstance(thing, types.BuiltinFunctionType):
+        return ["function", thing.__module__, thing.__qualname__, _described(thing.__self__, seen)]
     return [code_of(type(thing)), [[name, _described(value, seen)] for name, value in _attributes(thing)]]
 
 
+def _file(path: PurePath) -> list[str]:
+    """Returns name and digest of a file, so that it may be elsewhere; of any other path, the whole path."""
+    try:
+        with open(path, "rb") as file:
+            return [path.name, hashlib.file_digest(file, "sha256").hexdigest()]
+    except OSError:
+        return [str(path)]
+
+
+def _archive(content: bytes) -> list[list[str]]:
+    """Returns names and digests of the parts of a saved module of TorchScript: code, attributes and tensors, without
+    the numbers that distinguish equal classes, places in the source, and the device.
+    """
+
+    def plain(text: Any) -> str:
+        return re.sub(r"___torch_mangle_\d+\.?|^(cpu|cuda:\d+)$", "", str(text))
+
+    parts = []
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        for name in archive.namelist():
+            part, short = archive.read(name), name.partition("/")[2]
+            if short.endswith(".debug_pkl") or short.startswith(".data/"):
+                continue
+            if short.endswith(".pkl"):
+                part = repr([(code.name, plain(value)) for code, value, _ in pickletools.genops(part)]).encode()
+            elif short.endswith(".py"):
+                part = plain(part.decode()).encode()
+            parts.append([re.sub(r"___torch_mangle_\d+/?", "", short), hashlib.sha256(part).hexdigest()])
+    return sorted(parts)
+
+
 def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
-    """Yields what an object has beside its class; of code that torch has compiled or traced, its text and tensors."""
-    compiled = isinstance(thing, torch.jit.ScriptModule | torch.fx.GraphModule)
-    if compiled:
-        for name, module in thing.named_modules():
-            yield f"code of {name}", re.sub(r"___torch_mangle_\d+", "", str(getattr(module, "code", "")))
-        yield from (("state", dict(thing.state_dict())),)
+    """Yields what an object has beside its class; of a graph that torch has traced, its code and what it calls."""
+    if isinstance(thing, torch.fx.GraphModule):
+        yield "code", thing.code
+        yield "functions", [node.target for node in thing.graph.nodes if callable(node.target)]
+        yield "modules", dict(thing.named_children())
+        yield "tensors", {name: value for name, value in vars(thing).items() if isinstance(value, Tensor)}
+        yield "state", [thing._parameters, thing._buffers]
         return
+    slots = {}
     for cls in type(thing).__mro__:
-        if not is_versioned(cls):  # such as numbers that a class made by `type` has
-            for name, value in vars(cls).items():
-                if not (name.startswith("__") or callable(value) or hasattr(value, "__get__")):
-                    yield f"{cls.__qualname__}.{name}", value
+        for name, value in vars(cls).items():
+            if isinstance(value, types.MemberDescriptorType) and "__slots__" in vars(cls):
+                with suppress(AttributeError):  # not set
+                    slots[name] = value.__get__(thing)
+            elif not is_versioned(cls) and not name.startswith("__") and name != "_abc_impl":
+                # such as numbers that a class made by `type` has, and what its methods enclose
+                function = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+                if isinstance(function, types.FunctionType) or not hasattr(function, "__get__"):
+                    yield f"{cls.__qualname__}.{name}", function
     left_out = _OF_MODULES if isinstance(thing, nn.Module) else set()
     own = {name: value for name, value in getattr(thing, "__dict__", {}).items() if name not in left_out}
-    yield from own.items()
-    if not own and not isinstance(thing, nn.Module) and " at 0x" not in repr(thing):
+    yield from (slots | own).items()
+    if not (slots or own or isinstance(thing, nn.Module)):
+        yield from _without_attributes(thing)
+
+
+def _without_attributes(thing: Any) -> Iterator[tuple[str, Any]]:
+    """Yields the text of an object without attributes, or its pickle; of others, what no other object has."""
+    if " at 0x" not in repr(thing):
         yield "repr", repr(thing)
+    elif not hasattr(thing, "__dict__"):
+        try:
+            yield "pickle", pickle.dumps(thing, 4)
+        except Exception:
+            yield "nothing else", uuid.uuid4().hex

@@ -19,7 +19,7 @@ from lit_gans.data.contracts import Fingerprinted, Labeled, RealImages
 from lit_gans.data.digests import fingerprint
 from lit_gans.data.reading import cut, images_between
 from lit_gans.metrics import cache
-from lit_gans.metrics.extractors.base import Extractor, Features, Network, Widths
+from lit_gans.metrics.extractors.base import Extractor, Features, Network, Probe, Widths
 from lit_gans.metrics.scores.base import Compared, FeatureScore, gather, place
 from lit_gans.metrics.scores.classes import ClassAccuracy, ClassCoverage, IntraFID, LabeledScore
 from lit_gans.metrics.scores.fid import FrechetInceptionDistance
@@ -56,7 +56,7 @@ class Evaluator:
         labels_sha256: digest of their classes, where a score depends on them; otherwise None.
         real_halves: FID between two halves of the real images, those with even and odd indices, a lower bound in
             practice; NaN if no score fits Gaussians.
-        probe_sha256: digest of the features of a noise image, where the extractor does not declare its widths.
+        probe: features of a noise image in short, where the extractor does not declare its widths.
 
     Raises:
         RefusedInput: two scores have the same key.
@@ -80,7 +80,7 @@ class Evaluator:
         self.left_out: dict[str, str] = {}
         self.num_real, self.data_sha256, self.real_halves = 0, "", math.nan
         self.shape: list[int] = []
-        self.probe_sha256: str | None = None
+        self.probe: Probe | None = None
         self.labels_sha256: str | None = None
         self._network, self._widths, self._warned = Network(extractor), Widths(), False
         self._labels: Tensor | None = None
@@ -115,7 +115,7 @@ class Evaluator:
         """
         read = real.real_fingerprint if isinstance(real, Fingerprinted) else lambda: fingerprint(self._batches(real))
         self.data_sha256, self.num_real, self.shape = computed_once(read)
-        widths, self.probe_sha256 = self._network.widths(self.shape)
+        widths, self.probe = self._network.widths(self.shape)
         self._widths = replace(widths, classes=self.num_classes)
         if labels is None and isinstance(real, Labeled) and real.num_classes:
             labels = real.real_labels()
@@ -233,7 +233,7 @@ class Evaluator:
             return None
         return cache.reference_path(
             self.extractor,
-            probe=self.probe_sha256,
+            probe=self.probe and self.probe.sha256,
             data_sha256=self.data_sha256,
             states=states,
             halves=self.fits_gaussians,

@@ -6,6 +6,8 @@ import importlib.metadata
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from lit_gans.common.identity import digest_of_object, is_versioned
 from lit_gans.metrics.evaluator import Evaluator
 from lit_gans.metrics.scores.base import FeatureScore
@@ -22,8 +24,10 @@ _COMPARED = (
     "quantization",
     "extractor",
     "extractor_sha256",
+    "extractor_probe",
     "scores",
 )
+_PROBES = 0.01  # difference of probes that devices may make, in parts of their root mean square
 _NOTED = ("data", "batch_norm", "weights", "truncation", "seed", "versions")  # may differ; `differences` reports them
 RUNNING_STATISTICS = "running statistics (evaluation mode)"
 
@@ -55,6 +59,7 @@ def stamp(
         resize: resizing of files, and of the extractor.
         quantization: conversion of floats to bytes.
         extractor, extractor_sha256: name and digest of the extractor, see `Extractor.sha256`.
+        extractor_probe: mean and root mean square of a noise image's features, of a module's extractor.
         batch_norm: mode of the generator's batch norm.
         scores: settings of each score; of a class outside this package also the digest of its code.
         weights, truncation, trained_against: see above.
@@ -73,6 +78,7 @@ def stamp(
         "quantization": "uint8, rounded",
         "extractor": extractor.name,
         "extractor_sha256": extractor.sha256,
+        "extractor_probe": evaluator.probe and evaluator.probe.summary,
         "batch_norm": "unknown" if weights == "pictures" else RUNNING_STATISTICS,
         "scores": {type(score).__name__: _settings_of(score) for score in evaluator.scores.values()},
         "weights": weights,
@@ -102,6 +108,14 @@ def differences(one: dict[str, Any], other: dict[str, Any]) -> tuple[list[str], 
     """Returns reasons why two protocols are not comparable, and other differences, as `field: this and that`."""
 
     def differing(names: tuple[str, ...]) -> list[str]:
-        return [f"{name}: {one.get(name)} and {other.get(name)}" for name in names if one.get(name) != other.get(name)]
+        values = {name: (one.get(name), other.get(name)) for name in names}
+        return [f"{name}: {a} and {b}" for name, (a, b) in values.items() if a != b and not _are_one_probe(name, a, b)]
 
     return differing(_COMPARED), differing(_NOTED)
+
+
+def _are_one_probe(name: str, one: Any, other: Any) -> bool:
+    """Whether two values are probes of one extractor, on any devices; older protocols have none."""
+    if name != "extractor_probe":
+        return False
+    return not (one and other) or bool(np.allclose(one, other, rtol=0, atol=_PROBES * max(one[1], other[1])))

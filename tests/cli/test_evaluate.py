@@ -365,3 +365,25 @@ def test_scores_and_extractors_of_one_name_with_another_code_do_not_compare(tmp_
     one, other = (record(f"{i}.json", SCORE, ModuleExtractor(module)) for i, module in enumerate((flat, pooled)))
     with pytest.raises(RefusedInput, match="not comparable: extractor_sha256"):
         compare(one, other)
+
+
+def test_a_module_that_a_hook_changes_is_told_apart_by_its_features_whatever_the_device_rounds(tmp_path):
+    for seed, name in enumerate(("real", "fake")):
+        write(tmp_path / name, pictures(30, seed))
+
+    def record(name, factor):
+        module = nn.Sequential(nn.AvgPool2d(4), nn.Flatten())
+        module.register_forward_hook(lambda module, images, features: factor * features)  # in no digest
+        own = GenerativeMetrics(
+            ModuleExtractor(module), num_samples=30, scores={"kid": KernelInceptionDistance(subset_size=20)}
+        )
+        folders = {key: str(tmp_path / key) for key in ("real", "fake")}
+        evaluate(**folders, metrics=own, device="cpu", output=str(tmp_path / name))
+        return str(tmp_path / name)
+
+    first = record("a.json", 1)
+    compare(first, record("b.json", 1 + 1e-4))
+    with pytest.raises(
+        RefusedInput, match=r"not comparable: extractor_probe: \[0.5\d+, 0.5\d+\] and \[1.0\d+, 1.\d+\]"
+    ):
+        compare(first, record("c.json", 2))

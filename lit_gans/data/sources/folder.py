@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import suppress
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +80,7 @@ class Folder(PackedData):
         else:
             found, without = classes_in(Path(labels).expanduser(), self.root, paths, self.on_error)
             paths, left_out = list(found), left_out + without
-            names = {*found.values()}
-            self.classes = sorted(names, key=int if all(name.isdecimal() for name in names) else None)
+            self.classes = _in_order({*found.values()})
         self.labels, self.num_classes = labels, len(self.classes)
         numbers = {name: number for number, name in enumerate(self.classes)}
         self._files = Files(paths, [numbers.get(found[path], 0) for path in paths], self.frame.decoding, left_out)
@@ -121,6 +122,16 @@ class Folder(PackedData):
             "labels": digest_of_parts(labels=self._files.labels),
             "left_out": digest_of_parts(lines=self._files.left_out),
         }
+
+
+def _in_order(names: set[str]) -> list[str]:
+    """Returns names by the numbers that they are, and equal numbers by name, or all by name if one is no number."""
+    ordered = sorted(names)
+    with suppress(InvalidOperation):
+        numbers = {name: Decimal(name) for name in ordered}  # exact, of any length
+        if all(number.is_finite() and "_" not in name for name, number in numbers.items()):
+            ordered.sort(key=numbers.__getitem__)
+    return ordered
 
 
 def part_of(root: Path, held_out: bool) -> Path:

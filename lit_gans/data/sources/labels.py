@@ -88,9 +88,9 @@ def _best(content: bytes, root: Path, names: Lookup[Path], where: str) -> tuple[
             raise
         failed = error
     tables: list[tuple[int, Rows, str]] = []
-    for codepage in _CODEPAGES:
+    for codepage, errors in (*((name, "strict") for name in _CODEPAGES), ("utf-8", "surrogateescape")):
         try:
-            rows = _rows(content.decode(codepage), root, names, where)
+            rows = _rows(content.decode(codepage, errors), root, names, where)
         except UnicodeDecodeError:
             continue
         tables.append((sum(len(names.find(file)) == 1 for file, _ in rows), rows, codepage))
@@ -103,7 +103,8 @@ def _best(content: bytes, root: Path, names: Lookup[Path], where: str) -> tuple[
 def _rows(text: str, root: Path, names: Lookup[Path], where: str) -> Rows:
     """Returns file and class of each row."""
     lines = io.StringIO(text, newline="")
-    if text[:4].lower() == "sep=":  # of Excel
+    above = int(text[:4].lower() == "sep=")  # lines before the rows; this one is of Excel
+    if above:
         lines.readline()
     start = lines.tell()
     headers = {}
@@ -124,8 +125,17 @@ def _rows(text: str, root: Path, names: Lookup[Path], where: str) -> Rows:
         )
     if not has_names:
         lines.seek(start)
-    cells = (row + [""] * len(header) for row in csv.reader(lines, delimiter=separator, skipinitialspace=True))
-    pairs = ((row[first], composed(row[second])) for row in cells)
+    table = csv.reader(lines, delimiter=separator, skipinitialspace=True)
+    pairs = []
+    for row in table:
+        more = [cell for cell in row[len(header) :] if cell.strip()]
+        if more:
+            raise RefusedInput(
+                f"{where}: line {above + has_names + table.line_num} has more cells than the first line, such as"
+                f' {more[0]!r}: write names that contain a {separator!r} in quotes, such as "a{separator} b".'
+            )
+        row += [""] * len(header)
+        pairs.append((row[first], composed(row[second])))
     return [(file, name) for file, name in pairs if file.strip() or name]
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Int64
 from torch import Tensor
@@ -23,7 +24,7 @@ from lit_gans.common.paths import cache_folder
 from lit_gans.common.progress import follow
 from lit_gans.common.size import Size, as_size, sides, size_value
 from lit_gans.data.base import ImageData, ImagesInMemory
-from lit_gans.data.digests import Fingerprint, digest_of_parts, fingerprint, remembered
+from lit_gans.data.digests import Fingerprint, digest_of_files, digest_of_parts, fingerprint, remembered
 from lit_gans.data.loader import StepSampler
 from lit_gans.data.packed.datamodule import PackedData
 from lit_gans.data.packed.format import PerProcess
@@ -32,18 +33,23 @@ _WAITS = 60.0  # seconds to wait for a chunk that another process is downloading
 _POLL = 0.02
 _BATCH = 1024  # number of images that are read at once for a digest
 _INDEX = "index.json"
-_ABOUT = "lit_gans"  # key of the index with fingerprint, type and labels of the images, which LitData ignores
+_ABOUT = "lit_gans"  # key of the index with what `about` returns, which LitData ignores
 _FORMAT = re.compile(r"(no_header_)?(numpy|tensor)(:\d+)?|int")  # of LitData; others may be pickles
 
 
 def _opened(root: str, cache: str | None, cache_bytes: int) -> Any:
     litdata = import_extra("litdata", "streaming")
-    local = Path(root.removeprefix("local:")) / _INDEX
+    local = _folder(root) / _INDEX
     if os.path.isfile(local):
         _refuse_code(local)  # LitData reads it at once
     stream = litdata.StreamingDataset(root, cache_dir=cache, max_cache_size=cache_bytes)
     _refuse_code(Path(stream.input_dir.path) / _INDEX)  # rows are read later
     return stream
+
+
+def _folder(root: str) -> Path:
+    """Returns the folder of a stream that is on this machine; of another one, a path that does not exist."""
+    return Path(root.removeprefix("local:"))
 
 
 def _refuse_code(index: Path) -> None:
@@ -52,19 +58,26 @@ def _refuse_code(index: Path) -> None:
     Raises:
         RefusedInput: the stream contains more than arrays and integers in plain containers.
     """
-    content = json.loads(index.read_bytes())
-    config = content["config"]
-    others = [name for name in config["data_format"] if not _FORMAT.fullmatch(name)]
+    try:
+        content = json.loads(index.read_bytes())
+        config, files = content["config"], [chunk["filename"] for chunk in content["chunks"]]
+        formats, spec = config["data_format"], json.loads(config["data_spec"])[1]
+    except (ValueError, KeyError, TypeError) as error:
+        raise RefusedInput(
+            f"{index}: this is no index of a stream: copy it again, or write the stream with"
+            " lit_gans.data.sources.streaming.write_stream."
+        ) from error
+    others = [name for name in formats if not _FORMAT.fullmatch(name)]
     if others:
         raise RefusedInput(
             f"{index}: its values are stored as {others[0]}, expected arrays and integers; it could execute code"
         )
-    nodes = [json.loads(config["data_spec"])[1]]
+    nodes = [spec]
     for node in nodes:
         if node["type"] not in (None, "builtins.dict"):
             raise RefusedInput(f"{index}: its rows are of {node['type']}, expected a dict; it could execute code")
         nodes += node["children_spec"]
-    outside = [chunk["filename"] for chunk in content["chunks"] if Path(chunk["filename"]).name != chunk["filename"]]
+    outside = [file for file in files if Path(file).name != file]
     if outside:
         raise RefusedInput(f"{index}: its chunk {outside[0]} is outside of its folder")
 
@@ -92,27 +105,38 @@ class _Streamed(Dataset):
     """
 
     def __init__(self, root: str, cache: str | None, cache_bytes: int, mirrors: bool) -> None:
-        self.mirrors = mirrors
+        self.root, self.mirrors = root, mirrors
         self._stream = PerProcess(partial(_opened, root, cache, cache_bytes))
         stream = self._stream()
-        self.shape, self.num = stream[0]["image"].shape, len(stream.cache)  # row 0 downloads the index, too
+        first = stream[0]  # which downloads the index, too
+        if not isinstance(first, dict) or "image" not in first:
+            names = ", ".join(map(str, first)) if isinstance(first, dict) else "no names"
+            raise RefusedInput(f"data.root={root}: its rows have {names}: expected image, and label for classes.")
+        self.shape, self.num = tuple(np.shape(first["image"])), len(stream.cache)
         self.chunks = [interval[0] for interval in stream.cache.get_chunk_intervals()]  # first row of each
         self._index = (Path(stream.input_dir.path) / _INDEX).read_bytes()
+        self._about: dict[str, Any] | None = None
 
     def __len__(self) -> int:
         return self.num
 
     def about(self) -> dict[str, Any]:
-        """Returns fingerprint and type of the images, and the labels.
+        """Returns fingerprint and type of the images, the labels, and the number of their classes.
 
-        `write_stream` stores them in the index, whose time of writing distinguishes it from any other. Those of other
-        streams are read once on each machine, and stored in the cache folder by the digest of the index.
+        `write_stream` stores them in the index, with a digest of the chunks, which is compared where the chunks are on
+        this machine. Those of other streams and of changed chunks are read once on each machine, and stored in the
+        cache folder by the digests of index and chunks. Chunks elsewhere are taken to be those of their index.
         """
-        found = json.loads(self._index).get(_ABOUT)
-        if found is None:
-            known = cache_folder() / "digests" / f"{hashlib.sha256(self._index).hexdigest()}.json"
-            found = remembered(known, _ABOUT, self._read)
-        return dict(found)
+        if self._about is None:
+            index, chunks = json.loads(self._index), ""
+            if os.path.isfile(_folder(self.root) / _INDEX):
+                chunks = _digest_of_chunks(_folder(self.root), index)
+            found = index.get(_ABOUT)
+            if found is None or chunks not in ("", found.get("chunks")):
+                key = hashlib.sha256(self._index + chunks.encode()).hexdigest()
+                found = remembered(cache_folder() / "digests" / f"{key}.json", _ABOUT, self._read)
+            self._about = dict(found)
+        return self._about
 
     def _read(self) -> dict[str, Any]:
         labels: list[int] = []
@@ -125,7 +149,9 @@ class _Streamed(Dataset):
                 types.add(batch["image"].dtype)
                 yield batch["image"]
 
-        return {"images": [*fingerprint(images())], "dtype": str(*types), "labels": labels}
+        found = [*fingerprint(images())]
+        num = max(labels) + 1 if any(labels) else 0
+        return {"images": found, "dtype": str(*types), "labels": labels, "num_classes": num}
 
     @property
     def labels(self) -> Int64[Tensor, " n"]:
@@ -136,11 +162,29 @@ class _Streamed(Dataset):
         # opens each chunk once per step, in any order
         rows, back = (indices % len(self)).unique(return_inverse=True)
         stream = self._stream()
-        items = [_item(stream, row) for row in rows.tolist()]
-        images = torch.stack([torch.as_tensor(item["image"]) for item in items])[back]
-        labels = torch.tensor([item["label"] for item in items])[back]
+        items = [self._row(stream, row) for row in rows.tolist()]
+        images = torch.stack([image for image, _ in items])[back]
+        labels = torch.tensor([label for _, label in items])[back]
         lower = torch.arange(len(indices)) + len(indices) * (indices >= len(self))
         return ImagesInMemory(images, labels, self.mirrors)[lower]
+
+    def _row(self, stream: Any, row: int) -> tuple[Tensor, int]:
+        """Returns an image and its label; 0 without labels."""
+        item = _item(stream, row)
+        image, label = torch.as_tensor(item["image"]), item.get("label", 0)
+        if image.shape != self.shape:
+            raise RefusedInput(
+                f"data.root={self.root}: image {row} has the shape {tuple(image.shape)}, and the first {self.shape}:"
+                " all must have one."
+            )
+        if int(label) != label or label < 0:
+            raise RefusedInput(f"data.root={self.root}: image {row} has the label {label}: expected 0, 1, 2 and so on.")
+        return image, int(label)
+
+
+def _digest_of_chunks(folder: Path, index: dict[str, Any]) -> str:
+    """Returns the digest of the chunks in a folder, which reads each once on each machine."""
+    return digest_of_files([folder / chunk["filename"] for chunk in index["chunks"]], cache_folder())
 
 
 class Streaming(ImageData):
@@ -181,19 +225,33 @@ class Streaming(ImageData):
         seed: int = 0,
     ) -> None:
         super().__init__(image_size, channels, batch_size, num_workers, seed)
-        refuse_below(0, cache_bytes=cache_bytes)
+        refuse_below(0, cache_bytes=cache_bytes, window=window)
         self.root, self.flip, self.window = root, flip, window
         self.cache, self.cache_bytes = cache, cache_bytes
 
     def make_dataset(self) -> _Streamed:
         with refusing(f"data.root={self.root}: no stream can be read there"):
             dataset = _Streamed(self.root, self.cache, self.cache_bytes, self.flip)
-        if tuple(dataset.shape) != (self.channels, *sides(self.image_size)):
+        shape, known = dataset.shape, self.possible_channels
+        last = len(shape) == 3 and shape[0] not in known and shape[2] in known
+        if last or len(shape) != 3:
+            how = "; write image[None]" if len(shape) == 2 else ""
+            if last:
+                how = ", and the channels are last: write image.transpose(2, 0, 1)"
             raise RefusedInput(
-                f"data.root={self.root}: its images are {tuple(dataset.shape)}: set data.channels={dataset.shape[0]}"
-                f" and data.image_size={size_value(as_size(dataset.shape[1:]))}."
+                f"data.root={self.root}: its images have the shape {shape}: expected (channels, height, width){how}."
+            )
+        if shape != (self.channels, *sides(self.image_size)):
+            raise RefusedInput(
+                f"data.root={self.root}: its images are {shape}: set data.channels={shape[0]} and"
+                f" data.image_size={size_value(as_size(shape[1:]))}."
             )
         return dataset
+
+    @property
+    def num_classes(self) -> int:  # type: ignore[override]
+        """Number of classes of the stream; 0 without labels."""
+        return int(self.dataset.about().get("num_classes", 0))
 
     def _sampler(self, **settings: Any) -> StepSampler:
         return super()._sampler(window=self.window, chunks=self.dataset.chunks, **settings)
@@ -241,8 +299,10 @@ def write_stream(data: PackedData, folder: str | Path, chunk_bytes: int = 64_000
         "images": [*fingerprint(follow("reading the packed images", images.split(_BATCH), len(images)))],
         "dtype": str(images.dtype),
         "labels": data.packed.labels.tolist(),
+        "num_classes": data.num_classes,
     }
     index = folder / _INDEX
-    content = json.loads(index.read_bytes()) | {_ABOUT: about}
+    content = json.loads(index.read_bytes())
+    content[_ABOUT] = about | {"chunks": _digest_of_chunks(folder, content)}
     with replacing(index) as part:
         part.write_text(json.dumps(content, sort_keys=True), encoding="utf-8")

@@ -138,6 +138,13 @@ class Widths:
     classes: int = 0
 
 
+class Probe(NamedTuple):
+    """Digest of the features of a noise image, which differs between devices; and their mean and root mean square."""
+
+    sha256: str
+    summary: list[float]
+
+
 class Network(nn.Module):
     """Extractor of a score, or of several scores that share it, which is hidden from parameters and state dicts.
 
@@ -179,14 +186,16 @@ class Network(nn.Module):
             raise FloatingPointError("The extractor returned features that are not finite for finite images.")
         return Features(features, logits)
 
-    def widths(self, shape: Sequence[int]) -> tuple[Widths, str | None]:
+    def widths(self, shape: Sequence[int]) -> tuple[Widths, Probe | None]:
         """Returns the number of features and logits, and None if they are declared; otherwise extracts a noise image
-        (c, h, w), the same in every run, and also returns the digest of its features.
+        (c, h, w), the same in every run, and also returns what its features are.
         """
         (extractor,) = self._extractor
         if isinstance(extractor, Extractor) and extractor.num_features and extractor.num_logits is not None:
             return Widths(extractor.num_features, extractor.num_logits), None
         image = torch.randint(256, (1, *shape), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
         features, logits = self(image / 255 if self.normalize else image)
-        digest = hashlib.sha256(features.float().cpu().numpy().data).hexdigest()
-        return Widths(features.shape[1], logits.shape[1]), digest
+        values = features.float().cpu()
+        summary = [float(f"{value:.6g}") for value in (values.mean(), values.square().mean().sqrt())]
+        digest = hashlib.sha256(values.numpy().data).hexdigest()
+        return Widths(features.shape[1], logits.shape[1]), Probe(digest, summary)

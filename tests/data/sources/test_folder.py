@@ -42,6 +42,23 @@ def test_numbers_are_sorted_as_numbers_and_other_names_by_name(labeled):
     assert shown(words) == {10: 2, 20: 2, 30: 1, 40: 0}
 
 
+@pytest.mark.parametrize(
+    ("classes", "order"),
+    [
+        (("10.0", "0.0", "1.0", "0.5"), ["0.0", "0.5", "1.0", "10.0"]),
+        (("10", "-1", "2", "0"), ["-1", "0", "2", "10"]),
+        (("2", "02", "01", "1"), ["01", "1", "02", "2"]),  # equal numbers by name; the order of a set is random
+        (("1.0", "1", "1.00", "+1"), ["+1", "1", "1.0", "1.00"]),
+        (("9" * 5000, "8" * 5000, "1", "2"), ["1", "2", "8" * 5000, "9" * 5000]),
+        (("nan", "10", "9", "inf"), ["10", "9", "inf", "nan"]),
+        (("1_0", "2_0", "1_10", "1_9"), ["1_0", "1_10", "1_9", "2_0"]),
+    ],
+)
+def test_every_finite_number_is_sorted_as_a_number(labeled, classes, order):
+    rows = "".join(f"{file},{name}\n" for file, name in zip(COLORS, classes, strict=True))
+    assert labeled(HEADER + rows).classes == order
+
+
 def test_other_classes_are_packed_again(labeled):
     assert shown(labeled()) != shown(labeled(GOOD.replace("a.png,10", "a.png,2")))
 
@@ -65,6 +82,14 @@ def test_a_table_that_is_no_text_is_named(labeled, tmp_path):
         (
             GOOD.replace("in/c.png,9", "in/c.png, "),
             "1 of the 4 images in .*photos have no class there, such as in/c.png",
+        ),
+        (
+            GOOD.replace("b.png,10", "b.png,wasp, large"),
+            r"line 4 has more cells than the first line, such as 'large': write names that contain a ',' in quotes",
+        ),
+        (
+            "sep=;\n" + GOOD.replace("b.png,10", "b.png,wasp, large").replace(",", ";"),
+            r"line 5 has more cells than the first line, such as 'large': write names that contain a ';' in quotes",
         ),
     ],
 )

@@ -1,5 +1,6 @@
 """Names in tables, folders and settings are matched as a person matches them, or the message says what differs."""
 
+import os
 import unicodedata
 
 import pytest
@@ -76,6 +77,7 @@ TABLES = {
     "more columns": table([("1", name, file) for file, name in ROWS], header=("number", "class", "file")),
     "no header": table(header=None),
     "no header, semicolons, decomposed": nfd(table(header=None, separator=";")),
+    "a comma at the end of rows": table().replace("\n", ",\n").replace("class,", "class"),
     "empty rows at the end": table(separator=";") + ";\n;\n",
 }
 
@@ -139,6 +141,13 @@ def test_an_encoding_that_the_table_does_not_tell_is_said(labeled, caplog):
     caplog.clear()
     labeled(TABLES["UTF-16"])
     assert "was read as" not in caplog.text
+
+
+def test_names_of_bytes_that_are_no_utf8_are_found(labeled):
+    """As on a disk whose files were named by a program of another encoding."""
+    name = os.fsdecode("Grün.png".encode("latin-1"))
+    files = {name: 10, "b.png": 20}
+    assert shown(labeled("file,class\nGrün.png,x\nb.png,y\n".encode("latin-1"), files)) == {10: "x", 20: "y"}
 
 
 def test_images_without_a_class_are_counted_in_the_pack_and_change_it(labeled):

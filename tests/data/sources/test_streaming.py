@@ -4,6 +4,7 @@ import json
 import shutil
 from importlib.util import find_spec
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -173,3 +174,96 @@ def test_another_stream_at_the_same_address_is_refused(make, stream, tmp_path):
     write_stream(other, tmp_path / "remote", chunk_bytes=1600)
     with pytest.raises(RefusedInput, match="trained on other images than the 40 of this run"):
         stream().train_dataloader().load_state_dict(state)
+
+
+def last_value_changed(path):
+    content = bytearray(path.read_bytes())
+    content[-20] ^= 255
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_another_content_of_a_chunk_is_another_stream(packed, stream, tmp_path, known):
+    if not known:
+        index = tmp_path / "remote/index.json"
+        index.write_text(
+            json.dumps({key: value for key, value in json.loads(index.read_text()).items() if key[0] != "l"})
+        )
+    before = stream(root=str(tmp_path / "remote")).digests()
+    assert before["images"] == packed.digests()["images"]
+    last_value_changed(sorted((tmp_path / "remote").glob("*.bin"))[-1])
+    data = stream(root=str(tmp_path / "remote"))
+    assert data.digests() != before
+    assert data.real_fingerprint() == fingerprint(data.real_batches()) != packed.real_fingerprint()
+
+
+def written(folder, *items):
+    """A stream that LitData itself writes."""
+    from litdata.streaming.writer import BinaryWriter
+
+    folder.mkdir()
+    writer = BinaryWriter(str(folder), chunk_bytes=1500)
+    for row, item in enumerate(items):
+        writer.add_item(row, item)
+    writer.done()
+    writer.merge()
+    return Streaming(root=str(folder), image_size=8, batch_size=2, num_workers=0)
+
+
+def noise(*shape):
+    return np.random.default_rng(0).integers(256, size=shape, dtype=np.uint8)
+
+
+def test_a_stream_without_labels_has_no_classes(tmp_path):
+    data = written(tmp_path / "plain", *[{"image": noise(3, 8, 8)}] * 4)
+    (first, *_) = data.train_dataloader()
+    assert first["label"].tolist() == data.real_labels().tolist()[:2] == [0, 0]
+    assert data.num_classes == 0
+
+
+def test_a_stream_has_the_classes_of_its_source(tmp_path, stream, packed):
+    assert stream().num_classes == packed.num_classes == 2
+    assert (
+        written(tmp_path / "own", *({"image": noise(3, 8, 8), "label": label} for label in (1, 0, 4))).num_classes == 5
+    )
+
+
+REFUSED = {
+    "height, width and channels": (
+        noise(8, 8, 3),
+        r"shape \(8, 8, 3\): .* the channels are last: write image.transpose\(2, 0, 1\)",
+    ),
+    "no channels": (noise(8, 8), r"shape \(8, 8\): expected \(channels, height, width\); write image\[None\]"),
+    "another size": (noise(3, 6, 6), r"its images are \(3, 6, 6\): set data.channels=3 and data.image_size=6"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_images_of_another_layout_are_refused(tmp_path, name):
+    image, sentence = REFUSED[name]
+    with pytest.raises(RefusedInput, match=f"data.root=.*: .*{sentence}"):
+        written(tmp_path / "own", {"image": image, "label": 0}).setup()
+
+
+def test_other_names_and_images_of_several_sizes_are_refused(tmp_path):
+    named = written(tmp_path / "named", *[{"pixel_values": noise(3, 8, 8), "label": 0}] * 2)
+    with pytest.raises(RefusedInput, match=r"its rows have pixel_values, label: expected image, and label for classes"):
+        named.setup()
+    sizes = written(tmp_path / "sizes", {"image": noise(3, 8, 8)}, {"image": noise(3, 8, 9)})
+    with pytest.raises(RefusedInput, match=r"image 1 has the shape \(3, 8, 9\), and the first \(3, 8, 8\): all must"):
+        list(sizes.real_batches())
+    negative = written(tmp_path / "negative", {"image": noise(3, 8, 8), "label": -1})
+    with pytest.raises(RefusedInput, match="image 0 has the label -1: expected 0, 1, 2 and so on"):
+        list(negative.real_batches())
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"chunks": [], "config": {}}'])
+def test_an_index_of_something_else_is_named(stream, tmp_path, content):
+    (tmp_path / "remote/index.json").write_text(content)
+    with pytest.raises(RefusedInput, match=r"index.json: this is no index of a stream: .*write_stream"):
+        stream().setup("fit")
+
+
+def test_a_negative_window_is_refused(stream):
+    with pytest.raises(RefusedInput, match="window=-1 must be at least 0"):
+        stream(window=-1)
