@@ -1,10 +1,15 @@
-"""Global state of a process that a training changes: environment variables, flags of torch, random numbers, signals."""
+"""Global state of a process that a training changes: environment variables, logging, flags of torch and
+NumPy, random numbers, signals."""
 
 from __future__ import annotations
 
+import decimal
+import gc
+import logging
 import os
 import random
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -31,10 +36,10 @@ def process_state_restored() -> Iterator[None]:
     variables that it has set for further processes, it attributes them to a launcher. A module or a callback may change
     more, such as the default data type. The process group is destroyed, unless a launcher started this process.
     """
-    launched, before = _LAUNCHED in os.environ, [(read(), read, write) for read, write in _STATES]
     # Lightning's `isolate_rng` does not restore them if an exception is raised
     numbers, numpy_numbers = random.getstate(), np.random.get_state()
-    with warnings.catch_warnings(), matplotlib.rc_context(), forked():
+    launched, before = _LAUNCHED in os.environ, [(read(), read, write) for read, write in _STATES]
+    with _contexts_kept(), forked():
         try:
             yield
         finally:
@@ -45,6 +50,13 @@ def process_state_restored() -> Iterator[None]:
                     write(value)
             random.setstate(numbers)
             np.random.set_state(numpy_numbers)
+
+
+@contextmanager
+def _contexts_kept() -> Iterator[None]:
+    """Restores what its own library restores."""
+    with warnings.catch_warnings(), matplotlib.rc_context(), np.errstate(), np.printoptions(), decimal.localcontext():
+        yield
 
 
 def _write_environment(before: Mapping[str, str]) -> None:
@@ -99,6 +111,69 @@ def _write_signals(before: list[Any]) -> None:
                 signal.signal(number, handler)
 
 
+def _loggers() -> list[logging.Logger]:
+    known = [each for each in logging.root.manager.loggerDict.values() if isinstance(each, logging.Logger)]
+    return [logging.root, *known]
+
+
+def _read_logging() -> dict[logging.Logger, Any]:
+    return {each: (each.level, each.propagate, each.disabled, [*each.handlers], [*each.filters]) for each in _loggers()}
+
+
+def _write_logging(before: dict[logging.Logger, Any]) -> None:
+    for each, (level, propagate, disabled, handlers, filters) in before.items():  # those that are new stay
+        each.setLevel(level)
+        each.propagate, each.disabled, each.handlers[:], each.filters[:] = propagate, disabled, handlers, filters
+
+
+def _read_umask() -> int:
+    mask = os.umask(0o077)  # the only way to read it; a file that a thread creates meanwhile is private
+    os.umask(mask)
+    return mask
+
+
+def _write_path(before: list[str]) -> None:
+    sys.path[:] = before
+
+
+def _write_collector(before: tuple[bool, tuple[int, int, int]]) -> None:
+    (gc.enable if before[0] else gc.disable)()
+    gc.set_threshold(*before[1])
+
+
+def _figures() -> list[int]:
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    return [] if pyplot is None else pyplot.get_fignums()
+
+
+def _close_figures(before: list[int]) -> None:
+    for number in set(_figures()) - set(before):
+        sys.modules["matplotlib.pyplot"].close(number)
+
+
+def _flushes_denormal() -> bool:
+    """Returns whether the CPU takes tiny numbers for 0, which torch sets and does not return."""
+    small = torch.full((), 1e-20, dtype=torch.float32, device="cpu")
+    return (small * small * 1e20).item() == 0
+
+
+def _read_cudnn_tf32() -> bool | None:
+    """Returns whether convolutions may use TF32, or None if torch does not tell, see `_read_matmul_precision`."""
+    try:
+        return torch.backends.cudnn.allow_tf32
+    except RuntimeError:
+        return None
+
+
+def _write_cudnn_tf32(value: bool | None) -> None:
+    if value is not None:
+        torch.backends.cudnn.allow_tf32 = value
+
+
+def _attribute(thing: Any, name: str) -> tuple[Callable[[], Any], Callable[[Any], object]]:
+    return partial(getattr, thing, name), partial(setattr, thing, name)
+
+
 _STATES: list[tuple[Callable[[], Any], Callable[[Any], object]]] = [
     (lambda: dict(os.environ), _write_environment),
     (_read_folder, _write_folder),
@@ -109,8 +184,22 @@ _STATES: list[tuple[Callable[[], Any], Callable[[Any], object]]] = [
     (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
     (torch.get_num_threads, torch.set_num_threads),
     (_read_matmul_precision, _write_matmul_precision),
-    *(
-        (partial(getattr, torch.backends.cudnn, name), partial(setattr, torch.backends.cudnn, name))
-        for name in ("enabled", "benchmark", "deterministic")
-    ),
+    *(_attribute(torch.backends.cudnn, name) for name in ("enabled", "benchmark", "benchmark_limit", "deterministic")),
+    (_read_cudnn_tf32, _write_cudnn_tf32),
+    (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
+    (torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp),
+    (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
+    (torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp),
+    *((partial(torch.get_autocast_dtype, on), partial(torch.set_autocast_dtype, on)) for on in ("cpu", "cuda")),
+    (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+    _attribute(torch.utils.deterministic, "fill_uninitialized_memory"),
+    (_flushes_denormal, torch.set_flush_denormal),
+    (_read_logging, _write_logging),
+    (lambda: logging.root.manager.disable, logging.disable),
+    (lambda: [*sys.path], _write_path),
+    _attribute(sys, "excepthook"),
+    (sys.getrecursionlimit, sys.setrecursionlimit),
+    (_read_umask, os.umask),
+    (lambda: (gc.isenabled(), gc.get_threshold()), _write_collector),
+    (_figures, _close_figures),
 ]

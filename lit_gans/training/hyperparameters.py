@@ -16,9 +16,16 @@ from lit_gans.training.callback import GenerativeCallback, callbacks_of, data_of
 
 logger = logging.getLogger(__name__)
 
-_SECRET = re.compile(
-    r"(^|[._])(token|(api)?key|auth|credentials?|(password|passwd|secret)\w*|storage_options)($|\.)", re.IGNORECASE
+_NAME = (
+    r"(token|(api)?key|auth|authorization|bearer|cookies?|credentials?|pwd|passphrase|connection_string"
+    r"|(password|passwd|secret)\w*|storage_options)"
 )
+_SECRET = re.compile(rf"(^|[._]){_NAME}($|\.)", re.IGNORECASE)
+_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # where a word of `apiKey` begins
+_GIVEN = re.compile(  # in a text or a list: `NAME_TOKEN=x`, `--password x`, `Bearer x`
+    rf"((?:(?<![a-z]){_NAME}=|--[\w-]*?(?<![a-z]){_NAME}['\"]?[=,\s]\s*|\bbearer\s+)['\"]?)[^\s'\",&]+", re.IGNORECASE
+)
+_QUERY = re.compile(r"(://[^\s?'\"]*)\?[^\s'\"]*")  # of a URL
 _USER = re.compile(r"(?<=://)[^/@\s]*@")  # name and password in a URL
 _HIDDEN = "(not logged)"
 _MOST = 250  # characters of a value that Lightning passes to MLflow
@@ -45,8 +52,14 @@ def loggable(config: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in flat(_indexed(to_plain(dict(config)))).items():
         is_number = isinstance(value, bool | int | float | None)
-        found[key] = _HIDDEN if _SECRET.search(key) else value if is_number else _USER.sub("", str(value))
+        hides = _SECRET.search(_CAPITAL.sub("_", key).replace("-", "_"))
+        found[key] = _HIDDEN if hides else value if is_number else _without_secrets(str(value))
     return found
+
+
+def _without_secrets(text: str) -> str:
+    """Returns a text without user names and queries of URLs, and without what follows `--password` or `NAME_TOKEN=`."""
+    return _GIVEN.sub(rf"\1{_HIDDEN}", _QUERY.sub(r"\1", _USER.sub("", text)))
 
 
 def _indexed(value: Any) -> Any:

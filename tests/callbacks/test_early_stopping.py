@@ -1,3 +1,5 @@
+from tempfile import TemporaryDirectory
+
 import pytest
 from lightning.pytorch.callbacks import LambdaCallback
 
@@ -22,7 +24,8 @@ class Given(Measurement):
 
 def stopped_at(tiny_gan, random_images, fit, measured, **settings):
     stopping = EarlyStopping(monitor="metric/given", **settings)
-    trainer = fit(tiny_gan(), random_images(), 6, callbacks=[stopping, measured])
+    with TemporaryDirectory() as folder:
+        trainer = fit(tiny_gan(), random_images(), 6, callbacks=[stopping, measured], default_root_dir=folder)
     return trainer.global_step
 
 

@@ -1,17 +1,30 @@
 """What a training leaves in its process: nothing that the next one would find."""
 
+import decimal
+import gc
+import logging
 import os
 import random
 import signal
+import sys
 import threading
 import warnings
 
 import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
 
 from lit_gans.common.process_state import process_state_restored
+
+LOGGER = logging.getLogger("lit_gans")
+
+
+def umask():
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def read_state():
@@ -28,7 +41,30 @@ def read_state():
         "cudnn": (torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic, torch.backends.cudnn.enabled),
         "filters": [*warnings.filters],
         "rc": dict(matplotlib.rcParams),
-        "numbers": (random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[1].tolist()),
+        "cudnn numbers": torch.backends.cudnn.allow_tf32,
+        "attention": (torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled()),
+        "attention on CUDA": (
+            torch.backends.cuda.mem_efficient_sdp_enabled(),
+            torch.backends.cuda.cudnn_sdp_enabled(),
+        ),
+        "autocast": [torch.get_autocast_dtype(each) for each in ("cpu", "cuda")],
+        "autocast cache": torch.is_autocast_cache_enabled(),
+        "uninitialized memory": torch.utils.deterministic.fill_uninitialized_memory,
+        "tiny numbers": (torch.full((), 1e-20, dtype=torch.float32, device="cpu") * 1e-20 * 1e20).item(),
+        "logger": [getattr(logger, name) for logger in (logging.root, LOGGER) for name in ("level", "propagate")],
+        "handlers": [[*logger.handlers, *logger.filters] for logger in (logging.root, LOGGER)],
+        "levels that are off": logging.root.manager.disable,
+        "NumPy": (np.geterr(), np.get_printoptions()["precision"]),
+        "decimal": decimal.getcontext().prec,
+        "path": [*sys.path],
+        "hook": sys.excepthook,
+        "recursion": sys.getrecursionlimit(),
+        "mask": umask(),
+        "collector": (gc.isenabled(), gc.get_threshold()),
+        "figures": plt.get_fignums(),
+        "numbers": random.getstate(),
+        "numbers of torch": torch.get_rng_state().tolist(),
+        "numbers of NumPy": np.random.get_state()[1].tolist(),
     }
 
 
@@ -45,6 +81,29 @@ def change_state(folder):
     torch.set_float32_matmul_precision("medium")
     torch.backends.cudnn.benchmark = torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.enabled = False
+    torch.backends.cudnn.allow_tf32 = not torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.enable_flash_sdp(False)
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
+    torch.set_autocast_dtype("cpu", torch.float16)
+    torch.set_autocast_dtype("cuda", torch.bfloat16)
+    torch.set_autocast_cache_enabled(False)
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.set_flush_denormal(True)
+    for logger in (logging.root, LOGGER):
+        logger.setLevel(logging.CRITICAL)
+        logger.addHandler(logging.NullHandler())
+        logger.addFilter(lambda record: False)
+        logger.propagate = False
+    logging.disable(logging.CRITICAL)
+    np.seterr(all="raise")
+    np.set_printoptions(precision=2)
+    decimal.getcontext().prec = 5
+    sys.path.append(str(folder))
+    sys.excepthook = print
+    sys.setrecursionlimit(sys.getrecursionlimit() + 1)
+    os.umask(0o027)
+    gc.set_threshold(7)
+    plt.figure()
     warnings.simplefilter("always")
     matplotlib.rcParams["figure.dpi"] = 7
     random.random(), torch.rand(1, device="cpu"), np.random.rand()

@@ -42,11 +42,27 @@ def test_values_have_the_keys_of_the_command_line_and_their_types():
         {"logger": {"mlflow": {"tracking_uri": "https://me:SECRET@host/path"}}},
         {"plugins": [{"Password": "SECRET"}]},
         {"data": {"password": 1234}},
+        {"data": {"root": "https://host/x?sig=SECRET&x=1"}},
+        {"plugins": {"env": ["A=1", "HF_TOKEN=SECRET"]}},
+        {"plugins": {"args": ["--password", "SECRET", "--user", "me"]}},
+        {"plugins": {"args": ["--api-key=SECRET"]}},
+        {"plugins": {"command": "run --password SECRET --user me"}},
+        {"logger": {"apiKey": "SECRET"}},
+        {"logger": {"accessToken": "SECRET"}},
+        {"logger": {"headers": {"Authorization": "Bearer SECRET"}}},
+        {"logger": {"headers": {"X-Custom": "Bearer SECRET"}}},
+        {"data": {"cookie": "SECRET"}},
+        {"data": {"passphrase": "SECRET"}},
+        {"data": {"db_pwd": "SECRET"}},
+        {"data": {"connection_string": "SECRET"}},
     ],
 )
 def test_no_secret_is_logged(config):
     assert "SECRET" not in str(loggable(config))
     assert "1234" not in str(loggable(config))
+    plain = {"data.root": "https://host/x", "model.args": "['--user', 'me']", "model.passes": 2, "model.author": "me"}
+    plain |= {"model.note": "token mixing, key frames", "model.blocks": "['key', 'value']"}
+    assert loggable(plain) == plain
     assert loggable({"model": {"num_tokens": 7, "token_dim": 8}}) == {"model.num_tokens": 7, "model.token_dim": 8}
 
 
