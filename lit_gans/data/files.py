@@ -18,7 +18,6 @@ from typing import Literal
 from PIL import Image
 
 from lit_gans.common.errors import RefusedInput, install_command
-from lit_gans.data.packed.format import IMAGES, ROWS
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +81,7 @@ _NO_FOLDERS = frozenset(
 )
 # folders of thumbnails in a library of photos of macOS
 _DERIVED, _LIBRARIES = ("derivatives", "thumbnails"), (".photoslibrary", ".photolibrary")
+_PACKED = ("images.npy", "rows.jsonl")  # files of packed images
 _BY_CONTENT = ("ICO", "PCX", "PPM", "SGI")  # formats that Pillow recognizes without an ending, besides those below
 _TYPES = mimetypes.MimeTypes(filenames=())  # without the files of the operating system, which differ
 _HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
@@ -241,7 +241,7 @@ def is_no_folder_of_images(path: Path) -> bool:
         or lower in _NO_FOLDERS
         or lower.endswith(".lrdata")
         or (lower in _DERIVED and any(part.endswith(_LIBRARIES) for part in above))
-        or (".packed" in lower and any(os.path.exists(path / name) for name in (IMAGES, ROWS)))
+        or (".packed" in lower and any(os.path.exists(path / name) for name in _PACKED))
     )
 
 
