@@ -178,7 +178,7 @@ def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
         yield "functions", [node.target for node in thing.graph.nodes if callable(node.target)]
         yield "modules", dict(thing.named_children())
         yield "tensors", {name: value for name, value in vars(thing).items() if isinstance(value, Tensor)}
-        yield "state", [thing._parameters, thing._buffers]
+        yield "state", [dict(thing.named_parameters(recurse=False)), dict(thing.named_buffers(recurse=False))]
         return
     slots = {}
     for cls in type(thing).__mro__:

@@ -145,6 +145,8 @@ def _identified(file: File, name: str) -> ImageFile.ImageFile:
 
 
 def _decoded(picture: ImageFile.ImageFile, file: File, notes: list[str], decoding: Decoding, name: str) -> Picture:
+    if picture.format == "FITS" and picture.mode != "L":  # which Pillow reads without its scale and zero
+        raise ValueError("FITS of more than 8 bits is not supported: convert it to TIFF")
     num_frames, stored, reduced = getattr(picture, "n_frames", 1), _stored(picture), _is_reduced(picture, file)
     if decoding.as_values and num_frames > 1 and _is_gray_tiff(picture):
         return _tiff(file, notes, decoding, name)
@@ -212,8 +214,6 @@ def _values(picture: Any, stored: np.dtype | None) -> Shaped[np.ndarray, "h w"]:
     values = np.asarray(picture)
     if picture.format in ("PNG", "PPM") and picture.mode == "I":  # 16 bits, which Pillow may return with 32
         return values.astype(np.uint16)
-    if picture.format == "FITS" and picture.mode != "F":  # in which values of 16 bits are signed
-        return values.astype(np.int16)
     if stored is None:
         return values
     values = values.view(np.int8) if stored == np.int8 else values.astype(stored)

@@ -172,7 +172,10 @@ def raise_if_unknown(rule: Rule, key: str) -> None:
     for name, options in rule.items():
         if name not in ATTRIBUTES:
             raise RefusedInput(f"{key}: faces have no attribute '{name}': {nearest(name, ATTRIBUTES)}")
-        for option in [options] if isinstance(options, str) else options:
+        several = [options] if isinstance(options, str) else options
+        if not (isinstance(several, Sequence) and several and all(isinstance(option, str) for option in several)):
+            raise RefusedInput(f"{key}.{name}={options} must be an option, or a list of options, of {name}.")
+        for option in several:
             if option not in ATTRIBUTES[name].options:
                 close = nearest(str(option), ATTRIBUTES[name].options)
                 raise RefusedInput(f"{key}: the attribute '{name}' has no option '{option}': {close}")

@@ -39,10 +39,12 @@ _REASONS = {
     **dict.fromkeys((".svg", ".svgz", ".eps", ".wmf", ".emf"), _DRAWING),
     **dict.fromkeys((".3fr", ".arw", ".cr2", ".cr3", ".crw", ".dng", ".erf", ".fff", ".iiq", ".kdc", ".mef"), _RAW),
     **dict.fromkeys((".mos", ".mrw", ".nef", ".nrw", ".orf", ".pef", ".raf", ".raw", ".rw2", ".sr2", ".srf"), _RAW),
-    **dict.fromkeys((".srw", ".x3f"), _RAW),
+    **dict.fromkeys((".dcr", ".gpr", ".k25", ".rwl", ".srw", ".x3f"), _RAW),
+    **dict.fromkeys((".cin", ".czi", ".djvu", ".dpx", ".mha", ".mrc", ".nd2", ".nii", ".nrrd"), _OTHER),
     **dict.fromkeys((".bpg", ".dcm", ".dicom", ".exr", ".flif", ".jxr", ".kra", ".pct", ".pict", ".psb"), _OTHER),
     **dict.fromkeys((".wdp", ".xcf"), _OTHER),
 }
+_RAW_IF_TIFF = (".bay", ".cap", ".ptx")  # endings of other files, too
 _PLUGINS = ("pillow_heif", "pillow_jxl", "pillow_avif")
 # copies, unfinished downloads, and thumbnails that cameras and players write beside videos
 _NO_ORIGINALS = frozenset(
@@ -58,9 +60,14 @@ _NO_FOLDERS = frozenset(
         "@eadir",
         "@recently-snapshot",
         "@recycle",
+        "@sharesnap",
+        "@synoresource",
         "@tmp",
         "__macosx",
+        "_vti_cnf",
         "canonmsc",
+        "captureone",
+        "found.000",
         "lost+found",
         "lost.dir",
         "network trash folder",
@@ -72,6 +79,10 @@ _NO_FOLDERS = frozenset(
         "~snapshot",
     )
 )
+# folders of thumbnails in a library of photos of macOS
+_DERIVED, _LIBRARIES = ("derivatives", "thumbnails"), (".photoslibrary", ".photolibrary")
+_PACKED = ("images.npy", "rows.jsonl")  # files of packed images
+_BY_CONTENT = ("ICO", "PCX", "PPM", "SGI")  # formats that Pillow recognizes without an ending, besides those below
 _TYPES = mimetypes.MimeTypes(filenames=())  # without the files of the operating system, which differ
 _HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 _JXL_BOX = b"\0\0\0\x0cJXL \r\n\x87\n"
@@ -203,18 +214,35 @@ def _has_content_of_an_image(head: bytes) -> bool:
     )
 
 
+def _is_opened(path: Path) -> bool:
+    """Whether a file without an ending is of a format that Pillow recognizes by its content."""
+    try:
+        Image.open(path, formats=_BY_CONTENT).close()
+    except Image.DecompressionBombError:
+        return True
+    except Exception:
+        return False
+    return True
+
+
 def first_bytes(path: Path) -> bytes:
     """Returns the first bytes of a file, by which formats are recognized."""
     with path.open("rb") as file:
         return file.read(132)
 
 
-def is_no_folder_of_images(name: str) -> bool:
+def is_no_folder_of_images(path: Path) -> bool:
     """Whether a folder is hidden, or written by a camera, a server or an operating system for its own purposes, or
     contains packed images.
     """
-    lower = name.lower()
-    return lower.startswith(".") or lower in _NO_FOLDERS or lower.endswith(".lrdata") or ".packed" in lower
+    *above, lower = map(str.lower, path.parts)
+    return (
+        lower.startswith(".")
+        or lower in _NO_FOLDERS
+        or lower.endswith(".lrdata")
+        or (lower in _DERIVED and any(part.endswith(_LIBRARIES) for part in above))
+        or (".packed" in lower and any(os.path.exists(path / name) for name in _PACKED))
+    )
 
 
 def find_images(folder: Path, nested: bool = False) -> Found:
@@ -238,9 +266,15 @@ def find_images(folder: Path, nested: bool = False) -> Found:
         reason = None if ending in readable else reason_unread(path)
         if reason is None and ending not in readable:
             head = _unknown_head(path, ending)
-            if not _has_content_of_an_image(head):
+            is_other = any(ending in types for types in _TYPES.types_map)  # such as a text
+            is_image = head.startswith(_SIGNATURES[:2]) if is_other else _has_content_of_an_image(head)
+            if not is_image and (ending or not head or not _is_opened(path)):
                 continue
             reason = reason_of_content(head)
+            if is_other:
+                reason = f"it contains an image under the ending {ending}: give it that of its format"
+            elif ending in _RAW_IF_TIFF:
+                reason = _RAW
         if reason is None:
             images.append(path)
         else:
@@ -260,8 +294,18 @@ def _files(folder: Path, nested: bool) -> Iterator[Path]:
     def refuse(error: OSError) -> None:
         raise RefusedInput(f"{error.filename} cannot be opened: {error.strerror}.") from error
 
+    above = {
+        str(folder): {os.path.realpath(folder)}
+    }  # real paths of each folder and of those above it, which a link may name again
     for place, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
-        folders[:] = [name for name in folders if nested and not is_no_folder_of_images(name)]
+        known = above.pop(place)
+        targets = {name: os.path.realpath(os.path.join(place, name)) for name in folders if nested}
+        folders[:] = [
+            name
+            for name, target in targets.items()
+            if target not in known and not is_no_folder_of_images(Path(place, name))
+        ]
+        above |= {os.path.join(place, name): known | {targets[name]} for name in folders}
         yield from (Path(place, name) for name in names if not name.startswith("."))
 
 
@@ -275,8 +319,8 @@ def _inside(folder: Path, nested: bool) -> str:
 
 
 def _unknown_head(path: Path, ending: str) -> bytes:
-    """Returns the first bytes of a file whose extension is unknown; nothing of any other file."""
-    if ending in _NO_ORIGINALS or ending.endswith("~") or any(ending in types for types in _TYPES.types_map):
+    """Returns the first bytes of a file whose extension is no image's; nothing of a copy or a part of a file."""
+    if ending in _NO_ORIGINALS or ending.endswith("~"):
         return b""
     with suppress(OSError):
         if path.is_file():  # a pipe would block

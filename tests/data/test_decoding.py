@@ -317,3 +317,19 @@ def test_pillow_s_own_limit_does_not_matter(tmp_path, monkeypatch):
     (tmp_path / "a.png").write_bytes(of_pillow(Image.fromarray(values), "PNG"))
     image = Frame(12, 1).fit(read_picture(tmp_path / "a.png", []), "it", [])
     assert np.array_equal(image[0], values[:, 4:16])
+
+
+@pytest.mark.parametrize("bits", [16, 32, -32])
+def test_fits_of_more_than_8_bits_is_refused(tmp_path, bits):
+    """Pillow reads it without its scale and zero."""
+    cards = ["SIMPLE  =                    T", f"BITPIX  = {bits:20d}", "NAXIS   =                    2"]
+    cards += [
+        "NAXIS1  =                    4",
+        "NAXIS2  =                    4",
+        "BZERO   =                32768",
+        "END",
+    ]
+    head = "".join(card.ljust(80) for card in cards).ljust(2880).encode()
+    (tmp_path / "a.fits").write_bytes(head + bytes(2880))
+    with pytest.raises(RefusedInput, match="FITS of more than 8 bits is not supported: convert it to TIFF"):
+        read_picture(tmp_path / "a.fits", [])

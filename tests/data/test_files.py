@@ -65,6 +65,10 @@ FORMATS = {
     "without_an_ending": "PNG",
     "0a1b2c.dat": "WEBP",
     "bitmap": "BMP",
+    "portable": "PPM",
+    "paintbrush": "PCX",
+    "graphics": "SGI",
+    "icon": "ICO",
 }
 if ".avif" in readable_endings():
     FORMATS |= {"a.avif": "AVIF", "avif": "AVIF"}
@@ -84,6 +88,7 @@ NO_IMAGES = {
     "a.json": b"{}",
     "a.xml": b"<a/>",
     "README": b"P5 is a format",
+    "captions.cap": b"a cat",
     "archive.zip": b"PK\x03\x04",
     "images.tar.gz": b"\x1f\x8b",
     "clip.mp4": b"\0\0\0\x18ftypmp42",
@@ -111,6 +116,11 @@ NO_FOLDERS = (
     "#recycle",
     ".ipynb_checkpoints",
     "System Volume Information",
+    "CaptureOne/Cache/Thumbnails",
+    "_vti_cnf",
+    "FOUND.000",
+    "@sharesnap",
+    "@SynoResource",
     "LOST.DIR",
     "@Recycle",
 )
@@ -139,6 +149,8 @@ UNREAD = {
     "a.svg": (b"<svg/>", "a vector drawing has no pixels: convert it to PNG"),
     "a.NEF": (b"MM\0*", "the raw format of a camera is not supported: convert it to TIFF or PNG"),
     "a.dng": (of_pillow("TIFF"), "the raw format of a camera is not supported"),  # a small preview
+    "a.gpr": (of_pillow("TIFF"), "the raw format of a camera is not supported"),
+    "brain.nii": (b"\0\0", "the format is not supported"),
     "a.exr": (b"\x76\x2f\x31\x01", "the format is not supported: convert it to PNG or TIFF"),
     "a.xwd": (b"\0\0", "the format is not supported"),
     "scan": (b"\0" * 128 + b"DICM", "the format is not supported"),
@@ -162,6 +174,21 @@ def test_what_looks_like_an_image_and_is_not_read_is_counted_and_named(tmp_path,
         PictureFolder(tmp_path / "in")
     with pytest.raises(RefusedInput, match=f"cannot be read as an image: {reason}"):
         read_picture(path, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "reason"),
+    [
+        ("a.cap", "TIFF", "the raw format of a camera is not supported"),
+        ("a.txt", "JPEG", "it contains an image under the ending .txt: give it that of its format"),
+        ("page.html", "PNG", "it contains an image under the ending .html"),
+    ],
+)
+def test_images_under_the_ending_of_something_else_are_counted(tmp_path, name, kind, reason):
+    root = write(tmp_path / "in", {"a.png": None, name: of_pillow(kind)})
+    found = find_images(root)
+    assert (found.images, found.unread.keys()) == ([root / "a.png"], {root / name})
+    assert reason in found.unread[root / name]
 
 
 def test_files_that_are_left_out_are_counted_by_extension_and_change_the_packed_images(tmp_path, folder):
@@ -245,6 +272,28 @@ def test_sheets_and_arrays_in_an_evaluated_folder_are_said(tmp_path, caplog):
     np.save(root / "b.npy", np.zeros((8, 8)))
     with pytest.raises(RefusedInput, match=r"1 of the 3 files in .* are arrays, such as .*b.npy"):
         PictureFolder(root)
+
+
+def test_each_folder_is_visited_once_on_a_path(tmp_path):
+    root = write(tmp_path / "in", {"a/x.png": None, "b/y.png": None})
+    (root / "a/all").symlink_to(root)
+    (root / "a/other").symlink_to(root / "b")
+    (root / "b/other").symlink_to(root / "a")
+    (root / "b/above").symlink_to(tmp_path)
+    (root / "again").symlink_to(root / "a")
+    names = [path.relative_to(root).as_posix() for path in find_images(root, nested=True).images]
+    assert names == ["a/other/y.png", "a/x.png", "again/other/y.png", "again/x.png", "b/other/x.png", "b/y.png"]
+
+
+def test_a_folder_is_a_pack_by_its_content_and_thumbnails_of_a_library_are_left_out(tmp_path, folder):
+    names = ["cat/a.png", "dog.packed/b.png", "packs/images.packed/c.png"]
+    root = write(tmp_path / "in", dict.fromkeys(names))
+    data = folder()
+    assert (data.classes, len(data.packed.images)) == (["cat", "dog.packed", "packs"], 3)
+    data.packed_path.rename(root / data.packed_path.name)
+    library = ("L.photoslibrary/resources/derivatives", "L.photolibrary/Thumbnails")
+    write(root, {f"{name}/d.png": None for name in library} | {"derivatives/e.png": None})
+    assert {path.name for path in find_images(root, nested=True).images} == {"a.png", "b.png", "c.png", "e.png"}
 
 
 def test_a_broken_link_is_an_image_and_a_pipe_is_none(tmp_path):

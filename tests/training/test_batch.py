@@ -102,3 +102,7 @@ def test_names_of_files_beside_images_are_left_out_and_floats_of_numpy_are_conve
     batch = {"image": torch.from_numpy(np.linspace(-1, 1, 8 * 256).reshape(8, 1, 16, 16)), "path": ["a"] * 8}
     assert {name: value.dtype for name, value in prepare_batch(batch, False).items()} == {"image": torch.float32}
     assert fit(tiny_gan(), as_it_is(batch), 1).global_step == 1
+
+
+def test_images_of_16_bits_become_those_of_the_networks():
+    assert prepare_batch({"image": torch.zeros(1, 3, 2, 2).half()}, False)["image"].dtype == torch.float32

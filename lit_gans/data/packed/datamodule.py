@@ -121,6 +121,8 @@ class PackedData(ImageData):
     ) -> None:
         super().__init__(image_size, channels, batch_size, num_workers or 0, seed)
         refuse_below(1, max_pixels=max_pixels)
+        if len(background) != 3 or not all(0 <= part <= 255 for part in background):
+            raise RefusedInput(f"data.background={list(background)}: expected red, green and blue, each 0 to 255.")
         red, green, blue = background
         crop = crop if isinstance(crop, str) else as_size(crop, "crop")
         if value_range is not None and not value_range[0] < value_range[1]:

@@ -4,9 +4,9 @@ with and without glasses, beard or hat, for translation without pairs whose true
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from jaxtyping import Int64
 from PIL import Image, ImageFilter
 from torch import Tensor
 
-from lit_gans.common.errors import RefusedInput, refuse_below
+from lit_gans.common.errors import RefusedInput, nearest, refuse_below
 from lit_gans.common.size import Size, sides
 from lit_gans.data import faces
 from lit_gans.data.faces import ATTRIBUTES, NONE, Face, Label, Rule
@@ -134,10 +134,11 @@ class _FaceData(PackedData):
     """
 
     rule: Rule | None = None  # faces with all its options are not drawn
+    fewest: ClassVar[int] = 1  # faces
 
     def __init__(self, *, num_images: int = 10_000, image_size: Size = 64, faces_seed: int = 0, **kwargs: Any) -> None:
         super().__init__(image_size=image_size, **kwargs)
-        refuse_below(1, num_images=num_images)
+        refuse_below(self.fewest, **{"data.num_images": num_images})
         self.num_images, self.faces_seed = num_images, faces_seed
         faces.identity_of_faces()  # raises without the packages
 
@@ -150,6 +151,11 @@ class _FaceData(PackedData):
     def _identity(self) -> dict[str, Any]:
         found = {"num_images": self.num_images, "faces_seed": self.faces_seed, "held_out": self.rule}
         return faces.identity_of_faces() | found
+
+
+def _refuse_unknown(key: str, name: str, known: Iterable[str]) -> None:
+    if name not in known:
+        raise RefusedInput(f"{key}: there is no attribute '{name}': {nearest(str(name), known)}")
 
 
 class Avatars(_FaceData):
@@ -174,6 +180,8 @@ class Avatars(_FaceData):
         self, *, label: Label | None = None, held_out: dict[str, str | list[str]] | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
+        if label is not None:
+            _refuse_unknown("data.label", label, ATTRIBUTES)
         self.label, self.rule = label, held_out
         self.num_classes = len(self.class_names)
         if held_out is not None:
@@ -216,6 +224,7 @@ class AvatarOutlines(_FaceData, PackedPairs):
     """
 
     possible_channels = (1, 3)
+    fewest = _HELD_OUT  # so that one pair is held out
 
     def source(self, held_out: bool = False) -> Source:
         last = self.num_images // _HELD_OUT
@@ -240,8 +249,11 @@ class AvatarChange(_FaceData, TruePairs):
         RefusedInput: see `Avatars`.
     """
 
+    fewest = _HELD_OUT  # so that one face is held out
+
     def __init__(self, *, attribute: Removed = "glasses", **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        _refuse_unknown("data.attribute", attribute, get_args(Removed))
         self.attribute = attribute
 
     def domains(self, held_out: bool = False) -> tuple[Source, Source]:

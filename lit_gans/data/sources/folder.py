@@ -100,7 +100,7 @@ class Folder(PackedData):
             return []
         # composed, so that names from macOS are the same classes, in the same order
         filled = {composed(path.relative_to(self.root).parts[0]) for path in paths}
-        folders = (path for path in self.root.iterdir() if path.is_dir() and not is_no_folder_of_images(path.name))
+        folders = (path for path in self.root.iterdir() if path.is_dir() and not is_no_folder_of_images(path))
         names = {composed(path.name): path for path in folders}
         empty = sorted(names.keys() - filled)
         if empty:

@@ -8,6 +8,7 @@ import torch
 from lightning.pytorch.callbacks import LambdaCallback
 from PIL import Image
 
+from lit_gans.common.errors import RefusedInput
 from lit_gans.data.packed import datamodule as packed
 from lit_gans.data.packed.format import open_packed
 from lit_gans.data.sources.folder import Folder
@@ -81,6 +82,12 @@ def test_a_resumed_training_is_bitwise_the_uninterrupted_one(make, tiny_gan, fit
     fit(whole, make(**settings), 14, callbacks=[LambdaCallback(on_train_batch_end=save_at_seven)])
     fit(resumed, make(**settings), 14, resume=path)
     torch.testing.assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("background", [(256, 0, 0), (0, -1, 0)])
+def test_a_background_that_is_no_color_is_refused(make, background):
+    with pytest.raises(RefusedInput, match=r"data.background=\[.*\]: expected red, green and blue, each 0 to 255"):
+        make(background=background)
 
 
 def test_auto_takes_the_first_place_that_fits(make, monkeypatch):

@@ -1,3 +1,6 @@
+import inspect
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -5,6 +8,7 @@ import torch
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data import faces
 from lit_gans.data.faces import ATTRIBUTES, NONE
+from lit_gans.data.sources import avatars
 from lit_gans.data.sources.avatars import AvatarChange, AvatarOutlines, Avatars, Faces
 
 
@@ -55,6 +59,31 @@ def test_held_out_combinations_are_never_drawn(cache):
 def test_a_rule_that_leaves_nothing_is_refused(rule):
     with pytest.raises(RefusedInput, match="leaves no face"):
         Avatars(held_out=rule)
+
+
+@pytest.mark.parametrize(
+    ("rule", "sentence"),
+    [
+        ({"hat": []}, "data.held_out.hat=[] must be an option, or a list of options, of hat"),
+        ({"hat": None}, "data.held_out.hat=None must be an option"),
+        ({"hat": 3}, "data.held_out.hat=3 must be an option"),
+        ({"hat": True}, "data.held_out.hat=True must be an option"),
+        ({"hat": ["hat", 3]}, "data.held_out.hat=['hat', 3] must be an option"),
+    ],
+)
+def test_a_rule_of_something_else_than_options_is_refused(rule, sentence):
+    with pytest.raises(RefusedInput, match=re.escape(sentence)):
+        inspect.unwrap(faces.raise_if_unknown)(rule, "data.held_out")  # without the check of types in these tests
+
+
+def test_unknown_attributes_and_too_few_faces_are_refused(cache):
+    for known, sentence in ((ATTRIBUTES, "did you mean 'hat'"), (("beard", "glasses"), "valid names: beard, glasses")):
+        with pytest.raises(RefusedInput, match=f"data.label: there is no attribute 'hats': {sentence}"):
+            inspect.unwrap(avatars._refuse_unknown)("data.label", "hats", known)
+    for source in (AvatarOutlines, AvatarChange):
+        with pytest.raises(RefusedInput, match=r"data\.num_images=9 must be at least 10"):
+            source(num_images=9)
+        of(source, cache, num_images=10)
 
 
 def test_outlines_are_black_lines_where_colors_meet(cache):
