@@ -187,6 +187,10 @@ def test_a_step_undoes_changes_that_the_engine_has_not_read(seen, stage):
         assert abs(found["read"] - 7) < 1
 
 
+def test_the_public_zero_grad_cannot_keep_tensors():
+    assert "set_to_none" not in inspect.signature(deepspeed.DeepSpeedEngine.zero_grad).parameters
+
+
 def test_a_sharded_parameter_has_no_shape_and_a_frozen_one_no_public_shard(seen):
     weight = network()[0].weight.detach().flatten()
     first, last = found = [rank["parameters"][3] for rank in seen]

@@ -62,6 +62,14 @@ def stored_gradients(engine: Any, stage: int) -> list[Tensor]:
     return [tensor for tensors in stored if tensors is not None for tensor in tensors]
 
 
+def clear_gradients(engine: Any, set_to_none: bool) -> None:
+    """Clears the gradients of an engine's parameters, by `zero_grad` of its optimizer.
+
+    The public `engine.zero_grad` has no `set_to_none`. No issue found.
+    """
+    engine.optimizer.zero_grad(set_to_none)
+
+
 def read_parameters(engine: Any) -> None:
     """Copies changed parameters to the shards that stages 1 and 2 step, by `refresh_fp32_params` of their optimizer.
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from lit_gans.common._compat.deepspeed import (
+    clear_gradients,
     flat_groups,
     link_optimizer_states,
     prepare_backward,
@@ -168,7 +169,7 @@ class EngineOptimizer(torch.optim.Optimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.remove_gradients()
         self._forget()
-        self.engine.optimizer.zero_grad(set_to_none)
+        clear_gradients(self.engine, set_to_none)
 
     def _forget(self) -> None:
         self.gradients.state = NONE
