@@ -23,9 +23,8 @@ _PATHS = ("root", "labels", "files", "font")
 class RunConfig(GenerativeCallback):
     """Stores the resolved configuration of a run and compares it over all ranks.
 
-    Writes its files to the run folder when the training begins, and the configuration to checkpoints, from which `lit-
-    gans evaluate` reads data and metrics. Loggers receive it as hyperparameters. Different configurations on different
-    ranks raise an error before the first step.
+    Writes its files to the run folder when the training begins, and the configuration to checkpoints, from which `lit-gans evaluate` reads data and metrics. Loggers receive it as
+    hyperparameters. Different configurations on different ranks raise an error before the first step.
 
     Args:
         config: resolved configuration.

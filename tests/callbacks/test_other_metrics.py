@@ -7,7 +7,7 @@ import pytest
 import torch
 from torchmetrics.image import StructuralSimilarityIndexMeasure
 
-from lit_gans.callbacks import EMA, ModeMetrics, PairedMetrics, ReconstructionMetrics, RunConfig
+from lit_gans.callbacks import EMA, ModeMetrics, PairedMetrics, ReconstructionMetrics
 from lit_gans.data.digests import fingerprint
 from lit_gans.data.sources.points import Ring
 from lit_gans.metrics.perceptual import perceptual_network
@@ -53,12 +53,7 @@ def test_modes_are_those_counted_by_hand(points, fit):
 def test_the_protocols_of_all_measurements_stand_side_by_side(points, fit, tmp_path):
     callback = ModeMetrics(num_samples=60, batch_size=30, seed=4)
     (tmp_path / "protocol.json").write_text('{"metric/l1": {"seed": 9}}')
-    fit(
-        points,
-        Ring(num_points=64, batch_size=16),
-        max_steps=1,
-        callbacks=[EMA(), callback, RunConfig({}, begins_again=True)],
-    )
+    fit(points, Ring(num_points=64, batch_size=16), max_steps=1, callbacks=[EMA(), callback])
     written = json.loads((tmp_path / "protocol.json").read_text())
     assert written == {"metric/l1": {"seed": 9}, "metric/modes_covered": callback.protocol}
     expected = {"num_fake": 60, "seed": 4, "weights": "ema", "num_modes": 8, "min_samples": 20}
