@@ -17,14 +17,14 @@ from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.callbacks.monitor import Monitor
 from lit_gans.callbacks.signals import Abandoned, StopSignals, requeue_job, requeue_signal
 from lit_gans.callbacks.throughput import paused
-from lit_gans.checkpoints.locate import FOLDER
+from lit_gans.checkpoints.locate import FOLDER, verified_iteration
 from lit_gans.common._compat.lightning import row_of_iteration
 from lit_gans.common.atomic import duplicate, remove, sweep
-from lit_gans.common.errors import FailedWrite, refuse_below, refuse_not_positive
+from lit_gans.common.errors import FailedWrite, RefusedInput, refuse_below, refuse_not_positive
 from lit_gans.common.folder_lock import locked
-from lit_gans.training.callback import GenerativeCallback, is_last_iteration
-from lit_gans.training.run_files import begin_run, refuse_longer_run
+from lit_gans.training.callback import GenerativeCallback, callbacks_of, continues_run, is_last_iteration
 
+_WRITES = ("last", "step-*", "best", "best-*")  # names of checkpoints
 _EXCHANGE_SECONDS = 1.0  # of training between two exchanges over the ranks, about
 
 Item = TypeVar("Item")
@@ -56,10 +56,9 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
 
     Raises:
         RefusedInput: a number is out of range, nothing logs the metric, another training writes to the folder, or the
-            folder has files of another run, from which the training does not resume.
+            folder has checkpoints of another run, from which the training does not resume.
     """
 
-    writes_files = True
     conflict = "write last.ckpt and best.ckpt (Lightning's ModelCheckpoint keeps the best by a second metric)"
 
     def __init__(
@@ -149,7 +148,8 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._monitor.refuse_unmeasured(trainer)  # every callback knows by now what it measures
-        begin_run(trainer)  # also of a module that is no GAN
+        if not trainer.strategy.restore_checkpoint_after_setup:  # else Lightning has not read the checkpoint yet
+            refuse_other_run(trainer)
 
     # ---- a measurement
 
@@ -188,7 +188,11 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
         self._saved_at = self._exchanged_at = monotonic()
         self._exchange_at, self._iterations = trainer.global_step + 1, 1
         self._last_at = trainer.global_step
-        refuse_longer_run(trainer)
+        refuse_other_run(trainer)
+        if not continues_run(trainer):
+            for logger in trainer.loggers:
+                if isinstance(logger, CSVMetrics):
+                    logger.begin_run()
         self._monitor.start(trainer)
         value = self._monitor.value(trainer)
         if trainer.global_step == 0:
@@ -319,6 +323,28 @@ class Checkpoint(GenerativeCallback, LightningCheckpoint):
                 f"{folder} was deleted during the training, with what else was in the folder of the run. {name}.ckpt"
                 " was written again."
             )
+
+
+def refuse_other_run(trainer: Trainer) -> None:
+    """Raises `RefusedInput` if a `Checkpoint` would replace the checkpoints of another run.
+
+    A training that resumes from a checkpoint elsewhere may replace checkpoints of no more iterations. Every callback
+    that writes into the folder of the run calls this function first, when the training starts.
+    """
+    if not trainer.is_global_zero or not callbacks_of(trainer, Checkpoint) or continues_run(trainer):
+        return
+    folder, start = Checkpoint.folder(trainer), trainer.global_step
+    names = [f"{name}.ckpt{end}" for name in _WRITES for end in ("", ".old")]  # also of an interrupted replacement
+    found = [path for name in names for path in sorted(folder.glob(name), reverse=True)]
+    if trainer.ckpt_path is not None:  # before `on_train_start`, its iteration is not known
+        found = [path for path in found if start and verified_iteration(path) > start]
+    if found:
+        raise RefusedInput(
+            f"{folder} has the checkpoints of another run, which this training would replace. To continue that run,"
+            f' resume it: trainer.fit(..., ckpt_path="{found[0]}"), in a command --ckpt_path {found[0]}, or resume=auto'
+            f" of lit-gans train. To start a new run, choose another folder (trainer.default_root_dir), or delete"
+            f" {folder}."
+        )
 
 
 def numbered(folder: Path, kind: str, step: int) -> Path:

@@ -47,10 +47,6 @@ class CSVMetrics(Logger):
         self._continues = True  # whether the rows of an existing file belong to this run
 
     @property
-    def path(self) -> Path:
-        return self._path
-
-    @property
     def save_dir(self) -> str:
         return str(self._path.parent)
 

@@ -16,7 +16,7 @@ from jaxtyping import Int64
 from lightning.pytorch import Trainer
 from torch import Tensor
 
-from lit_gans.callbacks.checkpoint import Checkpoint
+from lit_gans.callbacks.checkpoint import Checkpoint, refuse_other_run
 from lit_gans.callbacks.signals import Abandoned
 from lit_gans.callbacks.throughput import paused
 from lit_gans.common._compat.lightning import publish_values
@@ -36,7 +36,6 @@ from lit_gans.metrics.scores.modes import ModeCoverage
 from lit_gans.metrics.scores.paired_l1 import PairedL1
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.callback import GenerativeCallback, callbacks_of, data_of, is_last_iteration
-from lit_gans.training.run_files import refuse_longer_run
 from lit_gans.training.translator import Translator
 
 PROTOCOL = "protocol.json"
@@ -76,7 +75,6 @@ class Measurement(GenerativeCallback):
     """
 
     headline: str
-    writes_files = True
     directions: dict[str, str | None] = {}
 
     def __init__(self, every_n_steps: int, num_samples: int, batch_size: int, seed: int) -> None:
@@ -113,7 +111,7 @@ class Measurement(GenerativeCallback):
     # ---- when it measures, and where the values go
 
     def on_train_start(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
-        refuse_longer_run(trainer)
+        refuse_other_run(trainer)
         self._begun = False
         self._log(trainer)
         if trainer.global_step == 0:

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from lightning.pytorch import LightningModule, Trainer
 
+from lit_gans.callbacks.checkpoint import refuse_other_run
 from lit_gans.checkpoints.format import FORMAT_KEY, flat
 from lit_gans.common.atomic import replacing, writing
 from lit_gans.common.errors import RefusedInput
 from lit_gans.training.callback import GenerativeCallback
-from lit_gans.training.run_files import refuse_longer_run
 
 # arguments of data sources that change neither images nor their order; and paths, which may move: the loader compares
 # what is there
@@ -23,21 +23,20 @@ _PATHS = ("root", "labels", "files", "font")
 class RunConfig(GenerativeCallback):
     """Stores the resolved configuration of a run and compares it over all ranks.
 
-    Writes its files to the run folder when the training begins, and the configuration to checkpoints, from which `lit-gans evaluate` reads data and metrics. Loggers receive it as
+    Writes its files to the run folder when the training begins, so that an invalid run changes nothing, and the
+    configuration to checkpoints, from which `lit-gans evaluate` reads data and metrics. Loggers receive it as
     hyperparameters. Different configurations on different ranks raise an error before the first step.
 
     Args:
         config: resolved configuration.
-        files: contents of the files to write, by name; None for none.
-        begins_again: whether the folder's files are this run's.
+        files: contents of the files to write, by file name; None for none.
 
     Raises:
         RefusedInput: the configuration differs between ranks; raised by `setup`.
     """
 
-    def __init__(self, config: dict[str, Any], files: dict[str, str] | None = None, begins_again: bool = False) -> None:
-        self.files, self.begins_again = files or {}, begins_again
-        self.writes_files = bool(files)
+    def __init__(self, config: dict[str, Any], files: dict[str, str] | None = None) -> None:
+        self.files = files or {}
         self.config = self.hyperparameters = config
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -55,7 +54,7 @@ class RunConfig(GenerativeCallback):
                     )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        refuse_longer_run(trainer)
+        refuse_other_run(trainer)
         if trainer.is_global_zero:
             for name, text in self.files.items():
                 path = Path(trainer.default_root_dir) / name

@@ -12,6 +12,7 @@ from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, W
 from PIL import Image
 from torchvision.transforms.functional import pil_to_tensor
 
+from lit_gans.callbacks.checkpoint import refuse_other_run
 from lit_gans.callbacks.throughput import paused
 from lit_gans.common.atomic import replacing, writing
 from lit_gans.common.errors import refuse_below, refuse_not_positive
@@ -19,7 +20,6 @@ from lit_gans.data.contracts import Plottable
 from lit_gans.data.images import write_grid
 from lit_gans.training.adversarial import AdversarialModule
 from lit_gans.training.callback import GenerativeCallback, continues_run, data_of
-from lit_gans.training.run_files import refuse_longer_run
 
 FILM = "training.gif"
 _KEY = "samples"  # of the grids in loggers
@@ -45,7 +45,6 @@ class Samples(GenerativeCallback):
         RefusedInput: a number below 1.
     """
 
-    writes_files = True
     conflict = "write the same sample grids"
 
     def __init__(self, every_n_steps: int = 100, num: int = 64, seed: int = 0, frames_per_second: float = 4.0) -> None:
@@ -76,7 +75,7 @@ class Samples(GenerativeCallback):
         return Path(trainer.default_root_dir) / "samples"
 
     def on_train_start(self, trainer: Trainer, pl_module: AdversarialModule) -> None:
-        refuse_longer_run(trainer)
+        refuse_other_run(trainer)
         step, self._written = trainer.global_step, -1
         grids = [each for each in grids_in(self.folder(trainer)) if each <= step]
         if not continues_run(trainer):

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import warnings
 from argparse import ArgumentError
-from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
+from lit_gans.callbacks.checkpoint import refuse_other_run
 from lit_gans.common._compat.jsonargparse import other_class_other_arguments
 from lit_gans.common._compat.lightning import KeepsGivenSettings
 from lit_gans.common.errors import RefusedInput, one_line
@@ -25,20 +25,15 @@ from lit_gans.config.build import fp16_refused_on_cpu
 from lit_gans.config.groups import GROUPS
 from lit_gans.config.mistakes import DONE, refused_is_2
 from lit_gans.training.adversarial import AdversarialModule
-from lit_gans.training.run_files import refuse_run_in
 
 _LINKED = ("image_size", "channels")
 
 
 class _SaveConfig(SaveConfigCallback):
-    """Writes the configuration, unless the folder has the files of another run."""
+    """Writes the configuration, unless the training would replace the checkpoints of another run."""
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        folder = trainer.log_dir  # on every rank
-        if folder is not None and trainer.is_global_zero and trainer.ckpt_path is None:
-            path, ours = Path(folder) / self.config_filename, self.parser.dump(self.config, skip_none=False)
-            is_ours = not path.is_file() or path.read_text(encoding="utf-8") == ours
-            refuse_run_in(trainer, *([] if is_ours else [path]))
+        refuse_other_run(trainer)
         super().setup(trainer, pl_module, stage)
 
 

@@ -169,8 +169,7 @@ def _outcome(composed: DictConfig, typed: list[str], notices: list[str], address
             with process_state_restored():
                 module, data, trainer = build(config)
                 more = [sweep_score(), Mirror(address) if address else None]
-                again = composed.resume == "auto" and checkpoint is None  # from the start, in its folder
-                callbacks = [RunConfig(config, _files(composed, config), again), Notices(notices), *filter(None, more)]
+                callbacks = [RunConfig(config, _files(composed, config)), Notices(notices), *filter(None, more)]
                 fit(module, data, trainer, config, callbacks)
             run = entry_of(trainer, overrides, time.perf_counter() - start)
             code = report(trainer, [shlex.quote(item) for item in arguments_of_job(typed, overrides)])

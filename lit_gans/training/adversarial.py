@@ -82,7 +82,6 @@ from lit_gans.training.resuming import (
     refuse_other_optimizers,
     warn_if_code_changed,
 )
-from lit_gans.training.run_files import begin_run
 from lit_gans.training.sampling import GeneratorCopies, Weights, evaluating
 from lit_gans.training.schedules import Number, Progress, is_zero, refuse_weights, value_at
 from lit_gans.training.transfer import freeze_finest
@@ -619,7 +618,6 @@ class AdversarialModule(LightningModule):
         if self.averaged_generator is not None and not updates_average:
             rank_zero_warn("no EMA callback: the checkpoint's averaged generator would go stale and is dropped.")
             self._copies.averaged = None
-        begin_run(self.trainer)
         log_hyperparameters(self.trainer, self)
 
     def on_train_start(self) -> None:

@@ -79,8 +79,6 @@ class GenerativeCallback(Callback):
     # resolved configuration of the run, which loggers receive; None unless the callback knows it
     hyperparameters: Mapping[str, Any] | None = None
     left_out: Mapping[str, str] = {}  # why a score that was asked for is not measured, by name
-    writes_files: bool = False  # whether it writes into the folder of the run
-    begins_again: bool = False  # whether what is in the folder is of this run, which had no checkpoint yet
     conflict: str = ""  # what two callbacks of this kind would both do; empty if a trainer may have several
 
     def loads_state_of(self, key: str, state: dict[str, Any]) -> bool:

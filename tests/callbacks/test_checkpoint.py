@@ -84,7 +84,7 @@ def test_the_best_few_are_kept_in_either_direction(kept, tmp_path):
     assert seen[3] == {"best": 3, **numbered("best", 1, 3)}
     assert seen[4] == {"best": 3, **numbered("best", 3, 4)}
     assert seen[6] == {"best": 5, "last": 6, **numbered("best", 3, 5)}
-    shutil.rmtree(tmp_path)  # a new run replaces no other one
+    shutil.rmtree(tmp_path / "checkpoints")  # a new run replaces no other one
     seen = kept(6, Given(values, "max"), every_n_train_steps=6, monitor="metric/given", save_top_k=2)
     assert seen[6] == {"best": 6, "last": 6, **numbered("best", 2, 6)}
 

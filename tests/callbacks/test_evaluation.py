@@ -8,7 +8,7 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 
-from lit_gans.callbacks import EMA, Checkpoint, GenerativeMetrics, ModeMetrics, PairedMetrics, RunConfig, Samples
+from lit_gans.callbacks import EMA, Checkpoint, GenerativeMetrics, ModeMetrics, PairedMetrics, Samples
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data.digests import fingerprint
@@ -79,8 +79,7 @@ def test_statistics_of_the_real_images_are_stored_if_asked_for(
 ):
     monkeypatch.setenv("LIT_GANS_CACHE", str(tmp_path))
     for metrics.cache in (False, True):
-        folder = tmp_path / str(metrics.cache)
-        fit(tiny_gan(), random_images(), max_steps=1, callbacks=[metrics], default_root_dir=folder)
+        fit(tiny_gan(), random_images(), max_steps=1, callbacks=[metrics])
         assert (tmp_path / "references").exists() == metrics.cache
 
 
@@ -126,8 +125,7 @@ def test_values_carry_their_protocol_in_the_folder_and_in_checkpoints(tiny_gan, 
 
 def test_a_damaged_protocol_does_not_end_a_training(tiny_gan, random_images, fit, metrics, tmp_path, caplog):
     (tmp_path / "protocol.json").write_text("{")
-    again = RunConfig({}, begins_again=True)
-    fit(tiny_gan(), random_images(), max_steps=1, callbacks=[EMA(), metrics, again])
+    fit(tiny_gan(), random_images(), max_steps=1, callbacks=[EMA(), metrics])
     assert "protocol.json is damaged and is written again" in caplog.text
     assert {*json.loads((tmp_path / "protocol.json").read_text())} == {KEYS[0]}
 

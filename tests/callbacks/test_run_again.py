@@ -1,14 +1,13 @@
 """A training that is started again in the folder of another run neither replaces that run nor mixes with it."""
 
 import csv
-import shutil
 
 import pytest
 import torch
 from PIL import Image
 
 from lit_gans import build, compose
-from lit_gans.callbacks import Checkpoint, EarlyStopping, PairedMetrics, RunConfig, Samples, Throughput, Watch
+from lit_gans.callbacks import Checkpoint, EarlyStopping, PairedMetrics, Samples, Throughput, Watch
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.common.errors import RefusedInput
 from lit_gans.training.optim import Optimizer
@@ -106,7 +105,7 @@ def test_a_run_resumed_from_another_folder_does_not_replace_a_longer_run_in_its_
     with pytest.raises(RefusedInput, match="checkpoints of another run"):
         again(4, Samples(num=4), Checkpoint(), **resumed)
     assert contents(tmp_path / "other") == before
-    shutil.rmtree(tmp_path / "other")
+    (tmp_path / "other/checkpoints/last.ckpt").unlink()
     again(1, Checkpoint(), folder="other")
     assert again(4, Checkpoint(), **resumed).global_step == 4
 
@@ -127,76 +126,14 @@ def test_a_film_has_the_grids_of_its_own_run(again, tmp_path):
     folder = tmp_path / "run/samples"
     again(6, Samples(every_n_steps=2, num=4))
     assert frames(folder / "training.gif") == 4
-    (folder / "training.gif").unlink()
-    again(3, Samples(every_n_steps=3, num=4), RunConfig({}, begins_again=True))
+    again(3, Samples(every_n_steps=3, num=4))
     assert frames(folder / "training.gif") == 2, "of iterations 0 and 3, beside the earlier 2, 4 and 6"
-
-
-WRITERS = {
-    "grids": lambda folder: {"callbacks": [Samples(num=4)]},
-    "protocol": lambda folder: {"callbacks": [PairedMetrics(num_samples=4)]},
-    "configuration": lambda folder: {"callbacks": [RunConfig({}, {"run.yaml": "seed: 1"})]},
-    "rows": lambda folder: {"logger": CSVMetrics(str(folder)), "log_every_n_steps": 1},
-    "rows elsewhere": lambda folder: {"logger": CSVMetrics(str(folder / "logs")), "log_every_n_steps": 1},
-    "checkpoints": lambda folder: {"callbacks": [Checkpoint()]},
-}
-
-
-@pytest.mark.parametrize(("first", "second"), [(each, each) for each in WRITERS] + [("checkpoints", "grids")])
-def test_whatever_writes_into_the_folder_of_another_run_is_refused(again, tmp_path, first, second):
-    def train(max_steps, name):
-        arguments = WRITERS[name](tmp_path / "run")
-        return again(max_steps, *arguments.pop("callbacks", []), model="pix2pix", **arguments)
-
-    train(2, first)
-    before = contents(tmp_path / "run")
-    assert before
-    with pytest.raises(RefusedInput, match=r"of another run.* choose another folder"):
-        train(1, second)
-    assert contents(tmp_path / "run") == before
-
-
-def test_a_training_that_writes_nothing_may_use_the_folder_of_a_run(again, tmp_path):
-    again(1, Samples(num=4))
-    before = contents(tmp_path / "run")
-    assert again(1).global_step == 1
-    assert contents(tmp_path / "run") == before
-
-
-@pytest.mark.runs
-def test_a_command_without_checkpoints_leaves_another_run_as_it_is(train, tmp_path):
-    small = ("experiment=dcgan_digits", "metrics=none", "model.generator_width=4", "data.batch_size=4", "logger=csv")
-    where = (*small, f"hydra.run.dir={tmp_path / 'run'}", "callbacks.checkpoint=null")
-    where += ("trainer.enable_checkpointing=false",)  # Lightning's own
-    assert train(*where, "trainer.max_steps=2", "trainer.log_every_n_steps=1") == 0
-    before = contents(tmp_path / "run")
-    assert train(*where, "trainer.max_steps=1", "seed=5") == 2
-    assert "of another run" in train.err
-    assert contents(tmp_path / "run") == before
-    assert train(*where, "trainer.max_steps=1", "seed=5", "resume=auto") == 0, "no checkpoint: from the start"
-    assert max(steps(tmp_path / "run/metrics.csv")) == 1
-
-
-@pytest.mark.runs
-def test_the_lightning_cli_without_checkpoints_leaves_another_run_as_it_is(command, tmp_path):
-    where = (
-        *TINY_CLI,
-        "--data.image_size=16",
-        f"--trainer.default_root_dir={tmp_path}",
-        "--trainer.enable_checkpointing=false",
-    )
-    assert command(*where, "--trainer.max_steps=1")[0] == 0
-    before = contents(tmp_path)
-    code, _, errors = command(*where, "--trainer.max_steps=2")
-    assert (code, "config.yaml is of another run" in errors) == (2, True)
-    assert contents(tmp_path) == before
-    assert command("fit", "-c", str(tmp_path / "config.yaml"))[0] == 0, "the same configuration"
 
 
 def test_a_film_has_the_grids_of_the_run_that_was_resumed(again, tmp_path):
     folder = tmp_path / "run"
     again(4, Samples(every_n_steps=1, num=4))  # without a checkpoint
-    again(3, Samples(every_n_steps=2, num=4), Checkpoint(), RunConfig({}, begins_again=True))
+    again(3, Samples(every_n_steps=2, num=4), Checkpoint())
     Image.new("RGB", (8, 8)).save(folder / "samples/000009.png")
     again(5, Samples(every_n_steps=5, num=4, seed=1), Checkpoint(), resume="last")
     assert frames(folder / "samples/training.gif") == 4, "of iterations 0, 2, 3 and 5"
@@ -222,10 +159,10 @@ def test_rows_of_another_run_are_not_mixed_with_those_of_a_new_one(again, tmp_pa
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "metrics.csv").write_text("step,loss/other\n1,1.0\n2,2.0\n3,3.0\n")
-    callbacks = [PairedMetrics(num_samples=4, every_n_steps=9), RunConfig({}, begins_again=True)]
+    callbacks = [PairedMetrics(num_samples=4, every_n_steps=9), Checkpoint(monitor=None)]
     again(3, *callbacks, model="pix2pix", logger=CSVMetrics(str(folder)), log_every_n_steps=2)
     assert steps(folder / "metrics.csv") == [0, 1, 3], "Lightning counts rows of losses from 0"
-    again(2, callbacks[1], folder="bare", logger=CSVMetrics(str(folder)), log_every_n_steps=2)
+    again(2, Checkpoint(monitor=None), folder="bare", logger=CSVMetrics(str(folder)), log_every_n_steps=2)
     assert steps(folder / "metrics.csv") == [1], "without a measurement at iteration 0"
 
 
