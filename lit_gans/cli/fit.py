@@ -12,11 +12,10 @@ import warnings
 from argparse import ArgumentError
 from typing import Any
 
-from lightning.pytorch import LightningDataModule, LightningModule, Trainer
-from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from lightning.pytorch import LightningDataModule, Trainer
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
-from lit_gans.callbacks.checkpoint import refuse_other_run
 from lit_gans.common._compat.jsonargparse import other_class_other_arguments
 from lit_gans.common._compat.lightning import KeepsGivenSettings
 from lit_gans.common.errors import RefusedInput, one_line
@@ -27,14 +26,6 @@ from lit_gans.config.mistakes import DONE, refused_is_2
 from lit_gans.training.adversarial import AdversarialModule
 
 _LINKED = ("image_size", "channels")
-
-
-class _SaveConfig(SaveConfigCallback):
-    """Writes the configuration, unless the training would replace the checkpoints of another run."""
-
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        refuse_other_run(trainer)
-        super().setup(trainer, pl_module, stage)
 
 
 class GansCLI(KeepsGivenSettings, LightningCLI):
@@ -86,7 +77,6 @@ def _run(arguments: list[str]) -> int:
                 parser_kwargs={"exit_on_error": False},
                 auto_configure_optimizers=False,  # the GANs bring one optimizer for each network
                 seed_everything_default=0,
-                save_config_callback=_SaveConfig,
                 save_config_kwargs={"overwrite": True},
             )
     except (ArgumentError, MisconfigurationException, OSError, TypeError, ValueError, UserWarning) as error:

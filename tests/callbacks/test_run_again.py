@@ -11,7 +11,6 @@ from lit_gans.callbacks import Checkpoint, EarlyStopping, PairedMetrics, Samples
 from lit_gans.callbacks.csv_metrics import CSVMetrics
 from lit_gans.common.errors import RefusedInput
 from lit_gans.training.optim import Optimizer
-from tests.commands import TINY_CLI
 
 from .test_early_stopping import Given
 
@@ -56,17 +55,6 @@ def test_a_command_in_the_folder_of_another_run_is_refused(train, tmp_path):
     assert "resume=auto of lit-gans train" in train.err
     assert contents(tmp_path / "run") == before
     assert train(*where, "trainer.max_steps=3", "resume=auto") == 0
-
-
-def test_the_lightning_cli_leaves_the_configuration_of_another_run_as_it_is(command, tmp_path):
-    where = (*TINY_CLI, "--data.image_size=16", f"--trainer.default_root_dir={tmp_path}")
-    where += ("--trainer.callbacks+=lit_gans.callbacks.Checkpoint",)
-    assert command(*where, "--trainer.max_steps=2")[0] == 0
-    before = contents(tmp_path)
-    code, _, errors = command(*where, "--trainer.max_steps=1")
-    assert code == 2
-    assert "has the checkpoints of another run" in errors
-    assert contents(tmp_path) == before
 
 
 @pytest.fixture
