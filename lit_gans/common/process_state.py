@@ -1,5 +1,4 @@
-"""Global state of a process that a training changes: environment variables, logging, flags of torch and
-NumPy, random numbers, signals."""
+"""Global state of a process that a training changes: environment, logging, flags, random numbers, signals."""
 
 from __future__ import annotations
 
@@ -68,12 +67,10 @@ def _write_environment(before: Mapping[str, str]) -> None:
             os.environ[name] = value
 
 
-def _read_matmul_precision() -> str | None:
-    """Returns the precision of matrix products in float32, or None if it was set for single backends, as torch then
-    does not return it.
-    """
+def _told(read: Callable[[], Any]) -> Any:
+    """Returns a precision of torch, or None if it was set for single backends: torch then does not return it."""
     try:
-        return torch.get_float32_matmul_precision()
+        return read()
     except RuntimeError:
         return None
 
@@ -157,14 +154,6 @@ def _flushes_denormal() -> bool:
     return (small * small * 1e20).item() == 0
 
 
-def _read_cudnn_tf32() -> bool | None:
-    """Returns whether convolutions may use TF32, or None if torch does not tell, see `_read_matmul_precision`."""
-    try:
-        return torch.backends.cudnn.allow_tf32
-    except RuntimeError:
-        return None
-
-
 def _write_cudnn_tf32(value: bool | None) -> None:
     if value is not None:
         torch.backends.cudnn.allow_tf32 = value
@@ -183,9 +172,9 @@ _STATES: list[tuple[Callable[[], Any], Callable[[Any], object]]] = [
     (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
     (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
     (torch.get_num_threads, torch.set_num_threads),
-    (_read_matmul_precision, _write_matmul_precision),
+    (partial(_told, torch.get_float32_matmul_precision), _write_matmul_precision),
     *(_attribute(torch.backends.cudnn, name) for name in ("enabled", "benchmark", "benchmark_limit", "deterministic")),
-    (_read_cudnn_tf32, _write_cudnn_tf32),
+    (partial(_told, lambda: torch.backends.cudnn.allow_tf32), _write_cudnn_tf32),
     (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
     (torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp),
     (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),

@@ -294,9 +294,8 @@ def _files(folder: Path, nested: bool) -> Iterator[Path]:
     def refuse(error: OSError) -> None:
         raise RefusedInput(f"{error.filename} cannot be opened: {error.strerror}.") from error
 
-    above = {
-        str(folder): {os.path.realpath(folder)}
-    }  # real paths of each folder and of those above it, which a link may name again
+    # real paths of each folder that is still to be visited, and of those above it, which a link may name again
+    above = {str(folder): {os.path.realpath(folder)}}
     for place, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
         known = above.pop(place)
         targets = {name: os.path.realpath(os.path.join(place, name)) for name in folders if nested}
