@@ -46,6 +46,7 @@ def test_the_cell_of_the_guide_run_twice_leaves_the_first_run_as_it_is(tmp_path)
     assert torch.load(last, weights_only=True)["global_step"] == trainer.global_step == 5
 
 
+@pytest.mark.runs
 def test_a_command_in_the_folder_of_another_run_is_refused(train, tmp_path):
     small = ("experiment=dcgan_digits", "metrics=none", "model.generator_width=4", "data.batch_size=4")
     where = (*small, f"hydra.run.dir={tmp_path / 'run'}")

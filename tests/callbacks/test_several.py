@@ -37,6 +37,7 @@ def both():
     return metrics(Other()), metrics(DigitsExtractor(), every_n_steps=3)
 
 
+@pytest.mark.runs
 def test_metrics_of_two_extractors_resume_each_with_its_state(train, tmp_path):
     whole = both()
     expected, module = train(6, EMA(), *whole)

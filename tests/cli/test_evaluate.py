@@ -175,6 +175,7 @@ def test_a_checkpoint_s_configuration_calls_no_class_that_is_not_registered(chec
     assert not touched.exists()
 
 
+@pytest.mark.runs
 def test_cyclegan_is_measured_in_both_directions(tiny_gan, fit, tmp_path):
     """As the folder of its translations, against the pictures of the domain that they are translated to."""
     both = {domain: pictures(30, number) for number, domain in enumerate(("A", "B"))}

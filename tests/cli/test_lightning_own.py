@@ -35,6 +35,7 @@ def parsed(script, *arguments, model=DCGAN):
     return script(*SMALL, *arguments, model=model, run=False).model
 
 
+@pytest.mark.runs
 def test_a_script_trains_and_reads_its_own_configuration_again(script, capsys):
     options = [f"{GENERATOR}.betas", "[0,0.99]", f"{GENERATOR}.schedule", "Linear", "--model.r1_gamma", "Linear"]
     options += ["--model.augmentation", "Adaptive", "--model.augmentation.target", "0"]
@@ -50,6 +51,7 @@ def test_a_script_trains_and_reads_its_own_configuration_again(script, capsys):
     assert "Unable to serialize" not in written.read_text()
 
 
+@pytest.mark.runs
 def test_the_checkpoint_of_a_script_is_found_in_its_folder(script, ran):
     module = script("fit", *SMALL, "--trainer.max_steps=1").model
     Path("lightning_logs/version_0/checkpoints").joinpath("epoch=0-step=1.ckpt").stat()

@@ -18,6 +18,7 @@ def trained(tmp_path_factory):
     return folder
 
 
+@pytest.mark.runs
 def test_evaluate_says_what_the_checkpoint_does_not(ran, refused, trained):
     last = f"checkpoint={trained}/checkpoints/last.ckpt"
     few = ["metrics=digits", "metrics.num_samples=40"]
@@ -28,6 +29,7 @@ def test_evaluate_says_what_the_checkpoint_does_not(ran, refused, trained):
     assert values["weights"] == "ema"
 
 
+@pytest.mark.runs
 def test_the_folder_of_a_run_is_its_checkpoint(command, ran, trained, tmp_path):
     last = trained / "checkpoints/last.ckpt"
     assert f"{trained}/generated/" in ran("sample", "num=2", f"checkpoint={trained}")
@@ -41,6 +43,7 @@ def test_help_names_every_command(command):
     assert all(f"lit-gans {name}" in out for name in commands())
 
 
+@pytest.mark.runs
 def test_training_without_any_argument_is_the_experiment_of_digits_and_prints_its_configuration(ran):
     assert yaml.safe_load(ran("train", "--cfg", "job"))["model"]["generator_width"] == 32, "experiment=dcgan_digits"
     assert yaml.safe_load(ran("train", "--cfg", "job", "data=digits"))["model"]["generator_width"] is None

@@ -6,6 +6,7 @@ from PIL import Image
 from tests.commands import TINY, TINY_CLI
 
 
+@pytest.mark.runs
 def test_a_packed_folder_streams(ran, refused, tmp_path, monkeypatch):
     pytest.importorskip("litdata")
     monkeypatch.setenv("LIT_GANS_CACHE", str(tmp_path / "cache"))
@@ -20,6 +21,7 @@ def test_a_packed_folder_streams(ran, refused, tmp_path, monkeypatch):
     ran("train", *tiny, *stream, size, "data.batch_size=8", "trainer.max_steps=3")
 
 
+@pytest.mark.runs
 def test_a_folder_of_photographs_packs_and_trains(ran, tmp_path, monkeypatch):
     monkeypatch.setenv("LIT_GANS_CACHE", str(tmp_path / "cache"))
     (tmp_path / "photos").mkdir()

@@ -126,6 +126,7 @@ def test_a_run_that_diverges_stays_in_the_table_and_the_sweep_goes_on(train, tmp
     assert table.read_text().count("(not finished)") == 1
 
 
+@pytest.mark.runs
 def test_a_signal_ends_a_sweep_whose_folder_is_deleted(train, tmp_path, monkeypatch):
     """The checkpoint failed to be written, and the next run began."""
     update, seeds = EMA.on_train_batch_end, []
@@ -176,6 +177,7 @@ def optuna(monkeypatch):
 OWN = ["callbacks.checkpoint.monitor=own", "callbacks.checkpoint.mode=max"]
 
 
+@pytest.mark.runs
 def test_a_sweeper_gets_the_value_of_the_best_checkpoint_and_goes_on_after_a_job_that_fails(train, tmp_path, optuna):
     arguments, trained = optuna
     assert train(*arguments, *OWN, "hydra.sweeper.direction=maximize") == 1, train.err
@@ -186,6 +188,7 @@ def test_a_sweeper_gets_the_value_of_the_best_checkpoint_and_goes_on_after_a_job
     assert "best: model.latent_dim=6, with 10 (outputs/sweeps/version_0/optimization_results.yaml)" in train.out
 
 
+@pytest.mark.runs
 def test_a_sweeper_without_a_score_or_in_the_wrong_direction_ends_before_the_first_iteration(train, optuna):
     arguments, trained = optuna
     assert train(*arguments) == 2

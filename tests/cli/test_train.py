@@ -36,6 +36,7 @@ def test_a_run_writes_its_folder_and_the_next_one_another(train, tmp_path):
     assert (tmp_path / "outputs" / "dcgan_digits" / "version_1").exists(), "model_data is the name without experiment"
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_the_run_at_the_next_boundary(train, tmp_path, monkeypatch, number, code):
     update = EMA.on_train_batch_end

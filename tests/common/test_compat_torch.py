@@ -66,6 +66,7 @@ def test_norms_with_running_statistics_have_no_public_base():
     assert not [base for base in shared if not base.__name__.startswith("_")], "use the public one"
 
 
+@pytest.mark.runs
 def test_a_module_does_not_say_that_it_is_compiled():
     module, compiled = nn.Linear(1, 1), nn.Linear(1, 1)
     compiled.compile()

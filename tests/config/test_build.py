@@ -51,6 +51,7 @@ def test_whole_numbers_of_a_command_line_are_floats(betas):
     assert [type(beta) for beta in optimizer.options["betas"]] == [float, float]
 
 
+@pytest.mark.runs
 def test_whole_numbers_of_a_command_line_reach_module_and_callbacks_as_floats():
     module = construct(compose_model("model.r1_gamma=1", "model.clip_gradients='1e-1'"), "model")
     assert repr((module.r1_gamma, module.clip_gradients_to)) == "(1.0, 0.1)"

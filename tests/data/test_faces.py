@@ -131,6 +131,7 @@ def test_unknown_attributes_and_options_are_refused(rule, message):
         faces.raise_if_unknown(rule, "data.held_out")
 
 
+@pytest.mark.runs
 def test_importing_the_designs_changes_no_random_number():
     code = """
 import random

@@ -42,6 +42,7 @@ def test_skin_tones_and_trademarks_are_left_out():
     assert not {(0x1F44B, 0x1F3FD), (0xF8FF,)} & {*codes}
 
 
+@pytest.mark.runs
 def test_all_are_packed_and_hardly_two_are_alike(small):
     images = small.packed.images
     assert images.shape == (2093, 3, 8, 8)
