@@ -12,6 +12,7 @@ import shutil
 import tomllib
 
 import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from benchmarks.__main__ import main as benchmark
 from lit_gans import build
@@ -51,12 +52,17 @@ def check_lit_gans(words):
 
 
 def each_of_a_sweep(overrides):
-    """Yields the overrides of each run of a sweep."""
+    """Yields the overrides of each run of a sweep; of an interval, which a search draws from, its first value."""
+    parser = OverridesParser.create()
     choices = []
     for word in overrides:
-        key, _, value = word.partition("=")
-        several = "," in value and not value.startswith(("[", "{")) and not key.startswith("hydra.")
-        choices.append([f"{key}={one}" for one in value.split(",")] if several else [word])
+        override = parser.parse_override(word)
+        if override.is_interval_sweep():
+            choices.append([f"{override.key_or_group}={override.value().start}"])
+        elif override.is_choice_sweep():
+            choices.append([f"{override.key_or_group}={value}" for value in override.sweep_string_iterator()])
+        else:
+            choices.append([word])
     yield from itertools.product(*choices)
 
 
