@@ -9,14 +9,14 @@ from __future__ import annotations
 import io
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from jaxtyping import Int64
@@ -162,6 +162,18 @@ def matches(face: Face, rule: Rule) -> bool:
     return all(face[name] in ([options] if isinstance(options, str) else options) for name, options in rule.items())
 
 
+def raise_if_no_attribute(name: str, key: str, known: Iterable[str] = ATTRIBUTES) -> None:
+    """Raises `RefusedInput` if a name is not that of a known attribute.
+
+    Args:
+        name: name of the attribute.
+        key: what was set to it, for the error message.
+        known: names of the attributes that are possible.
+    """
+    if name not in known:
+        raise RefusedInput(f"{key}: there is no attribute '{name}': {nearest(str(name), known)}")
+
+
 def raise_if_unknown(rule: Rule, key: str) -> None:
     """Raises `RefusedInput` if a rule names an attribute or an option that does not exist.
 
@@ -170,14 +182,13 @@ def raise_if_unknown(rule: Rule, key: str) -> None:
         key: key of the rule, for the error message.
     """
     for name, options in rule.items():
-        if name not in ATTRIBUTES:
-            raise RefusedInput(f"{key}: faces have no attribute '{name}': {nearest(name, ATTRIBUTES)}")
+        raise_if_no_attribute(name, key)
         several = [options] if isinstance(options, str) else options
         if not (isinstance(several, Sequence) and several and all(isinstance(option, str) for option in several)):
             raise RefusedInput(f"{key}.{name}={options} must be an option, or a list of options, of {name}.")
         for option in several:
-            if option not in ATTRIBUTES[name].options:
-                close = nearest(str(option), ATTRIBUTES[name].options)
+            if option not in (known := ATTRIBUTES[cast(Label, name)].options):
+                close = nearest(str(option), known)
                 raise RefusedInput(f"{key}: the attribute '{name}' has no option '{option}': {close}")
 
 

@@ -1,5 +1,6 @@
 """Metrics of generated images: feature extractors, and scores of features as torchmetrics."""
 
+from lit_gans.metrics.scores.avatar_attributes import AvatarAttributes
 from lit_gans.metrics.scores.classes import ClassAccuracy, ClassCoverage, IntraFID
 from lit_gans.metrics.scores.fid import FrechetInceptionDistance
 from lit_gans.metrics.scores.inception_score import InceptionScore
@@ -10,6 +11,7 @@ from lit_gans.metrics.scores.paired_l1 import PairedL1
 from lit_gans.metrics.scores.prdc import PrecisionRecallDensityCoverage
 
 __all__ = [
+    "AvatarAttributes",
     "ClassAccuracy",
     "ClassCoverage",
     "FrechetInceptionDistance",

@@ -121,7 +121,7 @@ def test_a_rule_matches_faces_with_all_of_its_options():
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ({"hats": "hijab"}, "faces have no attribute 'hats': did you mean 'hat'"),
+        ({"hats": "hijab"}, "there is no attribute 'hats': did you mean 'hat'"),
         ({"hat": "turbann"}, "the attribute 'hat' has no option 'turbann': did you mean 'turban'"),
         ({"eyes": [NONE]}, "the attribute 'eyes' has no option 'none'"),
     ],

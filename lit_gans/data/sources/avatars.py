@@ -4,7 +4,7 @@ with and without glasses, beard or hat, for translation without pairs whose true
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, get_args
 
@@ -14,7 +14,7 @@ from jaxtyping import Int64
 from PIL import Image, ImageFilter
 from torch import Tensor
 
-from lit_gans.common.errors import RefusedInput, nearest, refuse_below
+from lit_gans.common.errors import RefusedInput, refuse_below
 from lit_gans.common.size import Size, sides
 from lit_gans.data import faces
 from lit_gans.data.faces import ATTRIBUTES, NONE, Face, Label, Rule
@@ -133,6 +133,7 @@ class _FaceData(PackedData):
         **kwargs: see `PackedData`; `crop` has no effect.
     """
 
+    metrics = "avatars"
     rule: Rule | None = None  # faces with all its options are not drawn
     fewest: ClassVar[int] = 1  # faces
 
@@ -151,11 +152,6 @@ class _FaceData(PackedData):
     def _identity(self) -> dict[str, Any]:
         found = {"num_images": self.num_images, "faces_seed": self.faces_seed, "held_out": self.rule}
         return faces.identity_of_faces() | found
-
-
-def _refuse_unknown(key: str, name: str, known: Iterable[str]) -> None:
-    if name not in known:
-        raise RefusedInput(f"{key}: there is no attribute '{name}': {nearest(str(name), known)}")
 
 
 class Avatars(_FaceData):
@@ -181,7 +177,7 @@ class Avatars(_FaceData):
     ) -> None:
         super().__init__(**kwargs)
         if label is not None:
-            _refuse_unknown("data.label", label, ATTRIBUTES)
+            faces.raise_if_no_attribute(label, "data.label")
         self.label, self.rule = label, held_out
         self.num_classes = len(self.class_names)
         if held_out is not None:
@@ -253,7 +249,7 @@ class AvatarChange(_FaceData, TruePairs):
 
     def __init__(self, *, attribute: Removed = "glasses", **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        _refuse_unknown("data.attribute", attribute, get_args(Removed))
+        faces.raise_if_no_attribute(attribute, "data.attribute", get_args(Removed))
         self.attribute = attribute
 
     def domains(self, held_out: bool = False) -> tuple[Source, Source]:

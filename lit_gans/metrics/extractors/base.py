@@ -164,6 +164,11 @@ class Network(nn.Module):
             extractor = ModuleExtractor(extractor)
         self._extractor = (extractor.eval(),)  # a tuple is no submodule
 
+    @property
+    def extractor(self) -> nn.Module:
+        """The extractor."""
+        return self._extractor[0]
+
     @torch.no_grad()
     def forward(self, images: Tensor) -> Features:
         """Returns the features of images.
@@ -173,15 +178,14 @@ class Network(nn.Module):
             FloatingPointError: images or features are not finite.
         """
         images = to_uint8(images) if self.normalize else images
-        (extractor,) = self._extractor
-        known = images.ndim == 4 and (images.shape[1] in (1, 3, 4) or getattr(extractor, "any_channels", True))
+        known = images.ndim == 4 and (images.shape[1] in (1, 3, 4) or getattr(self.extractor, "any_channels", True))
         if images.dtype != torch.uint8 or not known:
             raise RefusedInput(
                 f"Images are {images.dtype} {tuple(images.shape)}, expected uint8 (n, c, h, w) with 1, 3 or 4 channels:"
                 " lit_gans.data.images.to_uint8 converts floats in [0, 1], as does normalize=True."
             )
         images = on_white(images) if images.shape[1] == 4 else images
-        features, logits = _features_and_logits(extractor.to(images.device)(images))
+        features, logits = _features_and_logits(self.extractor.to(images.device)(images))
         if not (torch.isfinite(features).all() and torch.isfinite(logits).all()):
             raise FloatingPointError("The extractor returned features that are not finite for finite images.")
         return Features(features, logits)
@@ -190,7 +194,7 @@ class Network(nn.Module):
         """Returns the number of features and logits, and None if they are declared; otherwise extracts a noise image
         (c, h, w), the same in every run, and also returns what its features are.
         """
-        (extractor,) = self._extractor
+        extractor = self.extractor
         if isinstance(extractor, Extractor) and extractor.num_features and extractor.num_logits is not None:
             return Widths(extractor.num_features, extractor.num_logits), None
         image = torch.randint(256, (1, *shape), generator=torch.Generator().manual_seed(0)).to(torch.uint8)

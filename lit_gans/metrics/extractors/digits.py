@@ -27,16 +27,19 @@ class Pool(nn.Module):
         return torch.maximum(rows[..., ::2], rows[..., 1::2])
 
 
+def halving(channels_in: int, channels_out: int) -> list[nn.Module]:
+    """Returns the layers of a block that halves height and width: convolution, batch norm, ReLU and pooling."""
+    convolution = nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=False)
+    return [convolution, nn.BatchNorm2d(channels_out), nn.ReLU(inplace=True), Pool()]
+
+
 class DigitClassifier(nn.Module):
     """Maps grayscale images (n, 1, 32, 32) in [0, 1] to features (n, 64) and logits (n, 10)."""
 
     def __init__(self) -> None:
         super().__init__()
-        layers: list[nn.Module] = []
-        for channels_in, channels_out in ((1, 16), (16, 32), (32, 64)):
-            layers += [nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=False), nn.BatchNorm2d(channels_out)]
-            layers += [nn.ReLU(inplace=True), Pool()]
-        self.layers = nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * 4 * 4, 64), nn.ReLU(inplace=True))
+        blocks = [*halving(1, 16), *halving(16, 32), *halving(32, 64)]
+        self.layers = nn.Sequential(*blocks, nn.Flatten(), nn.Linear(64 * 4 * 4, 64), nn.ReLU(inplace=True))
         self.head = nn.Linear(64, 10)
 
     def forward(self, images: Float[Tensor, "n 1 32 32"]) -> tuple[Float[Tensor, "n 64"], Float[Tensor, "n 10"]]:

@@ -97,7 +97,7 @@ class FeatureScore(Score):
             network = Network(feature, normalize)
             self.attach(network, network.widths(input_img_size)[0])
 
-    def attach(self, network: nn.Module, widths: Widths) -> None:
+    def attach(self, network: Network, widths: Widths) -> None:
         """Sets the extractor and resets all states.
 
         Raises:

@@ -8,7 +8,6 @@ import torch
 from lit_gans.common.errors import RefusedInput
 from lit_gans.data import faces
 from lit_gans.data.faces import ATTRIBUTES, NONE
-from lit_gans.data.sources import avatars
 from lit_gans.data.sources.avatars import AvatarChange, AvatarOutlines, Avatars, Faces
 
 
@@ -79,7 +78,7 @@ def test_a_rule_of_something_else_than_options_is_refused(rule, sentence):
 def test_unknown_attributes_and_too_few_faces_are_refused(cache):
     for known, sentence in ((ATTRIBUTES, "did you mean 'hat'"), (("beard", "glasses"), "valid names: beard, glasses")):
         with pytest.raises(RefusedInput, match=f"data.label: there is no attribute 'hats': {sentence}"):
-            inspect.unwrap(avatars._refuse_unknown)("data.label", "hats", known)
+            inspect.unwrap(faces.raise_if_no_attribute)("hats", "data.label", known)
     for source in (AvatarOutlines, AvatarChange):
         with pytest.raises(RefusedInput, match=r"data\.num_images=9 must be at least 10"):
             source(num_images=9)

@@ -1,0 +1,94 @@
+"""Features and attributes of cartoon faces, from a small network whose weights are included in this package.
+
+In a clone of the repository, `python -m tests.metrics.extractors.train_avatars` trains the weights.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, Int64, UInt8
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from lit_gans.data.base import resized
+from lit_gans.data.faces import ATTRIBUTES, Label, raise_if_no_attribute
+from lit_gans.metrics.extractors.base import Extractor, in_color
+from lit_gans.metrics.extractors.digits import halving
+
+WEIGHTS = Path(__file__).with_name("avatars.safetensors")
+NUM_FEATURES = 128
+_IMAGE_SIZE = 64
+_NUM_OPTIONS = {name: len(attribute.options) for name, attribute in ATTRIBUTES.items()}
+
+
+class AttributeReader(nn.Module):
+    """Maps color images (n, 3, 64, 64) in [0, 1] to features (n, 128) and to the logits of every attribute's options.
+
+    The logits (n, number of all options) are those of the attributes in the order of `ATTRIBUTES`, one after the other.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        blocks = [*halving(3, 24), *halving(24, 48), *halving(48, 96), *halving(96, 64)]
+        flat = [nn.Flatten(), nn.Linear(64 * 4 * 4, NUM_FEATURES), nn.ReLU(inplace=True)]
+        self.layers = nn.Sequential(*blocks, *flat)
+        self.head = nn.Linear(NUM_FEATURES, sum(_NUM_OPTIONS.values()))
+
+    def forward(self, images: Float[Tensor, "n 3 64 64"]) -> tuple[Float[Tensor, "n 128"], Float[Tensor, "n k"]]:
+        features = self.layers(images)
+        return features, self.head(features)
+
+
+def by_attribute(logits: Float[Tensor, "n k"]) -> dict[Label, Float[Tensor, "n o"]]:
+    """Returns the logits of each attribute's options from those of all options."""
+    return dict(zip(ATTRIBUTES, logits.split(list(_NUM_OPTIONS.values()), 1), strict=True))
+
+
+@cache
+def trained_reader() -> AttributeReader:
+    """Returns the network with the weights of this package, which are stored in half precision."""
+    reader = AttributeReader()
+    reader.load_state_dict(load_file(WEIGHTS))  # converts them to float32
+    return reader.eval().requires_grad_(False)
+
+
+@torch.no_grad()
+def attributes_of_features(features: Float[Tensor, "n 128"]) -> dict[Label, Int64[Tensor, " n"]]:
+    """Returns the index of each attribute's likeliest option from features of `AvatarsExtractor`, on a CPU."""
+    logits = trained_reader().head(features.float().cpu())
+    return {name: options.argmax(1) for name, options in by_attribute(logits).items()}
+
+
+class AvatarsExtractor(Extractor):
+    """Network of this package that reads the attributes of cartoon faces (see `Avatars`), for images of any size.
+
+    Args:
+        label: attribute whose options are the classes of the data, so that scores of classes can be measured; None for
+            features alone.
+
+    Raises:
+        RefusedInput: there is no such attribute.
+    """
+
+    name = "avatars"
+    num_features = NUM_FEATURES
+    resize = "bilinear to 64x64, antialiased, uint8, rounded"
+
+    def __init__(self, label: Label | None = None) -> None:
+        super().__init__()
+        if label is not None:
+            raise_if_no_attribute(label, "label")
+        self.label = label
+        self.num_logits = self.num_classes = 0 if label is None else _NUM_OPTIONS[label]
+        self.reader = AttributeReader()
+        self.reader.load_state_dict(trained_reader().state_dict())
+        self.eval().requires_grad_(False)
+
+    def forward(self, images: UInt8[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n f"], Float[Tensor, "n k"]]:
+        color = resized(in_color(images), _IMAGE_SIZE).float() / 255
+        with torch.autocast(images.device.type, enabled=False):
+            features, logits = self.reader(color)
+        return features, logits[:, :0] if self.label is None else by_attribute(logits)[self.label]

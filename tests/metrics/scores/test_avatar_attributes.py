@@ -1,0 +1,90 @@
+from collections import Counter
+
+import pytest
+import torch
+
+from lit_gans.common.errors import RefusedInput
+from lit_gans.data.faces import ATTRIBUTES
+from lit_gans.data.sources.avatars import Avatars
+from lit_gans.metrics import AvatarAttributes, PrecisionRecallDensityCoverage
+from lit_gans.metrics.evaluator import Evaluator
+from lit_gans.metrics.extractors.avatars import AvatarsExtractor, attributes_of_features
+from lit_gans.metrics.extractors.base import Network
+from tests.metrics.cells import Pixels
+
+COMBINED = ("hat", "glasses", "skin")
+
+
+def drawn(num, seed, **settings):
+    return Avatars(num_images=num, image_size=64, faces_seed=seed, **settings)
+
+
+def measured(real, fake, **settings):
+    score = AvatarAttributes(AvatarsExtractor(), **settings)
+    for images, are_real in ((real, True), (fake, False)):
+        for batch in images.split(70):
+            score.update(batch, real=are_real)
+    return score.named(score.compute())
+
+
+def test_values_are_those_of_the_options_that_were_read():
+    real, fake = drawn(150, 0).packed.images, drawn(100, 1, held_out={"glasses": "none"}).packed.images
+    values = measured(real, fake, combined=COMBINED)
+    read = [attributes_of_features(Network(AvatarsExtractor())(images).features) for images in (real, fake)]
+    distances, missing = [], 0
+    for name, attribute in ATTRIBUTES.items():
+        theirs, ours = (Counter(numbers[name].tolist()) for numbers in read)
+        options = range(len(attribute.options))
+        distances.append(sum(abs(theirs[option] / 150 - ours[option] / 100) for option in options) / 2)
+        missing += sum(theirs[option] >= 1.5 and not ours[option] for option in options)
+    theirs, ours = ([*zip(*(numbers[name].tolist() for name in COMBINED), strict=True)] for numbers in read)
+    assert values == pytest.approx(
+        {
+            "attribute_distance": sum(distances) / len(distances),
+            "options_missing": missing,
+            "combinations_known": sum(face in theirs for face in ours) / 100,
+            "combinations_by_chance": sum(theirs.count(face) > 1 for face in theirs) / 150,
+        }
+    )
+    assert values["options_missing"] >= 1, "faces without glasses"
+
+
+def test_copies_are_known_and_new_faces_as_often_as_by_chance():
+    real, new = drawn(400, 0).packed.images, drawn(400, 1).packed.images
+    copied, drawn_anew = (measured(real, fake, combined=COMBINED) for fake in (real[:200], new))
+    assert copied["combinations_known"] == 1
+    chance = drawn_anew["combinations_by_chance"]
+    assert drawn_anew["combinations_known"] == pytest.approx(chance, abs=0.1)
+    assert chance < 0.8
+    assert copied["attribute_distance"] < drawn_anew["attribute_distance"] < 0.1
+
+
+def test_an_evaluator_measures_it_with_the_features_that_other_scores_have(monkeypatch):
+    real, fake = drawn(60, 0), drawn(60, 1).packed.images
+    scores = {"attributes": AvatarAttributes(), "prdc": PrecisionRecallDensityCoverage()}
+    evaluator = Evaluator(AvatarsExtractor(), scores, num_samples=60)
+    evaluator.add_real(real)
+    extracted = []
+    monkeypatch.setattr(AvatarsExtractor, "forward", _counting(AvatarsExtractor.forward, extracted))
+    values = evaluator.measure(fake)
+    assert sum(extracted) == 60
+    expected = measured(real.packed.images, fake)
+    assert {f"metric/{name}": value for name, value in expected.items()}.items() <= values.items()
+    assert evaluator.directions["metric/combinations_known"] is None
+
+
+def _counting(forward, counts):
+    def counted(self, images):
+        counts.append(len(images))
+        return forward(self, images)
+
+    return counted
+
+
+def test_another_extractor_and_no_faces_are_refused():
+    with pytest.raises(RefusedInput, match="features of AvatarsExtractor"):
+        AvatarAttributes(Pixels())
+    score = AvatarAttributes(AvatarsExtractor())
+    score.update(torch.zeros(1, 3, 64, 64, dtype=torch.uint8), real=True)
+    with pytest.raises(RefusedInput, match="no generated"):
+        score.compute()
