@@ -27,7 +27,8 @@ File = io.BufferedReader | io.BytesIO
 MAX_PIXELS = 178_956_970  # Pillow's own limit, above which it raises an error
 IN_16_BITS = "16 bits, scaled to 8"
 SEVERAL = "animated or of several pages, first one used"
-_BITS, _PHOTOMETRIC, _SAMPLES, _ORIENTATION, _PLANES, _FORMAT = 258, 262, 277, 274, 284, 339  # tags of TIFF
+# tags of TIFF
+_BITS, _PHOTOMETRIC, _DESCRIPTION, _ORIENTATION, _SAMPLES, _PLANES, _FORMAT = 258, 262, 270, 274, 277, 284, 339
 _KINDS = {1: "u", 2: "i", 3: "f", 4: "u"}
 _SEPARATED = 5  # of cyan, magenta, yellow and black
 # for each orientation that cameras record: whether to exchange rows and columns, then which axes to reverse
@@ -47,14 +48,20 @@ class Decoding:
     """How files are decoded.
 
     Args:
-        as_values: whether to keep colors of 16 bits, and the channels of all pages of a TIFF file.
+        as_values: whether to keep colors of 16 bits, and all pages of a gray TIFF file.
         max_pixels: largest number of pixels of a picture; None for no limit.
         keys: beginning of the keys that set these arguments, for error messages.
+        channels: numbers of channels of the images. A gray TIFF file with as many pages has a page for each channel.
     """
 
     as_values: bool = False
     max_pixels: int | None = MAX_PIXELS
     keys: str = "data."
+    channels: tuple[int, ...] = ()
+
+    def keeps_pages(self, num: int) -> bool:
+        """Whether to decode all pages of a gray TIFF file, given their number."""
+        return num > 1 and (self.as_values or num in self.channels)
 
     def refuse_size(self, width: int, height: int, name: str) -> None:
         """Raises `RefusedInput` for a picture of more than `max_pixels` pixels."""
@@ -148,7 +155,7 @@ def _decoded(picture: ImageFile.ImageFile, file: File, notes: list[str], decodin
     if picture.format == "FITS" and picture.mode != "L":  # which Pillow reads without its scale and zero
         raise ValueError("FITS of more than 8 bits is not supported: convert it to TIFF")
     num_frames, stored, reduced = getattr(picture, "n_frames", 1), _stored(picture), _is_reduced(picture, file)
-    if decoding.as_values and num_frames > 1 and _is_gray_tiff(picture):
+    if _is_gray_tiff(picture) and (decoding.keeps_pages(num_frames) or (num_frames > 1 and _is_array(picture))):
         return _tiff(file, notes, decoding, name)
     if stored is not None and (_has_planes(picture) or (decoding.as_values and reduced)):
         return _tiff(file, notes, decoding, name)
@@ -204,6 +211,11 @@ def _is_gray_tiff(picture: Any) -> bool:
     return picture.format == "TIFF" and picture.tag_v2.get(_SAMPLES, 1) == picture.tag_v2.get(_PHOTOMETRIC) == 1
 
 
+def _is_array(picture: Any) -> bool:
+    """Whether tifffile wrote a TIFF file, whose pages are then parts of one array of any axes."""
+    return str(picture.tag_v2.get(_DESCRIPTION, "")).startswith('{"shape":')
+
+
 def _has_planes(picture: Any) -> bool:
     """Whether a TIFF file stores each channel apart, which Pillow misreads if values have more than 8 bits."""
     return picture.tag_v2.get(_SAMPLES, 1) > 1 and picture.tag_v2.get(_PLANES, 1) == 2
@@ -245,7 +257,7 @@ def _tiff(file: File, notes: list[str], decoding: Decoding, name: str) -> Shaped
     if not axes.endswith("YX"):
         raise ValueError(f"its axes are {series.axes}, expected height and width (YX) last")
     pages = [_upright(each, orientation.value if orientation else 1) for each in values.reshape(-1, *values.shape[-3:])]
-    if len(pages) > 1 and decoding.as_values:
+    if decoding.keeps_pages(len(pages)):
         return np.stack(pages)
     if len(pages) > 1 or len(tiff.series) > 1:
         notes.append(SEVERAL)

@@ -2,6 +2,7 @@
 
 import inspect
 import io
+import itertools
 import re
 from functools import partial
 
@@ -155,6 +156,30 @@ def test_the_first_page_is_used_by_both_readers_unless_pages_are_the_channels(tm
         assert np.abs(unit - RAMP * 100 / 65535).max() < 0.003
     both = read_at(path, Frame(SHAPE, 2, dtype="float32"))
     assert np.abs(both[0, 1].numpy() - RAMP * 200 / 65535).max() < 1e-6
+
+
+@pytest.mark.parametrize("depth", [np.uint8, np.uint16])
+@pytest.mark.parametrize("channels", [3, 4])
+def test_pages_and_arrays_are_channels_for_both_readers(depth, channels):
+    values = np.random.default_rng(0).integers(0, np.iinfo(depth).max + 1, (channels, *SHAPE)).astype(depth)
+    contents = {
+        "pages": tiff(values, metadata=None),
+        "array": tiff(values),
+        "channels_last": tiff(np.moveaxis(values, 0, -1)),
+    }
+    for dtype, name in itertools.product(("uint8", "float32"), contents):
+        frame = Frame(SHAPE, channels, dtype=dtype)
+        image = frame.fit(read_picture(contents[name], [], frame.decoding), "it", [])
+        unit = image / 255 if dtype == "uint8" else (image + 1) / 2
+        assert np.abs(unit - values / np.iinfo(depth).max).max() < 0.003, (dtype, name)
+
+
+def test_an_array_of_other_channels_is_refused_by_both_readers_rather_than_read_by_its_first_row():
+    content = tiff(np.zeros((*SHAPE, 3), np.uint8))
+    for dtype in ("uint8", "float32"):
+        frame = Frame(SHAPE, 1, dtype=dtype)
+        with pytest.raises(RefusedInput, match=re.escape("has the shape (8, 10, 3), expected 1 channels")):
+            frame.fit(read_picture(content, [], frame.decoding), "it", [])
 
 
 def test_the_camera_s_orientation_is_applied_to_values_too(tmp_path):
