@@ -172,6 +172,8 @@ def _decoded(picture: ImageFile.ImageFile, file: File, notes: list[str], decodin
     if reduced:
         notes.append(IN_16_BITS)
         return picture
+    if picture.format == "PNG" and picture.mode[0] == "I" and "transparency" in picture.info:
+        return _transparent(picture, notes, decoding)
     return _values(picture, stored) if picture.mode[0] in "IF" or stored is not None else picture
 
 
@@ -231,6 +233,17 @@ def _values(picture: Any, stored: np.dtype | None) -> Shaped[np.ndarray, "h w"]:
     values = values.view(np.int8) if stored == np.int8 else values.astype(stored)
     is_inverted = stored == np.uint16 and picture.tag_v2.get(_PHOTOMETRIC) == 0  # Pillow inverts values of 8 bits only
     return np.uint16(65535) - values if is_inverted else values
+
+
+def _transparent(picture: Any, notes: list[str], decoding: Decoding) -> Picture:
+    """Returns gray and opacity of a PNG file of 16 bits, one of whose values is transparent: Pillow ignores that."""
+    values = _values(picture, None)
+    opacity = np.where(values == picture.info["transparency"], np.uint16(0), np.uint16(65535))
+    both = np.stack([values, opacity], -1)
+    if decoding.as_values:
+        return both if (opacity == 0).any() else values
+    notes.append(IN_16_BITS)
+    return Image.fromarray((both / 257).round().astype(np.uint8))
 
 
 def _deep_png(file: File) -> Shaped[np.ndarray, "h w c"]:

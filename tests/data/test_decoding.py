@@ -182,6 +182,28 @@ def test_an_array_of_other_channels_is_refused_by_both_readers_rather_than_read_
             frame.fit(read_picture(content, [], frame.decoding), "it", [])
 
 
+def test_the_transparent_value_of_a_gray_png_of_16_bits_is_composited_or_refused(tmp_path):
+    buffer, path = io.BytesIO(), tmp_path / "a.png"
+    writer = png.Writer(*SHAPE[::-1], greyscale=True, bitdepth=16, transparent=int(IN_16_BITS[0, 3]))
+    writer.write(buffer, IN_16_BITS)
+    path.write_bytes(buffer.getvalue())
+    opaque = IN_16_BITS / 65535
+    image = read_at(path, Frame(SHAPE, 1, background=(0, 255, 0)))[0, 0].numpy()
+    green = image[0, 3]
+    assert abs(green - 0.587) < 0.003, "the background, in gray"
+    image[0, 3] = opaque[0, 3]
+    assert np.abs(image - opaque).max() < 0.003
+    rgba = read_at(path, Frame(SHAPE, 4))[0].numpy()
+    assert np.array_equal(rgba[3], np.arange(80).reshape(SHAPE) != 3)
+    for settings in ({"dtype": "float32"}, {"value_range": (0, 65535)}):
+        with pytest.raises(RefusedInput, match="if the second channel is transparency, convert the file to RGBA"):
+            read_at(path, Frame(SHAPE, 1, **settings))
+    writer = png.Writer(*SHAPE[::-1], greyscale=True, bitdepth=16, transparent=7)  # which no pixel has
+    with path.open("wb") as file:
+        writer.write(file, IN_16_BITS)
+    assert np.abs(read_at(path, Frame(SHAPE, 1, dtype="float32"))[0, 0].numpy() - opaque).max() < 1e-6
+
+
 def test_the_camera_s_orientation_is_applied_to_values_too(tmp_path):
     colors = np.random.default_rng(0).integers(0, 65536, (*SHAPE, 3)).astype(np.uint16)
     for orientation in range(1, 9):
