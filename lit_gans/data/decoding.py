@@ -20,7 +20,14 @@ from jaxtyping import Shaped
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from lit_gans.common.errors import RefusedInput, import_extra, refusing
-from lit_gans.data.files import NO_IMAGES, reason_of_content, reason_unread, register_plugins
+from lit_gans.data.files import (
+    NO_IMAGES,
+    is_jpeg_or_png,
+    misnamed,
+    reason_of_content,
+    reason_unread,
+    register_plugins,
+)
 
 Picture = Image.Image | np.ndarray
 File = io.BufferedReader | io.BytesIO
@@ -101,6 +108,8 @@ def read_picture(
             head = file.read(132)
             file.seek(0)
             if head.startswith(b"\x93NUMPY") or (isinstance(source, Path) and source.suffix.lower() == ".npy"):
+                if is_jpeg_or_png(head):
+                    raise ValueError(misnamed(".npy"))
                 return _array(file)
             try:
                 picture = _identified(file, name)
