@@ -16,6 +16,7 @@ from lit_gans.training.schedules import Linear
 SMALL = ["--model.generator_width=4", "--model.discriminator_width=4", "--model.image_size=32", "--model.channels=1"]
 SMALL += ["--trainer.accelerator=cpu", "--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false"]
 GENERATOR = "--model.generator_optimizer"
+BETA = "{class_path: Linear, init_args: {start: 0.5, end: 0.9}}"
 
 
 @pytest.fixture
@@ -81,6 +82,8 @@ def test_the_checkpoint_of_a_script_is_found_in_its_folder(script, ran):
             [f"{GENERATOR}.schedule=Linear", f"{GENERATOR}.schedule.end=0.5"],
             Optimizer("Adam", lr=2e-4, betas=(0.5, 0.999), schedule=Linear(end=0.5)),
         ),
+        ([f"{GENERATOR}.betas", f"[{BETA}, 0.999]"], Optimizer("Adam", lr=2e-4, betas=(Linear(0.5, 0.9), 0.999))),
+        ([GENERATOR, f"{{name: Adam, betas: [{BETA}, 0.99]}}"], Optimizer("Adam", betas=(Linear(0.5, 0.9), 0.99))),
     ],
 )
 def test_an_optimizer_is_chosen_by_name_mapping_or_argument(script, arguments, expected):
@@ -98,6 +101,14 @@ def test_an_optimizer_is_chosen_by_name_mapping_or_argument(script, arguments, e
         ([f"{GENERATOR}.lr=true"], "lr=True must be a number"),
         ([GENERATOR, "[3]"], "expected the name of an optimizer of torch.optim, or a mapping of its arguments"),
         (["--model.r1_gamma=true"], "r1_gamma"),
+        ([f"{GENERATOR}.betas", "[{class_path: Line}, 0.9]"], "there is no such schedule; did you mean 'Linear'"),
+        ([GENERATOR, "{betas: [{class_path: Linear, init_args: {strt: 1}}, 0.9]}"], "Option 'strt' is not accepted"),
+        ([f"{GENERATOR}.betas", "[0.5, 0.9"], "betas=[0.5, 0.9 is not valid: while parsing a flow sequence"),
+        ([f"{GENERATOR}.schedule", "Nope"], "schedule=Nope is not valid: there is no such schedule; valid names: Cons"),
+        (
+            [f"{GENERATOR}.schedule.over", "5"],
+            "Constant, which has no arguments: first choose another one, such as sch",
+        ),
     ],
 )
 def test_a_wrong_optimizer_of_a_script_is_named(script, capsys, arguments, sentence):
