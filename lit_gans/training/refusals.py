@@ -33,6 +33,12 @@ INSTEAD_OF_TRAINER = {  # see `refuse_automatic_arguments`
 def refuse_arguments(module: LightningModule, trainer: Trainer) -> None:
     """Raises `RefusedInput` for arguments of the Trainer that a GAN does not follow, before Lightning checks them."""
     refuse_automatic_arguments(module, trainer)
+    if "configure_optimizers" in vars(module):  # by LightningCLI
+        raise RefusedInput(
+            f"{type(module).__name__} has an optimizer for each network, in place of which --optimizer and"
+            " --lr_scheduler of LightningCLI would make a single one: use --model.generator_optimizer NAME and"
+            " --model.discriminator_optimizer NAME, and their schedule."
+        )
     for name in ("val_check_interval", "check_val_every_n_epoch"):
         value = getattr(trainer, name)
         if value not in (None, 1) and not is_overridden("validation_step", module):

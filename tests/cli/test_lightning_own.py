@@ -9,6 +9,7 @@ import yaml
 from lightning.pytorch.cli import LightningCLI
 
 from lit_gans import DCGAN, R3GAN, Digits, load
+from lit_gans.common.errors import RefusedInput
 from lit_gans.training.augmentation import Adaptive
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.schedules import Linear
@@ -115,6 +116,16 @@ def test_a_wrong_optimizer_of_a_script_is_named(script, capsys, arguments, sente
     with pytest.raises(SystemExit):
         parsed(script, *arguments)
     assert sentence in capsys.readouterr().err
+
+
+def test_the_single_optimizer_of_lightning_s_command_line_is_refused(script):
+    with (
+        pytest.warns(UserWarning, match="`DCGAN.configure_optimizers` will be overridden"),
+        pytest.raises(
+            RefusedInput, match=r"--optimizer and .* of LightningCLI .*: use --model.generator_optimizer NAME"
+        ),
+    ):
+        script("fit", *SMALL, "--optimizer", "SGD", "--optimizer.lr", "0.1", "--trainer.max_steps=1")
 
 
 def test_schedules_and_defaults_of_other_gans_are_read_again(script, capsys):
