@@ -6,6 +6,7 @@ Signatures are the single source of defaults: Hydra composes, jsonargparse valid
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -108,7 +109,7 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
     for name, instead in _ELSEWHERE.items():
         if node.pop(name, None):
             raise RefusedInput(f"trainer.{name} cannot be set: {instead}.")
-    with fp16_refused_on_cpu():
+    with constructing_trainer():
         trainer = construct(node, "trainer", Trainer, callbacks=callbacks, logger=loggers or False)
     _refuse_nothing(trainer)
     _refuse_processes(trainer)
@@ -116,11 +117,22 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
 
 
 @contextmanager
-def fp16_refused_on_cpu() -> Iterator[None]:
-    """Makes a warning an error: on a CPU, Lightning computes in bf16 where a user asks for fp16."""
+def constructing_trainer() -> Iterator[None]:
+    """Context in which a Trainer is constructed. Raises a warning as an error: on a CPU, Lightning computes in bf16
+    where a user asks for fp16. Raises `RefusedInput` for two callbacks whose state Lightning cannot tell apart.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*AMP with fp16 is not supported on CPU.*")
-        yield
+        try:
+            yield
+        except (RuntimeError, RefusedInput) as error:
+            found = re.search(r"Found more than one stateful callback of type `(\w+)`", str(error))
+            if found is None:
+                raise
+            raise RefusedInput(
+                f"two callbacks, {found[1]} and {found[1]}, would both store their state in checkpoints under the same"
+                " key: keep one of them, or give them other settings."
+            ) from error
 
 
 def _refuse_nothing(trainer: Trainer) -> None:

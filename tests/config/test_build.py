@@ -3,10 +3,12 @@
 import re
 
 import pytest
+import yaml
 from omegaconf import OmegaConf
 
 from lit_gans import RefusedInput, build, compose
 from lit_gans.callbacks import GenerativeMetrics
+from lit_gans.cli.fit import _run
 from lit_gans.config.build import resolve, to_cli
 from lit_gans.config.groups import options
 from lit_gans.config.signatures import construct
@@ -75,6 +77,19 @@ def test_a_further_judge_under_callbacks_comes_after_metrics_and_thus_does_not_s
     nodes = [node["init_args"] for node in to_cli(config)["trainer"]["callbacks"]]
     extractors = [node["extractor"]["class_path"] for node in nodes if "extractor" in node]
     assert [path.rpartition(".")[2] for path in extractors] == ["DigitsExtractor", "EfficientnetLite2"]
+
+
+@pytest.mark.parametrize("name", ["Watch", "Throughput"])
+def test_two_callbacks_whose_state_has_one_key_are_refused(name, tmp_path):
+    second = f"+callbacks.second._target_=lit_gans.callbacks.{name.lower()}.{name}"
+    config = compose("metrics=none", "trainer.accelerator=cpu", "logger=none", second)
+    sentence = f"two callbacks, {name} and {name}, would both store their state in checkpoints under the same key"
+    with pytest.raises(RefusedInput, match=f"^{sentence}"):
+        build(config)
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(to_cli(config)))
+    with pytest.raises(RefusedInput, match=f"^{sentence}"):
+        _run(["fit", "-c", str(path)])
 
 
 def compose_model(*overrides):
