@@ -128,6 +128,11 @@ def test_the_single_optimizer_of_lightning_s_command_line_is_refused(script):
         script("fit", *SMALL, "--optimizer", "SGD", "--optimizer.lr", "0.1", "--trainer.max_steps=1")
 
 
+def test_the_scheduler_of_lightning_s_command_line_is_refused_rather_than_ignored(script):
+    with pytest.raises(RefusedInput, match=r"--lr_scheduler of LightningCLI .* and their schedule"):
+        script("fit", *SMALL, "--lr_scheduler", "StepLR", "--lr_scheduler.step_size", "1", "--trainer.max_steps=1")
+
+
 def test_schedules_and_defaults_of_other_gans_are_read_again(script, capsys):
     with pytest.raises(SystemExit) as end:
         script("fit", "--print_config", model=R3GAN)
