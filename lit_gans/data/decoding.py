@@ -59,12 +59,15 @@ class Decoding:
         max_pixels: largest number of pixels of a picture; None for no limit.
         keys: beginning of the keys that set these arguments, for error messages.
         channels: numbers of channels of the images. A gray TIFF file with as many pages has a page for each channel.
+        has_range: whether the user gives the range of the values, which is then that in the file, even for PGM and PPM
+            files of another maximum than 255 or 65535, which Pillow scales.
     """
 
     as_values: bool = False
     max_pixels: int | None = MAX_PIXELS
     keys: str = "data."
     channels: tuple[int, ...] = ()
+    has_range: bool = False
 
     def keeps_pages(self, num: int) -> bool:
         """Whether to decode all pages of a gray TIFF file, given their number."""
@@ -176,6 +179,7 @@ def _decoded(picture: ImageFile.ImageFile, file: File, notes: list[str], decodin
                 f"Pillow reduces the 16-bit colors of {picture.format} to 8 bits: convert it to TIFF or PNG"
             )
         return _upright(_deep_png(file), picture.getexif().get(_ORIENTATION, 1))
+    maximum = _maximum(picture) if decoding.has_range else None
     picture.load()
     ImageOps.exif_transpose(picture, in_place=True)  # in place, without a copy if nothing is transposed
     if reduced:
@@ -183,6 +187,9 @@ def _decoded(picture: ImageFile.ImageFile, file: File, notes: list[str], decodin
         return picture
     if picture.format == "PNG" and picture.mode[0] == "I" and "transparency" in picture.info:
         return _transparent(picture, notes, decoding)
+    if maximum is not None:
+        full, kind = (65535, np.uint16) if picture.mode == "I" else (255, np.uint8)
+        return (np.asarray(picture) * (maximum / full)).round().astype(kind)
     return _values(picture, stored) if picture.mode[0] in "IF" or stored is not None else picture
 
 
@@ -195,6 +202,13 @@ def _is_reduced(picture: Any, file: File) -> bool:
     if picture.format == "PPM":
         return any(isinstance(part.args, tuple) and part.args[1:] > (255,) for part in picture.tile)
     return any(part.codec_name == "SGI16" or re.search(";16[BLN]", str(part.args)) for part in picture.tile)
+
+
+def _maximum(picture: Any) -> int | None:
+    """Returns the maximum that a PGM or PPM file states, if Pillow scales its values; before the picture is loaded."""
+    if picture.format != "PPM" or not picture.tile[0].codec_name.startswith("ppm"):
+        return None
+    return int(picture.tile[0].args[-1])
 
 
 def _depth_of_jpeg2000(file: File) -> int:

@@ -62,7 +62,8 @@ class Frame:
     @property
     def decoding(self) -> Decoding:
         """How files are decoded for these images."""
-        return Decoding(self.takes_values, self.max_pixels, self.keys, (self.channels,))
+        has_range = self.value_range is not None
+        return Decoding(self.takes_values, self.max_pixels, self.keys, (self.channels,), has_range)
 
     @property
     def parts(self) -> tuple[slice, ...]:

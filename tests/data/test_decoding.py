@@ -204,6 +204,23 @@ def test_the_transparent_value_of_a_gray_png_of_16_bits_is_composited_or_refused
     assert np.abs(read_at(path, Frame(SHAPE, 1, dtype="float32"))[0, 0].numpy() - opaque).max() < 1e-6
 
 
+@pytest.mark.parametrize(("kind", "maximum"), [("P2", 15), ("P2", 1023), ("P5", 100), ("P5", 4095), ("P3", 100)])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_a_stated_maximum_is_white_and_a_given_range_is_that_of_the_file(kind, maximum, dtype):
+    channels = 3 if kind == "P3" else 1
+    values = np.random.default_rng(0).integers(0, maximum + 1, (*SHAPE, channels))
+    binary = values.astype(">u2" if maximum > 255 else np.uint8).tobytes()
+    pixels = binary if kind == "P5" else " ".join(map(str, values.flat)).encode()
+    content = f"{kind}\n10 8\n{maximum}\n".encode() + pixels
+    for low, high in ((0, maximum), (maximum // 4, maximum // 2)):
+        for value_range in ((low, high),) if low else (None, (low, high)):
+            frame = Frame(SHAPE, channels, dtype=dtype, value_range=value_range)
+            image = frame.fit(read_picture(content, [], frame.decoding), "it", [])
+            unit = image / 255 if dtype == "uint8" else (image + 1) / 2
+            expected = np.moveaxis((values - low) / (high - low), -1, 0).clip(0, 1)
+            assert np.abs(unit - expected).max() < 0.003, value_range
+
+
 def test_the_camera_s_orientation_is_applied_to_values_too(tmp_path):
     colors = np.random.default_rng(0).integers(0, 65536, (*SHAPE, 3)).astype(np.uint16)
     for orientation in range(1, 9):
