@@ -8,7 +8,7 @@ import torch
 from lightning.pytorch import Trainer
 
 from lit_gans.common._compat.torch import copy_all
-from lit_gans.common.errors import RefusedInput
+from lit_gans.common.errors import refuse_below
 from lit_gans.strategies.average import AveragedParameters, refuse_decay, warmed_up
 from lit_gans.strategies.base import sharding
 from lit_gans.training.adversarial import AdversarialModule
@@ -36,8 +36,8 @@ class EMA(GenerativeCallback):
 
     def __init__(self, decay: float = 0.999, half_life: Number | None = None) -> None:
         refuse_decay(decay)
-        if half_life is not None and min(ends(half_life)) < 0:
-            raise RefusedInput(f"half_life={half_life} must be at least 0 images.")
+        for end in () if half_life is None else ends(half_life):
+            refuse_below(0, half_life=end)
         self.decay, self.half_life = decay, half_life
         self._average: AveragedParameters | None = None
 

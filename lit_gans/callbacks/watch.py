@@ -52,6 +52,7 @@ class Watch(GenerativeCallback):
 
     def __init__(self, every_n_steps: int = 100, patience: int = 500, minutes: float = 3.0) -> None:
         refuse_below(1, every_n_steps=every_n_steps, patience=patience)
+        refuse_below(0, minutes=minutes)
         self.every_n_steps, self.patience, self.minutes = every_n_steps, patience, minutes
         self.looks: list[Look] = []
         self._inputs: Batch | None = None  # of the images that are compared from look to look

@@ -20,7 +20,7 @@ from lit_gans.common._compat.jsonargparse import other_class_other_arguments
 from lit_gans.common._compat.lightning import KeepsGivenSettings
 from lit_gans.common.errors import RefusedInput, one_line
 from lit_gans.common.quiet import quiet
-from lit_gans.config.build import fp16_refused_on_cpu
+from lit_gans.config.build import constructing_trainer
 from lit_gans.config.groups import GROUPS
 from lit_gans.config.mistakes import DONE, refused_is_2
 from lit_gans.training.adversarial import AdversarialModule
@@ -41,7 +41,7 @@ class GansCLI(KeepsGivenSettings, LightningCLI):
             parser.link_arguments(f"data.init_args.{name}", f"model.init_args.{name}")
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        with fp16_refused_on_cpu():
+        with constructing_trainer():
             return super().instantiate_trainer(**kwargs)
 
 

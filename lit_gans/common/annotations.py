@@ -1,4 +1,6 @@
-"""Conversion of numbers to the types of their annotations: 0 to 0.0 where a float is annotated."""
+"""Conversion of arguments to the types of their annotations, such as 0 to 0.0 where a float is annotated; other plain
+values raise an error.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,13 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import fields
 from typing import Any, Protocol, runtime_checkable
 
 from lit_gans.common.errors import RefusedInput
 
+_LITERAL: Any = typing.Literal
 _NUMBERS = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
@@ -35,28 +39,37 @@ def converts_numbers(constructor: Callable[..., None]) -> Callable[..., None]:
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
         constructors = [vars(cls)["__init__"] for cls in reversed(type(self).__mro__) if "__init__" in vars(cls)]
         annotations = {name: each for init in constructors for name, each in _annotations(inspect.unwrap(init)).items()}
+        defaults = {name: each for init in constructors for name, each in inspect.signature(init).parameters.items()}
+
+        def own(name: str, value: Any) -> Any:
+            if name in defaults and value is defaults[name].default:  # whatever its annotation
+                return value
+            return converted(value, annotations.get(name), name)
+
         names = [*inspect.signature(constructor).parameters][1 : 1 + len(args)]
-        given = [converted(value, annotations.get(name), name) for name, value in zip(names, args, strict=False)]
-        named = {name: converted(value, annotations.get(name), name) for name, value in kwargs.items()}
-        constructor(self, *given, *args[len(given) :], **named)
+        given = [own(name, value) for name, value in zip(names, args, strict=False)]
+        constructor(self, *given, *args[len(given) :], **{name: own(name, value) for name, value in kwargs.items()})
 
     return wrapper
 
 
 def convert_fields(instance: Any) -> None:
     """Converts the fields of a frozen dataclass, see `converted`; for its `__post_init__`."""
+    defaults = {field.name: field.default for field in fields(instance)}
     for cls in reversed(type(instance).__mro__):
         annotations = _annotations(cls)
-        for name in annotations.keys() & {field.name for field in fields(instance)}:
-            object.__setattr__(instance, name, converted(getattr(instance, name), annotations[name], name))
+        for name in annotations.keys() & defaults.keys():
+            value = getattr(instance, name)
+            if value is not defaults[name]:
+                object.__setattr__(instance, name, converted(value, annotations[name], name))
 
 
 def converted(value: Any, annotation: Any, name: str) -> Any:
-    """Returns an argument with all numbers of their annotated types, including numbers in lists, tuples and mappings.
+    """Returns an argument of its annotated type: numbers are converted, including those in lists, tuples and mappings.
 
     Whole numbers become floats, lists become tuples, and scalars of NumPy and torch become numbers of Python. Text
     becomes a number, since YAML 1.1 reads `1e-4` as text. Text and mappings become a `FromPlain`, if one is annotated.
-    Arguments of other types stay as they are.
+    Objects of other types stay as they are.
 
     Args:
         value: the argument.
@@ -64,8 +77,7 @@ def converted(value: Any, annotation: Any, name: str) -> Any:
         name: its name, for the error message.
 
     Raises:
-        RefusedInput: a number is annotated and the value is a truth value or other text, or an integer is annotated and
-            the value has a fraction.
+        RefusedInput: a plain value (None, a number, text, a list or a mapping) is of no annotated type.
     """
     union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
     kinds = typing.get_args(annotation) if union else (annotation,)
@@ -84,19 +96,38 @@ def converted(value: Any, annotation: Any, name: str) -> Any:
             return tuple(items) if isinstance(plain, tuple) or issubclass(origin, tuple) else items
     for kind in kinds:
         if kind in _NUMBERS and isinstance(plain, str | bool | int | float):
-            return _number(plain, kind, name)
+            with suppress(RefusedInput) if _LITERAL in map(typing.get_origin, kinds) else nullcontext():
+                return _number(plain, kind, name)
         if isinstance(kind, type) and issubclass(kind, FromPlain) and isinstance(plain, str | dict):
             return kind.from_plain(plain)
+    expected = [_in_words(kind) for kind in kinds]
+    if None not in expected and (value is None or isinstance(value, str | bool | int | float | list | tuple | dict)):
+        raise RefusedInput(f"{name}={value!r} is not valid: expected {' or '.join(map(str, expected))}.")
     return value
+
+
+def _in_words(kind: Any) -> str | None:
+    """Returns a type in words; None for a type that plain values are not compared with."""
+    origin = typing.get_origin(kind)
+    if origin is _LITERAL:
+        return ", ".join(map(repr, typing.get_args(kind)))
+    if isinstance(origin, type):
+        return "a mapping" if issubclass(origin, Mapping) else "a list" if issubclass(origin, Sequence) else None
+    if isinstance(kind, type) and kind.__module__.startswith("lit_gans."):
+        return kind.__name__
+    return {**_NUMBERS, str: "text", types.NoneType: "None"}.get(kind)
 
 
 def _has_type(value: Any, kind: Any) -> bool:
     """Returns whether a value has a type that is neither a container nor converted to."""
-    if typing.get_origin(kind) is typing.Literal:
+    if typing.get_origin(kind) is _LITERAL:
         return value in typing.get_args(kind)
     if kind in _NUMBERS:
         return type(value) is kind
-    return isinstance(kind, type) and isinstance(value, kind)
+    try:
+        return isinstance(kind, type) and isinstance(value, kind)
+    except TypeError:  # of `Any`, and of a protocol that is not checked at runtime
+        return True
 
 
 def _number(value: str | bool | int | float, kind: type, name: str) -> Any:

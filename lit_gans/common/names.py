@@ -6,6 +6,7 @@ import posixpath
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import cached_property
 from typing import Generic, TypeVar
 
@@ -13,7 +14,13 @@ T = TypeVar("T")
 
 
 def composed(name: str) -> str:
-    """Returns a name with composed letters (NFC), without surrounding blanks. macOS decomposes the letters of names."""
+    """Returns a name with composed letters (NFC), without surrounding blanks. macOS decomposes the letters of names.
+
+    Under an ASCII locale, Python reads each byte of a letter in a file name as a surrogate. Bytes that are UTF-8 become
+    the letters that a configuration has.
+    """
+    with suppress(UnicodeError):
+        name = name.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
     return unicodedata.normalize("NFC", name).strip()
 
 

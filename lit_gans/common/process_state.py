@@ -20,6 +20,7 @@ import matplotlib
 import numpy as np
 import torch
 
+from lit_gans.common._compat.torch import global_module_hooks, print_options, set_global_module_hooks
 from lit_gans.common.noise import forked
 
 _SIGNALS = [number for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGUSR1", None)) if number]
@@ -175,6 +176,7 @@ _STATES: list[tuple[Callable[[], Any], Callable[[Any], object]]] = [
     (partial(_told, torch.get_float32_matmul_precision), _write_matmul_precision),
     *(_attribute(torch.backends.cudnn, name) for name in ("enabled", "benchmark", "benchmark_limit", "deterministic")),
     (partial(_told, lambda: torch.backends.cudnn.allow_tf32), _write_cudnn_tf32),
+    *(_attribute(torch.backends.mkldnn, name) for name in ("enabled", "deterministic")),
     (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
     (torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp),
     (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
@@ -183,6 +185,8 @@ _STATES: list[tuple[Callable[[], Any], Callable[[Any], object]]] = [
     (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
     _attribute(torch.utils.deterministic, "fill_uninitialized_memory"),
     (_flushes_denormal, torch.set_flush_denormal),
+    (global_module_hooks, set_global_module_hooks),
+    (print_options, lambda before: torch.set_printoptions(**before)),
     (_read_logging, _write_logging),
     (lambda: logging.root.manager.disable, logging.disable),
     (lambda: [*sys.path], _write_path),

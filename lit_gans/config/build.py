@@ -6,6 +6,7 @@ Signatures are the single source of defaults: Hydra composes, jsonargparse valid
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,11 +19,12 @@ from lightning.pytorch.strategies import DDPStrategy
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from lit_gans.callbacks.evaluation import Measurement
 from lit_gans.common.errors import RefusedInput, refusing
 from lit_gans.common.loggers import end_earlier_training
 from lit_gans.common.paths import printable
 from lit_gans.config.mistakes import said
-from lit_gans.config.signatures import construct, is_node, to_class_path
+from lit_gans.config.signatures import construct, is_node, target_class, to_class_path
 from lit_gans.training.adversarial import AdversarialModule
 
 _ELSEWHERE = {  # arguments of the Trainer that would silently be replaced or change the order of images: what to use
@@ -59,12 +61,26 @@ def resolve(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
 def to_cli(config: DictConfig | dict[str, Any]) -> dict[str, Any]:
     """Returns the configuration with which `lit-gans fit -c` runs the same training."""
     config = resolve(config)
-    callbacks = [*(config.get("callbacks") or {}).values(), config.get("metrics"), _init_from(config)]
     trainer = {key: value for key, value in config["trainer"].items() if key != "_target_"}
-    trainer["callbacks"] = [node for node in callbacks if node]
+    trainer["callbacks"] = [*_callbacks(config).values()]
     trainer["logger"] = [node for node in (config.get("logger") or {}).values() if node] or False
     nodes = {"model": config["model"], "data": config["data"], "trainer": trainer}
     return {"seed_everything": config["seed"], **to_class_path(nodes)}
+
+
+def _callbacks(config: dict[str, Any]) -> dict[str, Any]:
+    """Returns the nodes of all callbacks by key. Measurements under `callbacks` come after the one under `metrics`,
+    because the first FID of a trainer selects the best checkpoint.
+    """
+    nodes = {f"callbacks.{name}": node for name, node in (config.get("callbacks") or {}).items()}
+    further = {key: node for key, node in nodes.items() if _is_measurement(node, key)}
+    others = {key: node for key, node in nodes.items() if key not in further}
+    nodes = {**others, "metrics": config.get("metrics"), **further, "init_from": _init_from(config)}
+    return {key: node for key, node in nodes.items() if node}
+
+
+def _is_measurement(node: Any, key: str) -> bool:
+    return is_node(node) and issubclass(target_class(node["_target_"], key), Measurement)
 
 
 def _init_from(config: dict[str, Any]) -> dict[str, Any] | None:
@@ -82,11 +98,9 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
     config = resolve(config)
     with refusing(f"seed={config['seed']!r} is not valid"):
         seed_everything(int(config["seed"]), verbose=False)  # which takes None for 0
-    nodes = {f"callbacks.{name}": node for name, node in (config.get("callbacks") or {}).items()}
-    nodes |= {"metrics": config.get("metrics"), "init_from": _init_from(config)}
     data = construct(config["data"], "data", LightningDataModule)
     module = construct(config["model"], "model", AdversarialModule)
-    callbacks = [construct(node, name, Callback) for name, node in nodes.items() if node]
+    callbacks = [construct(node, name, Callback) for name, node in _callbacks(config).items()]
     logger_nodes = (config.get("logger") or {}).items()
     loggers = [construct(node, f"logger.{name}", Logger) for name, node in logger_nodes if node]
     _refuse_log_folders(loggers)
@@ -95,7 +109,7 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
     for name, instead in _ELSEWHERE.items():
         if node.pop(name, None):
             raise RefusedInput(f"trainer.{name} cannot be set: {instead}.")
-    with fp16_refused_on_cpu():
+    with constructing_trainer():
         trainer = construct(node, "trainer", Trainer, callbacks=callbacks, logger=loggers or False)
     _refuse_nothing(trainer)
     _refuse_processes(trainer)
@@ -103,11 +117,22 @@ def build(config: DictConfig | dict[str, Any]) -> tuple[AdversarialModule, Light
 
 
 @contextmanager
-def fp16_refused_on_cpu() -> Iterator[None]:
-    """Makes a warning an error: on a CPU, Lightning computes in bf16 where a user asks for fp16."""
+def constructing_trainer() -> Iterator[None]:
+    """Context in which a Trainer is constructed. Raises a warning as an error: on a CPU, Lightning computes in bf16
+    where a user asks for fp16. Raises `RefusedInput` for two callbacks whose state Lightning cannot tell apart.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*AMP with fp16 is not supported on CPU.*")
-        yield
+        try:
+            yield
+        except (RuntimeError, RefusedInput) as error:
+            found = re.search(r"Found more than one stateful callback of type `(\w+)`", str(error))
+            if found is None:
+                raise
+            raise RefusedInput(
+                f"two callbacks, {found[1]} and {found[1]}, would both store their state in checkpoints under the same"
+                " key: keep one of them, or give them other settings."
+            ) from error
 
 
 def _refuse_nothing(trainer: Trainer) -> None:

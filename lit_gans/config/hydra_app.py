@@ -163,10 +163,14 @@ def _hint(error: Exception, config_name: str, arguments: Sequence[str]) -> str:
     """Returns the nearest valid names for an option or a key that does not exist, or nothing."""
     if not (isinstance(error, MissingConfigException) and error.options and error.missing_cfg_file):
         return _nearest_keys(config_name, arguments)
-    name = str(error.missing_cfg_file).rpartition("/")[2]
+    group, _, name = str(error.missing_cfg_file).rpartition("/")
     if os.path.isfile(f"{name}.py"):
         return f"{IMPORT_VARIABLE}={name} before the command imports your {name}.py."
-    return nearest(name, [option for option in error.options if not option.startswith("_")])
+    names = nearest(name, [option for option in error.options if not option.startswith("_")])
+    if group in ("hydra/sweeper", "hydra/launcher") and not names.startswith("did you mean"):
+        plugin = f"hydra-{name.partition('_')[0]}-{group.rpartition('/')[2]}"
+        return f"{names} Further ones are plugins, installed by: python -m pip install {plugin}"
+    return names
 
 
 def _nearest_keys(config_name: str, arguments: Sequence[str]) -> str:

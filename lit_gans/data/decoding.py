@@ -20,14 +20,22 @@ from jaxtyping import Shaped
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from lit_gans.common.errors import RefusedInput, import_extra, refusing
-from lit_gans.data.files import NO_IMAGES, reason_of_content, reason_unread, register_plugins
+from lit_gans.data.files import (
+    NO_IMAGES,
+    is_jpeg_or_png,
+    misnamed,
+    reason_of_content,
+    reason_unread,
+    register_plugins,
+)
 
 Picture = Image.Image | np.ndarray
 File = io.BufferedReader | io.BytesIO
 MAX_PIXELS = 178_956_970  # Pillow's own limit, above which it raises an error
 IN_16_BITS = "16 bits, scaled to 8"
 SEVERAL = "animated or of several pages, first one used"
-_BITS, _PHOTOMETRIC, _SAMPLES, _ORIENTATION, _PLANES, _FORMAT = 258, 262, 277, 274, 284, 339  # tags of TIFF
+# tags of TIFF
+_BITS, _PHOTOMETRIC, _DESCRIPTION, _ORIENTATION, _SAMPLES, _PLANES, _FORMAT = 258, 262, 270, 274, 277, 284, 339
 _KINDS = {1: "u", 2: "i", 3: "f", 4: "u"}
 _SEPARATED = 5  # of cyan, magenta, yellow and black
 # for each orientation that cameras record: whether to exchange rows and columns, then which axes to reverse
@@ -47,14 +55,23 @@ class Decoding:
     """How files are decoded.
 
     Args:
-        as_values: whether to keep colors of 16 bits, and the channels of all pages of a TIFF file.
+        as_values: whether to keep colors of 16 bits, and all pages of a gray TIFF file.
         max_pixels: largest number of pixels of a picture; None for no limit.
         keys: beginning of the keys that set these arguments, for error messages.
+        channels: numbers of channels of the images. A gray TIFF file with as many pages has a page for each channel.
+        has_range: whether the user gives the range of the values, which is then that in the file, even for PGM and PPM
+            files of another maximum than 255 or 65535, which Pillow scales.
     """
 
     as_values: bool = False
     max_pixels: int | None = MAX_PIXELS
     keys: str = "data."
+    channels: tuple[int, ...] = ()
+    has_range: bool = False
+
+    def keeps_pages(self, num: int) -> bool:
+        """Whether to decode all pages of a gray TIFF file, given their number."""
+        return num > 1 and (self.as_values or num in self.channels)
 
     def refuse_size(self, width: int, height: int, name: str) -> None:
         """Raises `RefusedInput` for a picture of more than `max_pixels` pixels."""
@@ -94,6 +111,8 @@ def read_picture(
             head = file.read(132)
             file.seek(0)
             if head.startswith(b"\x93NUMPY") or (isinstance(source, Path) and source.suffix.lower() == ".npy"):
+                if is_jpeg_or_png(head):
+                    raise ValueError(misnamed(".npy"))
                 return _array(file)
             try:
                 picture = _identified(file, name)
@@ -148,7 +167,7 @@ def _decoded(picture: ImageFile.ImageFile, file: File, notes: list[str], decodin
     if picture.format == "FITS" and picture.mode != "L":  # which Pillow reads without its scale and zero
         raise ValueError("FITS of more than 8 bits is not supported: convert it to TIFF")
     num_frames, stored, reduced = getattr(picture, "n_frames", 1), _stored(picture), _is_reduced(picture, file)
-    if decoding.as_values and num_frames > 1 and _is_gray_tiff(picture):
+    if _is_gray_tiff(picture) and (decoding.keeps_pages(num_frames) or (num_frames > 1 and _is_array(picture))):
         return _tiff(file, notes, decoding, name)
     if stored is not None and (_has_planes(picture) or (decoding.as_values and reduced)):
         return _tiff(file, notes, decoding, name)
@@ -160,11 +179,17 @@ def _decoded(picture: ImageFile.ImageFile, file: File, notes: list[str], decodin
                 f"Pillow reduces the 16-bit colors of {picture.format} to 8 bits: convert it to TIFF or PNG"
             )
         return _upright(_deep_png(file), picture.getexif().get(_ORIENTATION, 1))
+    maximum = _maximum(picture) if decoding.has_range else None
     picture.load()
     ImageOps.exif_transpose(picture, in_place=True)  # in place, without a copy if nothing is transposed
     if reduced:
         notes.append(IN_16_BITS)
         return picture
+    if picture.format == "PNG" and picture.mode[0] == "I" and "transparency" in picture.info:
+        return _transparent(picture, notes, decoding)
+    if maximum is not None:
+        full, kind = (65535, np.uint16) if picture.mode == "I" else (255, np.uint8)
+        return (np.asarray(picture) * (maximum / full)).round().astype(kind)
     return _values(picture, stored) if picture.mode[0] in "IF" or stored is not None else picture
 
 
@@ -177,6 +202,13 @@ def _is_reduced(picture: Any, file: File) -> bool:
     if picture.format == "PPM":
         return any(isinstance(part.args, tuple) and part.args[1:] > (255,) for part in picture.tile)
     return any(part.codec_name == "SGI16" or re.search(";16[BLN]", str(part.args)) for part in picture.tile)
+
+
+def _maximum(picture: Any) -> int | None:
+    """Returns the maximum that a PGM or PPM file states, if Pillow scales its values; before the picture is loaded."""
+    if picture.format != "PPM" or not picture.tile[0].codec_name.startswith("ppm"):
+        return None
+    return int(picture.tile[0].args[-1])
 
 
 def _depth_of_jpeg2000(file: File) -> int:
@@ -204,6 +236,11 @@ def _is_gray_tiff(picture: Any) -> bool:
     return picture.format == "TIFF" and picture.tag_v2.get(_SAMPLES, 1) == picture.tag_v2.get(_PHOTOMETRIC) == 1
 
 
+def _is_array(picture: Any) -> bool:
+    """Whether tifffile wrote a TIFF file, whose pages are then parts of one array of any axes."""
+    return str(picture.tag_v2.get(_DESCRIPTION, "")).startswith('{"shape":')
+
+
 def _has_planes(picture: Any) -> bool:
     """Whether a TIFF file stores each channel apart, which Pillow misreads if values have more than 8 bits."""
     return picture.tag_v2.get(_SAMPLES, 1) > 1 and picture.tag_v2.get(_PLANES, 1) == 2
@@ -219,6 +256,17 @@ def _values(picture: Any, stored: np.dtype | None) -> Shaped[np.ndarray, "h w"]:
     values = values.view(np.int8) if stored == np.int8 else values.astype(stored)
     is_inverted = stored == np.uint16 and picture.tag_v2.get(_PHOTOMETRIC) == 0  # Pillow inverts values of 8 bits only
     return np.uint16(65535) - values if is_inverted else values
+
+
+def _transparent(picture: Any, notes: list[str], decoding: Decoding) -> Picture:
+    """Returns gray and opacity of a PNG file of 16 bits, one of whose values is transparent: Pillow ignores that."""
+    values = _values(picture, None)
+    opacity = np.where(values == picture.info["transparency"], np.uint16(0), np.uint16(65535))
+    both = np.stack([values, opacity], -1)
+    if decoding.as_values:
+        return both if (opacity == 0).any() else values
+    notes.append(IN_16_BITS)
+    return Image.fromarray((both / 257).round().astype(np.uint8))
 
 
 def _deep_png(file: File) -> Shaped[np.ndarray, "h w c"]:
@@ -245,7 +293,7 @@ def _tiff(file: File, notes: list[str], decoding: Decoding, name: str) -> Shaped
     if not axes.endswith("YX"):
         raise ValueError(f"its axes are {series.axes}, expected height and width (YX) last")
     pages = [_upright(each, orientation.value if orientation else 1) for each in values.reshape(-1, *values.shape[-3:])]
-    if len(pages) > 1 and decoding.as_values:
+    if decoding.keeps_pages(len(pages)):
         return np.stack(pages)
     if len(pages) > 1 or len(tiff.series) > 1:
         notes.append(SEVERAL)

@@ -182,11 +182,24 @@ def reason_unread(path: Path) -> str | None:
     ending = path.suffix.lower()
     if ending in ARRAYS or ending in readable_endings():
         return None
-    if ending in _REASONS:
-        return _REASONS[ending]
     is_image = any(types.get(ending, "").startswith("image/") for types in _TYPES.types_map)
     saved_only = Image.registered_extensions().get(ending, "PDF") not in NO_IMAGES  # by Pillow, which does not read it
-    return _OTHER if is_image or saved_only else None
+    reason = _REASONS.get(ending, _OTHER if is_image or saved_only else None)
+    if reason is not None:
+        with suppress(OSError):
+            if path.is_file() and is_jpeg_or_png(first_bytes(path)):
+                return misnamed(ending)
+    return reason
+
+
+def misnamed(ending: str) -> str:
+    """Returns why a JPEG or PNG under the ending of another format is not read."""
+    return f"it contains an image under the ending {ending}: give it that of its format"
+
+
+def is_jpeg_or_png(head: bytes) -> bool:
+    """Whether a file with these first bytes is a JPEG or PNG."""
+    return head.startswith(_SIGNATURES[:2])
 
 
 def reason_of_content(head: bytes) -> str | None:
@@ -267,12 +280,12 @@ def find_images(folder: Path, nested: bool = False) -> Found:
         if reason is None and ending not in readable:
             head = _unknown_head(path, ending)
             is_other = any(ending in types for types in _TYPES.types_map)  # such as a text
-            is_image = head.startswith(_SIGNATURES[:2]) if is_other else _has_content_of_an_image(head)
+            is_image = is_jpeg_or_png(head) if is_other else _has_content_of_an_image(head)
             if not is_image and (ending or not head or not _is_opened(path)):
                 continue
             reason = reason_of_content(head)
             if is_other:
-                reason = f"it contains an image under the ending {ending}: give it that of its format"
+                reason = misnamed(ending)
             elif ending in _RAW_IF_TIFF:
                 reason = _RAW
         if reason is None:

@@ -62,7 +62,8 @@ class Frame:
     @property
     def decoding(self) -> Decoding:
         """How files are decoded for these images."""
-        return Decoding(self.takes_values, self.max_pixels, self.keys)
+        has_range = self.value_range is not None
+        return Decoding(self.takes_values, self.max_pixels, self.keys, (self.channels,), has_range)
 
     @property
     def parts(self) -> tuple[slice, ...]:
@@ -180,7 +181,14 @@ class Frame:
             return values
         if len(values) == self.channels and values.shape[-1] > 1:
             return np.moveaxis(values, 0, -1)
-        raise RefusedInput(f"{name} has the shape {values.shape}, expected {self.channels} channels (data.channels).")
+        advice = {
+            2: "; if the second channel is transparency, convert the file to RGBA, and use data.channels=4",
+            4: "; if the fourth channel is transparency, use data.channels=4",
+        }
+        raise RefusedInput(
+            f"{name} has the shape {values.shape}, expected {self.channels} channels"
+            f" (data.channels){advice.get(values.shape[-1], '')}."
+        )
 
     def _box(self, width: int, height: int, name: str, notes: list[str]) -> tuple[int, int, int, int]:
         high, wide = (height, width) if self.image_size is None else sides(self.image_size)
@@ -215,7 +223,9 @@ class PairFrame:
     @property
     def decoding(self) -> Decoding:
         """See `Frame`."""
-        return replace(self.first.decoding, as_values=self.first.takes_values or self.second.takes_values)
+        channels = self.first.channels, self.second.channels
+        as_values = self.first.takes_values or self.second.takes_values
+        return replace(self.first.decoding, as_values=as_values, channels=channels)
 
     @property
     def value_range(self) -> tuple[float, float] | None:

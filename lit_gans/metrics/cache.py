@@ -91,7 +91,7 @@ def write(path: Path, tensors: dict[str, torch.Tensor]) -> None:
 
 def read(path: Path) -> dict[str, torch.Tensor]:
     """Returns the tensors of a file; none if there is no file, or a damaged one, which costs a warning."""
-    if not path.is_file():
+    if not os.path.isfile(path):  # `Path.is_file` raises an error for a name that is too long
         return {}
     try:
         with safe_open(path, "pt") as file:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from lit_gans.common._compat.torch import copy_all, lerp_all
+from lit_gans.common.annotations import converts_numbers
 from lit_gans.common.errors import RefusedInput
 from lit_gans.common.lightning import Callback, LightningModule, Strategy, Trainer, TrainerFn, rank_zero_warn
 from lit_gans.strategies.base import sharding
@@ -68,19 +69,28 @@ class AveragedParameters:
     def use_average(self) -> None:
         """Gives the parameters the values of the average, on this rank and without communication.
 
-        The trained values are kept until `use_trained` restores them. The average itself does not change, so that an
-        exception at any moment loses nothing.
+        The trained values are kept until `use_trained` restores them. The average itself does not change. An exception
+        at any moment, such as `KeyboardInterrupt` between two parameters, leaves the trained values.
         """
         if self._kept is None:
             self._trained = self._stored()  # a device may have changed since
             self._kept = [trained.clone() for trained in self._trained]
-            self._set(self._average)
+            try:
+                self._set(self._average)
+            except BaseException:
+                self.use_trained()
+                raise
 
     @torch.no_grad()
     def use_trained(self) -> None:
         """Gives the parameters their trained values again, if `use_average` has replaced them."""
         if self._kept is not None:
-            self._set(self._kept)
+            try:
+                self._set(self._kept)
+            except BaseException:  # what a single interrupt has left is completed
+                self._set(self._kept)
+                self._kept = None
+                raise
             self._kept = None
 
     @property
@@ -122,6 +132,7 @@ class NetworkAverage(Callback):
         RefusedInput: `decay` is outside [0, 1).
     """
 
+    @converts_numbers
     def __init__(self, network: str, decay: float = 0.999) -> None:
         refuse_decay(decay)
         self.network, self.decay = network, decay
@@ -194,8 +205,9 @@ class NetworkAverage(Callback):
         self._end_validation()
 
     def _end_validation(self) -> None:
-        if self._hook is not None and self._average is not None:
+        if self._average is not None:
             self._average.use_trained()
+        if self._hook is not None:
             self._hook.remove()
             self._hook = None
 
@@ -206,8 +218,8 @@ class NetworkAverage(Callback):
         if average is None or average.is_used:
             yield
             return
-        average.use_average()
         try:
+            average.use_average()
             yield
         finally:
             average.use_trained()

@@ -11,6 +11,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from lit_gans.checkpoints.locate import run_of
 from lit_gans.common._compat.lightning import may_stop
+from lit_gans.common.annotations import converts_numbers
 from lit_gans.common.errors import RefusedInput, nearest
 
 Kind = TypeVar("Kind", bound=Callback)
@@ -80,6 +81,11 @@ class GenerativeCallback(Callback):
     hyperparameters: Mapping[str, Any] | None = None
     left_out: Mapping[str, str] = {}  # why a score that was asked for is not measured, by name
     conflict: str = ""  # what two callbacks of this kind would both do; empty if a trainer may have several
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            cls.__init__ = converts_numbers(cls.__init__)  # type: ignore[method-assign]
 
     def loads_state_of(self, key: str, state: dict[str, Any]) -> bool:
         """Returns whether the callback loads a checkpoint's state under another key than its `state_key`.

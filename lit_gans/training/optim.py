@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -20,7 +21,8 @@ from torch.optim.lr_scheduler import LRScheduler
 from lit_gans.checkpoints.format import class_path, from_plain, to_plain
 from lit_gans.common._compat.jsonargparse import nested_argument, previous_value
 from lit_gans.common.annotations import converted
-from lit_gans.common.errors import RefusedInput, nearest, one_line, refuse_not_positive
+from lit_gans.common.errors import RefusedInput, nearest, one_line, refuse_not_positive, refusing
+from lit_gans.training import schedules
 from lit_gans.training.schedules import Constant, Progress, Schedule
 
 # a step of LBFGS needs a closure, SparseAdam sparse gradients, and Muon weights that are all matrices
@@ -185,11 +187,66 @@ def _from_jsonargparse(value: Any) -> Optimizer:
     try:
         if nested is not None:
             return _changed(previous or Optimizer(), *nested)
-        if isinstance(value, dict) and previous is not None and not {"name", "class_path"} & value.keys():
-            value = {**previous.init_args, **value}
+        if isinstance(value, dict):
+            value = _with_schedules(value)
+            if previous is not None and not {"name", "class_path"} & value.keys():
+                value = {**previous.init_args, **value}
         return Optimizer.from_plain(value)
     except RefusedInput as error:
         raise ValueError(str(error)) from error  # to which jsonargparse adds the key
+
+
+def _with_schedules(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of an optimizer with a schedule in place of each mapping that describes one."""
+    nested = ("init_args", "dict_kwargs")
+    return {
+        name: _with_schedules(value) if name in nested and isinstance(value, dict) else _parsed(name, value)
+        for name, value in arguments.items()
+    }
+
+
+def _parsed(name: str, value: Any) -> Any:
+    """Returns an argument with a schedule in place of each mapping that describes one.
+
+    `from_plain`, which also reads checkpoints, imports nothing. A class that the user names may be imported.
+    """
+    if isinstance(value, list):
+        return [_parsed(name, item) for item in value]
+    if not (isinstance(value, dict) and "class_path" in value):
+        return value
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--schedule", type=Schedule)
+    with _refusing_schedule(name, value["class_path"]):
+        return parser.instantiate(parser.parse_object({"schedule": value})).schedule
+
+
+@contextmanager
+def _refusing_schedule(path: str, value: Any, previous: Schedule | None = None) -> Iterator[None]:
+    """Raises `RefusedInput` where jsonargparse raises an error for a schedule or one of its arguments.
+
+    Args:
+        path: name of the argument of the optimizer.
+        value: its value.
+        previous: schedule that an argument of a schedule changes.
+    """
+    try:
+        yield
+    except RefusedInput:
+        raise
+    except Exception as error:
+        names = [
+            name for name, each in vars(schedules).items() if isinstance(each, type) and issubclass(each, Schedule)
+        ]
+        public = {name for name in names if name != "Schedule" and not name.startswith("_")}
+        if "." in path and isinstance(previous, Constant):
+            reason = (
+                "the schedule is Constant, which has no arguments: first choose another one, such as schedule=Linear"
+            )
+        elif "." not in str(value) and "." not in path and value not in public:
+            reason = f"there is no such schedule; {nearest(str(value), public)}"
+        else:
+            reason = one_line(error)
+        raise RefusedInput(f"{path}={value} is not valid: {reason.rstrip('.')}.") from error
 
 
 def _changed(previous: Optimizer, path: str, text: Any) -> Optimizer:
@@ -208,9 +265,12 @@ def _changed(previous: Optimizer, path: str, text: Any) -> Optimizer:
     if key == "schedule":
         parser = ArgumentParser(exit_on_error=False)
         parser.add_argument("--schedule", type=Schedule, default=to_plain(previous.schedule))
-        value = parser.instantiate(parser.parse_args([f"--{path}={text}"])).schedule
+        with _refusing_schedule(path, text, previous.schedule):
+            value = parser.instantiate(parser.parse_args([f"--{path}={text}"])).schedule
     else:
-        value = yaml.safe_load(text) if isinstance(text, str) else text
+        with refusing(f"{key}={text} is not valid"):
+            value = yaml.safe_load(text) if isinstance(text, str) else text
+        value = _parsed(key, value)
     return Optimizer(**{**previous.init_args, key: value})
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from lightning.fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.cli import SaveConfigCallback
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
@@ -33,6 +34,13 @@ INSTEAD_OF_TRAINER = {  # see `refuse_automatic_arguments`
 def refuse_arguments(module: LightningModule, trainer: Trainer) -> None:
     """Raises `RefusedInput` for arguments of the Trainer that a GAN does not follow, before Lightning checks them."""
     refuse_automatic_arguments(module, trainer)
+    ignored = any(each.config.get("lr_scheduler") for each in callbacks_of(trainer, SaveConfigCallback))
+    if "configure_optimizers" in vars(module) or ignored:  # LightningCLI ignores --lr_scheduler without --optimizer
+        raise RefusedInput(
+            f"{type(module).__name__} has an optimizer for each network, in place of which --optimizer and"
+            " --lr_scheduler of LightningCLI would make a single one: use --model.generator_optimizer NAME and"
+            " --model.discriminator_optimizer NAME, and their schedule."
+        )
     for name in ("val_check_interval", "check_val_every_n_epoch"):
         value = getattr(trainer, name)
         if value not in (None, 1) and not is_overridden("validation_step", module):

@@ -1,11 +1,15 @@
 """Settings, data and models that callbacks cannot work with, refused before the first iteration."""
 
+from functools import partial
+
 import pytest
 from lightning.pytorch import LightningDataModule
 
 from lit_gans import callbacks
+from lit_gans.callbacks.watch import Watch
 from lit_gans.common.errors import RefusedInput
 from lit_gans.metrics.extractors.digits import DigitsExtractor
+from lit_gans.strategies.average import NetworkAverage
 from tests.tiny import RandomImages, fit, random_images, tiny_gan
 
 
@@ -17,12 +21,38 @@ from tests.tiny import RandomImages, fit, random_images, tiny_gan
         (callbacks.EarlyStopping, {"patience": 0}),
         (callbacks.EMA, {"decay": 1.0}),
         (callbacks.EMA, {"half_life": -1.0}),
+        (callbacks.EMA, {"half_life": float("nan")}),
+        (callbacks.EMA, {"decay": "most"}),
+        (Watch, {"minutes": float("nan")}),
+        (Watch, {"every_n_steps": 2.5}),
+        (callbacks.Samples, {"every_n_steps": 2.5}),
+        (callbacks.Samples, {"every_n_steps": True}),
+        (callbacks.Samples, {"num": None}),
+        (callbacks.Checkpoint, {"every_n_train_steps": 2.5}),
+        (callbacks.Checkpoint, {"train_time_interval": True}),
+        (callbacks.Checkpoint, {"monitor": 3}),
+        (callbacks.Checkpoint, {"mode": "smaller"}),
+        (callbacks.EarlyStopping, {"patience": 2.5}),
+        (callbacks.EarlyStopping, {"mode": "smaller"}),
+        (partial(callbacks.GenerativeMetrics, DigitsExtractor()), {"every_n_steps": 2.5}),
+        (partial(callbacks.GenerativeMetrics, DigitsExtractor()), {"scores": ["fid"]}),
+        (callbacks.GenerativeMetrics, {"extractor": "digits"}),
+        (callbacks.PairedMetrics, {"num_samples": "many"}),
+        (NetworkAverage, {"network": "generator", "decay": "most"}),
+        (random_images, {"batch_size": 2.5}),
+        (random_images, {"image_size": "small"}),
+        (tiny_gan, {"generator_optimizer": None}),
+        (tiny_gan, {"diffaugment": "color"}),
+        (tiny_gan, {"diffaugment": ["colour"]}),
+        (tiny_gan, {"r1_gamma": [1]}),
+        (tiny_gan, {"r1_gamma": {"class_path": "lit_gans.training.schedules.Linear"}}),
+        (tiny_gan, {"augmentation": "ada"}),
         (callbacks.ModeMetrics, {"every_n_steps": 0}),
         (callbacks.Samples, {"frames_per_second": 0.0}),
     ],
 )
-def test_numbers_out_of_range_are_refused(callback, wrong):
-    with pytest.raises(RefusedInput, match=f"{next(iter(wrong))}=.* must "):
+def test_values_out_of_range_or_of_another_type_are_refused_at_construction(callback, wrong):
+    with pytest.raises(RefusedInput, match=rf"({'|'.join(wrong)})=.* (must |is not valid: expected )"):
         callback(**wrong)
 
 

@@ -9,6 +9,7 @@ import yaml
 from lightning.pytorch.cli import LightningCLI
 
 from lit_gans import DCGAN, R3GAN, Digits, load
+from lit_gans.common.errors import RefusedInput
 from lit_gans.training.augmentation import Adaptive
 from lit_gans.training.optim import Optimizer
 from lit_gans.training.schedules import Linear
@@ -16,6 +17,7 @@ from lit_gans.training.schedules import Linear
 SMALL = ["--model.generator_width=4", "--model.discriminator_width=4", "--model.image_size=32", "--model.channels=1"]
 SMALL += ["--trainer.accelerator=cpu", "--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false"]
 GENERATOR = "--model.generator_optimizer"
+BETA = "{class_path: Linear, init_args: {start: 0.5, end: 0.9}}"
 
 
 @pytest.fixture
@@ -81,6 +83,8 @@ def test_the_checkpoint_of_a_script_is_found_in_its_folder(script, ran):
             [f"{GENERATOR}.schedule=Linear", f"{GENERATOR}.schedule.end=0.5"],
             Optimizer("Adam", lr=2e-4, betas=(0.5, 0.999), schedule=Linear(end=0.5)),
         ),
+        ([f"{GENERATOR}.betas", f"[{BETA}, 0.999]"], Optimizer("Adam", lr=2e-4, betas=(Linear(0.5, 0.9), 0.999))),
+        ([GENERATOR, f"{{name: Adam, betas: [{BETA}, 0.99]}}"], Optimizer("Adam", betas=(Linear(0.5, 0.9), 0.99))),
     ],
 )
 def test_an_optimizer_is_chosen_by_name_mapping_or_argument(script, arguments, expected):
@@ -98,12 +102,35 @@ def test_an_optimizer_is_chosen_by_name_mapping_or_argument(script, arguments, e
         ([f"{GENERATOR}.lr=true"], "lr=True must be a number"),
         ([GENERATOR, "[3]"], "expected the name of an optimizer of torch.optim, or a mapping of its arguments"),
         (["--model.r1_gamma=true"], "r1_gamma"),
+        ([f"{GENERATOR}.betas", "[{class_path: Line}, 0.9]"], "there is no such schedule; did you mean 'Linear'"),
+        ([GENERATOR, "{betas: [{class_path: Linear, init_args: {strt: 1}}, 0.9]}"], "Option 'strt' is not accepted"),
+        ([f"{GENERATOR}.betas", "[0.5, 0.9"], "betas=[0.5, 0.9 is not valid: while parsing a flow sequence"),
+        ([f"{GENERATOR}.schedule", "Nope"], "schedule=Nope is not valid: there is no such schedule; valid names: Cons"),
+        (
+            [f"{GENERATOR}.schedule.over", "5"],
+            "Constant, which has no arguments: first choose another one, such as sch",
+        ),
     ],
 )
 def test_a_wrong_optimizer_of_a_script_is_named(script, capsys, arguments, sentence):
     with pytest.raises(SystemExit):
         parsed(script, *arguments)
     assert sentence in capsys.readouterr().err
+
+
+def test_the_single_optimizer_of_lightning_s_command_line_is_refused(script):
+    with (
+        pytest.warns(UserWarning, match="`DCGAN.configure_optimizers` will be overridden"),
+        pytest.raises(
+            RefusedInput, match=r"--optimizer and .* of LightningCLI .*: use --model.generator_optimizer NAME"
+        ),
+    ):
+        script("fit", *SMALL, "--optimizer", "SGD", "--optimizer.lr", "0.1", "--trainer.max_steps=1")
+
+
+def test_the_scheduler_of_lightning_s_command_line_is_refused_rather_than_ignored(script):
+    with pytest.raises(RefusedInput, match=r"--lr_scheduler of LightningCLI .* and their schedule"):
+        script("fit", *SMALL, "--lr_scheduler", "StepLR", "--lr_scheduler.step_size", "1", "--trainer.max_steps=1")
 
 
 def test_schedules_and_defaults_of_other_gans_are_read_again(script, capsys):

@@ -119,3 +119,15 @@ def test_the_public_scale_is_a_number():
     scaler.scale(torch.ones(1))
     assert isinstance(scaler.get_scale(), float), "read from the device"
     assert _compat.scale_of(scaler) == torch.tensor(8.0)
+
+
+def test_torch_lists_neither_hooks_of_all_modules_nor_options_of_prints():
+    assert not [name for name in dir(nn.modules.module) if name.startswith(("get_module", "module_hooks"))]
+    assert not {"get_printoptions", "printoptions"} & {*dir(torch)}, "use the public one"
+    before = _compat.global_module_hooks()
+    handle = nn.modules.module.register_module_forward_hook(print)
+    assert _compat.global_module_hooks() != before
+    _compat.set_global_module_hooks(before)
+    assert _compat.global_module_hooks() == before
+    handle.remove()
+    assert _compat.print_options().keys() == {"precision", "threshold", "edgeitems", "linewidth", "sci_mode"}

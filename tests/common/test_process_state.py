@@ -15,6 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from torch.nn.modules import module
 
 from lit_gans.common.process_state import process_state_restored
 
@@ -42,6 +43,10 @@ def read_state():
         "filters": [*warnings.filters],
         "rc": dict(matplotlib.rcParams),
         "cudnn numbers": torch.backends.cudnn.allow_tf32,
+        "mkldnn": (torch.backends.mkldnn.enabled, torch.backends.mkldnn.deterministic),
+        "module hooks": (len(module._global_forward_hooks), len(module._global_backward_hooks)),
+        "kind of backward hooks": module._global_is_full_backward_hook,
+        "prints": repr(torch.tensor([1 / 3, 1e9])),
         "attention": (torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled()),
         "attention on CUDA": (
             torch.backends.cuda.mem_efficient_sdp_enabled(),
@@ -82,6 +87,11 @@ def change_state(folder):
     torch.backends.cudnn.benchmark = torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.enabled = False
     torch.backends.cudnn.allow_tf32 = not torch.backends.cudnn.allow_tf32
+    torch.backends.mkldnn.enabled = False
+    torch.backends.mkldnn.deterministic = True
+    module.register_module_forward_hook(lambda *_: None)
+    module.register_module_full_backward_hook(lambda *_: None)
+    torch.set_printoptions(precision=2, sci_mode=False)
     torch.backends.cuda.enable_flash_sdp(False)
     torch.backends.cuda.enable_mem_efficient_sdp(False)
     torch.set_autocast_dtype("cpu", torch.float16)

@@ -3,12 +3,16 @@
 import re
 
 import pytest
+import yaml
 from omegaconf import OmegaConf
 
 from lit_gans import RefusedInput, build, compose
-from lit_gans.config.build import resolve
+from lit_gans.callbacks import GenerativeMetrics
+from lit_gans.cli.fit import _run
+from lit_gans.config.build import resolve, to_cli
 from lit_gans.config.groups import options
 from lit_gans.config.signatures import construct
+from lit_gans.training.callback import callbacks_of
 
 KEYS = {"optimizer": "optimizer@model.generator_optimizer", "schedule": "schedule@model.generator_optimizer.schedule"}
 KEYS |= {"score": "score@metrics.scores.kid"}
@@ -58,6 +62,34 @@ def test_whole_numbers_of_a_command_line_reach_module_and_callbacks_as_floats():
     for value in ("true", "much"):
         with pytest.raises(RefusedInput, match="model\\.r1_gamma"):
             construct(compose_model(f"model.r1_gamma={value}"), "model")
+
+
+def test_a_further_judge_under_callbacks_comes_after_metrics_and_thus_does_not_select_the_best_checkpoint():
+    further = {"_target_": "lit_gans.callbacks.GenerativeMetrics"}
+    further["extractor"] = {"_target_": "lit_gans.metrics.extractors.efficientnet.EfficientnetLite2"}
+    config = resolve(compose("metrics=digits", "trainer.accelerator=cpu", "logger=none"))
+    config["callbacks"] = {"further": further, **config["callbacks"]}
+    _, _, trainer = build(config)
+    measured = [each.extractor.name for each in callbacks_of(trainer, GenerativeMetrics)]
+    assert measured == ["digits", "efficientnet_lite2"]
+    names = [type(each).__name__ for each in trainer.callbacks]
+    assert names.index("EMA") < names.index("GenerativeMetrics"), "it measures the updated average"
+    nodes = [node["init_args"] for node in to_cli(config)["trainer"]["callbacks"]]
+    extractors = [node["extractor"]["class_path"] for node in nodes if "extractor" in node]
+    assert [path.rpartition(".")[2] for path in extractors] == ["DigitsExtractor", "EfficientnetLite2"]
+
+
+@pytest.mark.parametrize("name", ["Watch", "Throughput"])
+def test_two_callbacks_whose_state_has_one_key_are_refused(name, tmp_path):
+    second = f"+callbacks.second._target_=lit_gans.callbacks.{name.lower()}.{name}"
+    config = compose("metrics=none", "trainer.accelerator=cpu", "logger=none", second)
+    sentence = f"two callbacks, {name} and {name}, would both store their state in checkpoints under the same key"
+    with pytest.raises(RefusedInput, match=f"^{sentence}"):
+        build(config)
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(to_cli(config)))
+    with pytest.raises(RefusedInput, match=f"^{sentence}"):
+        _run(["fit", "-c", str(path)])
 
 
 def compose_model(*overrides):

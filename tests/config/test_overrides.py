@@ -3,7 +3,7 @@
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from lit_gans import compose
+from lit_gans import RefusedInput, compose
 from lit_gans.config.overrides import quoted, with_search_path
 
 PATHS = [
@@ -95,3 +95,14 @@ def test_long_values_are_composed():
     config = compose("data=folder", "data.root=here", f"data.class_weights={{{text}}}", f"seed={'1' * 300}")
     assert config.data.class_weights == weights
     assert config.seed == int("1" * 300)
+
+
+@pytest.mark.parametrize(("choice", "package"), [("sweeper=ax", "ax-sweeper"), ("launcher=ray_aws", "ray-launcher")])
+def test_a_plugin_of_hydra_that_is_not_installed_is_named(choice, package):
+    with pytest.raises(RefusedInput, match=f"valid names: basic.*python -m pip install hydra-{package}"):
+        compose(f"hydra/{choice}")
+
+
+def test_a_misspelled_plugin_of_hydra_is_named():
+    with pytest.raises(RefusedInput, match=r"Could not find 'hydra/sweeper/basi'; did you mean 'basic'\?$"):
+        compose("hydra/sweeper=basi")

@@ -2,6 +2,7 @@
 
 import inspect
 import io
+import itertools
 import re
 from functools import partial
 
@@ -155,6 +156,69 @@ def test_the_first_page_is_used_by_both_readers_unless_pages_are_the_channels(tm
         assert np.abs(unit - RAMP * 100 / 65535).max() < 0.003
     both = read_at(path, Frame(SHAPE, 2, dtype="float32"))
     assert np.abs(both[0, 1].numpy() - RAMP * 200 / 65535).max() < 1e-6
+
+
+@pytest.mark.parametrize("depth", [np.uint8, np.uint16])
+@pytest.mark.parametrize("channels", [3, 4])
+def test_pages_and_arrays_are_channels_for_both_readers(depth, channels):
+    values = np.random.default_rng(0).integers(0, np.iinfo(depth).max + 1, (channels, *SHAPE)).astype(depth)
+    contents = {
+        "pages": tiff(values, metadata=None),
+        "array": tiff(values),
+        "channels_last": tiff(np.moveaxis(values, 0, -1)),
+    }
+    for dtype, name in itertools.product(("uint8", "float32"), contents):
+        frame = Frame(SHAPE, channels, dtype=dtype)
+        image = frame.fit(read_picture(contents[name], [], frame.decoding), "it", [])
+        unit = image / 255 if dtype == "uint8" else (image + 1) / 2
+        assert np.abs(unit - values / np.iinfo(depth).max).max() < 0.003, (dtype, name)
+
+
+def test_an_array_of_other_channels_is_refused_by_both_readers_rather_than_read_by_its_first_row():
+    content = tiff(np.zeros((*SHAPE, 3), np.uint8))
+    for dtype in ("uint8", "float32"):
+        frame = Frame(SHAPE, 1, dtype=dtype)
+        with pytest.raises(RefusedInput, match=re.escape("has the shape (8, 10, 3), expected 1 channels")):
+            frame.fit(read_picture(content, [], frame.decoding), "it", [])
+
+
+def test_the_transparent_value_of_a_gray_png_of_16_bits_is_composited_or_refused(tmp_path):
+    buffer, path = io.BytesIO(), tmp_path / "a.png"
+    writer = png.Writer(*SHAPE[::-1], greyscale=True, bitdepth=16, transparent=int(IN_16_BITS[0, 3]))
+    writer.write(buffer, IN_16_BITS)
+    path.write_bytes(buffer.getvalue())
+    opaque = IN_16_BITS / 65535
+    image = read_at(path, Frame(SHAPE, 1, background=(0, 255, 0)))[0, 0].numpy()
+    green = image[0, 3]
+    assert abs(green - 0.587) < 0.003, "the background, in gray"
+    image[0, 3] = opaque[0, 3]
+    assert np.abs(image - opaque).max() < 0.003
+    rgba = read_at(path, Frame(SHAPE, 4))[0].numpy()
+    assert np.array_equal(rgba[3], np.arange(80).reshape(SHAPE) != 3)
+    for settings in ({"dtype": "float32"}, {"value_range": (0, 65535)}):
+        with pytest.raises(RefusedInput, match="if the second channel is transparency, convert the file to RGBA"):
+            read_at(path, Frame(SHAPE, 1, **settings))
+    writer = png.Writer(*SHAPE[::-1], greyscale=True, bitdepth=16, transparent=7)  # which no pixel has
+    with path.open("wb") as file:
+        writer.write(file, IN_16_BITS)
+    assert np.abs(read_at(path, Frame(SHAPE, 1, dtype="float32"))[0, 0].numpy() - opaque).max() < 1e-6
+
+
+@pytest.mark.parametrize(("kind", "maximum"), [("P2", 15), ("P2", 1023), ("P5", 100), ("P5", 4095), ("P3", 100)])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_a_stated_maximum_is_white_and_a_given_range_is_that_of_the_file(kind, maximum, dtype):
+    channels = 3 if kind == "P3" else 1
+    values = np.random.default_rng(0).integers(0, maximum + 1, (*SHAPE, channels))
+    binary = values.astype(">u2" if maximum > 255 else np.uint8).tobytes()
+    pixels = binary if kind == "P5" else " ".join(map(str, values.flat)).encode()
+    content = f"{kind}\n10 8\n{maximum}\n".encode() + pixels
+    for low, high in ((0, maximum), (maximum // 4, maximum // 2)):
+        for value_range in ((low, high),) if low else (None, (low, high)):
+            frame = Frame(SHAPE, channels, dtype=dtype, value_range=value_range)
+            image = frame.fit(read_picture(content, [], frame.decoding), "it", [])
+            unit = image / 255 if dtype == "uint8" else (image + 1) / 2
+            expected = np.moveaxis((values - low) / (high - low), -1, 0).clip(0, 1)
+            assert np.abs(unit - expected).max() < 0.003, value_range
 
 
 def test_the_camera_s_orientation_is_applied_to_values_too(tmp_path):

@@ -182,6 +182,8 @@ def test_what_looks_like_an_image_and_is_not_read_is_counted_and_named(tmp_path,
         ("a.cap", "TIFF", "the raw format of a camera is not supported"),
         ("a.txt", "JPEG", "it contains an image under the ending .txt: give it that of its format"),
         ("page.html", "PNG", "it contains an image under the ending .html"),
+        ("a.heic", "JPEG", "it contains an image under the ending .heic"),
+        ("a.dng", "JPEG", "it contains an image under the ending .dng"),
     ],
 )
 def test_images_under_the_ending_of_something_else_are_counted(tmp_path, name, kind, reason):
@@ -189,6 +191,13 @@ def test_images_under_the_ending_of_something_else_are_counted(tmp_path, name, k
     found = find_images(root)
     assert (found.images, found.unread.keys()) == ([root / "a.png"], {root / name})
     assert reason in found.unread[root / name]
+
+
+@pytest.mark.parametrize("ending", [".heic", ".dng", ".npy", ".exr"])
+def test_a_picture_under_the_ending_of_another_format_is_refused_for_its_ending(tmp_path, ending):
+    path = write(tmp_path, {f"a{ending}": of_pillow("JPEG")}) / f"a{ending}"
+    with pytest.raises(RefusedInput, match=f"it contains an image under the ending {ending}: give it that of its"):
+        read_picture(path, [])
 
 
 def test_files_that_are_left_out_are_counted_by_extension_and_change_the_packed_images(tmp_path, folder):

@@ -72,6 +72,13 @@ def test_a_folder_that_cannot_be_written_costs_a_warning(folder):
         measured()
 
 
+def test_a_folder_whose_name_is_too_long_costs_a_warning(folder, monkeypatch):
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("LIT_GANS_CACHE", str(folder / ("x" * 300)))
+    with pytest.warns(UserWarning, match="cannot be stored in"):
+        measured()
+
+
 def test_states_of_code_elsewhere_are_not_stored(folder):
     class Mine(StoredFeatures):
         directions = {"mine": "min"}

@@ -7,6 +7,7 @@ import torch
 from lightning.pytorch.callbacks import Callback, LambdaCallback, OnExceptionCheckpoint
 from torch.utils.data import DataLoader
 
+from lit_gans.common._compat.torch import copy_all
 from lit_gans.common.errors import RefusedInput
 from lit_gans.strategies.average import NetworkAverage
 from lit_gans.strategies.base import sharding
@@ -185,6 +186,35 @@ def test_an_exception_in_a_validation_leaves_the_trained_weights(tmp_path, error
     assert not module.generator._state_dict_pre_hooks, "a copy of the module would copy the callback"
 
 
+class Interrupted:
+    """Copies one tensor alone in one of the exchanges of weights, and then raises what a signal raises."""
+
+    def __init__(self, exchange):
+        self.exchange, self.num = exchange, 0
+
+    def __call__(self, targets, sources):
+        self.num += 1
+        if self.num == self.exchange:
+            copy_all(targets[:1], [*sources][:1])
+            raise KeyboardInterrupt
+        copy_all(targets, sources)
+
+
+@pytest.mark.parametrize("exchange", [1, 2], ids=["to-the-average", "back"])
+def test_an_interrupt_between_two_parameters_is_undone(monkeypatch, exchange):
+    module, average, interrupted = Validated(), NetworkAverage("generator"), Interrupted(exchange)
+    monkeypatch.setattr("lit_gans.strategies.average.copy_all", interrupted)
+    trainer = ranks.quiet_trainer(max_epochs=1, devices=1, num_sanity_val_steps=0, callbacks=[average])
+    with pytest.raises(SystemExit):
+        trainer.fit(module)
+    assert interrupted.num > exchange
+    torch.testing.assert_close(dict(module.generator.state_dict()), module.trained, rtol=0, atol=0)
+    trained, interrupted.num = module.trained, 0
+    with pytest.raises(KeyboardInterrupt), average.averaged():
+        pass
+    torch.testing.assert_close(dict(module.generator.state_dict()), trained, rtol=0, atol=0)
+
+
 def test_a_checkpoint_in_a_validation_has_the_trained_weights_and_the_validation_goes_on(tmp_path):
     module, average = Validated(), NetworkAverage("generator", 0.5)
     path = tmp_path / "a.ckpt"
@@ -269,5 +299,5 @@ def test_validations_compute_with_it_under_every_strategy_and_training_goes_on(t
 
 
 def test_a_decay_that_diverges_is_refused():
-    with pytest.raises(RefusedInput, match=r"decay=1 must lie in \[0, 1\)"):
+    with pytest.raises(RefusedInput, match=r"decay=1.0 must lie in \[0, 1\)"):
         NetworkAverage("generator", 1)

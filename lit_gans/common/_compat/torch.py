@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, _tensor_str, nn
 from torch.distributed import ProcessGroup, Store, distributed_c10d
 from torch.nn.modules import batchnorm
+from torch.nn.modules import module as module_file
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils import _python_dispatch, _pytree
 
@@ -157,3 +159,32 @@ def begin_backward(sharded: Any) -> Callable[[Tensor], Tensor]:
     No issue found.
     """
     return sharded._get_fsdp_state()._pre_backward
+
+
+def global_module_hooks() -> dict[str, Any]:
+    """Returns the hooks of all modules, such as those of `torch.nn.modules.module.register_module_forward_hook`, from
+    its variables `_global_...`.
+
+    The public functions only add a hook. No issue found.
+    """
+    found = {name: value for name, value in vars(module_file).items() if name.startswith("_global_")}
+    return {name: dict(value) if isinstance(value, dict) else value for name, value in found.items()}
+
+
+def set_global_module_hooks(hooks: dict[str, Any]) -> None:
+    """Replaces the hooks of all modules in place; see `global_module_hooks`."""
+    for name, value in hooks.items():
+        if isinstance(value, dict):
+            current = getattr(module_file, name)
+            current.clear()
+            current.update(value)
+        else:
+            setattr(module_file, name, value)
+
+
+def print_options() -> dict[str, Any]:
+    """Returns the arguments of `torch.set_printoptions` that are set, from `torch._tensor_str.PRINT_OPTS`.
+
+    torch has no public name for them. No issue found.
+    """
+    return asdict(_tensor_str.PRINT_OPTS)

@@ -33,7 +33,7 @@ from lit_gans.data.packed.writer import available_cores, pack
 ClassWeights = Literal["balanced"] | dict[str, float]
 Placement = Literal["auto", "device", "memory", "disk"]
 _SHARE = 0.5  # fraction of the free memory that the images may take
-_READER = 2  # version of the conversion of files to images: another one packs all images again
+_READER = 3  # version of the conversion of files to images: another one packs all images again
 _DIGESTS = "digests.json"  # in the folder of packed images
 _BATCH = 4096  # number of images that are read at once for a digest
 

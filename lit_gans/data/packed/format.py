@@ -7,6 +7,7 @@ begins with the CRC-32 of its JSON text.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import zlib
@@ -188,5 +189,9 @@ def open_good(path: Path, verify: bool = True) -> Packed | None:
         if verify:
             packed.verify()
     except (FileNotFoundError, NotADirectoryError, DamagedPacked):
+        return None
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:  # a name that is too long is refused where the images are packed
+            raise
         return None
     return packed

@@ -171,3 +171,9 @@ def test_each_process_opens_its_own_once():
     assert queue.get() == [(None, child.pid, 2)] * 2
     child.join()
     assert opened() == (None, os.getpid(), 1)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "/".join(["x" * 200] * 30)])
+def test_a_cache_whose_name_is_too_long_is_refused(make, tmp_path, name):
+    with pytest.raises(RefusedInput, match=r"cannot be written \(File name too long\): choose another data.cache"):
+        make(cache=str(tmp_path / name)).packed  # noqa: B018

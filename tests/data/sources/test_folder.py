@@ -1,5 +1,9 @@
 """Classes from a CSV file, and how often classes are shown."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from PIL import Image
@@ -151,3 +155,22 @@ def test_weights_need_classes_and_images(labeled, tmp_path):
     with pytest.raises(RefusedInput, match="there are no images of 9: use 0 for them"):
         labeled(class_weights=weights, on_error="skip").setup()
     assert labels_of(labeled(class_weights="balanced", on_error="skip")).unique().tolist() == [0, 2]
+
+
+UNDER_ASCII = """
+import sys
+from lit_gans.data.sources.folder import Folder
+data = Folder(sys.argv[1], class_weights={"caf\\u00e9": 2.0, "tea": 1.0})
+print(ascii(data.class_names), data.weights_of_classes())
+"""
+
+
+@pytest.mark.runs
+def test_classes_have_the_names_of_their_folders_under_an_ascii_locale(tmp_path):
+    for name in ("caf\u00e9", "tea"):
+        (tmp_path / name).mkdir()
+        Image.new("L", (8, 8)).save(tmp_path / name / "a.png")
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", UNDER_ASCII, str(tmp_path)]
+    done = subprocess.run(command, env=os.environ | ascii_only, capture_output=True, text=True)
+    assert done.stdout == "['caf\\xe9', 'tea'] [2.0, 1.0]\n", done.stderr
